@@ -1,0 +1,160 @@
+//! Arguments that several subcommands share.
+
+use std::{path::PathBuf, sync::Arc};
+
+use clap::Args;
+
+use super::Failure;
+use crate::{
+    cost,
+    diag::{Diagnostic, Refused},
+    extract,
+    ir::{Module, Name},
+    ops::nearest,
+    pass::{Sequential, Settings, sequence},
+    relay::npz,
+    rules,
+    saturate::Grade,
+    target::Target,
+    tensor::Tensor,
+};
+
+/// A program and its weights.
+#[derive(Args, Debug)]
+pub(super) struct ModelArgs {
+    /// Relay text (with or without its metadata section) or Relay JSON
+    pub(super) file: PathBuf,
+    /// Parameters that become constants: Relay's binary format, or an npz archive
+    #[arg(long, value_name = "FILE")]
+    pub(super) params: Option<PathBuf>,
+}
+
+/// How the program is transformed.
+#[derive(Args, Debug)]
+pub(super) struct PassArgs {
+    /// Passes by name, as "FoldConstant,Saturate(algebra,qnn)"; `default` and `none` are names, too
+    #[arg(long, value_name = "LIST")]
+    pub(super) passes: Option<String>,
+    /// Rulesets of your own, used beside the shipped ones; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(super) rules: Vec<PathBuf>,
+    /// What is cheap: roofline, flops or nodes
+    #[arg(long, value_name = "MODEL", default_value = "roofline")]
+    pub(super) cost: String,
+    /// Who chooses the program: dag or tree
+    #[arg(long, value_name = "NAME", default_value = "dag")]
+    pub(super) extract: String,
+    /// The machine, as "llvm,-mcpu=native"
+    #[arg(long, value_name = "TARGET", default_value = "llvm,-mcpu=native")]
+    pub(super) target: String,
+    /// The loosest rules that may be used: exact, real or approx
+    #[arg(long, value_name = "GRADE", default_value = "real")]
+    pub(super) grade: String,
+}
+
+impl ModelArgs {
+    pub(super) fn module(&self) -> Result<Module, Refused> {
+        crate::driver::load_module(&self.file)
+    }
+
+    pub(super) fn params(&self) -> Result<Vec<(Name, Tensor)>, Refused> {
+        self.params.as_ref().map_or(Ok(Vec::new()), |p| crate::driver::load_params(p))
+    }
+}
+
+/// The thing of that name, or a refusal that names those there are.
+fn by_name<T>(what: &str, name: &str, found: Option<T>, names: &[&str]) -> Result<T, Refused> {
+    found.ok_or_else(|| {
+        let mut d = Diagnostic::new(format!("there is no {what} `{name}`; there are {}", names.join(", ")));
+        if let Some(near) = nearest(name, names.iter().copied()) {
+            d = d.help(format!("did you mean `{near}`?"));
+        }
+        d.into()
+    })
+}
+
+impl PassArgs {
+    pub(super) fn settings(&self) -> Result<Settings, Refused> {
+        let mut settings = Settings::new(Target::parse(&self.target)?);
+        settings.cost = Arc::from(by_name("cost model", &self.cost, cost::by_name(&self.cost), &cost::NAMES)?);
+        let extractor = extract::by_name(&self.extract);
+        settings.extractor = Arc::from(by_name("extractor", &self.extract, extractor, &extract::NAMES)?);
+        settings.grade = by_name("grade", &self.grade, self.grade.parse().ok(), &Grade::ALL.map(Grade::name))?;
+        let mut complaints = Vec::new();
+        for path in &self.rules {
+            let name = path.display().to_string();
+            match std::fs::read_to_string(path) {
+                Err(e) => complaints.push(Diagnostic::new(format!("{name}: {e}"))),
+                Ok(text) => match rules::load(&name, &text) {
+                    Ok(sets) => settings.rulesets.extend(sets),
+                    Err(Refused(d)) => complaints.extend(d),
+                },
+            }
+        }
+        if complaints.is_empty() { Ok(settings) } else { Err(Refused(complaints)) }
+    }
+
+    /// The passes that were asked for, or the default pipeline.
+    pub(super) fn sequence(&self, settings: &Settings) -> Result<Sequential, Refused> {
+        sequence(self.passes.as_deref().unwrap_or("default"), settings)
+    }
+}
+
+/// The inputs of a program from an npz archive: by parameter name or position.
+pub(super) fn inputs(path: &std::path::Path) -> Result<Vec<(Name, Tensor)>, Failure> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|e| Refused::from(Diagnostic::new(format!("{name}: {e}"))))?;
+    Ok(npz::read(&name, &bytes)?)
+}
+
+/// Puts named or numbered tensors in the order of a program's inputs.
+pub(super) fn in_order(wanted: &[String], given: Vec<(Name, Tensor)>) -> Result<Vec<Tensor>, Refused> {
+    let mut slots: Vec<Option<Tensor>> = vec![None; wanted.len()];
+    let mut complaints = Vec::new();
+    for (name, tensor) in given {
+        let at = wanted
+            .iter()
+            .position(|w| w == name.as_str())
+            .or_else(|| name.parse().ok().filter(|&i: &usize| i < wanted.len()));
+        match at {
+            Some(i) if slots[i].is_none() => slots[i] = Some(tensor),
+            Some(i) => complaints.push(Diagnostic::new(format!("input `{}` is given twice", wanted[i]))),
+            None => {
+                let d = Diagnostic::new(format!("the program has no input `{name}`; it has {}", wanted.join(", ")));
+                complaints.push(match nearest(&name, wanted.iter().map(String::as_str)) {
+                    Some(near) => d.help(format!("did you mean `{near}`?")),
+                    None => d,
+                });
+            }
+        }
+    }
+    for (slot, name) in slots.iter().zip(wanted) {
+        if slot.is_none() {
+            complaints.push(Diagnostic::new(format!("input `{name}` is not given")));
+        }
+    }
+    if complaints.is_empty() { Ok(slots.into_iter().flatten().collect()) } else { Err(Refused(complaints)) }
+}
+
+/// Writes a file whole: under another name first, so that nothing half-written is left under this one. Links are followed;
+/// what is there and is no regular file, such as a pipe, is written to.
+pub(super) fn write_file(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
+    use std::io::Write;
+    let failed = |e: std::io::Error| Failure::Other(format!("can't write {}: {e}", path.display()));
+    let there = std::fs::metadata(path).ok();
+    if there.as_ref().is_some_and(|m| !m.is_file()) {
+        let mut target = std::fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
+        return target.write_all(bytes).map_err(failed);
+    }
+    let path = if there.is_some() { std::fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
+    // A file of its own making, not `tempfile`'s private one: who may read it is for the user's mask to say.
+    let mut file =
+        tempfile::Builder::new().prefix(".resat").make_in(folder, |p| std::fs::File::create_new(p)).map_err(failed)?;
+    if let Some(there) = there {
+        file.as_file().set_permissions(there.permissions()).map_err(failed)?;
+    }
+    file.write_all(bytes).map_err(failed)?;
+    file.persist(&path).map_err(|e| failed(e.error))?;
+    Ok(())
+}

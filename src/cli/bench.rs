@@ -1,0 +1,122 @@
+//! `resat bench`.
+
+use std::{num::NonZeroUsize, path::PathBuf, time::Instant};
+
+use super::{
+    Failure,
+    args::{ModelArgs, PassArgs, in_order, inputs},
+    progress::Progress,
+    run::SEED,
+};
+use crate::{
+    diag::Diagnostic,
+    driver::{self, Options},
+    infer::infer_types,
+    interp,
+    pass::bind_params,
+    tensor::{Tensor, Value},
+};
+
+/// Arguments of `resat bench`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  resat bench model.relay --params model.params --threads 1 --repeat 50 --json")]
+pub(super) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    passes: PassArgs,
+    /// An npz archive; keys are parameter names or positions. Random inputs where not given
+    #[arg(long, value_name = "FILE")]
+    inputs: Option<PathBuf>,
+    /// Threads; all cores where not given
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Measured runs, after three that are not
+    #[arg(long, value_name = "R", default_value = "20")]
+    repeat: NonZeroUsize,
+    /// Print JSON: latencies_s (each run), median_s, min_s, p90_s, compile_s
+    #[arg(long)]
+    json: bool,
+    /// Also say how long each kernel takes
+    #[arg(long)]
+    profile: bool,
+}
+
+/// Runs that warm up caches and threads.
+const WARM_UP: usize = 3;
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    if args.model.file.extension().is_some_and(|e| e == "so") {
+        let library = super::library::open(&args.model, args.threads)?;
+        let tensors = library.inputs(args.inputs.as_deref())?;
+        let latencies = measure(args.repeat, || library.run(&tensors).map(drop))?;
+        return report(&args, latencies, 0.0);
+    }
+    let start = Instant::now();
+    let settings = args.passes.settings()?;
+    let passes = args.passes.sequence(&settings)?;
+    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    let progress = Progress::new();
+    let mut options = Options::new(settings);
+    options.passes = Some(Box::new(passes));
+    options.on_phase = Some(Box::new(progress.teller()));
+    options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+    let built = driver::build(module.clone(), &[], options).map_err(super::build_failure)?;
+    let compile = start.elapsed().as_secs_f64();
+    drop(progress);
+    let exe = &built.executable;
+    let names: Vec<String> = exe.program().inputs().iter().map(|p| p.name.to_string()).collect();
+    let tensors = match &args.inputs {
+        Some(path) => in_order(&names, inputs(path)?)?,
+        None => interp::random_inputs(&infer_types(module)?, SEED)?.iter().flat_map(Value::flatten).collect(),
+    };
+    let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());
+    let mut outputs: Vec<Tensor> = exe.run(&tensors).map_err(refuse)?;
+    let latencies = measure(args.repeat, || exe.run_into(&tensors, &mut outputs).map_err(refuse))?;
+    if args.profile {
+        let times = exe.profile(&tensors).map_err(refuse)?;
+        let mut rows: Vec<(f64, String)> = times
+            .iter()
+            .zip(exe.program().steps())
+            .map(|(t, step)| (t.as_secs_f64(), exe.program().step_name(step).to_owned()))
+            .collect();
+        rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+        rows.iter().for_each(|(t, name)| eprintln!("{:9.3} us  {name}", 1e6 * t));
+    }
+    report(&args, latencies, compile)
+}
+
+fn measure(repeat: NonZeroUsize, mut once: impl FnMut() -> Result<(), Failure>) -> Result<Vec<f64>, Failure> {
+    for _ in 0..WARM_UP {
+        once()?;
+    }
+    (0..repeat.get())
+        .map(|_| {
+            let start = Instant::now();
+            once()?;
+            Ok(start.elapsed().as_secs_f64())
+        })
+        .collect()
+}
+
+fn report(args: &Args, latencies: Vec<f64>, compile: f64) -> Result<(), Failure> {
+    let mut sorted = latencies.clone();
+    sorted.sort_by(f64::total_cmp);
+    let at = |q: usize| sorted[(sorted.len() * q / 100).min(sorted.len() - 1)];
+    let (median, min, p90) = (at(50), sorted[0], at(90));
+    if args.json {
+        let json = serde_json::json!({
+            "latencies_s": latencies, "median_s": median, "min_s": min, "p90_s": p90, "compile_s": compile,
+        });
+        return super::print(&format!("{json}\n"));
+    }
+    super::print(&format!(
+        "median {:.3} ms, min {:.3} ms, p90 {:.3} ms over {} runs (compiled in {:.2} s)\n",
+        1e3 * median,
+        1e3 * min,
+        1e3 * p90,
+        latencies.len(),
+        compile
+    ))
+}
+

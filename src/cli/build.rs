@@ -1,0 +1,66 @@
+//! `resat build`.
+
+use std::path::PathBuf;
+
+use super::{
+    Failure,
+    args::{ModelArgs, PassArgs},
+    progress::Progress,
+};
+use crate::{
+    driver::{self, Options},
+    runtime::export::export_library,
+};
+
+/// Arguments of `resat build`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  resat build model.relay --params model.params --target llvm,-mcpu=native -o model.so")]
+pub(super) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    passes: PassArgs,
+    /// The shared library; its C header goes beside it
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Say on stderr what each pass and rule did
+    #[arg(long)]
+    report: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    let settings = args.passes.settings()?;
+    let mut options = Options::new(settings.clone());
+    options.passes = Some(Box::new(args.passes.sequence(&settings)?));
+    options.name = symbol(&args.output);
+    let progress = Progress::new();
+    options.on_phase = Some(Box::new(progress.teller()));
+    let built =
+        driver::build(args.model.module()?, &args.model.params()?, options).map_err(super::build_failure)?;
+    let objects: Vec<&[u8]> = built.objects.iter().map(|o| o.bytes.as_slice()).collect();
+    let written = export_library(built.executable.program(), &objects, &args.output)
+        .map_err(|e| Failure::Other(e.to_string()))?;
+    drop(progress);
+    if args.report {
+        super::report(&built.log, &built.reports);
+    }
+    eprintln!(
+        "{} and {}: {} kernels in {} calls, {:.2} s",
+        written.library.display(),
+        written.header.display(),
+        built.kernels.len(),
+        built.calls,
+        built.time.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// A file's name as part of C symbols.
+fn symbol(path: &std::path::Path) -> String {
+    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut name: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    if name.chars().next().is_none_or(|c| c.is_ascii_digit()) {
+        name.insert(0, '_');
+    }
+    name
+}

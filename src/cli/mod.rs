@@ -1,0 +1,116 @@
+//! The command line: a file per subcommand, each thin: it reads arguments and calls the library.
+//!
+//! Exit codes: 0 done; 2 the input was refused, with a message on stderr; 1 anything else.
+
+mod args;
+mod library;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{diag::Refused, driver::BuildError, pass::PassEntry, saturate::Report};
+
+/// Compiles and runs TVM's Relay programs: rulesets over one e-graph, native code through LLVM.
+#[derive(Parser, Debug)]
+#[command(name = "resat", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $module:ident $name:ident),* $(,)?) => {
+        $(mod $module;)*
+        #[derive(Subcommand, Debug)]
+        enum Command { $($(#[$doc])* $name($module::Args)),* }
+        impl Command {
+            fn run(self) -> Result<(), Failure> {
+                match self { $(Command::$name(a) => $module::run(a)),* }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Check a program and print its canonical text
+    parse Parse,
+    /// Run passes over a program and write the result
+    opt Opt,
+    /// Compile a program to a shared library with a C header
+    build Build,
+    /// Run a program once
+    run Run,
+    /// Measure warm latencies
+    bench Bench,
+    /// List, show and check the rulesets
+    rules Rules,
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+enum Failure {
+    /// The input can't be taken: exit code 2.
+    Refused(Refused),
+    /// Anything else: exit code 1.
+    Other(String),
+}
+
+impl From<Refused> for Failure {
+    fn from(r: Refused) -> Failure {
+        Failure::Refused(r)
+    }
+}
+
+/// Writes to standard output. A closed pipe ends the command quietly, as for other filters.
+fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(format!("can't write: {e}"))),
+        _ => Ok(()),
+    }
+}
+
+/// What passes and saturations did, on stderr.
+fn report(log: &[PassEntry], reports: &[Report]) {
+    for e in log {
+        eprintln!("{:8.3} s  {}: {} -> {} expressions", e.time.as_secs_f64(), e.name, e.expressions.0, e.expressions.1);
+    }
+    for r in reports {
+        eprint!("{r}");
+    }
+}
+
+fn build_failure(e: BuildError) -> Failure {
+    match e {
+        BuildError::Refused(r) => Failure::Refused(r),
+        other => Failure::Other(other.to_string()),
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // Deep programs are walked with explicit stacks, but third-party code (and drops) may recurse: give it room.
+    let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || cli.command.run());
+    let outcome = match worker.map(|w| w.join()) {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => Err(Failure::Other("internal error: this is a bug in resat".into())),
+        Err(e) => Err(Failure::Other(format!("can't start a thread: {e}"))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Refused(r)) => {
+            eprint!("{}", r.render());
+            ExitCode::from(2)
+        }
+        Err(Failure::Other(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Stack of the thread that does the work, in bytes; only what is used is ever touched.
+const STACK: usize = 256 << 20;

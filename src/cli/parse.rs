@@ -1,0 +1,41 @@
+//! `resat parse`.
+
+use std::path::PathBuf;
+
+use super::{Failure, args::write_file};
+use crate::{
+    diag::{Diagnostic, Refused},
+    relay::{json, text},
+};
+
+/// Arguments of `resat parse`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  resat parse model.relay -o canonical.relay")]
+pub(super) struct Args {
+    /// Relay text (a module or one expression) or Relay JSON
+    file: PathBuf,
+    /// Where the canonical text goes; standard output where not given
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print Relay JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    let name = args.file.display().to_string();
+    let refuse = |m: String| Refused::from(Diagnostic::new(format!("{name}: {m}")));
+    let bytes = std::fs::read(&args.file).map_err(|e| refuse(e.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|e| refuse(format!("not UTF-8 text (byte {})", e.utf8_error().valid_up_to())))?;
+    let printed = if text.trim_start().starts_with('{') {
+        let module = json::parse_module(&name, &text)?;
+        if args.json { json::print_module(&module)? } else { text::print_module(&module) }
+    } else {
+        let parsed = text::parse(&name, &text)?;
+        if args.json { json::print_module(&parsed.into_module())? } else { parsed.print() }
+    };
+    match &args.output {
+        Some(path) => write_file(path, printed.as_bytes()),
+        None => super::print(&printed),
+    }
+}

@@ -1,0 +1,109 @@
+//! `resat rules`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::Failure;
+use crate::{
+    diag::{Diagnostic, Refused},
+    ops::nearest,
+    rules::{self, Definition, Definitions},
+};
+
+/// Arguments of `resat rules`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  resat rules list\n  resat rules show layout/merge-transposes\n  resat rules check my.rules")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// One rule a line: name, grade, what it says
+    #[command(after_help = "Example:\n  resat rules list my.rules")]
+    List {
+        /// Rule files; the shipped rules where none is given
+        files: Vec<PathBuf>,
+    },
+    /// Test rules: each is instantiated with random types and values, fires, and both sides are compared; a rule a line
+    #[command(after_help = "Example:\n  resat rules check my.rules")]
+    Check {
+        /// Rule files; the shipped rules where none is given
+        files: Vec<PathBuf>,
+    },
+    /// A rule with its comment
+    #[command(after_help = "Example:\n  resat rules show algebra/merge-reshapes")]
+    Show {
+        /// `ruleset/rule`, or a ruleset
+        name: String,
+        /// Rule files; the shipped rules where none is given
+        files: Vec<PathBuf>,
+    },
+}
+
+fn definitions(files: &[PathBuf]) -> Result<Vec<Definitions>, Refused> {
+    if files.is_empty() {
+        return Ok(rules::shipped_definitions().to_vec());
+    }
+    let (mut sets, mut complaints) = (Vec::new(), Vec::new());
+    for path in files {
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Err(e) => complaints.push(Diagnostic::new(format!("{name}: {e}"))),
+            Ok(text) => match rules::define(&name, &text) {
+                Ok(defined) => sets.extend(defined),
+                Err(Refused(d)) => complaints.extend(d),
+            },
+        }
+    }
+    if complaints.is_empty() { Ok(sets) } else { Err(Refused(complaints)) }
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    match args.command {
+        Command::List { files } => {
+            let sets = definitions(&files)?;
+            let line = |r: &Definition| format!("{:44} {:6} {}\n", r.name().as_str(), r.grade().to_string(), r.text());
+            let lines: String = sets.iter().flat_map(|s| &s.rules).map(line).collect();
+            super::print(&lines)
+        }
+        Command::Check { files } => check(&definitions(&files)?),
+        Command::Show { name, files } => show(&definitions(&files)?, &name),
+    }
+}
+
+fn check(sets: &[Definitions]) -> Result<(), Failure> {
+    let mut wrong = Vec::new();
+    for rule in sets.iter().flat_map(|s| &s.rules) {
+        let report = rules::check(rule);
+        super::print(&format!("{} {report}\n", if report.is_sound() { "ok  " } else { "FAIL" }))?;
+        if !report.is_sound() {
+            let d = Diagnostic::new(format!("{} does not pass its test", rule.name()));
+            wrong.push(d.at(Some(rule.span().clone())));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::Refused(Refused(wrong))) }
+}
+
+fn show(sets: &[Definitions], name: &str) -> Result<(), Failure> {
+    let rule = |r: &Definition| format!("{}\n({}) {}\n{}\n\n", r.doc(), r.grade(), r.name(), r.text());
+    if let Some(set) = sets.iter().find(|s| s.name.as_str() == name) {
+        let text: String = set.rules.iter().map(rule).collect();
+        return super::print(&format!("{}\n{text}", set.doc));
+    }
+    let all: Vec<&Definition> = sets.iter().flat_map(|s| &s.rules).collect();
+    match all.iter().find(|r| r.name().as_str() == name) {
+        Some(r) => super::print(&rule(r)),
+        None => {
+            let names: Vec<String> = all.iter().map(|r| r.name().to_string()).collect();
+            let d = Diagnostic::new(format!("there is no rule or ruleset `{name}`"));
+            let d = match nearest(name, names.iter().map(String::as_str)) {
+                Some(near) => d.help(format!("did you mean `{near}`?")),
+                None => d.help("`resat rules list` lists them"),
+            };
+            Err(Failure::Refused(d.into()))
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `resat run`.
+
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
+
+use clap::ValueEnum;
+
+use super::{
+    Failure,
+    args::{ModelArgs, PassArgs, in_order, inputs, write_file},
+    progress::Progress,
+};
+use crate::{
+    diag::{Diagnostic, Refused},
+    driver::{self, Options},
+    infer::{TypedModule, infer_types},
+    interp,
+    ir::Module,
+    pass::{Pass, PassContext, bind_params},
+    relay::npz,
+    saturate::Grade,
+    tensor::{Tensor, Value},
+};
+
+/// Arguments of `resat run`.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example:\n  resat run model.relay --params model.params --inputs in.npz --outputs out.npz --backend llvm"
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    passes: PassArgs,
+    /// An npz archive; keys are parameter names or positions. Random inputs where not given
+    #[arg(long, value_name = "FILE")]
+    inputs: Option<PathBuf>,
+    /// Where the results go: an npz archive with keys "0", "1", …, tuples flattened depth first
+    #[arg(long, value_name = "FILE")]
+    outputs: Option<PathBuf>,
+    /// What runs the program
+    #[arg(long, value_enum, default_value = "llvm")]
+    backend: Backend,
+    /// Threads; all cores where not given
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Compare with the program as it was before the passes, run by the interpreter
+    #[arg(long)]
+    validate: bool,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// Native code
+    Llvm,
+    /// The reference interpreter
+    Interp,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    if args.model.file.extension().is_some_and(|e| e == "so") {
+        return run_library(&args);
+    }
+    let settings = args.passes.settings()?;
+    let passes = args.passes.sequence(&settings)?;
+    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    let typed = infer_types(module)?;
+    let inputs = gather(&typed, args.inputs.as_deref())?;
+    let progress = Progress::new();
+    let outputs = match args.backend {
+        Backend::Llvm => {
+            let mut options = Options::new(settings.clone());
+            options.passes = Some(Box::new(passes));
+            options.on_phase = Some(Box::new(progress.teller()));
+            options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+            let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
+            let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
+            built.executable.run(&flat).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?
+        }
+        // The interpreter runs the program as it was written, unless passes are asked for.
+        Backend::Interp if args.passes.passes.is_none() => interp::run_flat(typed.module(), "main", inputs.clone())?,
+        Backend::Interp => {
+            let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
+            let module = passes.run(typed.module().clone(), &mut cx)?;
+            interp::run_flat(&module, "main", inputs.clone())?
+        }
+    };
+    drop(progress);
+    if args.validate {
+        let want = interp::run_flat(typed.module(), "main", inputs)?;
+        validate(&want, &outputs, settings.grade)?;
+    }
+    write_outputs(args.outputs.as_deref(), &outputs)
+}
+
+/// The values of main's parameters, in order, from an archive or at random.
+fn gather(typed: &TypedModule, path: Option<&Path>) -> Result<Vec<Value>, Failure> {
+    let Some(path) = path else { return Ok(interp::random_inputs(typed, SEED)?) };
+    let m: &Module = typed.module();
+    let names: Vec<String> = typed.entry("main")?.params.iter().map(|&p| m.var(p).name.to_string()).collect();
+    let tensors = in_order(&names, inputs(path)?)?;
+    Ok(tensors.into_iter().map(Value::Tensor).collect())
+}
+
+/// Seed of random inputs.
+pub(super) const SEED: u64 = 0;
+
+/// Largest difference that floats may show, against the largest value, where rules round differently; integers may show none.
+const TOLERANCE: f64 = 1e-3;
+
+fn validate(want: &[Tensor], got: &[Tensor], grade: Grade) -> Result<(), Failure> {
+    let mut worst: f64 = 0.0;
+    for (i, (w, g)) in want.iter().zip(got).enumerate() {
+        let different = |what: String| Failure::Other(format!("validation: output {i} {what}"));
+        if (w.dtype(), w.shape()) != (g.dtype(), g.shape()) {
+            return Err(different(format!("is {g:?} where {w:?} was expected")));
+        }
+        if !w.dtype().is_float() {
+            if !w.same_bits(g) {
+                return Err(different("has other integers".into()));
+            }
+            continue;
+        }
+        let (w, g) = (w.to_f64_vec(), g.to_f64_vec());
+        let scale = w.iter().filter(|x| x.is_finite()).fold(1e-6f64, |m, x| m.max(x.abs()));
+        for (j, (a, b)) in w.iter().zip(&g).enumerate() {
+            let off = if a == b || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() / scale };
+            if off.is_nan() || off > TOLERANCE {
+                return Err(different(format!("differs at element {j}: {b} where {a} was expected")));
+            }
+            worst = worst.max(off);
+        }
+    }
+    eprintln!("validated: largest difference {worst:.1e} of the largest value (rules up to grade {grade})");
+    Ok(())
+}
+
+fn write_outputs(path: Option<&Path>, outputs: &[Tensor]) -> Result<(), Failure> {
+    match path {
+        Some(path) => {
+            let names: Vec<String> = (0..outputs.len()).map(|i| i.to_string()).collect();
+            let bytes = npz::write(names.iter().map(String::as_str).zip(outputs))?;
+            write_file(path, &bytes)
+        }
+        None => {
+            let lines: String = outputs.iter().enumerate().map(|(i, t)| format!("{i}: {t:?}\n")).collect();
+            super::print(&lines)
+        }
+    }
+}
+
+fn run_library(args: &Args) -> Result<(), Failure> {
+    let library = super::library::open(&args.model, args.threads)?;
+    let tensors = library.inputs(args.inputs.as_deref())?;
+    write_outputs(args.outputs.as_deref(), &library.run(&tensors)?)
+}

@@ -1,0 +1,186 @@
+//! From kernels to object code: modules of a few kernels each, compiled by as many threads as there are processors.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex, Once,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use inkwell::{
+    OptimizationLevel,
+    context::Context,
+    passes::PassBuilderOptions,
+    targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple},
+};
+
+use super::{
+    CodegenError,
+    emit::{self, Unit},
+};
+use crate::{
+    codegen::CodegenTarget,
+    loops::{self, Kernel},
+};
+
+/// Relocatable object code of some kernels.
+#[derive(Clone, Debug)]
+pub struct ObjectCode {
+    /// The object file.
+    pub bytes: Vec<u8>,
+    /// The kernels' names, which are its global symbols.
+    pub symbols: Vec<String>,
+}
+
+/// The text forms of compiled kernels, for people.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// LLVM's intermediate representation, after the passes.
+    pub ir: String,
+    /// Assembly.
+    pub assembly: String,
+}
+
+/// What runs on every module.
+const PASSES: &str = "function(sroa,early-cse<memssa>,loop-mssa(licm),instsimplify,early-cse<memssa>,simplifycfg,dce)";
+
+/// Kernels per module: a module costs little, and small ones spread well over threads.
+pub(super) const KERNELS_PER_MODULE: usize = 4;
+
+/// Stack of a compiling thread in bytes: expressions of fused kernels nest deeply, and so do their walks.
+const STACK: usize = 256 << 20;
+
+pub(super) fn initialize() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let all = InitializationConfig::default();
+        Target::initialize_x86(&all);
+        Target::initialize_aarch64(&all);
+    });
+}
+
+impl CodegenTarget {
+    /// The machine that this program runs on.
+    pub fn host() -> CodegenTarget {
+        let triple = TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned();
+        let features = TargetMachine::get_host_cpu_features().to_string();
+        let mut host = CodegenTarget { triple, cpu: String::new(), features };
+        host.cpu = host.processor_of().to_owned();
+        host
+    }
+
+    fn machine(&self) -> Result<TargetMachine, CodegenError> {
+        self.validate()?;
+        initialize();
+        let triple = TargetTriple::create(&self.triple);
+        let target = Target::from_triple(&triple).map_err(|e| CodegenError::Llvm(e.to_string()))?;
+        let level = OptimizationLevel::Default;
+        target
+            .create_target_machine(&triple, &self.cpu, &self.features, level, RelocMode::PIC, CodeModel::Default)
+            .ok_or_else(|| CodegenError::Llvm(format!("no code generator for {}", self.triple)))
+    }
+}
+
+fn module<'ctx>(
+    ctx: &'ctx Context,
+    kernels: &[&Kernel],
+    target: &CodegenTarget,
+    machine: &TargetMachine,
+) -> Result<Unit<'ctx>, CodegenError> {
+    let unit = Unit { ctx, module: ctx.create_module("resat"), target: target.clone() };
+    unit.module.set_triple(&machine.get_triple());
+    unit.module.set_data_layout(&machine.get_target_data().get_data_layout());
+    for k in kernels {
+        loops::check(k)?;
+        emit::kernel(&unit, k)?;
+    }
+    if cfg!(debug_assertions) {
+        unit.module.verify().map_err(|e| CodegenError::Llvm(e.to_string()))?;
+    }
+    let options = PassBuilderOptions::create();
+    unit.module.run_passes(PASSES, machine, options).map_err(|e| CodegenError::Llvm(e.to_string()))?;
+    Ok(unit)
+}
+
+fn object(kernels: &[&Kernel], target: &CodegenTarget, machine: &TargetMachine) -> Result<ObjectCode, CodegenError> {
+    let ctx = Context::create();
+    let unit = module(&ctx, kernels, target, machine)?;
+    let buffer = machine
+        .write_to_memory_buffer(&unit.module, FileType::Object)
+        .map_err(|e| CodegenError::Llvm(e.to_string()))?;
+    let symbols = kernels.iter().map(|k| k.name.clone()).collect();
+    Ok(ObjectCode { bytes: buffer.as_slice().to_vec(), symbols })
+}
+
+/// Runs `f` on a thread with a stack for deep expressions.
+fn with_deep_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, CodegenError> {
+    let failed = |what: String| CodegenError::Llvm(what);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, f);
+        let thread = thread.map_err(|e| failed(format!("no thread to compile on: {e}")))?;
+        thread.join().map_err(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Whether all names differ.
+pub(super) fn distinct(kernels: &[&Kernel]) -> Result<(), CodegenError> {
+    let mut names = HashSet::new();
+    match kernels.iter().find(|k| !names.insert(&k.name)) {
+        Some(k) => Err(CodegenError::Invalid(format!("two kernels are named {}", k.name))),
+        None => Ok(()),
+    }
+}
+
+/// Compiles kernels, whose names must differ, for a machine. The objects' order and content do not depend on the number of
+/// threads.
+pub fn compile(kernels: &[&Kernel], target: &CodegenTarget) -> Result<Vec<ObjectCode>, CodegenError> {
+    distinct(kernels)?;
+    compile_groups(&kernels.chunks(KERNELS_PER_MODULE).collect::<Vec<_>>(), target)
+}
+
+/// Compiles each group to one object.
+pub(super) fn compile_groups(groups: &[&[&Kernel]], target: &CodegenTarget) -> Result<Vec<ObjectCode>, CodegenError> {
+    target.validate()?;
+    let results: Vec<Mutex<Option<Result<ObjectCode, CodegenError>>>> =
+        groups.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<(), CodegenError> {
+        let machine = target.machine()?;
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(group) = groups.get(i) else { return Ok(()) };
+            *results[i].lock().expect("no thread panics while it holds a result") =
+                Some(object(group, target, &machine));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(groups.len());
+    std::thread::scope(|scope| {
+        let spawned: Vec<_> =
+            (0..threads).map(|_| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work)).collect();
+        for thread in spawned {
+            let thread = thread.map_err(|e| CodegenError::Llvm(format!("no thread to compile on: {e}")))?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok::<_, CodegenError>(())
+    })?;
+    results
+        .into_iter()
+        .map(|r| r.into_inner().expect("no thread panicked").expect("every group was compiled"))
+        .collect()
+}
+
+/// What kernels compile to, as text.
+pub fn listing(kernels: &[&Kernel], target: &CodegenTarget) -> Result<Listing, CodegenError> {
+    with_deep_stack(|| {
+        let machine = target.machine()?;
+        let ctx = Context::create();
+        let unit = module(&ctx, kernels, target, &machine)?;
+        let ir = unit.module.print_to_string().to_string();
+        let text = machine
+            .write_to_memory_buffer(&unit.module, FileType::Assembly)
+            .map_err(|e| CodegenError::Llvm(e.to_string()))?;
+        let assembly = String::from_utf8_lossy(text.as_slice()).into_owned();
+        Ok(Listing { ir, assembly })
+    })?
+}

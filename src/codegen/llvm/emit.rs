@@ -1,0 +1,486 @@
+//! Statements to control flow: one [`Emitter`] per LLVM function, which holds what the variables stand for in it.
+
+use std::collections::HashMap;
+
+use inkwell::{
+    IntPredicate,
+    attributes::AttributeLoc,
+    context::Context,
+    module::{Linkage, Module},
+    types::BasicMetadataTypeEnum,
+    values::{BasicMetadataValueEnum, FunctionValue, InstructionOpcode as Opcode, PointerValue},
+};
+
+use super::{
+    CodegenError,
+    ir::{Ir, Ty, V},
+    value::{Mask, Masks},
+};
+use crate::{
+    codegen::CodegenTarget,
+    loops::{
+        AxisId, BUFFER_ALIGN, BufferId, Kernel, LoopKind, Scalar, Space, Stmt, TensorId,
+        affine::{self, Affine, Facts, Meaning},
+    },
+    tensor::DType,
+};
+
+/// The module that kernels are emitted into.
+pub(super) struct Unit<'ctx> {
+    pub(super) ctx: &'ctx Context,
+    pub(super) module: Module<'ctx>,
+    pub(super) target: CodegenTarget,
+}
+
+/// What a variable stands for.
+#[derive(Clone)]
+pub(super) enum Binding<'ctx> {
+    /// A sum of other variables; of unrolled ones, a constant.
+    Sum(Affine),
+    /// A value, the same in all lanes or not.
+    Value { v: V<'ctx>, facts: Facts },
+    /// The lane number.
+    Lane { facts: Facts },
+}
+
+/// The vector loop that is being emitted.
+#[derive(Copy, Clone)]
+pub(super) struct Lanes {
+    pub(super) axis: AxisId,
+    pub(super) count: u32,
+}
+
+/// The variables in scope, as the analysis of indices sees them.
+#[derive(Clone, Default)]
+pub(super) struct Env<'ctx>(pub(super) Vec<(AxisId, Binding<'ctx>)>);
+
+impl<'ctx> Env<'ctx> {
+    pub(super) fn get(&self, axis: AxisId) -> &Binding<'ctx> {
+        let found = self.0.iter().rev().find(|(a, _)| *a == axis);
+        &found.expect("the checker found every variable bound").1
+    }
+}
+
+impl affine::Scope for Env<'_> {
+    fn meaning(&self, axis: AxisId) -> Meaning<'_> {
+        match self.get(axis) {
+            Binding::Sum(a) => Meaning::Sum(a),
+            Binding::Value { facts, .. } | Binding::Lane { facts } => Meaning::Atom(*facts),
+        }
+    }
+}
+
+/// Emits one function.
+pub(super) struct Emitter<'u, 'ctx> {
+    pub(super) ir: Ir<'u, 'ctx>,
+    pub(super) unit: &'u Unit<'ctx>,
+    pub(super) kernel: &'u Kernel,
+    symbol: String,
+    function: FunctionValue<'ctx>,
+    /// Pointers of all buffers but those on the stack, which appear when they are first used.
+    buffers: Vec<Option<PointerValue<'ctx>>>,
+    context: Option<PointerValue<'ctx>>,
+    pub(super) env: Env<'ctx>,
+    level: u32,
+    pub(super) lanes: Option<Lanes>,
+    pub(super) affine_memo: affine::Memo,
+    pub(super) masks: Masks<'ctx>,
+    /// Values within the statement at hand, by expression and mask.
+    pub(super) values: HashMap<(usize, usize), V<'ctx>>,
+    /// The keys of `values` in the order in which they came, to forget those of a branch.
+    pub(super) value_log: Vec<(usize, usize)>,
+    pub(super) costs: HashMap<usize, super::value::Cost>,
+    outlined: usize,
+}
+
+fn vec_of<'ctx>(types: impl IntoIterator<Item = Ty<'ctx>>) -> Vec<BasicMetadataTypeEnum<'ctx>> {
+    types.into_iter().map(Into::into).collect()
+}
+
+/// Emits the function of a kernel under its symbol.
+pub(super) fn kernel<'ctx>(unit: &Unit<'ctx>, kernel: &Kernel) -> Result<(), CodegenError> {
+    let ir = Ir::new(unit.ctx, &unit.module);
+    let pointer = unit.ctx.ptr_type(Default::default());
+    let void = unit.ctx.void_type();
+    // The entry fetches the pointers; the work stands in a function of its own, whose parameters can say that they
+    // don't overlap.
+    let entry = unit.module.add_function(&kernel.name, void.fn_type(&[pointer.into(); 3], false), None);
+    attributes(unit, entry);
+    let shared: Vec<usize> = (0..kernel.buffers.len()).filter(|&b| is_shared(kernel, b)).collect();
+    let params = vec![BasicMetadataTypeEnum::from(pointer); shared.len() + 1];
+    let work = unit.module.add_function(
+        &format!("{}.body", kernel.name),
+        void.fn_type(&params, false),
+        Some(Linkage::Internal),
+    );
+    attributes(unit, work);
+    ir.go_to(ir.block(entry, ""));
+    let [context, args, workspace] = [0, 1, 2].map(|i| entry.get_nth_param(i).expect("three parameters"));
+    let (offsets, _) = kernel.workspace();
+    let mut passed = vec![context];
+    for &b in &shared {
+        passed.push(match kernel.buffers[b].space {
+            Space::Input(i) | Space::Output(i) => {
+                let slot = ir.offset(pointer.into(), args.into_pointer_value(), ir.i64(i as i64));
+                ir.load(pointer.into(), slot, 8)
+            }
+            _ => {
+                let at = offsets[b].expect("a shared buffer has its place in the workspace");
+                ir.offset(unit.ctx.i8_type().into(), workspace.into_pointer_value(), ir.i64(at)).into()
+            }
+        });
+    }
+    ir.call(work, &passed);
+    ir.ret();
+    let mut e = Emitter::new(unit, kernel, &kernel.name, work);
+    e.context = Some(e.parameter(0));
+    for (i, &b) in shared.iter().enumerate() {
+        e.buffers[b] = Some(e.parameter(i as u32 + 1));
+        e.buffer_attributes(i as u32 + 1, b);
+    }
+    e.stmt(&kernel.body)?;
+    e.ir.ret();
+    Ok(())
+}
+
+/// Whether a buffer lives outside of the functions that use it.
+fn is_shared(kernel: &Kernel, buffer: usize) -> bool {
+    !matches!(kernel.buffers[buffer].space, Space::Local | Space::Register)
+}
+
+fn attributes<'ctx>(unit: &Unit<'ctx>, f: FunctionValue<'ctx>) {
+    let add = |key, value: &str| {
+        f.add_attribute(AttributeLoc::Function, unit.ctx.create_string_attribute(key, value));
+    };
+    add("target-cpu", &unit.target.cpu);
+    if !unit.target.features.is_empty() {
+        add("target-features", &unit.target.features);
+    }
+    f.add_attribute(AttributeLoc::Function, Ir::new(unit.ctx, &unit.module).flag("nounwind", 0));
+}
+
+impl<'u, 'ctx> Emitter<'u, 'ctx> {
+    fn new(unit: &'u Unit<'ctx>, kernel: &'u Kernel, symbol: &str, function: FunctionValue<'ctx>) -> Self {
+        let ir = Ir::new(unit.ctx, &unit.module);
+        ir.go_to(ir.block(function, ""));
+        Emitter {
+            ir,
+            unit,
+            kernel,
+            symbol: symbol.to_owned(),
+            function,
+            buffers: vec![None; kernel.buffers.len()],
+            context: None,
+            env: Env::default(),
+            level: 0,
+            lanes: None,
+            affine_memo: Default::default(),
+            masks: Masks::default(),
+            values: HashMap::new(),
+            value_log: vec![],
+            costs: HashMap::new(),
+            outlined: 0,
+        }
+    }
+
+    fn parameter(&self, i: u32) -> PointerValue<'ctx> {
+        self.function.get_nth_param(i).expect("as many parameters as declared").into_pointer_value()
+    }
+
+    fn buffer_attributes(&self, param: u32, buffer: usize) {
+        let add = |name: &str, value| {
+            self.function.add_attribute(AttributeLoc::Param(param), self.ir.flag(name, value));
+        };
+        add("noalias", 0);
+        add("nonnull", 0);
+        add("align", BUFFER_ALIGN as u64);
+        if matches!(self.kernel.buffers[buffer].space, Space::Input(_)) {
+            add("readonly", 0);
+        }
+    }
+
+    /// Where a buffer begins. Those on the stack are laid out in the function's first block.
+    pub(super) fn buffer(&mut self, b: BufferId) -> PointerValue<'ctx> {
+        let i = b.0 as usize;
+        if let Some(p) = self.buffers[i] {
+            return p;
+        }
+        let decl = &self.kernel.buffers[i];
+        let first = self.function.get_first_basic_block().expect("a function has a first block");
+        let here = self.ir.here();
+        match first.get_first_instruction() {
+            Some(inst) => self.ir.builder.position_before(&inst),
+            None => self.ir.go_to(first),
+        }
+        let element = self.ir.memory_type(decl.dtype);
+        let array = match element {
+            Ty::IntType(t) => t.array_type(decl.len as u32),
+            t => t.into_float_type().array_type(decl.len as u32),
+        };
+        let p = self.ir.builder.build_alloca(array, "").expect("the builder stands in a block");
+        let inst = p.as_instruction().expect("an alloca is an instruction");
+        inst.set_alignment(BUFFER_ALIGN as u32).expect("an alignment is a power of two");
+        self.ir.go_to(here);
+        self.buffers[i] = Some(p);
+        p
+    }
+
+    // Variables.
+
+    /// Runs `f` with a variable bound.
+    fn with<T>(&mut self, axis: AxisId, binding: Binding<'ctx>, f: impl FnOnce(&mut Self) -> T) -> T {
+        self.env.0.push((axis, binding));
+        self.affine_memo.clear();
+        let out = f(self);
+        self.env.0.pop();
+        self.affine_memo.clear();
+        out
+    }
+
+    /// A new statement begins: values from before may not be reused, since memory may change or control may not come by.
+    fn fresh(&mut self) {
+        self.values.clear();
+        self.value_log.clear();
+    }
+
+    fn index(&mut self, s: &Scalar) -> Affine {
+        affine::affine(s, &self.env, &mut self.affine_memo)
+    }
+
+    // Statements.
+
+    fn stmt(&mut self, s: &Stmt) -> Result<(), CodegenError> {
+        match s {
+            Stmt::Block(all) => all.iter().try_for_each(|s| self.stmt(s)),
+            Stmt::Store { buffer, index, value } => {
+                self.fresh();
+                self.store(*buffer, index, value)
+            }
+            Stmt::Let { var, value, body } => self.bind(*var, value, body),
+            Stmt::If { cond, then, otherwise } => self.condition(cond, then, otherwise.as_deref()),
+            Stmt::For { var, extent, kind, body } => match kind {
+                LoopKind::Serial => self.serial(*var, extent, body),
+                LoopKind::Parallel => self.parallel(*var, extent, body),
+                LoopKind::Unrolled => {
+                    for i in 0..self.constant(extent)? {
+                        self.with(*var, Binding::Sum(Affine::constant(i)), |e| e.stmt(body))?;
+                    }
+                    Ok(())
+                }
+                LoopKind::Vector => self.vector(*var, extent, body),
+            },
+        }
+    }
+
+    fn constant(&mut self, extent: &Scalar) -> Result<i64, CodegenError> {
+        let n = self.index(extent).as_constant();
+        n.ok_or_else(|| CodegenError::Invalid(format!("the extent {extent:?} is not constant")))
+    }
+
+    fn vector(&mut self, var: AxisId, extent: &Scalar, body: &Stmt) -> Result<(), CodegenError> {
+        let n = self.constant(extent)?;
+        match n {
+            ..=0 => Ok(()),
+            // A vector of one lane is a scalar.
+            1 => self.with(var, Binding::Sum(Affine::constant(0)), |e| e.stmt(body)),
+            _ => {
+                self.lanes = Some(Lanes { axis: var, count: n as u32 });
+                let facts = Facts { range: Some((0, n - 1)), level: self.level + 1, varying: true };
+                let done = self.with(var, Binding::Lane { facts }, |e| e.stmt(body));
+                self.lanes = None;
+                done
+            }
+        }
+    }
+
+    fn bind(&mut self, var: AxisId, value: &Scalar, body: &Stmt) -> Result<(), CodegenError> {
+        if value.dtype() == DType::I64 {
+            let sum = self.index(value);
+            let plain = sum.terms.iter().all(|t| !t.facts.varying || matches!(t.atom, affine::Atom::Axis(_)));
+            if sum.as_constant().is_some() || (sum.varying() && plain) {
+                return self.with(var, Binding::Sum(sum), |e| e.stmt(body));
+            }
+        }
+        self.fresh();
+        let v = self.value(value)?;
+        let range = if value.dtype() == DType::I64 { self.index(value).range() } else { None };
+        let facts = Facts { range, level: self.level, varying: v.is_vector_value() };
+        self.with(var, Binding::Value { v, facts }, |e| e.stmt(body))
+    }
+
+    fn condition(&mut self, cond: &Scalar, then: &Stmt, otherwise: Option<&Stmt>) -> Result<(), CodegenError> {
+        match affine::decide(cond, &self.env, &mut self.affine_memo) {
+            Some(true) => return self.stmt(then),
+            Some(false) => return otherwise.map_or(Ok(()), |s| self.stmt(s)),
+            None => {}
+        }
+        self.fresh();
+        let c = self.value(cond)?;
+        let (yes, done) = (self.ir.block(self.function, ""), self.ir.block(self.function, ""));
+        let no = otherwise.map(|_| self.ir.block(self.function, ""));
+        self.ir.branch(c, yes, no.unwrap_or(done));
+        for (block, stmt) in [(Some(yes), Some(then)), (no, otherwise)] {
+            if let (Some(block), Some(stmt)) = (block, stmt) {
+                self.ir.go_to(block);
+                self.stmt(stmt)?;
+                self.ir.jump(done);
+            }
+        }
+        self.ir.go_to(done);
+        Ok(())
+    }
+
+    fn serial(&mut self, var: AxisId, extent: &Scalar, body: &Stmt) -> Result<(), CodegenError> {
+        match self.index(extent).as_constant() {
+            Some(..=0) => return Ok(()),
+            Some(1) => return self.with(var, Binding::Sum(Affine::constant(0)), |e| e.stmt(body)),
+            _ => {}
+        }
+        self.fresh();
+        let range = self.index(extent).range().map(|(_, hi)| (0, (hi - 1).max(0)));
+        let guarded = self.index(extent).range().is_none_or(|(lo, _)| lo < 1);
+        let n = self.value(extent)?;
+        self.counted(var, self.ir.i64(0).into(), n, range, guarded, body)
+    }
+
+    /// The loop over `from..to`; `guarded` where it may be empty.
+    fn counted(
+        &mut self,
+        var: AxisId,
+        from: V<'ctx>,
+        to: V<'ctx>,
+        range: affine::Range,
+        guarded: bool,
+        body: &Stmt,
+    ) -> Result<(), CodegenError> {
+        let (head, done) = (self.ir.block(self.function, ""), self.ir.block(self.function, ""));
+        let before = self.ir.here();
+        match guarded {
+            true => self.ir.branch(self.ir.icmp(IntPredicate::SLT, from, to), head, done),
+            false => self.ir.jump(head),
+        }
+        self.ir.go_to(head);
+        let phi = self.ir.builder.build_phi(self.unit.ctx.i64_type(), "").expect("the builder stands in a block");
+        phi.add_incoming(&[(&from, before)]);
+        self.level += 1;
+        let facts = Facts { range, level: self.level, varying: false };
+        self.with(var, Binding::Value { v: phi.as_basic_value(), facts }, |e| e.stmt(body))?;
+        self.level -= 1;
+        let i = phi.as_basic_value().into_int_value();
+        let next = self.ir.builder.build_int_nsw_add(i, self.ir.i64(1), "").expect("the builder stands in a block");
+        phi.add_incoming(&[(&next, self.ir.here())]);
+        self.ir.branch(self.ir.icmp(IntPredicate::SLT, next.into(), to), head, done);
+        self.ir.go_to(done);
+        Ok(())
+    }
+
+    /// Calls the runtime with the body as a function over a range of iterations. What the body uses of this function
+    /// travels in a record on the stack.
+    fn parallel(&mut self, var: AxisId, extent: &Scalar, body: &Stmt) -> Result<(), CodegenError> {
+        self.fresh();
+        let range = self.index(extent).range().map(|(_, hi)| (0, (hi - 1).max(0)));
+        let n = self.value(extent)?;
+        let (ctx, module) = (self.unit.ctx, &self.unit.module);
+        let pointer = ctx.ptr_type(Default::default());
+        let (i64_type, void) = (ctx.i64_type(), ctx.void_type());
+        let pointers: Vec<usize> = (0..self.buffers.len()).filter(|&b| is_shared(self.kernel, b)).collect();
+        let scalars: Vec<usize> =
+            (0..self.env.0.len()).filter(|&i| matches!(self.env.0[i].1, Binding::Value { .. })).collect();
+        let value_of = |e: &Self, i: usize| match e.env.0[i].1 {
+            Binding::Value { v, .. } => v,
+            _ => unreachable!("only values are captured"),
+        };
+        let mut captured: Vec<V> = vec![];
+        for &b in &pointers {
+            captured.push(self.buffer(TensorId(b as u32)).into());
+        }
+        captured.extend(scalars.iter().map(|&i| value_of(self, i)));
+
+        self.outlined += 1;
+        let symbol = format!("{}.{}", self.symbol, self.outlined);
+        let mut params = vec_of(captured.iter().map(|v| v.get_type()));
+        params.extend([BasicMetadataTypeEnum::from(i64_type); 2]);
+        let work =
+            module.add_function(&format!("{symbol}.body"), void.fn_type(&params, false), Some(Linkage::Internal));
+        let entry_type = void.fn_type(&[pointer.into(), i64_type.into(), i64_type.into()], false);
+        let entry = module.add_function(&symbol, entry_type, Some(Linkage::Internal));
+        attributes(self.unit, work);
+        attributes(self.unit, entry);
+
+        // The record: one 8-byte slot each.
+        let record_type = i64_type.array_type(captured.len() as u32);
+        let first = self.function.get_first_basic_block().expect("a function has a first block");
+        let here = self.ir.here();
+        match first.get_first_instruction() {
+            Some(inst) => self.ir.builder.position_before(&inst),
+            None => self.ir.go_to(first),
+        }
+        let record = self.ir.builder.build_alloca(record_type, "").expect("the builder stands in a block");
+        self.ir.go_to(here);
+        for (i, &v) in captured.iter().enumerate() {
+            self.ir.store(self.ir.offset(i64_type.into(), record, self.ir.i64(i as i64)), v, 8);
+        }
+        let context = self.context.expect("parallel loops are not nested");
+        let run = self.ir.load(pointer.into(), context, 8).into_pointer_value();
+        let run_type = void.fn_type(&[pointer.into(), pointer.into(), pointer.into(), i64_type.into()], false);
+        let args: [BasicMetadataValueEnum; 4] = [
+            context.into(),
+            entry.as_global_value().as_pointer_value().into(),
+            record.into(),
+            n.into_int_value().into(),
+        ];
+        self.ir.builder.build_indirect_call(run_type, run, &args, "").expect("the builder stands in a block");
+
+        // The entry takes the record apart.
+        let ir = Ir::new(ctx, module);
+        ir.go_to(ir.block(entry, ""));
+        let env = entry.get_nth_param(0).expect("three parameters").into_pointer_value();
+        let mut passed: Vec<V> = captured
+            .iter()
+            .enumerate()
+            .map(|(i, v)| ir.load(v.get_type(), ir.offset(i64_type.into(), env, ir.i64(i as i64)), 8))
+            .collect();
+        passed.extend([1, 2].map(|i| entry.get_nth_param(i).expect("three parameters")));
+        ir.call(work, &passed);
+        ir.ret();
+
+        let mut e = Emitter::new(self.unit, self.kernel, &symbol, work);
+        for (i, &b) in pointers.iter().enumerate() {
+            e.buffers[b] = Some(e.parameter(i as u32));
+            e.buffer_attributes(i as u32, b);
+        }
+        e.env = self.env.clone();
+        e.level = self.level;
+        for (i, &at) in scalars.iter().enumerate() {
+            let param = work.get_nth_param((pointers.len() + i) as u32).expect("as many parameters as declared");
+            if let Binding::Value { v, .. } = &mut e.env.0[at].1 {
+                *v = param;
+            }
+        }
+        let bound = |i| work.get_nth_param((captured.len() + i) as u32).expect("as many parameters as declared");
+        e.counted(var, bound(0), bound(1), range, true, body)?;
+        e.ir.ret();
+        Ok(())
+    }
+
+    /// Runs `f` where only the lanes that `also` names, and that were running before, count.
+    pub(super) fn masked<T>(&mut self, also: V<'ctx>, f: impl FnOnce(&mut Self) -> T) -> T {
+        let v = match self.masks.current() {
+            None => also,
+            Some(outer) => {
+                let n = self.lanes.map_or(0, |l| l.count);
+                let wide = outer.v.is_vector_value() || also.is_vector_value();
+                let lift = |v: V<'ctx>| if wide { self.ir.splat(v, n) } else { v };
+                self.ir.bin(Opcode::And, lift(outer.v), lift(also))
+            }
+        };
+        self.masks.push(Mask { v });
+        let out = f(self);
+        self.masks.pop();
+        out
+    }
+
+    pub(super) fn new_block(&self) -> inkwell::basic_block::BasicBlock<'ctx> {
+        self.ir.block(self.function, "")
+    }
+}

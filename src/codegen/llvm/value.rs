@@ -1,0 +1,464 @@
+//! Expressions to values: reads, choices, sums. What depends on the lane is a vector, everything else stays scalar.
+
+use inkwell::values::{IntValue, PointerValue};
+
+use super::{
+    CodegenError,
+    emit::{Binding, Emitter, Lanes},
+    ir::V,
+    ops,
+};
+use crate::{
+    loops::{
+        BufferId, Scalar, ScalarKind, UnOp,
+        affine::{self, Affine, Atom},
+    },
+    tensor::DType,
+};
+
+/// Which lanes count; those that don't may not touch memory.
+#[derive(Copy, Clone)]
+pub(super) struct Mask<'ctx> {
+    /// A `bool`, for all lanes or for each.
+    pub(super) v: V<'ctx>,
+}
+
+/// The masks around the expression at hand, by number; 0 is none.
+#[derive(Default)]
+pub(super) struct Masks<'ctx> {
+    all: Vec<Mask<'ctx>>,
+    stack: Vec<usize>,
+}
+
+impl<'ctx> Masks<'ctx> {
+    pub(super) fn current(&self) -> Option<Mask<'ctx>> {
+        self.stack.last().map(|&i| self.all[i - 1])
+    }
+
+    pub(super) fn push(&mut self, mask: Mask<'ctx>) {
+        self.all.push(mask);
+        self.stack.push(self.all.len());
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.stack.pop();
+    }
+
+    /// Numbers of the masks in force, innermost first, then 0. What was read under an outer one is good within.
+    fn in_force(&self) -> impl Iterator<Item = usize> + '_ {
+        self.stack.iter().rev().copied().chain([0])
+    }
+}
+
+/// What evaluating an expression takes, roughly.
+#[derive(Copy, Clone)]
+pub(super) struct Cost {
+    /// In simple operations.
+    work: u32,
+    /// Whether it reads memory.
+    reads: bool,
+}
+
+/// A choice whose sides take more operations than this, and whose condition is the same for all lanes, becomes a branch.
+const BRANCH_ABOVE: u32 = 24;
+
+impl<'ctx> Emitter<'_, 'ctx> {
+    fn cost(&mut self, s: &Scalar) -> Cost {
+        if let Some(c) = self.costs.get(&s.key()) {
+            return *c;
+        }
+        let own = match s.kind() {
+            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => 0,
+            ScalarKind::Read(..) => 4,
+            ScalarKind::Unary(op, _) => match op {
+                UnOp::Neg | UnOp::Abs | UnOp::Not | UnOp::IsNan | UnOp::IsInf | UnOp::IsFinite => 1,
+                UnOp::Floor | UnOp::Ceil | UnOp::Trunc | UnOp::Round | UnOp::RoundEven | UnOp::Popcount => 2,
+                UnOp::Sqrt => 8,
+                _ => 20,
+            },
+            _ => 1,
+        };
+        let mut cost = Cost { work: own, reads: matches!(s.kind(), ScalarKind::Read(..)) };
+        for operand in s.operands() {
+            let c = self.cost(operand);
+            cost.work = cost.work.saturating_add(c.work);
+            cost.reads |= c.reads;
+        }
+        self.costs.insert(s.key(), cost);
+        cost
+    }
+
+    /// The value of an expression: a vector where it depends on the lane.
+    pub(super) fn value(&mut self, s: &Scalar) -> Result<V<'ctx>, CodegenError> {
+        for mask in self.masks.in_force() {
+            if let Some(v) = self.values.get(&(s.key(), mask)) {
+                return Ok(*v);
+            }
+        }
+        let v = self.evaluate(s)?;
+        let reads = self.cost(s).reads;
+        let mask = if reads { self.masks.in_force().next().unwrap_or(0) } else { 0 };
+        self.values.insert((s.key(), mask), v);
+        self.value_log.push((s.key(), mask));
+        Ok(v)
+    }
+
+    fn evaluate(&mut self, s: &Scalar) -> Result<V<'ctx>, CodegenError> {
+        let dtype = s.dtype();
+        match s.kind() {
+            ScalarKind::Int(i) => Ok(self.ir.int(*i, self.ir.value_type(dtype))),
+            ScalarKind::Float(x) => Ok(self.ir.float(ops::representable(*x, dtype), self.ir.value_type(dtype))),
+            ScalarKind::Axis(id) => match self.env.get(*id).clone() {
+                Binding::Value { v, .. } => Ok(v),
+                Binding::Sum(a) => self.sum(&a),
+                Binding::Lane { .. } => Ok(self.ir.iota(1, self.lane_count())),
+            },
+            ScalarKind::Read(buffer, index) => {
+                let at = affine::affine(&index[0], &self.env, &mut self.affine_memo);
+                self.read(*buffer, &at)
+            }
+            ScalarKind::Binary(op, a, b) => {
+                if dtype == DType::I64 {
+                    let sum = affine::affine(s, &self.env, &mut self.affine_memo);
+                    if !sum.is_just(s) {
+                        return self.sum(&sum);
+                    }
+                }
+                if dtype == DType::Bool
+                    && let Some(known) = affine::decide(s, &self.env, &mut self.affine_memo)
+                {
+                    return Ok(self.ir.int(known as i64, self.ir.value_type(DType::Bool)));
+                }
+                let (x, y) = (self.value(a)?, self.value(b)?);
+                let (x, y) = self.same_width(x, y);
+                ops::binary(self, *op, a.dtype(), x, y, b)
+            }
+            ScalarKind::Unary(op, a) => {
+                let x = self.value(a)?;
+                ops::unary(self, *op, a.dtype(), x)
+            }
+            ScalarKind::Cast(a) => {
+                let x = self.value(a)?;
+                ops::cast(self, x, a.dtype(), dtype)
+            }
+            ScalarKind::Select(c, a, b) => self.choose(c, a, b),
+        }
+    }
+
+    fn lane_count(&self) -> u32 {
+        self.lanes.expect("only vector loops bind a lane").count
+    }
+
+    /// Both as vectors where one of them is.
+    fn same_width(&self, a: V<'ctx>, b: V<'ctx>) -> (V<'ctx>, V<'ctx>) {
+        if a.is_vector_value() == b.is_vector_value() {
+            return (a, b);
+        }
+        let n = self.lane_count();
+        (self.ir.splat(a, n), self.ir.splat(b, n))
+    }
+
+    fn choose(&mut self, c: &Scalar, a: &Scalar, b: &Scalar) -> Result<V<'ctx>, CodegenError> {
+        match affine::decide(c, &self.env, &mut self.affine_memo) {
+            Some(true) => return self.value(a),
+            Some(false) => return self.value(b),
+            None => {}
+        }
+        let cond = self.value(c)?;
+        let (x, y) = (self.cost(a), self.cost(b));
+        if !cond.is_vector_value() && x.work.max(y.work) > BRANCH_ABOVE {
+            return self.branched(cond, a, b);
+        }
+        // Reads of the side that is not chosen are diverted, so that both sides can be computed.
+        let v = if x.reads { self.masked(cond, |e| e.value(a))? } else { self.value(a)? };
+        let w = match y.reads {
+            true => {
+                let not = self.ir.not(cond);
+                self.masked(not, |e| e.value(b))?
+            }
+            false => self.value(b)?,
+        };
+        let (v, w) = match cond.is_vector_value() {
+            true => (self.ir.splat(v, self.lane_count()), self.ir.splat(w, self.lane_count())),
+            false => self.same_width(v, w),
+        };
+        Ok(self.ir.select(cond, v, w))
+    }
+
+    fn branched(&mut self, cond: V<'ctx>, a: &Scalar, b: &Scalar) -> Result<V<'ctx>, CodegenError> {
+        let (yes, no, done) = (self.new_block(), self.new_block(), self.new_block());
+        self.ir.branch(cond, yes, no);
+        let mut side = |block, s: &Scalar| {
+            self.ir.go_to(block);
+            let known = self.value_log.len();
+            let v = self.value(s)?;
+            // What was computed in here does not exist where control did not come by.
+            for key in self.value_log.split_off(known) {
+                self.values.remove(&key);
+            }
+            Ok::<_, CodegenError>((v, self.ir.here()))
+        };
+        let (v, from_yes) = side(yes, a)?;
+        let (w, from_no) = side(no, b)?;
+        let wide = v.is_vector_value() || w.is_vector_value();
+        let end = |v, block| {
+            self.ir.go_to(block);
+            let v = if wide { self.ir.splat(v, self.lanes.map_or(0, |l| l.count)) } else { v };
+            self.ir.jump(done);
+            v
+        };
+        let (v, w) = (end(v, from_yes), end(w, from_no));
+        self.ir.go_to(done);
+        Ok(self.ir.phi(&[(v, from_yes), (w, from_no)]))
+    }
+
+    // Indices.
+
+    /// The value of a sum.
+    fn sum(&mut self, a: &Affine) -> Result<V<'ctx>, CodegenError> {
+        let mut total = None;
+        for part in self.parts(a)? {
+            total = Some(match total {
+                None => part,
+                Some(t) => {
+                    let (t, part) = self.same_width(t, part);
+                    self.ir.add(t, part)
+                }
+            });
+        }
+        let constant = self.ir.i64(a.constant).into();
+        Ok(match total {
+            None => constant,
+            Some(t) if a.constant == 0 => t,
+            Some(t) => {
+                let (t, c) = self.same_width(t, constant);
+                self.ir.add(t, c)
+            }
+        })
+    }
+
+    /// The products of a sum, those of outer loops first.
+    fn parts(&mut self, a: &Affine) -> Result<Vec<V<'ctx>>, CodegenError> {
+        let mut terms: Vec<&affine::Term> = a.terms.iter().collect();
+        terms.sort_by_key(|t| t.facts.level);
+        let mut parts = vec![];
+        for t in terms {
+            let v = match &t.atom {
+                Atom::Axis(id) => match self.env.get(*id) {
+                    Binding::Value { v, .. } => *v,
+                    Binding::Lane { .. } => {
+                        parts.push(self.ir.iota(t.coefficient, self.lane_count()));
+                        continue;
+                    }
+                    Binding::Sum(_) => unreachable!("sums are made of what is no sum"),
+                },
+                Atom::Expr(e) => self.value(e)?,
+            };
+            parts.push(match t.coefficient {
+                1 => v,
+                c => self.ir.mul(v, self.ir.int(c, v.get_type())),
+            });
+        }
+        Ok(parts)
+    }
+
+    /// The address of an element whose index is the same for all lanes. Parts of outer loops are added first, so that what
+    /// an inner loop does not change can move out of it; the constant comes last, where the machine adds it for nothing.
+    fn address(&mut self, buffer: BufferId, at: &Affine) -> Result<PointerValue<'ctx>, CodegenError> {
+        let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
+        let mut p = self.buffer(buffer);
+        for part in self.parts(at)? {
+            p = self.ir.offset(element, p, part.into_int_value());
+        }
+        if at.constant != 0 {
+            p = self.ir.offset(element, p, self.ir.i64(at.constant));
+        }
+        Ok(p)
+    }
+
+    // Reads and writes.
+
+    /// The mask that a read must heed: none where its index is in range whatever the lanes and loops are.
+    fn mask_of(&self, buffer: BufferId, at: &Affine) -> Option<Mask<'ctx>> {
+        let len = self.kernel.buffers[buffer.0 as usize].len;
+        match at.range() {
+            Some((lo, hi)) if lo >= 0 && hi < len => None,
+            _ => self.masks.current(),
+        }
+    }
+
+    fn read(&mut self, buffer: BufferId, at: &Affine) -> Result<V<'ctx>, CodegenError> {
+        let decl = &self.kernel.buffers[buffer.0 as usize];
+        let (dtype, len) = (decl.dtype, decl.len);
+        if len == 0 {
+            // Nothing can be read, so nothing is: this code runs with no lane that counts.
+            return Ok(ops::zero(self, dtype));
+        }
+        let raw = match self.lanes {
+            Some(lanes) if at.varying() => {
+                let rest = at.without(lanes.axis);
+                match at.coefficient(lanes.axis) {
+                    _ if rest.varying() => self.gather(buffer, at)?,
+                    1 => self.read_run(buffer, at, &rest, lanes)?,
+                    step => self.read_steps(buffer, at, rest, step, lanes)?,
+                }
+            }
+            _ => {
+                let base = self.buffer(buffer);
+                let mut p = self.address(buffer, at)?;
+                if let Some(mask) = self.mask_of(buffer, at) {
+                    let any = self.any(mask);
+                    p = self.ir.select(any, p.into(), base.into()).into_pointer_value();
+                }
+                self.ir.load(self.ir.memory_type(dtype), p, dtype.bytes())
+            }
+        };
+        Ok(ops::from_memory(self, raw, dtype))
+    }
+
+    /// Whether any lane counts.
+    fn any(&self, mask: Mask<'ctx>) -> V<'ctx> {
+        match mask.v.is_vector_value() {
+            true => self.ir.intrinsic("llvm.vector.reduce.or", &[mask.v.get_type()], &[mask.v]),
+            false => mask.v,
+        }
+    }
+
+    /// Consecutive elements.
+    fn read_run(
+        &mut self,
+        buffer: BufferId,
+        at: &Affine,
+        first: &Affine,
+        lanes: Lanes,
+    ) -> Result<V<'ctx>, CodegenError> {
+        let decl = &self.kernel.buffers[buffer.0 as usize];
+        let (len, bytes) = (decl.len, decl.dtype.bytes());
+        let ty = self.ir.wide(self.ir.memory_type(decl.dtype), Some(lanes.count));
+        let p = self.address(buffer, first)?;
+        match self.mask_of(buffer, at) {
+            None => Ok(self.ir.load(ty, p, bytes)),
+            Some(mask) if !mask.v.is_vector_value() && len >= lanes.count as i64 => {
+                let base = self.buffer(buffer);
+                let p = self.ir.select(mask.v, p.into(), base.into()).into_pointer_value();
+                Ok(self.ir.load(ty, p, bytes))
+            }
+            Some(mask) => {
+                let mask = self.ir.splat(mask.v, lanes.count);
+                Ok(self.ir.masked_load(ty, p, mask, bytes))
+            }
+        }
+    }
+
+    /// Elements at a constant distance.
+    fn read_steps(
+        &mut self,
+        buffer: BufferId,
+        at: &Affine,
+        mut first: Affine,
+        step: i64,
+        lanes: Lanes,
+    ) -> Result<V<'ctx>, CodegenError> {
+        let decl = &self.kernel.buffers[buffer.0 as usize];
+        let (bytes, n) = (decl.dtype.bytes(), lanes.count);
+        let element = self.ir.memory_type(decl.dtype);
+        let mask = self.mask_of(buffer, at);
+        let run = self.ir.wide(element, Some(n));
+        if mask.is_none() && step == -1 {
+            first.constant -= n as i64 - 1;
+            let p = self.address(buffer, &first)?;
+            let v = self.ir.load(run, p, bytes);
+            return Ok(self.ir.shuffle(v, v, (0..n).rev()));
+        }
+        if mask.is_none() && step == 2 {
+            // Two runs that end with the last element wanted, so that nothing is read beyond it.
+            let p = self.address(buffer, &first)?;
+            let a = self.ir.load(run, p, bytes);
+            let q = self.ir.offset(element, p, self.ir.i64(n as i64 - 1));
+            let b = self.ir.load(run, q, bytes);
+            return Ok(self.ir.shuffle(a, b, (0..n).map(|i| if 2 * i < n { 2 * i } else { 2 * i + 1 })));
+        }
+        let p = self.address(buffer, &first)?;
+        let pointers = (0..n).map(|i| self.ir.offset(element, p, self.ir.i64(step.wrapping_mul(i as i64)))).collect();
+        self.read_each(buffer, pointers, mask)
+    }
+
+    /// Elements anywhere.
+    fn gather(&mut self, buffer: BufferId, at: &Affine) -> Result<V<'ctx>, CodegenError> {
+        let (varying, uniform): (Vec<_>, Vec<_>) = at.terms.iter().cloned().partition(|t| t.facts.varying);
+        let p = self.address(buffer, &Affine { constant: at.constant, terms: uniform })?;
+        let index = self.sum(&Affine { constant: 0, terms: varying })?;
+        let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
+        let pointers = (0..self.lane_count())
+            .map(|i| self.ir.offset(element, p, self.ir.extract(index, i).into_int_value()))
+            .collect();
+        let mask = self.mask_of(buffer, at);
+        self.read_each(buffer, pointers, mask)
+    }
+
+    fn read_each(
+        &mut self,
+        buffer: BufferId,
+        pointers: Vec<PointerValue<'ctx>>,
+        mask: Option<Mask<'ctx>>,
+    ) -> Result<V<'ctx>, CodegenError> {
+        let dtype = self.kernel.buffers[buffer.0 as usize].dtype;
+        let element = self.ir.memory_type(dtype);
+        let base = self.buffer(buffer);
+        let mut out = self.ir.poison(element, pointers.len() as u32);
+        for (lane, mut p) in (0..).zip(pointers) {
+            if let Some(mask) = mask {
+                let on = if mask.v.is_vector_value() { self.ir.extract(mask.v, lane) } else { mask.v };
+                p = self.ir.select(on, p.into(), base.into()).into_pointer_value();
+            }
+            let x = self.ir.load(element, p, dtype.bytes());
+            out = self.ir.insert(out, x, lane);
+        }
+        Ok(out)
+    }
+
+    /// Writes one element, or one per lane.
+    pub(super) fn store(&mut self, buffer: BufferId, index: &Scalar, value: &Scalar) -> Result<(), CodegenError> {
+        let decl = &self.kernel.buffers[buffer.0 as usize];
+        let (dtype, bytes) = (decl.dtype, decl.dtype.bytes());
+        let v = self.value(value)?;
+        let v = ops::to_memory(self, v, dtype);
+        let at = affine::affine(index, &self.env, &mut self.affine_memo);
+        let Some(lanes) = self.lanes else {
+            let p = self.address(buffer, &at)?;
+            self.ir.store(p, v, bytes);
+            return Ok(());
+        };
+        if !at.varying() {
+            let last = if v.is_vector_value() { self.ir.extract(v, lanes.count - 1) } else { v };
+            let p = self.address(buffer, &at)?;
+            self.ir.store(p, last, bytes);
+            return Ok(());
+        }
+        let v = self.ir.splat(v, lanes.count);
+        let rest = at.without(lanes.axis);
+        let element = self.ir.memory_type(dtype);
+        match at.coefficient(lanes.axis) {
+            1 if !rest.varying() => {
+                let p = self.address(buffer, &rest)?;
+                self.ir.store(p, v, bytes);
+            }
+            step if !rest.varying() => {
+                let p = self.address(buffer, &rest)?;
+                for lane in 0..lanes.count {
+                    let q = self.ir.offset(element, p, self.ir.i64(step.wrapping_mul(lane as i64)));
+                    self.ir.store(q, self.ir.extract(v, lane), bytes);
+                }
+            }
+            _ => {
+                let index = self.sum(&at)?;
+                let base = self.buffer(buffer);
+                for lane in 0..lanes.count {
+                    let i: IntValue = self.ir.extract(index, lane).into_int_value();
+                    self.ir.store(self.ir.offset(element, base, i), self.ir.extract(v, lane), bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! The default cost model: seconds, by the machine's peak arithmetic and bandwidth.
+
+use super::{CostModel, Head, NodeView};
+use crate::{
+    ir::{AttrValue, Attrs, Type},
+    ops::{Class, Work},
+    target::Target,
+    tensor::DType,
+};
+
+/// max(operations / attainable peak, bytes / bandwidth) + the call itself.
+///
+/// What fuses is priced as fused: an elementwise operator mostly runs inside its producer's loop and moves little memory
+/// of its own. What moves data of the running program without computing (transpose, layout_transform, concatenate) pays
+/// for every byte. The shares of peak are those that the code generator's kernels reach, by layout.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Roofline;
+
+/// Seconds that a kernel takes to start: call, wake-up and barrier of the threads.
+const CALL: f64 = 1.0e-6;
+
+/// Seconds that an operator adds to the kernel that it is fused into.
+const FUSED_CALL: f64 = 2.0e-8;
+
+/// Seconds for an operator that only renames the axes of an array: nothing moves, but fewer are nicer.
+const RENAMED: f64 = 1.0e-9;
+
+/// The part of a fused operator's memory traffic that it still causes: operands that are not in registers, and the cases
+/// where it does not fuse after all.
+const FUSED_TRAFFIC: f64 = 0.1;
+
+/// Shares of peak arithmetic that kernels reach.
+mod share {
+    /// Convolution over blocked channels (`NCHW16c`) where a block is one vector register.
+    pub(super) const CONV_BLOCKED: f64 = 0.7;
+    /// The same where a block is not one register: part of it idles, or takes several.
+    pub(super) const CONV_BLOCKED_ODD: f64 = 0.45;
+    /// Convolution with channels last: vectors along output channels, weights strided.
+    pub(super) const CONV_NHWC: f64 = 0.3;
+    /// Convolution with plain channels first: vectors along a row of the image, which is short in deep layers.
+    pub(super) const CONV_NCHW: f64 = 0.2;
+    /// Depthwise convolution does one multiply-add per element loaded.
+    pub(super) const DEPTHWISE: f64 = 0.3;
+    /// Matrix products whose constant operand is packed before the run.
+    pub(super) const MATMUL_PACKED: f64 = 0.6;
+    /// Matrix products of two operands that are only known when the program runs.
+    pub(super) const MATMUL: f64 = 0.35;
+    /// Other sums of products and windows.
+    pub(super) const CONTRACT: f64 = 0.15;
+    /// Reductions.
+    pub(super) const REDUCE: f64 = 0.15;
+    /// Elementwise arithmetic inside a kernel.
+    pub(super) const ELEMENTWISE: f64 = 0.3;
+    /// Operators that run by themselves in plain loops.
+    pub(super) const OPAQUE: f64 = 0.03;
+}
+
+/// How much longer an operator of the QNN dialect takes than what it is legalized to: it requantizes operand by operand
+/// in generic code.
+const UNLEGALIZED: f64 = 4.0;
+
+/// A move that keeps whole rows together reaches the full bandwidth; one that gathers elements this share of it.
+const SCATTERED: f64 = 0.4;
+
+impl CostModel for Roofline {
+    fn name(&self) -> &str {
+        "roofline"
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        match node.head {
+            Head::Tuple | Head::Proj(_) => 0.0,
+            Head::Carried { bodies } => CALL + bodies,
+            Head::Op(op, attrs) => {
+                let def = op.op();
+                let work = def.work(attrs, node.args, node.out);
+                let seconds = seconds(def.name(), def.class(), attrs, &work, node);
+                match def.name().starts_with("qnn.") {
+                    true => UNLEGALIZED * seconds,
+                    false => seconds,
+                }
+            }
+        }
+    }
+}
+
+fn seconds(name: &str, class: Class, attrs: &Attrs, work: &Work, node: &NodeView) -> f64 {
+    let target = node.target;
+    let bytes = (work.bytes_read + work.bytes_written) / target.bandwidth();
+    let flops = |share: f64| work.flops / (share * target.peak(factor_type(node)));
+    match class {
+        _ if renames_axes(name) => RENAMED,
+        Class::Elementwise | Class::Broadcast => flops(share::ELEMENTWISE) + FUSED_TRAFFIC * bytes + FUSED_CALL,
+        Class::Injective => {
+            // What reads no more than it writes counts the written bytes twice: a slice of a large array is cheap.
+            let moved = 2.0 * work.bytes_written / target.bandwidth();
+            CALL + if scatters(name) { moved / SCATTERED } else { moved }
+        }
+        Class::Reduce => CALL + flops(share::REDUCE).max(bytes),
+        Class::Contract => CALL + flops(contract_share(name, attrs, node)).max(bytes),
+        Class::Opaque => CALL + flops(share::OPAQUE).max(bytes),
+    }
+}
+
+/// Operators that give the same elements in the same order under other extents.
+fn renames_axes(name: &str) -> bool {
+    matches!(
+        name,
+        "reshape"
+            | "expand_dims"
+            | "squeeze"
+            | "nn.batch_flatten"
+            | "contrib_reverse_reshape"
+            | "reshape_like"
+            | "copy"
+    )
+}
+
+/// Moves that change which elements are neighbours.
+fn scatters(name: &str) -> bool {
+    matches!(
+        name,
+        "transpose" | "layout_transform" | "nn.space_to_depth" | "nn.depth_to_space" | "take" | "gather" | "gather_nd"
+    )
+}
+
+/// The element type that decides the speed of arithmetic: of the first argument, as multiply-adds read it.
+fn factor_type(node: &NodeView) -> DType {
+    let first = |ty: &Type| ty.flatten().and_then(|t| t.first().map(|t| t.dtype));
+    node.args.first().and_then(first).or_else(|| first(node.out)).unwrap_or(DType::F32)
+}
+
+fn contract_share(name: &str, attrs: &Attrs, node: &NodeView) -> f64 {
+    if name.contains("conv") {
+        return conv_share(attrs, node);
+    }
+    let packed = node.constant.get(1).copied().unwrap_or(false);
+    match name {
+        "nn.contrib_dense_pack" => share::MATMUL_PACKED,
+        _ if name.contains("dense") || name.contains("matmul") => {
+            if packed {
+                share::MATMUL_PACKED
+            } else {
+                share::MATMUL
+            }
+        }
+        _ => share::CONTRACT,
+    }
+}
+
+fn conv_share(attrs: &Attrs, node: &NodeView) -> f64 {
+    let layout = match attrs.get("data_layout") {
+        Some(AttrValue::Str(s)) => s.as_str(),
+        _ => "",
+    };
+    let groups = attrs.get("groups").and_then(AttrValue::as_int).unwrap_or(1);
+    let by_layout = match channel_block(layout) {
+        Some(block) if fits_register(block, node.target, node) => share::CONV_BLOCKED,
+        Some(_) => share::CONV_BLOCKED_ODD,
+        None if layout.ends_with('C') => share::CONV_NHWC,
+        None => share::CONV_NCHW,
+    };
+    match groups {
+        1 => by_layout,
+        // Each group has few channels of its own: the register file is not filled by sums of one output.
+        _ => by_layout * share::DEPTHWISE,
+    }
+}
+
+/// The block of the channels in a layout such as `NCHW16c`: 16.
+fn channel_block(layout: &str) -> Option<usize> {
+    let digits: String = layout.chars().filter(char::is_ascii_digit).collect();
+    layout.ends_with('c').then(|| digits.parse().ok()).flatten()
+}
+
+fn fits_register(block: usize, target: &Target, node: &NodeView) -> bool {
+    // Sums of narrow factors are 32 bits wide: those fill the registers.
+    let sums = match factor_type(node) {
+        DType::I8 | DType::U8 | DType::I16 | DType::U16 => DType::I32,
+        other => other,
+    };
+    block == target.lanes(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{make_attrs, op};
+
+    fn target() -> Target {
+        Target::parse("llvm -mcpu=x86-64-v4 -num-cores=1").expect("legal")
+    }
+
+    fn price(name: &str, attrs: &[(&str, AttrValue)], args: &[Type]) -> f64 {
+        let op = op(name);
+        let given: Vec<_> = attrs.iter().map(|(n, v)| ((*n).into(), v.clone())).collect();
+        let attrs = make_attrs(op, &given).expect("fits the schema");
+        let out = op.op().infer(&attrs, args).expect("well typed");
+        let constant = vec![false; args.len()];
+        let target = target();
+        Roofline.cost(&NodeView { head: Head::Op(op, &attrs), args, constant: &constant, out: &out, target: &target })
+    }
+
+    #[test]
+    fn more_work_costs_more() {
+        let f = |n: i64| {
+            price("nn.dense", &[], &[Type::tensor(&[n, 512], DType::F32), Type::tensor(&[512, 512], DType::F32)])
+        };
+        assert!(f(64) > f(1));
+        assert!(f(1024) > 10.0 * f(64));
+    }
+
+    #[test]
+    fn fused_arithmetic_is_cheap() {
+        let big = Type::tensor(&[64, 56, 56], DType::F32);
+        let relu = price("nn.relu", &[], std::slice::from_ref(&big));
+        assert!(relu < 1.0e-4 && relu > FUSED_CALL);
+    }
+
+    #[test]
+    fn blocks_that_fill_a_register_are_best() {
+        assert_eq!(channel_block("NCHW16c"), Some(16));
+        assert_eq!(channel_block("NCHW"), None);
+        assert_eq!(channel_block("NHWC"), None);
+    }
+}

@@ -1,0 +1,289 @@
+//! A module of primitive functions as a program for the runtime: buffers, calls, and the kernels that they need.
+
+use hashbrown::HashMap;
+
+use crate::{
+    diag::{Diagnostic, Refused},
+    infer::TypedModule,
+    ir::{AttrValue, Expr, ExprId, Function, TensorType, Type},
+    loops::{Kernel, Stages},
+    lower::{self, VectorUnit},
+    partition::{self, Compiled},
+    runtime::{BufferId, Call, Port, Program, Step},
+    tensor::Shape,
+};
+
+/// A program and the code that is still to be made for it.
+#[derive(Debug)]
+pub struct Assembled {
+    /// What runs.
+    pub program: Program,
+    /// The kernels that it calls, each once, named as the program names its functions.
+    pub kernels: Vec<Kernel>,
+    /// Object code of functions for external compilers, by the symbol that the program calls.
+    pub external: Vec<(String, Compiled)>,
+    /// Calls of kernels: more than there are kernels, where some are the same.
+    pub calls: usize,
+}
+
+/// A value while the program is assembled.
+#[derive(Clone, Debug)]
+enum Slot {
+    Tensor(BufferId),
+    Tuple(Vec<Slot>),
+}
+
+struct Assembler<'a> {
+    typed: &'a TypedModule,
+    unit: VectorUnit,
+    program: Program,
+    kernels: Vec<Kernel>,
+    /// Groups that are compiled already, and the number of their kernel.
+    known: HashMap<String, usize>,
+    external: Vec<(String, Compiled)>,
+    calls: usize,
+}
+
+/// The program of `main`, whose body must be calls of primitive functions and of functions for external compilers, tuples and
+/// constants, all of known extents.
+pub fn assemble(typed: &TypedModule, name: &str, unit: VectorUnit) -> Result<Assembled, Refused> {
+    let main = typed.entry("main")?;
+    let mut a = Assembler {
+        typed,
+        unit,
+        program: Program::new(name),
+        kernels: Vec::new(),
+        known: HashMap::new(),
+        external: Vec::new(),
+        calls: 0,
+    };
+    let mut slots: HashMap<ExprId, Slot> = HashMap::new();
+    let mut params = HashMap::new();
+    for &p in &main.params {
+        let ty = typed.var_ty(p).clone();
+        let name = typed.module().var(p).name.clone();
+        params.insert(p, a.input(&name, &ty)?);
+    }
+    for id in scope(typed, main.body) {
+        if let Some(slot) = a.expr(id, &slots, &params)? {
+            slots.insert(id, slot);
+        }
+    }
+    let mut results = Vec::new();
+    flatten(&slots[&main.body], &mut results);
+    let types = tensors(typed.ty(main.body), "the result")?;
+    for (i, (buffer, ty)) in results.into_iter().zip(types).enumerate() {
+        let shape = shape_of(&ty).ok_or_else(|| unknown_extent("the result", &ty))?;
+        a.program.output(Port::new(i.to_string(), ty.dtype, &shape), buffer);
+    }
+    Ok(Assembled { program: a.program, kernels: a.kernels, external: a.external, calls: a.calls })
+}
+
+/// The expressions of a body, without those inside of functions.
+fn scope(typed: &TypedModule, body: ExprId) -> Vec<ExprId> {
+    let m = typed.module();
+    let mut ids = vec![body];
+    let mut seen: hashbrown::HashSet<ExprId> = hashbrown::HashSet::from_iter([body]);
+    let mut next = 0;
+    while let Some(&e) = ids.get(next) {
+        next += 1;
+        if !matches!(m[e], Expr::Func(_)) {
+            crate::ir::children(&m[e], |c| {
+                if seen.insert(c) {
+                    ids.push(c);
+                }
+            });
+        }
+    }
+    ids.sort_unstable();
+    ids
+}
+
+fn shape_of(t: &TensorType) -> Option<Shape> {
+    t.shape.iter().map(|d| d.known().and_then(|n| usize::try_from(n).ok())).collect()
+}
+
+fn unknown_extent(what: &str, t: &TensorType) -> Refused {
+    Diagnostic::new(format!("{what} is {t}: the LLVM back end needs extents that are known at compile time"))
+        .help("run it with `--backend interp`")
+        .into()
+}
+
+fn tensors(ty: &Type, what: &str) -> Result<Vec<TensorType>, Refused> {
+    ty.flatten().ok_or_else(|| {
+        let message = format!("{what} is {ty}: the LLVM back end passes tensors and tuples of tensors only");
+        Diagnostic::new(message).help("run it with `--backend interp`").into()
+    })
+}
+
+fn flatten(slot: &Slot, out: &mut Vec<BufferId>) {
+    match slot {
+        Slot::Tensor(b) => out.push(*b),
+        Slot::Tuple(fields) => fields.iter().for_each(|f| flatten(f, out)),
+    }
+}
+
+impl Assembler<'_> {
+    fn input(&mut self, name: &str, ty: &Type) -> Result<Slot, Refused> {
+        match ty {
+            Type::Tensor(t) => {
+                let what = format!("parameter `{name}`");
+                let shape = shape_of(t).ok_or_else(|| unknown_extent(&what, t))?;
+                Ok(Slot::Tensor(self.program.input(Port::new(name, t.dtype, &shape))))
+            }
+            Type::Tuple(fields) => {
+                let field = |(i, f): (usize, &Type)| self.input(&format!("{name}.{i}"), f);
+                Ok(Slot::Tuple(fields.iter().enumerate().map(field).collect::<Result<_, _>>()?))
+            }
+            _ => Err(tensors(ty, &format!("parameter `{name}`")).expect_err("neither tensor nor tuple")),
+        }
+    }
+
+    fn expr(
+        &mut self,
+        id: ExprId,
+        slots: &HashMap<ExprId, Slot>,
+        params: &HashMap<crate::ir::VarId, Slot>,
+    ) -> Result<Option<Slot>, Refused> {
+        let m = self.typed.module();
+        let refuse = |construct: &str| -> Refused {
+            Diagnostic::new(format!("the LLVM back end does not compile {construct} yet"))
+                .at(m.span(id).cloned())
+                .help("run it with `--backend interp`")
+                .into()
+        };
+        let slot = match &m[id] {
+            Expr::Var(v) => params.get(v).cloned().ok_or_else(|| refuse("captured variables"))?,
+            Expr::Constant(t) => Slot::Tensor(self.program.constant(t.clone())),
+            Expr::Tuple(fields) => Slot::Tuple(fields.iter().map(|f| slots[f].clone()).collect()),
+            Expr::Proj(t, i) => match &slots[t] {
+                Slot::Tuple(fields) => fields[*i].clone(),
+                Slot::Tensor(_) => unreachable!("inference allows projections of tuples only"),
+            },
+            Expr::Func(_) | Expr::Global(_) | Expr::Op(_) => return Ok(None),
+            Expr::Call { callee, args, .. } => {
+                let (func, symbol) = match &m[*callee] {
+                    Expr::Func(_) => (*callee, None),
+                    Expr::Global(name) => match m.function_id(name) {
+                        Some(f) => (f, Some(name.to_string())),
+                        None => return Err(refuse("calls of undefined functions")),
+                    },
+                    _ => return Err(refuse("calls of closures")),
+                };
+                let mut inputs = Vec::new();
+                args.iter().for_each(|a| flatten(&slots[a], &mut inputs));
+                let f = m.func(func);
+                match (f.compiler(), f.is_primitive()) {
+                    (Some(_), _) => self.call_external(id, func, symbol, inputs)?,
+                    (None, true) => self.call_kernel(id, f, inputs)?,
+                    _ => return Err(refuse("calls of functions that are not inlined")),
+                }
+            }
+            Expr::If { .. } => return Err(refuse("`if`")),
+            Expr::Let { .. } => return Err(refuse("`let` of effects")),
+            Expr::Match { .. } => return Err(refuse("`match`")),
+            Expr::Constructor(_) => return Err(refuse("data types")),
+            Expr::RefNew(_) | Expr::RefRead(_) | Expr::RefWrite(..) => return Err(refuse("references")),
+        };
+        Ok(Some(slot))
+    }
+
+    fn call_kernel(&mut self, id: ExprId, f: &Function, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
+        let group = lower::stages(self.typed.module(), f)?.stages;
+        let ty = self.typed.ty(id).clone();
+        if let Some(arg) = lower::is_view(&group) {
+            // The same bytes in the same order: no code, no copy.
+            return Ok(Slot::Tensor(inputs[arg]));
+        }
+        let number = self.kernel(f, &group);
+        let kernel = &self.kernels[number];
+        let (_, workspace) = kernel.workspace();
+        let function = self.program.function(&kernel.name);
+        let mut args: Vec<(BufferId, bool)> = inputs.into_iter().map(|b| (b, false)).collect();
+        let result = self.outputs(&ty, &mut args)?;
+        self.calls += 1;
+        self.program.step(Step::Call(Call { function, args, workspace: workspace as usize, in_place: vec![] }));
+        Ok(result)
+    }
+
+    fn outputs(&mut self, ty: &Type, args: &mut Vec<(BufferId, bool)>) -> Result<Slot, Refused> {
+        match ty {
+            Type::Tuple(fields) => {
+                let slots = fields.iter().map(|f| self.outputs(f, args)).collect::<Result<_, _>>()?;
+                Ok(Slot::Tuple(slots))
+            }
+            _ => {
+                let t = tensors(ty, "an intermediate value")?.swap_remove(0);
+                let bytes = t.bytes().ok_or_else(|| unknown_extent("an intermediate value", &t))?;
+                let buffer = self.program.buffer(bytes as usize);
+                args.push((buffer, true));
+                Ok(Slot::Tensor(buffer))
+            }
+        }
+    }
+
+    /// The kernel of a group: a known one where it is the same.
+    fn kernel(&mut self, f: &Function, group: &Stages) -> usize {
+        let key = format!("{group:?}");
+        if let Some(&known) = self.known.get(&key) {
+            return known;
+        }
+        let number = self.kernels.len();
+        let name = format!("k{number}_{}", self.describe(f));
+        self.kernels.push(lower::kernel(&name, group, self.unit));
+        self.known.insert(key, number);
+        number
+    }
+
+    /// The operators of a function, as a symbol's name.
+    fn describe(&self, f: &Function) -> String {
+        const LONGEST: usize = 60;
+        let m = self.typed.module();
+        let ops = crate::ir::reachable(m, [f.body]).into_iter().filter_map(|e| m.op_call(e));
+        let mut name = ops.map(|(op, _, _)| op.op().name().replace('.', "_")).collect::<Vec<_>>().join("_");
+        name.truncate(LONGEST);
+        name
+    }
+
+    fn call_external(
+        &mut self,
+        id: ExprId,
+        func: ExprId,
+        symbol: Option<String>,
+        inputs: Vec<BufferId>,
+    ) -> Result<Slot, Refused> {
+        let f = self.typed.module().func(func);
+        let named = match f.attrs.get("global_symbol") {
+            Some(AttrValue::Str(s)) => Some(s.to_string()),
+            _ => symbol,
+        };
+        let symbol = named.unwrap_or_else(|| format!("external{}", self.external.len()));
+        let known = self.external.iter().find(|(s, _)| *s == symbol).map(|(_, c)| c.workspace);
+        let workspace = match known {
+            Some(bytes) => bytes,
+            None => {
+                let compiled = self.compile_external(id, f, &symbol)?;
+                let bytes = compiled.workspace;
+                self.external.push((symbol.clone(), compiled));
+                bytes
+            }
+        };
+        let function = self.program.function(&symbol);
+        let mut args: Vec<(BufferId, bool)> = inputs.into_iter().map(|b| (b, false)).collect();
+        let ty = self.typed.ty(id).clone();
+        let result = self.outputs(&ty, &mut args)?;
+        self.program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
+        Ok(result)
+    }
+
+    fn compile_external(&self, id: ExprId, f: &Function, symbol: &str) -> Result<Compiled, Refused> {
+        let name = f.compiler().unwrap_or_default();
+        let at = self.typed.module().span(id).cloned();
+        let Some(compiler) = partition::compiler(name) else {
+            let message = format!("region `{symbol}` is for compiler `{name}`, which is not known");
+            let help = format!("the compilers are {}", partition::compilers().join(", "));
+            return Err(Diagnostic::new(message).at(at).help(help).into());
+        };
+        compiler.compile(self.typed, f, symbol).map_err(|e| Diagnostic::new(e.to_string()).at(at).into())
+    }
+}

@@ -1,0 +1,37 @@
+//! Programs and parameters from files.
+
+use std::path::Path;
+
+use crate::{
+    diag::{Diagnostic, Refused},
+    ir::{Module, Name},
+    relay::{json, npz, params, text},
+    tensor::Tensor,
+};
+
+fn read(path: &Path) -> Result<Vec<u8>, Refused> {
+    std::fs::read(path).map_err(|e| Diagnostic::new(format!("{}: {e}", path.display())).into())
+}
+
+/// The module of a file: Relay JSON where it starts as such an object does, with a brace and a quote, else Relay text.
+pub fn load_module(path: &Path) -> Result<Module, Refused> {
+    let name = path.display().to_string();
+    let bytes = read(path)?;
+    let text = String::from_utf8(bytes).map_err(|e| {
+        Refused::from(Diagnostic::new(format!("{name}: not UTF-8 text (byte {})", e.utf8_error().valid_up_to())))
+    })?;
+    match text.trim_start().strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with('"')) {
+        true => json::parse_module(&name, &text),
+        false => text::parse_module(&name, &text),
+    }
+}
+
+/// The named arrays of a parameter file: an npz archive where its name ends so, else Relay's binary format.
+pub fn load_params(path: &Path) -> Result<Vec<(Name, Tensor)>, Refused> {
+    let name = path.display().to_string();
+    let bytes = read(path)?;
+    match path.extension().is_some_and(|e| e == "npz") {
+        true => npz::read(&name, &bytes),
+        false => params::read(&name, &bytes),
+    }
+}

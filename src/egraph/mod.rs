@@ -1,0 +1,20 @@
+//! The e-graph: Relay's nodes in egg's terms, and what is known of each class.
+//!
+//! One e-graph holds one *region*: the body of a function, or of a branch or closure inside one. Regions do not share
+//! e-graphs, so a class never mixes terms whose variables are in different scopes.
+
+mod export;
+mod facts;
+mod insert;
+mod node;
+mod plan;
+mod rebuild;
+
+pub use export::to_json;
+pub use facts::{
+    Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, union_checked,
+    worth_rewriting,
+};
+pub use insert::{Encoded, RegionGraph, Term, encode};
+pub use node::{AttrsId, Case, ConstId, InputId, Node, OpaqueId};
+pub use plan::RegionId;

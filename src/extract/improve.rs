@@ -1,0 +1,234 @@
+//! Making a chosen program cheaper by exact local moves.
+
+use super::{Choice, Problem, Total};
+
+/// Rounds over all classes; most programs need one or two.
+const ROUNDS: usize = 4;
+
+/// So many classes are tried as new common parts, per round.
+const ADOPTIONS: usize = 4096;
+
+/// Tries, until nothing helps: another node for one class (what is then no longer needed is subtracted, what is newly
+/// needed is added, what is shared is neither); and one node that several classes could use, all of them at once. A
+/// choice that does not check comes back as it is.
+pub(super) fn improve(p: &Problem, choice: Choice) -> Choice {
+    let Some(mut state) = State::new(p, &choice) else { return choice };
+    for _ in 0..ROUNDS {
+        let single = state.single_moves();
+        if !(state.adoptions() || single) {
+            break;
+        }
+    }
+    match (state.choice.total(p), choice.total(p)) {
+        (Ok(new), Ok(old)) if new < old => state.choice,
+        _ => choice,
+    }
+}
+
+struct State<'a> {
+    p: &'a Problem,
+    choice: Choice,
+    users: Vec<Vec<(u32, u32)>>,
+    /// By class: uses by chosen nodes of the program, and one for the root. Classes with none are not in the program.
+    uses: Vec<u32>,
+    /// By class of the program: its place in an order of children before parents.
+    place: Vec<u32>,
+    order: Vec<u32>,
+}
+
+/// The place of classes that came into the program after it was last ordered.
+const UNORDERED: u32 = u32::MAX;
+
+impl<'a> State<'a> {
+    fn new(p: &'a Problem, choice: &Choice) -> Option<State<'a>> {
+        let mut state = State {
+            p,
+            choice: choice.clone(),
+            users: p.users(),
+            uses: vec![0; p.classes()],
+            place: vec![UNORDERED; p.classes()],
+            order: Vec::new(),
+        };
+        state.reorder().then_some(())?;
+        state.uses[p.root() as usize] = 1;
+        for at in 0..state.order.len() {
+            let class = state.order[at];
+            let chosen = state.chosen(class)?;
+            for c in distinct(p.needs(chosen)) {
+                state.uses[c as usize] += 1;
+            }
+        }
+        Some(state)
+    }
+
+    fn chosen(&self, class: u32) -> Option<u32> {
+        self.choice.get(class)
+    }
+
+    fn own(&self, candidate: u32) -> Total {
+        self.p.candidate(candidate).total
+    }
+
+    /// Orders the program anew; gives whether it has no cycle.
+    fn reorder(&mut self) -> bool {
+        let Ok(order) = self.choice.order(self.p) else { return false };
+        self.place.fill(UNORDERED);
+        order.iter().enumerate().for_each(|(at, &c)| self.place[c as usize] = at as u32);
+        self.order = order;
+        true
+    }
+
+    /// Takes a node's needs out of the program, and what only they needed. Gives the price of that.
+    fn release(&mut self, candidate: u32) -> Total {
+        let mut freed = Total::default();
+        let mut stack = vec![candidate];
+        while let Some(candidate) = stack.pop() {
+            for c in distinct(self.p.needs(candidate)) {
+                self.uses[c as usize] -= 1;
+                if self.uses[c as usize] == 0 {
+                    let chosen = self.chosen(c).expect("what is in the program is chosen");
+                    freed = freed.plus(self.own(chosen));
+                    stack.push(chosen);
+                }
+            }
+        }
+        freed
+    }
+
+    /// Puts a node's needs into the program, and what they need. Gives the price of that; `None` (and no change) where
+    /// something can't be had.
+    fn acquire(&mut self, candidate: u32) -> Option<Total> {
+        let mut added = Total::default();
+        let mut stack = vec![candidate];
+        let mut done = Vec::new();
+        while let Some(candidate) = stack.pop() {
+            for c in distinct(self.p.needs(candidate)) {
+                self.uses[c as usize] += 1;
+                done.push(c);
+                if self.uses[c as usize] == 1 {
+                    let Some(chosen) = self.chosen(c) else {
+                        done.iter().for_each(|&c| self.uses[c as usize] -= 1);
+                        return None;
+                    };
+                    added = added.plus(self.own(chosen));
+                    stack.push(chosen);
+                }
+            }
+        }
+        Some(added)
+    }
+
+    /// Whether a node's needs lead to a class by what is chosen now.
+    fn leads_to(&self, candidate: u32, class: u32) -> bool {
+        let limit = self.place[class as usize];
+        let mut seen = hashbrown::HashSet::new();
+        let mut stack = self.p.needs(candidate).to_vec();
+        while let Some(c) = stack.pop() {
+            if c == class {
+                return true;
+            }
+            // What stands before the class in the order does not need it.
+            if self.place[c as usize] < limit || !seen.insert(c) {
+                continue;
+            }
+            if let Some(chosen) = self.chosen(c) {
+                stack.extend(self.p.needs(chosen));
+            }
+        }
+        false
+    }
+
+    /// Chooses another node for a class of the program. Gives what is added and what is freed, or `None` (and no change)
+    /// where it can't be.
+    fn switch(&mut self, class: u32, candidate: u32) -> Option<(Total, Total)> {
+        let old = self.chosen(class)?;
+        // In this order what both need stays in the program, and is not walked.
+        let added = self.acquire(candidate)?.plus(self.own(candidate));
+        let freed = self.release(old).plus(self.own(old));
+        self.choice.set(class, candidate);
+        Some((added, freed))
+    }
+
+    fn single_moves(&mut self) -> bool {
+        let mut helped = false;
+        for class in self.order.clone() {
+            for candidate in self.p.of_class(class) {
+                let Some(old) = self.chosen(class) else { continue };
+                if self.uses[class as usize] == 0 || old == candidate || self.leads_to(candidate, class) {
+                    continue;
+                }
+                let Some((added, freed)) = self.switch(class, candidate) else { continue };
+                if added < freed && self.reorder() {
+                    helped = true;
+                } else {
+                    self.switch(class, old).expect("it was there before");
+                }
+            }
+        }
+        helped
+    }
+
+    /// Lets several classes of the program use one class outside of it, where that pays for all of them together.
+    fn adoptions(&mut self) -> bool {
+        let mut helped = false;
+        let mut tried = 0;
+        for shared in 0..self.p.classes() as u32 {
+            if self.uses[shared as usize] > 0 || self.chosen(shared).is_none() || tried == ADOPTIONS {
+                continue;
+            }
+            let moves = self.users_in_program(shared);
+            if moves.len() < 2 {
+                continue;
+            }
+            tried += 1;
+            helped |= self.adopt(&moves);
+        }
+        helped
+    }
+
+    /// The classes of the program that have a node that uses the class, at once or through one class between (a field of
+    /// a tuple, a slice), each with its first such node.
+    fn users_in_program(&self, shared: u32) -> Vec<(u32, u32)> {
+        let mut moves: Vec<(u32, u32)> = Vec::new();
+        let mut note = |class: u32, candidate: u32| {
+            if self.uses[class as usize] > 0 && !moves.iter().any(|m| m.0 == class) {
+                moves.push((class, candidate));
+            }
+        };
+        for &(candidate, class) in &self.users[shared as usize] {
+            note(class, candidate);
+            if self.uses[class as usize] == 0 && self.chosen(class) == Some(candidate) {
+                self.users[class as usize].iter().for_each(|&(candidate, class)| note(class, candidate));
+            }
+        }
+        moves
+    }
+
+    fn adopt(&mut self, moves: &[(u32, u32)]) -> bool {
+        let (mut added, mut freed) = (Total::default(), Total::default());
+        let mut undo = Vec::new();
+        for &(class, candidate) in moves {
+            // An earlier move may have taken the class out of the program.
+            if self.uses[class as usize] == 0 {
+                continue;
+            }
+            let old = self.chosen(class).expect("what is in the program is chosen");
+            if let Some((a, f)) = self.switch(class, candidate) {
+                (added, freed) = (added.plus(a), freed.plus(f));
+                undo.push((class, old));
+            }
+        }
+        if added < freed && self.reorder() {
+            return true;
+        }
+        for (class, old) in undo.into_iter().rev() {
+            self.switch(class, old).expect("it was there before");
+        }
+        false
+    }
+}
+
+/// A node's needs, each once.
+fn distinct(needs: &[u32]) -> impl Iterator<Item = u32> + '_ {
+    needs.iter().enumerate().filter(|(at, c)| !needs[..*at].contains(c)).map(|(_, &c)| c)
+}

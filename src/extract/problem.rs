@@ -1,0 +1,263 @@
+//! An extraction problem: an e-graph reduced to classes, candidate nodes and prices.
+
+use std::ops::Range;
+
+use egg::{Id, Language};
+use hashbrown::HashMap;
+
+use crate::{
+    cost::{CostModel, Head, NodeView},
+    egraph::{Case, Fact, Graph, Node, Tables, Term, What, fact_of},
+    ir::Type,
+    target::Target,
+};
+
+/// A sum of prices, in units that [`Problem`] chose so that sums are exact; ties go to fewer nodes.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Total {
+    /// Prices, in units.
+    pub units: u128,
+    /// Nodes.
+    pub nodes: u64,
+}
+
+impl Total {
+    /// Both together; sums beyond the range stay at its end.
+    pub fn plus(self, other: Total) -> Total {
+        Total { units: self.units.saturating_add(other.units), nodes: self.nodes.saturating_add(other.nodes) }
+    }
+
+    /// Whether nothing is paid.
+    pub fn is_free(self) -> bool {
+        self.units == 0
+    }
+}
+
+/// A node that may be chosen for its class.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Classes that it needs.
+    pub children: Range<u32>,
+    /// Its own price.
+    pub total: Total,
+    /// Its own price as the model gave it.
+    pub cost: f64,
+}
+
+/// Classes (numbered from 0), the candidates of each, and the root.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    classes: Vec<Range<u32>>,
+    candidates: Vec<Candidate>,
+    children: Vec<u32>,
+    root: u32,
+    /// By class: its id in the e-graph, where the problem comes from one.
+    ids: Vec<Id>,
+    /// By candidate: its place among its class's nodes.
+    places: Vec<u32>,
+}
+
+/// What can't be had costs more than any program.
+const UNOBTAINABLE: u128 = 1 << 90;
+
+/// The prices of a problem add up to at most so many units, so that rounding them loses nothing that matters.
+const ALL_UNITS: f64 = (1u64 << 60) as f64;
+
+impl Problem {
+    /// The problem of an e-graph: its classes that the root can reach, priced by a model.
+    pub fn new(graph: &Graph, root: Id, model: &dyn CostModel, target: &Target) -> Problem {
+        let root = graph.find(root);
+        let mut numbers: HashMap<Id, u32> = HashMap::new();
+        let mut ids = vec![root];
+        numbers.insert(root, 0);
+        let mut parts = Vec::new();
+        let mut places = Vec::new();
+        let mut pricer =
+            Pricer { model, target, tables: &graph.analysis.tables, args: Vec::new(), constant: Vec::new() };
+        let mut at = 0;
+        while at < ids.len() {
+            let class = &graph[ids[at]];
+            let mut nodes = Vec::new();
+            for (place, node) in class.nodes.iter().enumerate() {
+                // A node that the type relation refuses is in a class of values only by congruence with one that it
+                // accepts under other (unknown) extents: the other stays.
+                let cost = pricer.price(node, &class.data, |c| &graph[c].data);
+                if cost.is_none() && class.nodes.len() > 1 {
+                    continue;
+                }
+                let mut children = Vec::with_capacity(node.len());
+                node.for_each(|c| {
+                    let c = graph.find(c);
+                    let next = ids.len() as u32;
+                    children.push(*numbers.entry(c).or_insert_with(|| {
+                        ids.push(c);
+                        next
+                    }));
+                });
+                nodes.push((cost.unwrap_or(0.0), children));
+                places.push(place as u32);
+            }
+            parts.push(nodes);
+            at += 1;
+        }
+        Problem { ids, places, ..Problem::from_parts(&parts, 0) }
+    }
+
+    /// A problem from nothing but prices and children, by class. Panics where a child is not a class.
+    pub fn from_parts(classes: &[Vec<(f64, Vec<u32>)>], root: u32) -> Problem {
+        let finite = |cost: f64| Some(cost).filter(|c| c.is_finite()).map(|c| c.max(0.0));
+        let all: f64 = classes.iter().flatten().filter_map(|(cost, _)| finite(*cost)).sum();
+        let scale = if all > 0.0 { ALL_UNITS / all } else { 0.0 };
+        let mut p = Problem {
+            classes: Vec::with_capacity(classes.len()),
+            candidates: Vec::new(),
+            children: Vec::new(),
+            root,
+            ids: Vec::new(),
+            places: Vec::new(),
+        };
+        for nodes in classes {
+            let first = p.candidates.len() as u32;
+            for (cost, children) in nodes {
+                let start = p.children.len() as u32;
+                assert!(children.iter().all(|&c| (c as usize) < classes.len()), "children are classes");
+                p.children.extend(children);
+                let units = finite(*cost).map_or(UNOBTAINABLE, |c| {
+                    let units = (c * scale).round() as u128;
+                    // The smallest price is still a price.
+                    if c > 0.0 { units.max(1) } else { units }
+                });
+                let children = start..p.children.len() as u32;
+                p.candidates.push(Candidate { children, total: Total { units, nodes: 1 }, cost: *cost });
+            }
+            p.classes.push(first..p.candidates.len() as u32);
+        }
+        p
+    }
+
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Number of candidates.
+    pub fn candidates(&self) -> usize {
+        self.candidates.len()
+    }
+
+    /// The class that is wanted.
+    pub fn root(&self) -> u32 {
+        self.root
+    }
+
+    /// The candidates of a class.
+    pub fn of_class(&self, class: u32) -> Range<u32> {
+        self.classes[class as usize].clone()
+    }
+
+    /// A candidate.
+    pub fn candidate(&self, candidate: u32) -> &Candidate {
+        &self.candidates[candidate as usize]
+    }
+
+    /// The classes that a candidate needs.
+    pub fn needs(&self, candidate: u32) -> &[u32] {
+        let range = &self.candidates[candidate as usize].children;
+        &self.children[range.start as usize..range.end as usize]
+    }
+
+    /// For every class, the candidates that need it, each once, and their classes.
+    pub(super) fn users(&self) -> Vec<Vec<(u32, u32)>> {
+        let mut users = vec![Vec::new(); self.classes.len()];
+        for class in 0..self.classes.len() as u32 {
+            for candidate in self.of_class(class) {
+                for &child in self.needs(candidate) {
+                    let users: &mut Vec<(u32, u32)> = &mut users[child as usize];
+                    if users.last() != Some(&(candidate, class)) {
+                        users.push((candidate, class));
+                    }
+                }
+            }
+        }
+        users
+    }
+
+    /// The e-graph's class and node of a candidate of a class.
+    pub(super) fn origin(&self, class: u32, candidate: u32) -> (Id, usize) {
+        (self.ids[class as usize], self.places[candidate as usize] as usize)
+    }
+}
+
+/// Asks a model for the prices of nodes.
+struct Pricer<'a> {
+    model: &'a dyn CostModel,
+    target: &'a Target,
+    tables: &'a Tables,
+    args: Vec<Type>,
+    constant: Vec<bool>,
+}
+
+impl Pricer<'_> {
+    /// The price of a node of a class of the given fact; `None` where its arguments have no types.
+    fn price<'f>(&mut self, node: &Node, out: &Fact, fact: impl Fn(Id) -> &'f Fact) -> Option<f64> {
+        let (head, args) = match node.case() {
+            Case::Attrs(_) | Case::Const(_) | Case::Input(_) => return Some(0.0),
+            Case::Op(op) => {
+                let (_, attrs, args) = node.as_op()?;
+                let What::Attrs(attrs) = fact(attrs).what else { return None };
+                (Head::Op(op, self.tables.attrs(attrs)), args)
+            }
+            Case::Tuple => (Head::Tuple, node.children()),
+            Case::Proj(field) => (Head::Proj(field), node.children()),
+            Case::Opaque(id) => (Head::Carried { bodies: self.tables.opaque_cost(id) }, node.children()),
+        };
+        self.args.clear();
+        self.constant.clear();
+        for &a in args {
+            let fact = fact(a);
+            self.constant.push(fact.constant);
+            // What is carried may have no type that inference could tell; its price does not look at types.
+            match (fact.ty(), head) {
+                (Some(ty), _) => self.args.push(ty.clone()),
+                (None, Head::Carried { .. }) => {}
+                (None, _) => return None,
+            }
+        }
+        let out = match (out.ty(), head) {
+            (Some(ty), _) => ty.clone(),
+            (None, Head::Carried { .. }) => Type::tuple([]),
+            (None, _) => return None,
+        };
+        if !matches!(head, Head::Carried { .. }) && self.constant.iter().all(|&c| c) {
+            return Some(0.0);
+        }
+        let view = NodeView { head, args: &self.args, constant: &self.constant, out: &out, target: self.target };
+        let cost = self.model.cost(&view);
+        // A model that gives nonsense does not get to break extraction: nothing is cheaper than free.
+        Some(if cost.is_nan() { f64::INFINITY } else { cost.max(0.0) })
+    }
+}
+
+/// What a term costs by a model, every node once: the sum that extraction minimizes. Types come from the nodes'
+/// relations, so that a term of an e-graph is priced as it stands, not by what the e-graph learned. Also gives its type,
+/// where it is known. `Err` says why a node is ill-typed.
+pub fn term_cost(
+    term: &Term,
+    tables: &Tables,
+    model: &dyn CostModel,
+    target: &Target,
+) -> Result<(f64, Option<Type>), String> {
+    let mut pricer = Pricer { model, target, tables, args: Vec::new(), constant: Vec::new() };
+    let mut facts: Vec<Fact> = Vec::with_capacity(term.nodes().len());
+    let mut sum = 0.0;
+    for node in term.nodes() {
+        let of = |c: Id| &facts[usize::from(c)];
+        let fact = fact_of(tables, node, of);
+        if let (What::Ill(why), Case::Op(_) | Case::Tuple | Case::Proj(_)) = (&fact.what, node.case()) {
+            return Err(why.to_string());
+        }
+        sum += pricer.price(node, &fact, of).ok_or_else(|| format!("{node}: an argument has no type"))?;
+        facts.push(fact);
+    }
+    Ok((sum, facts.last().and_then(|f| f.ty().cloned())))
+}

@@ -1,0 +1,30 @@
+//! resat: a compiler for TVM's Relay IR. Transformations are rulesets over one e-graph; a cost model extracts the best
+//! program; the rest becomes native code through LLVM. ARCHITECTURE.md says where what is.
+
+#[cfg(feature = "llvm")]
+pub mod cli;
+pub mod codegen;
+pub mod cost;
+pub mod diag;
+pub mod driver;
+pub mod egraph;
+pub mod extract;
+pub mod infer;
+pub mod interp;
+pub mod ir;
+pub mod loops;
+pub mod lower;
+pub mod ops;
+pub mod partition;
+pub mod pass;
+pub mod relay;
+pub mod rules;
+pub mod runtime;
+pub mod saturate;
+pub mod target;
+pub mod tensor;
+
+/// The worked example of README.md, run as a test.
+#[cfg(all(doctest, feature = "llvm"))]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -1,0 +1,413 @@
+//! Scalar expressions: the one language of element values and of indices into tensors.
+
+use std::{fmt, ops, sync::Arc};
+
+use crate::tensor::DType;
+
+/// A loop variable (or, in a nest, a bound scalar), unique within its stages or kernel.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct AxisId(pub u32);
+
+/// A tensor of [`Stages`](super::Stages), or the buffer of that number in a [`Kernel`](super::Kernel).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct TensorId(pub u32);
+
+/// Binary operations. Both sides have one dtype, which is the result's too, except that comparisons give `bool`.
+/// Integers wrap around. Of `bool`, sums and the greater are "or", products and the lesser "and", differences "exclusive or".
+/// Compiled code gives 0 for an integer divided by 0, and for its remainder; the interpreters report it.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum BinOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient; integers truncate towards zero.
+    Div,
+    /// Remainder with the dividend's sign; C's `%` and `fmod`.
+    Rem,
+    /// Quotient rounded down.
+    FloorDiv,
+    /// Remainder with the divisor's sign.
+    FloorMod,
+    /// The lesser; of floats the second where either is NaN, as `a < b ? a : b`.
+    Min,
+    /// The greater; of floats the second where either is NaN, as `a > b ? a : b`.
+    Max,
+    /// Power, floats only.
+    Pow,
+    /// Arc tangent of a quotient, floats only.
+    Atan2,
+    /// Bits and.
+    And,
+    /// Bits or.
+    Or,
+    /// Bits exclusive or.
+    Xor,
+    /// Shift left; by the width or more gives 0. Negative amounts have no meaning.
+    Shl,
+    /// Shift right: arithmetic for signed integers, logical for unsigned ones; by the width or more leaves the sign alone.
+    Shr,
+    /// Equal.
+    Eq,
+    /// Not equal (true for NaN).
+    Ne,
+    /// Less.
+    Lt,
+    /// Less or equal.
+    Le,
+    /// Greater.
+    Gt,
+    /// Greater or equal.
+    Ge,
+}
+
+impl BinOp {
+    /// Whether the result is `bool` whatever the operands are.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge)
+    }
+}
+
+/// Unary operations. The result has the operand's dtype, except for the three tests, which give `bool`.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum UnOp {
+    /// Sign changed.
+    Neg,
+    /// Magnitude.
+    Abs,
+    /// Bits inverted; of `bool`, logical not.
+    Not,
+    /// e to the power.
+    Exp,
+    /// 2 to the power.
+    Exp2,
+    /// Natural logarithm.
+    Log,
+    /// Logarithm to base 2.
+    Log2,
+    /// Logarithm to base 10.
+    Log10,
+    /// Square root.
+    Sqrt,
+    /// Reciprocal of the square root.
+    Rsqrt,
+    /// Gauss error function.
+    Erf,
+    /// 1 / (1 + exp(-x)).
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Sine.
+    Sin,
+    /// Cosine.
+    Cos,
+    /// Tangent.
+    Tan,
+    /// Inverse sine.
+    Asin,
+    /// Inverse cosine.
+    Acos,
+    /// Inverse tangent.
+    Atan,
+    /// Hyperbolic sine.
+    Sinh,
+    /// Hyperbolic cosine.
+    Cosh,
+    /// Inverse hyperbolic sine.
+    Asinh,
+    /// Inverse hyperbolic cosine.
+    Acosh,
+    /// Inverse hyperbolic tangent.
+    Atanh,
+    /// Rounded down.
+    Floor,
+    /// Rounded up.
+    Ceil,
+    /// Rounded towards zero.
+    Trunc,
+    /// Rounded to nearest, halves away from zero.
+    Round,
+    /// Rounded to nearest, halves to even.
+    RoundEven,
+    /// Number of bits set, of an integer.
+    Popcount,
+    /// Whether it is NaN.
+    IsNan,
+    /// Whether it is an infinity.
+    IsInf,
+    /// Whether it is neither NaN nor an infinity.
+    IsFinite,
+}
+
+impl UnOp {
+    /// Whether the result is `bool` whatever the operand is.
+    pub fn is_test(self) -> bool {
+        matches!(self, UnOp::IsNan | UnOp::IsInf | UnOp::IsFinite)
+    }
+}
+
+/// What a scalar expression is.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ScalarKind {
+    /// An integer or `bool` constant.
+    Int(i64),
+    /// A floating point constant.
+    Float(f64),
+    /// A loop variable or a scalar bound by [`Stmt::Let`](super::Stmt::Let).
+    Axis(AxisId),
+    /// An element: in stages, one index per axis; in a nest, one index, in elements from the buffer's start.
+    Read(TensorId, Vec<Scalar>),
+    /// A binary operation.
+    Binary(BinOp, Scalar, Scalar),
+    /// A unary operation.
+    Unary(UnOp, Scalar),
+    /// The second where the first (a `bool`) holds, else the third. Only the chosen side is read from memory.
+    Select(Scalar, Scalar, Scalar),
+    /// Conversion to the expression's dtype: to floats rounded to nearest even, to integers truncated towards zero and
+    /// wrapped, to `bool` whether it is not zero. What a float gives is unspecified where it is NaN or its integer part does
+    /// not fit the machine's conversion: that to the type itself, or to `int32` for narrower types.
+    Cast(Scalar),
+}
+
+#[derive(PartialEq, Debug)]
+struct Node {
+    kind: ScalarKind,
+    dtype: DType,
+}
+
+/// A shared scalar expression. Indices have dtype `int64`.
+#[derive(Clone, PartialEq)]
+pub struct Scalar(Arc<Node>);
+
+impl Scalar {
+    fn make(kind: ScalarKind, dtype: DType) -> Scalar {
+        Scalar(Arc::new(Node { kind, dtype }))
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> &ScalarKind {
+        &self.0.kind
+    }
+
+    /// The value's type.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// Address of the shared node: equal for the same expression used twice.
+    pub fn key(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// Whether walks can meet the node several times: then they should remember what they found, or take as long as the
+    /// expression written out is.
+    pub fn is_shared(&self) -> bool {
+        let leaf = matches!(self.0.kind, ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_));
+        !leaf && Arc::strong_count(&self.0) > 1
+    }
+
+    /// An index constant.
+    pub fn index(i: i64) -> Scalar {
+        Scalar::make(ScalarKind::Int(i), DType::I64)
+    }
+
+    /// A constant of an integer type or `bool`; of a float type it is converted.
+    pub fn int(i: i64, dtype: DType) -> Scalar {
+        if dtype.is_float() { Scalar::float(i as f64, dtype) } else { Scalar::make(ScalarKind::Int(i), dtype) }
+    }
+
+    /// A constant of a float type; of an integer type it is truncated.
+    pub fn float(f: f64, dtype: DType) -> Scalar {
+        if dtype.is_float() {
+            Scalar::make(ScalarKind::Float(f), dtype)
+        } else {
+            Scalar::make(ScalarKind::Int(f as i64), dtype)
+        }
+    }
+
+    /// A `bool` constant.
+    pub fn bool(b: bool) -> Scalar {
+        Scalar::int(b as i64, DType::Bool)
+    }
+
+    /// A loop variable.
+    pub fn axis(id: AxisId) -> Scalar {
+        Scalar::make(ScalarKind::Axis(id), DType::I64)
+    }
+
+    /// A scalar of any type bound by [`Stmt::Let`](super::Stmt::Let).
+    pub fn bound(id: AxisId, dtype: DType) -> Scalar {
+        Scalar::make(ScalarKind::Axis(id), dtype)
+    }
+
+    /// An element of a tensor or buffer.
+    pub fn read(tensor: TensorId, index: Vec<Scalar>, dtype: DType) -> Scalar {
+        Scalar::make(ScalarKind::Read(tensor, index), dtype)
+    }
+
+    /// A binary operation. Integer constants fold, and 0 and 1 vanish from index arithmetic.
+    pub fn binary(op: BinOp, a: Scalar, b: Scalar) -> Scalar {
+        assert_eq!(a.dtype(), b.dtype(), "{op:?} of two dtypes");
+        if a.dtype() == DType::I64
+            && let Some(folded) = fold_index(op, &a, &b)
+        {
+            return folded;
+        }
+        let dtype = if op.is_comparison() { DType::Bool } else { a.dtype() };
+        Scalar::make(ScalarKind::Binary(op, a, b), dtype)
+    }
+
+    /// A unary operation.
+    pub fn unary(op: UnOp, a: Scalar) -> Scalar {
+        let dtype = if op.is_test() { DType::Bool } else { a.dtype() };
+        Scalar::make(ScalarKind::Unary(op, a), dtype)
+    }
+
+    /// `then` where `cond` holds, else `otherwise`.
+    pub fn select(cond: Scalar, then: Scalar, otherwise: Scalar) -> Scalar {
+        assert_eq!(cond.dtype(), DType::Bool, "a condition is a bool");
+        assert_eq!(then.dtype(), otherwise.dtype(), "select of two dtypes");
+        match cond.as_int() {
+            Some(0) => otherwise,
+            Some(_) => then,
+            None => {
+                let dtype = then.dtype();
+                Scalar::make(ScalarKind::Select(cond, then, otherwise), dtype)
+            }
+        }
+    }
+
+    /// Converted to another type; itself where it has that type.
+    pub fn cast(self, dtype: DType) -> Scalar {
+        if self.dtype() == dtype { self } else { Scalar::make(ScalarKind::Cast(self), dtype) }
+    }
+
+    /// The value, where it is an integer or `bool` constant.
+    pub fn as_int(&self) -> Option<i64> {
+        match self.kind() {
+            ScalarKind::Int(i) => Some(*i),
+            _ => None,
+        }
+    }
+
+    /// Quotient rounded down.
+    pub fn floor_div(self, by: i64) -> Scalar {
+        Scalar::binary(BinOp::FloorDiv, self, Scalar::index(by))
+    }
+
+    /// Remainder with the divisor's sign.
+    pub fn floor_mod(self, by: i64) -> Scalar {
+        Scalar::binary(BinOp::FloorMod, self, Scalar::index(by))
+    }
+
+    /// The lesser.
+    pub fn min(self, other: Scalar) -> Scalar {
+        Scalar::binary(BinOp::Min, self, other)
+    }
+
+    /// The greater.
+    pub fn max(self, other: Scalar) -> Scalar {
+        Scalar::binary(BinOp::Max, self, other)
+    }
+
+    /// Whether it is less.
+    pub fn lt(self, other: Scalar) -> Scalar {
+        Scalar::binary(BinOp::Lt, self, other)
+    }
+
+    /// Whether it is greater or equal.
+    pub fn ge(self, other: Scalar) -> Scalar {
+        Scalar::binary(BinOp::Ge, self, other)
+    }
+
+    /// Whether both hold.
+    pub fn and(self, other: Scalar) -> Scalar {
+        match (self.as_int(), other.as_int()) {
+            (Some(1), _) if self.dtype() == DType::Bool => other,
+            (_, Some(1)) if self.dtype() == DType::Bool => self,
+            _ => Scalar::binary(BinOp::And, self, other),
+        }
+    }
+
+    /// The direct operands.
+    pub fn operands(&self) -> Vec<&Scalar> {
+        match self.kind() {
+            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => vec![],
+            ScalarKind::Read(_, index) => index.iter().collect(),
+            ScalarKind::Binary(_, a, b) => vec![a, b],
+            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) => vec![a],
+            ScalarKind::Select(c, a, b) => vec![c, a, b],
+        }
+    }
+
+    /// The same expression with axes and reads replaced where `f` gives something for them (after their operands were).
+    pub fn rewrite(&self, f: &mut impl FnMut(&Scalar) -> Option<Scalar>) -> Scalar {
+        let new = match self.kind() {
+            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => self.clone(),
+            ScalarKind::Read(t, index) => Scalar::read(*t, index.iter().map(|i| i.rewrite(f)).collect(), self.dtype()),
+            ScalarKind::Binary(op, a, b) => Scalar::binary(*op, a.rewrite(f), b.rewrite(f)),
+            ScalarKind::Unary(op, a) => Scalar::unary(*op, a.rewrite(f)),
+            ScalarKind::Select(c, a, b) => Scalar::select(c.rewrite(f), a.rewrite(f), b.rewrite(f)),
+            ScalarKind::Cast(a) => a.rewrite(f).cast(self.dtype()),
+        };
+        f(&new).unwrap_or(new)
+    }
+}
+
+fn fold_index(op: BinOp, a: &Scalar, b: &Scalar) -> Option<Scalar> {
+    let folded = match (op, a.as_int(), b.as_int()) {
+        (BinOp::Add, Some(x), Some(y)) => x.wrapping_add(y),
+        (BinOp::Sub, Some(x), Some(y)) => x.wrapping_sub(y),
+        (BinOp::Mul, Some(x), Some(y)) => x.wrapping_mul(y),
+        (BinOp::FloorDiv, Some(x), Some(y)) if y > 0 => x.div_euclid(y),
+        (BinOp::FloorMod, Some(x), Some(y)) if y > 0 => x.rem_euclid(y),
+        (BinOp::Min, Some(x), Some(y)) => x.min(y),
+        (BinOp::Max, Some(x), Some(y)) => x.max(y),
+        (BinOp::Lt, Some(x), Some(y)) => return Some(Scalar::bool(x < y)),
+        (BinOp::Ge, Some(x), Some(y)) => return Some(Scalar::bool(x >= y)),
+        (BinOp::Eq, Some(x), Some(y)) => return Some(Scalar::bool(x == y)),
+        (BinOp::Add | BinOp::Sub, _, Some(0)) | (BinOp::Mul | BinOp::FloorDiv, _, Some(1)) => return Some(a.clone()),
+        (BinOp::Add, Some(0), _) | (BinOp::Mul, Some(1), _) => return Some(b.clone()),
+        (BinOp::Mul, Some(0), _) | (BinOp::Mul, _, Some(0)) | (BinOp::FloorMod, _, Some(1)) => 0,
+        _ => return None,
+    };
+    Some(Scalar::index(folded))
+}
+
+macro_rules! arithmetic {
+    ($($trait:ident $method:ident $op:ident),*) => { $(
+        impl ops::$trait for Scalar {
+            type Output = Scalar;
+            fn $method(self, other: Scalar) -> Scalar { Scalar::binary(BinOp::$op, self, other) }
+        }
+        impl ops::$trait<i64> for Scalar {
+            type Output = Scalar;
+            fn $method(self, other: i64) -> Scalar { let d = self.dtype(); Scalar::binary(BinOp::$op, self, Scalar::int(other, d)) }
+        }
+    )* };
+}
+arithmetic!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
+
+impl ops::Neg for Scalar {
+    type Output = Scalar;
+    fn neg(self) -> Scalar {
+        Scalar::unary(UnOp::Neg, self)
+    }
+}
+
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind() {
+            ScalarKind::Int(i) => write!(f, "{i}"),
+            ScalarKind::Float(x) => write!(f, "{x:?}"),
+            ScalarKind::Axis(a) => write!(f, "i{}", a.0),
+            ScalarKind::Read(t, index) => write!(f, "t{}{index:?}", t.0),
+            ScalarKind::Binary(op, a, b) => write!(f, "{op:?}({a:?}, {b:?})"),
+            ScalarKind::Unary(op, a) => write!(f, "{op:?}({a:?})"),
+            ScalarKind::Select(c, a, b) => write!(f, "Select({c:?}, {a:?}, {b:?})"),
+            ScalarKind::Cast(a) => write!(f, "{}({a:?})", self.dtype()),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Loops as data, in two forms: *tensor expressions* (what each element of a tensor is, in any order) and *loop nests* (in
+//! which order, in which memory, by which thread). Operators lower to the first; schedules in `lower` turn groups of them
+//! into the second; `codegen` makes machine code of that. Nothing here knows Relay or LLVM.
+
+pub mod affine;
+mod check;
+mod digest;
+mod eval;
+mod expr;
+mod interp;
+mod nest;
+mod num;
+mod show;
+mod stages;
+
+pub use check::{Invalid, LANE_LIMIT, STACK_LIMIT, UNROLL_LIMIT, check};
+pub use digest::{Digest, digest_bytes};
+pub use eval::{EvalError, eval_stages};
+pub use expr::{AxisId, BinOp, Scalar, ScalarKind, TensorId, UnOp};
+pub use interp::{RunError, run_kernel};
+pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt};
+pub use num::ZeroDivision;
+pub use stages::{Axis, Body, Builder, Combine, Operand, Stage, Stages, TensorDecl};

@@ -1,0 +1,130 @@
+//! Loop nests: kernels as the back end compiles them.
+
+use super::{AxisId, Scalar, TensorId};
+use crate::tensor::DType;
+
+/// A buffer of a [`Kernel`]; scalar reads name it as a [`TensorId`] of the same number.
+pub type BufferId = TensorId;
+
+/// Where a buffer lives.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Space {
+    /// Given by the caller as pointer number `.0`, only read.
+    Input(u32),
+    /// Given by the caller as pointer number `.0`, written (and possibly read back).
+    Output(u32),
+    /// The kernel's workspace, shared by all threads, for the time of one call; laid out by [`Kernel::workspace`].
+    Shared,
+    /// Each thread's own stack, for the time of one iteration of the parallel loop; small.
+    Local,
+    /// Registers: every index must become constant (plus the vector lane) once unrolled loops are unrolled.
+    Register,
+}
+
+/// A flat run of elements.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Buffer {
+    /// Element type.
+    pub dtype: DType,
+    /// Number of elements.
+    pub len: i64,
+    /// Where it lives.
+    pub space: Space,
+}
+
+/// How the iterations of a loop run.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum LoopKind {
+    /// One after another.
+    Serial,
+    /// In any order by any thread. Not within another parallel loop.
+    Parallel,
+    /// One after another, each written out; the extent is a constant.
+    Unrolled,
+    /// All at once, as the lanes of a vector; the extent is a constant, and the body holds only stores, lets and
+    /// unrolled loops. A store whose index does not depend on the variable happens once, with the last lane's value.
+    Vector,
+}
+
+/// One step of a kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Stmt {
+    /// One after another.
+    Block(Vec<Stmt>),
+    /// A loop over `0..extent`.
+    For {
+        /// Takes the values.
+        var: AxisId,
+        /// Number of iterations, of dtype `int64`; may depend on outer variables.
+        extent: Scalar,
+        /// How they run.
+        kind: LoopKind,
+        /// What each does.
+        body: Box<Stmt>,
+    },
+    /// Writes one element.
+    Store {
+        /// Where.
+        buffer: BufferId,
+        /// At which element.
+        index: Scalar,
+        /// What; of the buffer's dtype.
+        value: Scalar,
+    },
+    /// Names a scalar.
+    Let {
+        /// The name.
+        var: AxisId,
+        /// What it stands for.
+        value: Scalar,
+        /// Where.
+        body: Box<Stmt>,
+    },
+    /// A condition.
+    If {
+        /// A `bool`.
+        cond: Scalar,
+        /// Where it holds.
+        then: Box<Stmt>,
+        /// Where it does not.
+        otherwise: Option<Box<Stmt>>,
+    },
+}
+
+/// A function over flat buffers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Kernel {
+    /// A name for symbols and reports; kernels that differ only in it are the same.
+    pub name: String,
+    /// All buffers; reads and stores name them by position.
+    pub buffers: Vec<Buffer>,
+    /// What it does.
+    pub body: Stmt,
+}
+
+/// Alignment of every shared buffer, in bytes.
+pub const BUFFER_ALIGN: i64 = 64;
+
+impl Kernel {
+    /// The byte offset of each shared buffer within the workspace (`None` for buffers elsewhere), and the workspace's size.
+    pub fn workspace(&self) -> (Vec<Option<i64>>, i64) {
+        let mut end = 0;
+        let offsets = self
+            .buffers
+            .iter()
+            .map(|b| {
+                (b.space == Space::Shared).then(|| {
+                    let at = end;
+                    end += (b.len * b.dtype.bytes() as i64 + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
+                    at
+                })
+            })
+            .collect();
+        (offsets, end)
+    }
+
+    /// Number of pointers that the caller gives.
+    pub fn pointer_count(&self) -> usize {
+        self.buffers.iter().filter(|b| matches!(b.space, Space::Input(_) | Space::Output(_))).count()
+    }
+}

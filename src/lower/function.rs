@@ -1,0 +1,111 @@
+//! A primitive function as tensor expressions.
+
+use hashbrown::HashMap;
+
+use crate::{
+    diag::{Diagnostic, Refused},
+    ir::{Expr, ExprId, Function, Module, Type, reachable},
+    loops::{Builder, Operand, Scalar, Stages, TensorId},
+    tensor::Tensor,
+};
+
+/// A function's tensor expressions.
+#[derive(Debug)]
+pub struct FunctionGroup {
+    /// The expressions; arguments are the parameters' tensors in order (tuples flattened), results the body's.
+    pub stages: Stages,
+}
+
+/// The tensor expressions of a function of operators, tuples, parameters and scalar constants. Its parameters' types must be
+/// annotated and their extents known.
+pub fn stages(m: &Module, f: &Function) -> Result<FunctionGroup, Refused> {
+    let mut b = Builder::new();
+    let mut params = HashMap::new();
+    for &p in &f.params {
+        let info = m.var(p);
+        let ty = info.ty.as_ref().expect("parameters of primitive functions are annotated");
+        params.insert(p, argument(&mut b, ty).map_err(|t| unknown_extent(&info.name, &t))?);
+    }
+    let mut done: HashMap<ExprId, Operand> = HashMap::new();
+    for id in reachable(m, [f.body]) {
+        let refuse = |what: String| Refused::from(Diagnostic::new(what).at(m.span(id).cloned()));
+        let operand = match &m[id] {
+            Expr::Op(_) => continue,
+            Expr::Var(v) => {
+                params.get(v).cloned().ok_or_else(|| refuse(format!("`{}` is not bound", m.var(*v).name)))?
+            }
+            Expr::Constant(t) => constant(&mut b, t).into(),
+            Expr::Tuple(fields) => Operand::Tuple(fields.iter().map(|f| done[f].clone()).collect()),
+            Expr::Proj(tuple, i) => done[tuple].fields()[*i].clone(),
+            Expr::Call { .. } => match m.op_call(id) {
+                Some((op, args, attrs)) => {
+                    let args: Vec<Operand> = args.iter().map(|a| done[a].clone()).collect();
+                    let op = op.op();
+                    op.lower(attrs, &args, &mut b).map_err(|e| refuse(format!("`{}`: {e}", op.name())))?
+                }
+                None => return Err(refuse("a primitive function calls operators only".into())),
+            },
+            other => {
+                let kind = format!("{other:?}");
+                let kind = kind.split([' ', '(']).next().unwrap_or_default().to_owned();
+                return Err(refuse(format!("`{kind}` has no place in a primitive function")));
+            }
+        };
+        done.insert(id, operand);
+    }
+    let mut results = Vec::new();
+    flatten(&done[&f.body], &mut results);
+    Ok(FunctionGroup { stages: b.finish(results) })
+}
+
+fn unknown_extent(name: &str, ty: &Type) -> Refused {
+    let message =
+        format!("parameter `{name}` is {ty}: extents that are unknown at compile time are not supported here");
+    Diagnostic::new(message).into()
+}
+
+fn argument(b: &mut Builder, ty: &Type) -> Result<Operand, Type> {
+    match ty {
+        Type::Tensor(t) => match t.known_shape() {
+            Some(shape) => Ok(b.arg(&shape, t.dtype).into()),
+            None => Err(ty.clone()),
+        },
+        Type::Tuple(fields) => Ok(Operand::Tuple(fields.iter().map(|f| argument(b, f)).collect::<Result<_, _>>()?)),
+        _ => Err(ty.clone()),
+    }
+}
+
+/// A constant that is written into the code: a scalar, or the same value everywhere.
+fn constant(b: &mut Builder, t: &Tensor) -> TensorId {
+    let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
+    let element = |i: usize| match t.dtype().is_float() {
+        true => Scalar::float(t.get_f64(i), t.dtype()),
+        false => Scalar::int(t.get_i64(i), t.dtype()),
+    };
+    b.map(&shape, |_, index| {
+        // Few elements: a chain of choices by the flat index.
+        let flat = index
+            .iter()
+            .zip(crate::tensor::row_major_strides(t.shape()))
+            .map(|(i, s)| i.clone() * s as i64)
+            .reduce(|a, b| a + b);
+        let Some(flat) = flat else { return element(0) };
+        if t.is_empty() {
+            return Scalar::int(0, t.dtype());
+        }
+        (0..t.len() - 1).rev().fold(element(t.len() - 1), |rest, i| {
+            Scalar::select(
+                Scalar::binary(crate::loops::BinOp::Eq, flat.clone(), Scalar::index(i as i64)),
+                element(i),
+                rest,
+            )
+        })
+    })
+}
+
+fn flatten(o: &Operand, out: &mut Vec<TensorId>) {
+    match o {
+        Operand::Tensor(t) => out.push(*t),
+        Operand::Tuple(fields) => fields.iter().for_each(|f| flatten(f, out)),
+    }
+}

@@ -1,0 +1,216 @@
+//! Which tensors of a group exist in memory: cheap definitions are written into their readers, the rest become *steps*, and a
+//! step that only post-processes a reduction becomes that reduction's epilogue.
+
+use hashbrown::HashMap;
+
+use super::{
+    affine::{Substitution, for_each_node},
+    index::Simplifier,
+};
+use crate::loops::{Axis, AxisId, BinOp, Body, Combine, Scalar, ScalarKind, Stage, Stages, TensorId, UnOp};
+
+/// A reduction whose values are combined in registers.
+#[derive(Clone, Debug)]
+pub(crate) struct Reduction {
+    /// The tensor of combined values, which exists only in registers where the step stores another.
+    pub tensor: TensorId,
+    /// What is reduced over, outermost first.
+    pub axes: Vec<Axis>,
+    /// How.
+    pub combine: Combine,
+    /// Each value.
+    pub value: Scalar,
+}
+
+/// The computation of one tensor that exists in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    /// The tensor that is stored.
+    pub tensor: TensorId,
+    /// Its axes.
+    pub axes: Vec<Axis>,
+    /// What is combined first, if anything is.
+    pub reduction: Option<Reduction>,
+    /// What is stored: reads of the reduction's tensor at the step's axes mean the combined value.
+    pub value: Scalar,
+}
+
+/// All reads of an expression, each distinct node once.
+pub(crate) fn reads(e: &Scalar) -> Vec<(TensorId, Vec<Scalar>)> {
+    let mut all = Vec::new();
+    for_each_node(e, &mut |n| {
+        if let ScalarKind::Read(t, index) = n.kind() {
+            all.push((*t, index.clone()));
+        }
+    });
+    all
+}
+
+fn value_of(stage: &Stage) -> &Scalar {
+    match &stage.body {
+        Body::Map(v) => v,
+        Body::Reduce { value, .. } => value,
+    }
+}
+
+/// Steps of a group, in order.
+pub(crate) fn steps(group: &Stages) -> Vec<Step> {
+    let mut inlined: HashMap<TensorId, (Vec<AxisId>, Scalar)> = HashMap::new();
+    let mut kept: Vec<Stage> = Vec::new();
+    for (at, stage) in group.stages.iter().enumerate() {
+        let expand = |e: &Scalar| expand(e, &inlined);
+        let body = match &stage.body {
+            Body::Map(v) => Body::Map(expand(v)),
+            Body::Reduce { axes, combine, value } => {
+                Body::Reduce { axes: axes.clone(), combine: *combine, value: expand(value) }
+            }
+        };
+        let stage = Stage { body, ..stage.clone() };
+        match &stage.body {
+            Body::Map(v) if !group.results.contains(&stage.tensor) && may_inline(group, at, v) => {
+                inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
+            }
+            _ => kept.push(stage),
+        }
+    }
+    let mut steps = attach_epilogues(group, kept);
+    for step in &mut steps {
+        let reduced = step.reduction.iter().flat_map(|r| &r.axes);
+        let extents = step.axes.iter().chain(reduced).map(|a| (a.id, a.extent)).collect();
+        let mut simplifier = Simplifier::new(&extents);
+        step.value = simplifier.simplify(&step.value);
+        if let Some(r) = &mut step.reduction {
+            r.value = simplifier.simplify(&r.value);
+        }
+    }
+    steps
+}
+
+/// The expression with reads of inlined tensors replaced by their definitions.
+fn expand(e: &Scalar, inlined: &HashMap<TensorId, (Vec<AxisId>, Scalar)>) -> Scalar {
+    // Equal reads share one expansion, so that a diamond stays a diamond.
+    let mut expansions: Vec<(TensorId, Vec<Scalar>, Scalar)> = Vec::new();
+    Substitution::new(|s: &Scalar| {
+        let ScalarKind::Read(t, index) = s.kind() else { return None };
+        let (axes, definition) = inlined.get(t)?;
+        if let Some((_, _, done)) = expansions.iter().find(|(u, i, _)| u == t && i == index) {
+            return Some(done.clone());
+        }
+        let with: HashMap<AxisId, Scalar> = axes.iter().copied().zip(index.iter().cloned()).collect();
+        let new = super::affine::replace_axes(definition, &with);
+        expansions.push((*t, index.clone(), new.clone()));
+        Some(new)
+    })
+    .apply(e)
+}
+
+/// How much an element costs to compute again, in operations; guarded reads count because they keep loops from vectorizing.
+fn expense(e: &Scalar) -> u32 {
+    let mut cost = 0;
+    for_each_node(e, &mut |n| {
+        cost += match n.kind() {
+            ScalarKind::Select(..) => 4,
+            ScalarKind::Unary(UnOp::Neg | UnOp::Abs | UnOp::Not, _) => 1,
+            ScalarKind::Unary(..) => 16,
+            ScalarKind::Binary(BinOp::Div | BinOp::Rem | BinOp::FloorDiv | BinOp::FloorMod | BinOp::Pow, ..) => 8,
+            ScalarKind::Binary(_, a, _) if a.dtype() != crate::tensor::DType::I64 => 1,
+            _ => 0,
+        }
+    });
+    cost
+}
+
+/// Definitions of this expense (mere reads) are computed again rather than stored, even where a reduction reads them often.
+const CHEAP: u32 = 0;
+/// Definitions up to this expense are computed again in several readers.
+const CHEAP_FOR_SEVERAL: u32 = 4;
+
+fn may_inline(group: &Stages, at: usize, value: &Scalar) -> bool {
+    let stage = &group.stages[at];
+    let elements: i64 = stage.axes.iter().map(|a| a.extent).product();
+    let readers: Vec<&Stage> =
+        group.stages[at + 1..].iter().filter(|s| reads(value_of(s)).iter().any(|(t, _)| *t == stage.tensor)).collect();
+    let expense = expense(value);
+    let reread = readers.iter().any(|s| match &s.body {
+        Body::Map(_) => false,
+        Body::Reduce { axes, .. } => {
+            let visits: i64 = s.axes.iter().chain(axes).map(|a| a.extent).product();
+            visits > elements
+        }
+    });
+    if reread {
+        return expense == CHEAP;
+    }
+    let grows = readers.iter().any(|s| s.axes.iter().map(|a| a.extent).product::<i64>() > elements);
+    let several = readers.len() > 1 && readers.iter().any(|s| matches!(s.body, Body::Reduce { .. }));
+    !(several || grows) || expense <= CHEAP_FOR_SEVERAL
+}
+
+/// Whether an index is exactly the axes, in order.
+fn is_identity(index: &[Scalar], axes: &[Axis]) -> bool {
+    index.len() == axes.len()
+        && index.iter().zip(axes).all(|(i, a)| match i.kind() {
+            ScalarKind::Axis(id) => *id == a.id,
+            ScalarKind::Int(0) => a.extent == 1,
+            _ => false,
+        })
+}
+
+fn attach_epilogues(group: &Stages, kept: Vec<Stage>) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (at, stage) in kept.iter().enumerate() {
+        match &stage.body {
+            Body::Reduce { axes, combine, value } => {
+                let index: Vec<Scalar> = stage.axes.iter().map(|a| Scalar::axis(a.id)).collect();
+                let whole = Scalar::read(stage.tensor, index, group.decl(stage.tensor).dtype);
+                let reduction =
+                    Reduction { tensor: stage.tensor, axes: axes.clone(), combine: *combine, value: value.clone() };
+                steps.push(Step {
+                    tensor: stage.tensor,
+                    axes: stage.axes.clone(),
+                    reduction: Some(reduction),
+                    value: whole,
+                });
+            }
+            Body::Map(value) => {
+                let read = reads(value);
+                let is_read = |by: &Scalar, t: TensorId| reads(by).iter().any(|(r, _)| *r == t);
+                let absorbs = |step: &Step| {
+                    let mut uses = read.iter().filter(|(t, _)| *t == step.tensor).peekable();
+                    step.stores_bare_reduction()
+                        && !group.results.contains(&step.tensor)
+                        && group.decl(step.tensor).shape == group.decl(stage.tensor).shape
+                        && uses.peek().is_some()
+                        && uses.all(|(_, i)| is_identity(i, &stage.axes))
+                        && !kept[at + 1..].iter().any(|s| is_read(value_of(s), step.tensor))
+                        && !steps.iter().any(|s| {
+                            s.tensor != step.tensor
+                                && (is_read(&s.value, step.tensor)
+                                    || s.reduction.iter().any(|r| is_read(&r.value, step.tensor)))
+                        })
+                };
+                // The reduction may move down to here: nothing in between reads it.
+                let (tensor, axes) = (stage.tensor, stage.axes.clone());
+                match steps.iter().rposition(absorbs) {
+                    Some(i) => {
+                        let mut step = steps.remove(i);
+                        let own = step.axes.iter().map(|a| Scalar::axis(a.id));
+                        let with: HashMap<AxisId, Scalar> = axes.iter().map(|a| a.id).zip(own).collect();
+                        step.value = super::affine::replace_axes(value, &with);
+                        step.tensor = tensor;
+                        steps.push(step);
+                    }
+                    None => steps.push(Step { tensor, axes, reduction: None, value: value.clone() }),
+                }
+            }
+        }
+    }
+    steps
+}
+
+impl Step {
+    /// Whether the step stores a reduction's bare result.
+    fn stores_bare_reduction(&self) -> bool {
+        self.reduction.as_ref().is_some_and(|r| r.tensor == self.tensor)
+    }
+}

@@ -1,0 +1,152 @@
+//! The choice of vector axis and register tile for a reduction, by a small model of a core: two fused multiply-adds and two
+//! loads a cycle, a latency of four cycles to hide, a limited number of vector registers.
+
+use super::{Access, VectorUnit};
+use crate::loops::{Axis, AxisId};
+
+/// How a reduction runs.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Tiling {
+    /// The axis whose elements are the lanes of a vector.
+    pub(super) vector: AxisId,
+    /// Whether that axis is reduced over, so that lanes are combined at the end.
+    pub(super) across: bool,
+    /// Lanes of a vector (less than the machine's where the axis is short).
+    pub(super) lanes: i64,
+    /// Register tile: axes and their sizes; of the vector axis, in vectors. Outermost first.
+    pub(super) tiles: Vec<(AxisId, i64)>,
+}
+
+/// Multiply-adds that must be in flight to keep both units busy.
+const IN_FLIGHT: f64 = 8.0;
+/// No more than so many accumulators wide along one axis: code size.
+const WIDEST: i64 = 14;
+
+struct Model<'a> {
+    accesses: &'a [Access],
+    unit: VectorUnit,
+    /// Operations on a vector of values besides the multiply-add's two.
+    extra_ops: f64,
+    reduced: f64,
+}
+
+fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
+    match &a.offset {
+        Some(o) => Some(o.coeff(axis)),
+        None if a.axes.contains(&axis) => None,
+        None => Some(0),
+    }
+}
+
+impl Model<'_> {
+    /// Cycles per step of the reduction for one tile of the given sizes.
+    fn cycles(&self, vector: AxisId, lanes: i64, tiles: &[(AxisId, i64)]) -> f64 {
+        let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
+        let mut loads = 0.0;
+        let mut live: f64 = 0.0;
+        for a in self.accesses {
+            let copies: f64 =
+                tiles.iter().filter(|(axis, _)| coeff(a, *axis) != Some(0)).map(|(_, size)| *size as f64).product();
+            let each = match coeff(a, vector) {
+                Some(0 | 1) => 1.0,
+                _ => 1.5 * lanes as f64,
+            };
+            loads += copies * each;
+            // The operand with the fewest copies stays in registers while the others stream by.
+            live = if live == 0.0 { copies } else { live.min(copies) };
+        }
+        let registers = accumulators + live + if self.accesses.len() > 1 { 1.0 } else { 0.0 };
+        let spilled = (registers - self.unit.registers as f64).max(0.0);
+        let arithmetic = accumulators * (1.0 + self.extra_ops) / 2.0;
+        arithmetic.max((loads + spilled) / 2.0).max(IN_FLIGHT / 2.0)
+            + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
+    }
+
+    /// Cycles for all tiles of these axes, rests included, `outside` times.
+    fn total(&self, vector: AxisId, lanes: i64, tiles: &[(AxisId, i64)], extents: &[i64], outside: f64) -> f64 {
+        fn walk(
+            m: &Model<'_>,
+            vector: AxisId,
+            lanes: i64,
+            tiles: &[(AxisId, i64)],
+            extents: &[i64],
+            chosen: &mut Vec<(AxisId, i64)>,
+        ) -> f64 {
+            let Some(&(axis, size)) = tiles.get(chosen.len()) else {
+                let accumulators: f64 = chosen.iter().map(|t| t.1 as f64).product();
+                // Starting and storing a tile costs, too: that is spread over the reduction.
+                return m.cycles(vector, lanes, chosen) * m.reduced + 2.0 * accumulators + 12.0;
+            };
+            super::cut(extents[chosen.len()], size)
+                .into_iter()
+                .map(|(_, count, size)| {
+                    chosen.push((axis, size));
+                    let cost = walk(m, vector, lanes, tiles, extents, chosen);
+                    chosen.pop();
+                    count as f64 * cost
+                })
+                .sum()
+        }
+        outside * walk(self, vector, lanes, tiles, extents, &mut Vec::new())
+    }
+}
+
+/// The best tiling of a reduction over `reduced` into `axes`, and its cycles; `extra_ops` counts the value's operations beyond one multiply.
+pub(super) fn choose(
+    axes: &[Axis],
+    reduced: &[Axis],
+    accesses: &[Access],
+    extra_ops: f64,
+    unit: VectorUnit,
+) -> Option<(f64, Tiling)> {
+    let volume: f64 = reduced.iter().map(|a| a.extent as f64).product();
+    let mut best: Option<(f64, Tiling)> = None;
+    let mut offer = |cost: f64, tiling: Tiling| {
+        if best.as_ref().is_none_or(|(c, _)| cost < *c) {
+            best = Some((cost, tiling));
+        }
+    };
+    for v in axes.iter().chain(reduced).filter(|a| a.extent > 1) {
+        let across = reduced.iter().any(|r| r.id == v.id);
+        let lanes = unit.lanes().min(v.extent);
+        let (vectors, rest) = (v.extent / lanes, v.extent % lanes);
+        let vectors_in_all = vectors + (rest > 0) as i64;
+        let model = Model {
+            accesses,
+            unit,
+            extra_ops,
+            reduced: if across { volume / v.extent as f64 * vectors_in_all as f64 } else { volume },
+        };
+        // Candidate tile axes with their extents; the vector axis counts in vectors.
+        let mut candidates: Vec<(AxisId, i64)> =
+            axes.iter().map(|a| (a.id, if a.id == v.id { vectors } else { a.extent })).filter(|c| c.1 > 1).collect();
+        if candidates.is_empty() {
+            candidates.push((v.id, 1));
+        }
+        let all: f64 =
+            axes.iter().map(|a| if a.id == v.id { vectors_in_all as f64 } else { a.extent as f64 }).product();
+        // Combining the lanes at the end.
+        let combine = if across { all * 4.0 * lanes as f64 } else { 0.0 };
+        for i in 0..candidates.len() {
+            for j in i..candidates.len() {
+                let (a, b) = (candidates[i], candidates[j]);
+                for s in 1..=a.1.min(WIDEST) {
+                    let widest = if i == j { 1 } else { b.1.min(WIDEST) };
+                    for t in 1..=widest {
+                        if s * t > unit.registers {
+                            break;
+                        }
+                        let (tiles, extents) = match i == j {
+                            true => (vec![(a.0, s)], vec![a.1]),
+                            false => (vec![(a.0, s), (b.0, t)], vec![a.1, b.1]),
+                        };
+                        let inside: f64 = extents.iter().map(|&e| e as f64).product();
+                        let cost = model.total(v.id, lanes, &tiles, &extents, all / inside) + combine;
+                        offer(cost, Tiling { vector: v.id, across, lanes, tiles });
+                    }
+                }
+            }
+        }
+    }
+    best
+}

@@ -1,0 +1,313 @@
+//! From steps to loop nests: which axis becomes the vector, which are tiled into registers, in which order the rest runs.
+
+mod choose;
+mod map;
+mod pack;
+mod reduce;
+
+use hashbrown::HashMap;
+
+use super::{
+    affine::{Affine, Substitution, replace_axes},
+    index::{Simplifier, same_affine},
+    normalize::{Step, reads, steps},
+};
+use crate::loops::{
+    Axis, AxisId, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId,
+};
+use crate::tensor::{DType, row_major_strides};
+
+/// What schedules need to know of the machine.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct VectorUnit {
+    /// Bytes of a vector register.
+    pub bytes: i64,
+    /// Number of vector registers.
+    pub registers: i64,
+}
+
+impl VectorUnit {
+    /// Lanes of 32 bits.
+    pub fn lanes(self) -> i64 {
+        self.bytes / 4
+    }
+}
+
+/// Below so many element operations a loop is not worth handing to other threads: waking them costs microseconds.
+const PARALLEL_FROM: i64 = 64 * 1024;
+/// A parallel loop is cut into at least so many iterations where there are so many, for balance between threads.
+const PARALLEL_PIECES: i64 = 64;
+
+/// A loop to be wrapped around a body.
+#[derive(Clone, Debug)]
+struct Loop {
+    var: AxisId,
+    extent: i64,
+}
+
+/// A read of an expression.
+#[derive(Clone)]
+struct Access {
+    /// What is read.
+    tensor: TensorId,
+    /// Where, axis by axis.
+    index: Vec<Scalar>,
+    /// Its flat offset, where affine.
+    offset: Option<Affine>,
+    /// The axes it depends on.
+    axes: Vec<AxisId>,
+}
+
+struct Emitter {
+    group: Stages,
+    unit: VectorUnit,
+    buffers: Vec<Buffer>,
+    buffer_of: HashMap<TensorId, BufferId>,
+    next_axis: u32,
+    /// The extents of the steps' axes.
+    extents: HashMap<AxisId, i64>,
+}
+
+/// The kernel of a group: arguments are inputs 0.., results the pointers after them, in order.
+pub fn kernel(name: &str, group: &Stages, unit: VectorUnit) -> Kernel {
+    let mut e = Emitter {
+        group: group.clone(),
+        unit,
+        buffers: Vec::new(),
+        buffer_of: HashMap::new(),
+        next_axis: group.axis_count(),
+        extents: HashMap::new(),
+    };
+    for (i, &t) in group.args.iter().enumerate() {
+        e.declare(t, Space::Input(i as u32));
+    }
+    for (i, &t) in group.results.iter().enumerate() {
+        e.declare(t, Space::Output((group.args.len() + i) as u32));
+    }
+    let steps = steps(group);
+    let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
+    e.extents = axes.map(|a| (a.id, a.extent)).collect();
+    let steps = e.pack_operands(steps);
+    for s in &steps {
+        if !e.buffer_of.contains_key(&s.tensor) {
+            e.declare(s.tensor, Space::Shared);
+        }
+    }
+    let mut body = e.steps(&steps);
+    for (i, &t) in group.results.iter().enumerate() {
+        if group.args.contains(&t) || group.results[..i].contains(&t) {
+            body.push(e.copy_result(t, (group.args.len() + i) as u32));
+        }
+    }
+    Kernel { name: name.to_owned(), buffers: e.buffers, body: Stmt::Block(body) }
+}
+
+/// The argument that a group's single result repeats byte for byte, where it does: reshapes and their like.
+pub fn is_view(group: &Stages) -> Option<usize> {
+    let [result] = group.results[..] else { return None };
+    if let Some(arg) = group.args.iter().position(|a| *a == result) {
+        return Some(arg);
+    }
+    let steps = steps(group);
+    let [Step { tensor, axes, reduction: None, value }] = &steps[..] else { return None };
+    let ScalarKind::Read(source, index) = value.kind() else { return None };
+    let size = |t| group.decl(t).shape.iter().product::<i64>();
+    let arg = group.args.iter().position(|a| a == source)?;
+    let same_elements = *tensor == result && size(*source) == size(result) && value.dtype() == group.decl(result).dtype;
+    let extents = axes.iter().map(|a| (a.id, a.extent)).collect();
+    let mut simplifier = Simplifier::new(&extents);
+    let mut place = |t, index: &[Scalar]| simplifier.simplify(&flat_place(group, t, index));
+    let to: Vec<Scalar> = axes.iter().map(|a| Scalar::axis(a.id)).collect();
+    let still = |e: Scalar| {
+        let single = axes.iter().filter(|a| a.extent == 1).map(|a| (a.id, Scalar::index(0))).collect();
+        replace_axes(&e, &single)
+    };
+    (same_elements && same_affine(&still(place(*source, index)), &still(place(result, &to)))).then_some(arg)
+}
+
+/// Flat element offset of a place in a tensor.
+fn flat_place(group: &Stages, t: TensorId, index: &[Scalar]) -> Scalar {
+    let shape: Vec<usize> = group.decl(t).shape.iter().map(|&n| n as usize).collect();
+    let sum = index.iter().zip(row_major_strides(&shape)).map(|(i, s)| i.clone() * s as i64).reduce(|a, b| a + b);
+    sum.unwrap_or_else(|| Scalar::index(0))
+}
+
+impl Emitter {
+    fn declare(&mut self, t: TensorId, space: Space) {
+        let decl = self.group.decl(t);
+        let len = decl.shape.iter().product::<i64>().max(1);
+        self.buffers.push(Buffer { dtype: decl.dtype, len, space });
+        self.buffer_of.entry(t).or_insert(TensorId(self.buffers.len() as u32 - 1));
+    }
+
+    fn register(&mut self, dtype: DType, len: i64) -> BufferId {
+        self.buffers.push(Buffer { dtype, len, space: Space::Register });
+        TensorId(self.buffers.len() as u32 - 1)
+    }
+
+    fn fresh(&mut self) -> AxisId {
+        self.next_axis += 1;
+        AxisId(self.next_axis - 1)
+    }
+
+    /// A result that is an argument, or a second time the same tensor: copied element by element.
+    fn copy_result(&mut self, t: TensorId, pointer: u32) -> Stmt {
+        let to = self
+            .buffers
+            .iter()
+            .position(|b| b.space == Space::Output(pointer))
+            .map(|i| TensorId(i as u32))
+            .expect("every result has a buffer");
+        let var = self.fresh();
+        let decl = self.group.decl(t);
+        let len = decl.shape.iter().product();
+        let value = Scalar::read(self.buffer_of[&t], vec![Scalar::axis(var)], decl.dtype);
+        let store = Stmt::Store { buffer: to, index: Scalar::axis(var), value };
+        self.loops(&[Loop { var, extent: len }], store, false)
+    }
+
+    /// Flat element offset of a place in a tensor.
+    fn flat(&self, t: TensorId, index: &[Scalar]) -> Scalar {
+        let sum = Simplifier::new(&self.extents).simplify(&flat_place(&self.group, t, index));
+        Affine::of(&sum).map_or(sum, |a| a.to_scalar())
+    }
+
+    /// The same expression over flat buffers.
+    fn flatten(&self, e: &Scalar) -> Scalar {
+        Substitution::new(|s: &Scalar| match s.kind() {
+            ScalarKind::Read(t, index) => {
+                let buffer = *self.buffer_of.get(t)?;
+                Some(Scalar::read(buffer, vec![self.flat(*t, index)], s.dtype()))
+            }
+            _ => None,
+        })
+        .apply(e)
+    }
+
+    fn accesses(&self, e: &Scalar) -> Vec<Access> {
+        reads(e)
+            .into_iter()
+            .map(|(tensor, index)| {
+                let flat = self.flat(tensor, &index);
+                let mut axes = Vec::new();
+                super::affine::for_each_node(&flat, &mut |n| {
+                    if let ScalarKind::Axis(a) = n.kind() {
+                        axes.push(*a);
+                    }
+                });
+                Access { tensor, index, offset: Affine::of(&flat), axes }
+            })
+            .collect()
+    }
+
+    /// All steps. Leading axes that all of them share, and along which they read each other only at the same place, become
+    /// outer loops around all of them: what one step writes the next one finds in the cache.
+    fn steps(&mut self, steps: &[Step]) -> Vec<Stmt> {
+        let shared = if steps.len() > 1 { self.shared_leading(steps) } else { 0 };
+        let outer: i64 = steps.first().map_or(1, |s| s.axes[..shared].iter().map(|a| a.extent).product());
+        let work: i64 = steps.iter().map(Step::visits).sum();
+        if outer < 2 {
+            return steps.iter().map(|s| self.step(s, &[], s.visits() >= PARALLEL_FROM)).collect();
+        }
+        let loops: Vec<Loop> =
+            steps[0].axes[..shared].iter().map(|a| Loop { var: self.fresh(), extent: a.extent }).collect();
+        let bound: Vec<Scalar> = loops.iter().map(|l| Scalar::axis(l.var)).collect();
+        let body = steps.iter().map(|s| self.step(s, &bound, false)).collect();
+        vec![self.loops(&loops, Stmt::Block(body), work >= PARALLEL_FROM)]
+    }
+
+    fn shared_leading(&self, steps: &[Step]) -> usize {
+        let rank = steps.iter().map(|s| s.axes.len()).min().unwrap_or(0);
+        let written: Vec<TensorId> = steps.iter().map(|s| s.tensor).collect();
+        (0..rank)
+            .take_while(|&k| {
+                steps.iter().all(|s| {
+                    let at_same_place = |(t, index): (TensorId, Vec<Scalar>)| {
+                        !written.contains(&t)
+                            || matches!(index.get(k).map(Scalar::kind), Some(ScalarKind::Axis(a)) if *a == s.axes[k].id)
+                    };
+                    s.axes[k].extent == steps[0].axes[k].extent
+                        && reads(&s.value)
+                            .into_iter()
+                            .chain(s.reduction.iter().flat_map(|r| reads(&r.value)))
+                            .all(at_same_place)
+                })
+            })
+            .count()
+    }
+
+    /// One step, with its leading axes bound to the given expressions.
+    fn step(&mut self, step: &Step, bound: &[Scalar], parallel: bool) -> Stmt {
+        let with: HashMap<AxisId, Scalar> = step.axes.iter().map(|a| a.id).zip(bound.iter().cloned()).collect();
+        let axes: Vec<Axis> = step.axes[bound.len()..].to_vec();
+        let index: Vec<Scalar> = bound.iter().cloned().chain(axes.iter().map(|a| Scalar::axis(a.id))).collect();
+        let to = self.flat(step.tensor, &index);
+        let value = replace_axes(&step.value, &with);
+        match &step.reduction {
+            None => self.map(step.tensor, axes, to, value, parallel),
+            Some(r) => {
+                let r = super::normalize::Reduction { value: replace_axes(&r.value, &with), ..r.clone() };
+                self.reduce(step.tensor, axes, to, value, r, parallel)
+            }
+        }
+    }
+
+    /// Loops around a body, outermost first. In parallel, leading loops are merged until there are enough iterations.
+    fn loops(&mut self, loops: &[Loop], body: Stmt, parallel: bool) -> Stmt {
+        let loops: Vec<Loop> = loops.to_vec();
+        let mut merged = 0;
+        if parallel {
+            let mut pieces = 1;
+            while merged < loops.len() && pieces < PARALLEL_PIECES {
+                pieces *= loops[merged].extent;
+                merged += 1;
+            }
+        }
+        let inner = loops[merged..].iter().rev().fold(body, |body, l| match l.extent {
+            1 => bind(l.var, Scalar::index(0), body),
+            n => for_(l.var, n, LoopKind::Serial, body),
+        });
+        if merged == 0 {
+            return inner;
+        }
+        let var = self.fresh();
+        let total: i64 = loops[..merged].iter().map(|l| l.extent).product();
+        let mut below = 1;
+        let bound = loops[..merged].iter().rev().fold(inner, |body, l| {
+            let at = Scalar::axis(var).floor_div(below).floor_mod(l.extent);
+            let at = if below * l.extent == total { Scalar::axis(var).floor_div(below) } else { at };
+            below *= l.extent;
+            bind(l.var, at, body)
+        });
+        for_(var, total, LoopKind::Parallel, bound)
+    }
+}
+
+impl Step {
+    /// How often its expression is evaluated.
+    pub(super) fn visits(&self) -> i64 {
+        let reduced: i64 = self.reduction.iter().flat_map(|r| &r.axes).map(|a| a.extent).product();
+        self.axes.iter().map(|a| a.extent).product::<i64>() * reduced
+    }
+}
+
+fn for_(var: AxisId, extent: i64, kind: LoopKind, body: Stmt) -> Stmt {
+    Stmt::For { var, extent: Scalar::index(extent), kind, body: Box::new(body) }
+}
+
+fn bind(var: AxisId, value: Scalar, body: Stmt) -> Stmt {
+    Stmt::Let { var, value, body: Box::new(body) }
+}
+
+/// An extent cut into full tiles and a rest: (first element, tiles, tile size).
+fn cut(extent: i64, tile: i64) -> Vec<(i64, i64, i64)> {
+    let (full, rest) = (extent / tile, extent % tile);
+    let mut pieces = Vec::new();
+    if full > 0 {
+        pieces.push((0, full, tile));
+    }
+    if rest > 0 {
+        pieces.push((full * tile, 1, rest));
+    }
+    pieces
+}

@@ -1,0 +1,335 @@
+//! Steps that combine values: register tiles of accumulators inside, the rest of the output's axes outside.
+
+use hashbrown::HashMap;
+
+use super::{
+    Access, Emitter, Loop, PARALLEL_FROM, bind,
+    choose::{Tiling, choose},
+    cut, for_,
+};
+use crate::{
+    loops::{Axis, AxisId, BinOp, BufferId, Combine, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
+    lower::{
+        affine::{Substitution, for_each_node, replace_axes},
+        normalize::Reduction,
+    },
+    tensor::DType,
+};
+
+/// Multiply-adds written out per turn of the innermost reduction loop, at most.
+const BODY: i64 = 96;
+
+/// Operations of a value beyond one multiplication.
+pub(super) fn extra_ops(value: &Scalar) -> f64 {
+    let mut ops = 0;
+    for_each_node(value, &mut |n| {
+        ops += match n.kind() {
+            ScalarKind::Binary(..) | ScalarKind::Cast(_) if n.dtype() != DType::I64 => 1,
+            ScalarKind::Unary(..) => 8,
+            ScalarKind::Select(..) => 2,
+            _ => 0,
+        }
+    });
+    (ops - 1).max(0) as f64
+}
+
+/// What an empty reduction gives.
+fn identity(combine: Combine, dtype: DType) -> Scalar {
+    let (least, greatest) = dtype.int_range().unwrap_or((0, 0));
+    match combine {
+        Combine::Sum => Scalar::int(0, dtype),
+        Combine::Prod => Scalar::int(1, dtype),
+        Combine::Max if dtype.is_float() => Scalar::float(f64::NEG_INFINITY, dtype),
+        Combine::Min if dtype.is_float() => Scalar::float(f64::INFINITY, dtype),
+        // The greatest uint64 is all ones, as is the int64 of the same bits.
+        Combine::Max => Scalar::int(least as i64, dtype),
+        Combine::Min => Scalar::int(greatest as i64, dtype),
+        Combine::All => Scalar::bool(true),
+        Combine::Any => Scalar::bool(false),
+    }
+}
+
+fn combined(combine: Combine, a: Scalar, b: Scalar) -> Scalar {
+    let op = match combine {
+        Combine::Sum => BinOp::Add,
+        Combine::Prod => BinOp::Mul,
+        Combine::Max => BinOp::Max,
+        Combine::Min => BinOp::Min,
+        Combine::All => BinOp::And,
+        Combine::Any => BinOp::Or,
+    };
+    Scalar::binary(op, a, b)
+}
+
+/// A part of an output axis that is handled by one loop.
+#[derive(Copy, Clone, Debug)]
+struct Piece {
+    /// First element.
+    start: i64,
+    /// Iterations.
+    count: i64,
+    /// Accumulators along the axis per iteration.
+    size: i64,
+    /// Elements of each: the lanes along the vector axis, else 1.
+    lanes: i64,
+}
+
+/// The parts of one reduction that all its tiles share.
+struct Job<'a> {
+    tensor: TensorId,
+    to: &'a Scalar,
+    value: &'a Scalar,
+    reduction: &'a Reduction,
+    tiling: &'a Tiling,
+}
+
+impl Emitter {
+    pub(super) fn reduce(
+        &mut self,
+        tensor: TensorId,
+        axes: Vec<Axis>,
+        mut to: Scalar,
+        mut value: Scalar,
+        mut reduction: Reduction,
+        parallel: bool,
+    ) -> Stmt {
+        // The epilogue names the accumulators at the unmerged axes: give it a name without axes instead.
+        let whole = |s: &Scalar| match s.kind() {
+            ScalarKind::Read(t, _) if *t == reduction.tensor => Some(Scalar::bound(ACCUMULATOR, s.dtype())),
+            _ => None,
+        };
+        value = Substitution::new(whole).apply(&value);
+        let axes = self.merge_axes(&axes, &mut to, &mut [&mut value, &mut reduction.value]);
+        let (single, kept): (Vec<Axis>, Vec<Axis>) = reduction.axes.iter().partition(|a| a.extent == 1);
+        reduction.value = replace_axes(&reduction.value, &single.iter().map(|a| (a.id, Scalar::index(0))).collect());
+        reduction.axes = kept;
+        let accesses = self.accesses(&reduction.value);
+        let chosen = choose(&axes, &reduction.axes, &accesses, extra_ops(&reduction.value), self.unit);
+        // Without any axis longer than 1 there is one accumulator and nothing to choose.
+        let tiling = chosen.map(|c| c.1).unwrap_or(Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![] });
+        let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling };
+        let axes = self.order(&axes, &accesses, &tiling);
+        let pieces: Vec<(AxisId, Vec<Piece>)> = axes.iter().map(|a| (a.id, pieces(a, &tiling))).collect();
+        let mut choices: Vec<Vec<(AxisId, Piece)>> = vec![vec![]];
+        for (axis, pieces) in &pieces {
+            choices = choices
+                .iter()
+                .flat_map(|c| pieces.iter().map(move |p| c.iter().copied().chain([(*axis, *p)]).collect()))
+                .collect();
+        }
+        Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, parallel)).collect())
+    }
+
+    /// The output's axes in the order in which their loops move the least memory, by how often each operand is met again.
+    fn order(&self, axes: &[Axis], accesses: &[Access], tiling: &Tiling) -> Vec<Axis> {
+        let turns = |a: &Axis| -> f64 { pieces(a, tiling).iter().map(|p| p.count as f64).sum() };
+        let traffic = |order: &[Axis]| -> f64 {
+            accesses
+                .iter()
+                .map(|a| {
+                    let depends = |axis: &Axis| a.axes.contains(&axis.id);
+                    let last = order.iter().rposition(depends).map_or(0, |i| i + 1);
+                    let again: f64 = order[..last].iter().filter(|x| !depends(x)).map(turns).product();
+                    let elements: i64 = match a.tensor {
+                        TensorId(u32::MAX) => 1,
+                        t => self.group.decl(t).shape.iter().product(),
+                    };
+                    again * elements as f64
+                })
+                .sum()
+        };
+        let mut best = axes.to_vec();
+        if axes.len() > 6 {
+            return best;
+        }
+        let mut least = traffic(&best);
+        let mut queue = vec![(Vec::new(), axes.to_vec())];
+        while let Some((head, tail)) = queue.pop() {
+            if tail.is_empty() {
+                let t = traffic(&head);
+                if t < 0.99 * least {
+                    (least, best) = (t, head);
+                }
+                continue;
+            }
+            for i in (0..tail.len()).rev() {
+                let (mut head, mut tail): (Vec<Axis>, Vec<Axis>) = (head.clone(), tail.clone());
+                head.push(tail.remove(i));
+                queue.push((head, tail));
+            }
+        }
+        best
+    }
+
+    /// The loop nest over one piece of every axis.
+    fn tiles(&mut self, job: &Job<'_>, choice: &[(AxisId, Piece)], parallel: bool) -> Stmt {
+        let mut loops = Vec::new();
+        let mut places: Vec<(AxisId, Scalar, Piece)> = Vec::new();
+        for &(axis, piece) in choice {
+            let var = self.fresh();
+            loops.push(Loop { var, extent: piece.count });
+            let at = if piece.count == 1 { Scalar::index(0) } else { Scalar::axis(var) * (piece.size * piece.lanes) };
+            places.push((axis, at + piece.start, piece));
+        }
+        let visits: i64 = choice.iter().map(|(_, p)| p.count * p.size * p.lanes).product::<i64>()
+            * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
+        let body = self.tile(job, &places);
+        self.loops(&loops, body, parallel && visits >= PARALLEL_FROM)
+    }
+
+    /// One register tile: initialize, combine over all reduced axes, store.
+    fn tile(&mut self, job: &Job<'_>, places: &[(AxisId, Scalar, Piece)]) -> Stmt {
+        let r = job.reduction;
+        let dtype = r.value.dtype();
+        // In the order of the tiling, which puts the axis with the smaller stride inside.
+        let mut tiled: Vec<&(AxisId, Scalar, Piece)> = places.iter().filter(|p| p.2.size > 1).collect();
+        tiled.sort_by_key(|p| job.tiling.tiles.iter().position(|t| t.0 == p.0));
+        let turns: Vec<(AxisId, AxisId, i64)> = tiled.iter().map(|p| (p.0, self.fresh(), p.2.size)).collect();
+        let accumulators: i64 = turns.iter().map(|t| t.2).product();
+        let lane = self.fresh();
+        let out_lanes = places.iter().map(|p| p.2.lanes).max().unwrap_or(1);
+        let lanes = if job.tiling.across { job.tiling.lanes } else { out_lanes };
+        let slot = turns.iter().fold(Scalar::index(0), |at, t| at * t.2 + Scalar::axis(t.1));
+        let mut with: HashMap<AxisId, Scalar> = HashMap::new();
+        for (axis, at, piece) in places {
+            let turn = turns.iter().find(|t| t.0 == *axis).map(|t| Scalar::axis(t.1) * piece.lanes);
+            let mut at = turn.map_or(at.clone(), |t| at.clone() + t);
+            if piece.lanes > 1 {
+                at = at + Scalar::axis(lane);
+            }
+            with.insert(*axis, at);
+        }
+        let unrolled = |body: Stmt, lanes: i64| {
+            let body = match lanes {
+                1 => bind(lane, Scalar::index(0), body),
+                n => for_(lane, n, LoopKind::Vector, body),
+            };
+            turns.iter().rev().fold(body, |b, t| for_(t.1, t.2, LoopKind::Unrolled, b))
+        };
+        let sums = self.register(dtype, accumulators * lanes);
+        let sum_at = slot.clone() * lanes + Scalar::axis(lane);
+        let sum = Scalar::read(sums, vec![sum_at.clone()], dtype);
+        let mut stmts = vec![unrolled(
+            Stmt::Store { buffer: sums, index: sum_at.clone(), value: identity(r.combine, dtype) },
+            lanes,
+        )];
+        let value = self.flatten(&replace_axes(&r.value, &with));
+
+        let mut inner = r.axes.clone();
+        let across = inner.iter().position(|a| job.tiling.across && a.id == job.tiling.vector).map(|i| inner.remove(i));
+        let step = |value: Scalar| Stmt::Store {
+            buffer: sums,
+            index: sum_at.clone(),
+            value: combined(r.combine, sum.clone(), value),
+        };
+        let result = match across {
+            None => {
+                stmts.push(
+                    self.combine_loops(&inner, accumulators, |with| unrolled(step(replace_axes(&value, with)), lanes)),
+                );
+                sum.clone()
+            }
+            Some(axis) => {
+                let chunk = Axis { id: self.fresh(), extent: axis.extent / lanes };
+                let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
+                let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
+                let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
+                stmts.push(
+                    self.combine_loops(&loops, accumulators, |with| {
+                        unrolled(step(replace_axes(&value_at, with)), lanes)
+                    }),
+                );
+                let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
+                stmts.push(unrolled(rest, 1));
+                let done = axis.extent / lanes * lanes;
+                if done < axis.extent {
+                    // What does not fill a vector is combined one by one.
+                    let tail = Axis { id: self.fresh(), extent: axis.extent - done };
+                    let at = Scalar::axis(tail.id) + done;
+                    let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
+                    let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
+                    let total = Scalar::read(one, vec![slot.clone()], dtype);
+                    stmts.push(self.combine_loops(&loops, accumulators, |with| {
+                        let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
+                        unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
+                    }));
+                }
+                Scalar::read(one, vec![slot.clone()], dtype)
+            }
+        };
+        let stored = Substitution::new(|s: &Scalar| match s.kind() {
+            ScalarKind::Axis(a) if *a == ACCUMULATOR => Some(result.clone()),
+            ScalarKind::Axis(a) => with.get(a).cloned(),
+            _ => None,
+        })
+        .apply(&self.flatten(job.value));
+        let store =
+            Stmt::Store { buffer: self.buffer_of[&job.tensor], index: replace_axes(job.to, &with), value: stored };
+        stmts.push(unrolled(store, out_lanes));
+        Stmt::Block(stmts)
+    }
+
+    /// Adds up the lanes of each accumulator into one scalar each.
+    fn combine_lanes(&mut self, job: &Job<'_>, slot: &Scalar, sums: BufferId, lanes: i64, n: i64) -> (BufferId, Stmt) {
+        let dtype = job.reduction.value.dtype();
+        let one = self.register(dtype, n);
+        // As a tree, so that the additions overlap.
+        let mut parts: Vec<Scalar> =
+            (0..lanes).map(|l| Scalar::read(sums, vec![slot.clone() * lanes + l], dtype)).collect();
+        while parts.len() > 1 {
+            parts = parts
+                .chunks(2)
+                .map(|p| match p {
+                    [a, b] => combined(job.reduction.combine, a.clone(), b.clone()),
+                    _ => p[0].clone(),
+                })
+                .collect();
+        }
+        (one, Stmt::Store { buffer: one, index: slot.clone(), value: parts.swap_remove(0) })
+    }
+
+    /// The loops over reduced axes; the innermost is partly written out.
+    fn combine_loops(
+        &mut self,
+        axes: &[Axis],
+        accumulators: i64,
+        body: impl FnOnce(&HashMap<AxisId, Scalar>) -> Stmt,
+    ) -> Stmt {
+        let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
+        let fits = |f: &i64| last.extent % f == 0 && f * accumulators <= BODY;
+        let factor = [8, 7, 6, 5, 4, 3, 2].into_iter().find(fits).unwrap_or(1);
+        let (turn, part) = (self.fresh(), self.fresh());
+        let at = Scalar::axis(turn) * factor + Scalar::axis(part);
+        let with = HashMap::from_iter([(last.id, at)]);
+        let mut stmt = for_(part, factor, LoopKind::Unrolled, body(&with));
+        stmt = match last.extent / factor {
+            1 => bind(turn, Scalar::index(0), stmt),
+            n => for_(turn, n, LoopKind::Serial, stmt),
+        };
+        outer.iter().rev().fold(stmt, |s, a| for_(a.id, a.extent, LoopKind::Serial, s))
+    }
+}
+
+/// Stands for the combined value in an epilogue, before its register is known.
+const ACCUMULATOR: AxisId = AxisId(u32::MAX);
+/// The vector axis of a reduction that has none.
+const NO_AXIS: AxisId = AxisId(u32::MAX - 1);
+
+/// How an output axis is cut.
+fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
+    let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
+    if axis.id != tiling.vector {
+        let piece = |(start, count, size)| Piece { start, count, size, lanes: 1 };
+        return cut(axis.extent, size).into_iter().map(piece).collect();
+    }
+    let lanes = tiling.lanes;
+    let mut pieces: Vec<Piece> = cut(axis.extent / lanes, size)
+        .into_iter()
+        .map(|(start, count, size)| Piece { start: start * lanes, count, size, lanes })
+        .collect();
+    let rest = axis.extent % lanes;
+    if rest > 0 {
+        pieces.push(Piece { start: axis.extent - rest, count: 1, size: 1, lanes: rest });
+    }
+    pieces
+}

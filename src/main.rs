@@ -1,0 +1,5 @@
+//! The command line of resat.
+
+fn main() -> std::process::ExitCode {
+    resat::cli::main()
+}

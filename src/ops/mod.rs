@@ -1,0 +1,144 @@
+//! The operators: each is one `impl Op`, and everything else in resat reads that.
+//!
+//! To add an operator: a row in a table of [`elementwise`], or a file (or a place in its family's file) with its
+//! `impl Op` and a row in that family's `OPS`.
+
+mod axes;
+mod contract;
+mod create;
+pub mod elementwise;
+mod nn;
+mod order;
+mod qnn;
+mod reduce;
+mod registry;
+mod schema;
+mod transform;
+mod util;
+
+use std::fmt;
+
+pub use axes::{AxisMap, AxisRole};
+pub use registry::{RegisterError, all, lookup, nearest, register, suggest};
+pub use schema::{AttrDefault, AttrError, AttrField, AttrKind, make_attrs};
+
+use crate::{
+    ir::{AttrValue, Attrs, OpId, Type},
+    loops::{Builder, Operand},
+    tensor::Value,
+};
+
+/// How an operator's output elements depend on its inputs; TVM's fusion classes.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Class {
+    /// Element by element, all shapes equal.
+    Elementwise,
+    /// Element by element, with broadcasting.
+    Broadcast,
+    /// Each output element is (at most) one input element, moved.
+    Injective,
+    /// Combines elements along axes.
+    Reduce,
+    /// Sums of products or windows; elementwise consumers fuse into its output.
+    Contract,
+    /// None of these: fuses with nothing.
+    Opaque,
+}
+
+/// What a call costs, in facts: cost models make seconds of them.
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub struct Work {
+    /// Arithmetic operations; a multiply-add counts two, a transcendental function what its polynomial takes.
+    pub flops: f64,
+    /// Bytes that must be read, each input once.
+    pub bytes_read: f64,
+    /// Bytes that must be written.
+    pub bytes_written: f64,
+}
+
+/// A small legal call, for tests of operators, rules and random programs.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The attributes that are not left at their defaults.
+    pub attrs: Vec<(&'static str, AttrValue)>,
+    /// The arguments' types.
+    pub args: Vec<Type>,
+}
+
+/// Why a call of an operator is not legal, or not supported: what was found and what was wanted. Whoever calls adds the
+/// operator's name and place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OpError(pub String);
+
+/// `Err(OpError(format!(…)).into())`, returned.
+macro_rules! op_bail {
+    ($($arg:tt)*) => { return Err($crate::ops::OpError(format!($($arg)*)).into()) };
+}
+pub(crate) use op_bail;
+
+/// `op_bail!` unless a condition holds.
+macro_rules! op_ensure {
+    ($cond:expr, $($arg:tt)*) => { if $cond {} else { $crate::ops::op_bail!($($arg)*) } };
+}
+pub(crate) use op_ensure;
+
+/// All that resat knows of one Relay operator.
+///
+/// Facets that carry meaning have no default bodies: a forgotten one must not compile.
+pub trait Op: fmt::Debug + Sync {
+    /// TVM's name, as `nn.dense`.
+    fn name(&self) -> &'static str;
+
+    /// What it computes, as a formula, then numbered constraints (C1, C2, …) that type errors cite.
+    fn doc(&self) -> &'static str;
+
+    /// The arguments' names, in TVM's order. A tuple argument (as `concatenate` takes) is one.
+    fn inputs(&self) -> &'static [&'static str];
+
+    /// The attributes: TVM's names, order and defaults.
+    fn attrs(&self) -> &'static [AttrField];
+
+    /// The fusion class.
+    fn class(&self) -> Class;
+
+    /// The type relation: the result's type. Argument types are complete (no holes), but extents may be unknown.
+    fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError>;
+
+    /// The reference kernel: slow, plain, exact about integers. It shares no code with `lower`. Arguments are of types that
+    /// `infer` accepted.
+    fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError>;
+
+    /// Which output axis each input axis feeds: what layouts, tiling and fusion may do.
+    fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap;
+
+    /// Arithmetic and traffic. Unknown extents count as 1.
+    fn work(&self, attrs: &Attrs, args: &[Type], out: &Type) -> Work;
+
+    /// The operator as tensor expressions over its arguments.
+    fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError>;
+
+    /// Small legal calls that cover its attributes.
+    fn samples(&self) -> Vec<Sample>;
+}
+
+impl OpId {
+    /// The operator's definition.
+    pub fn op(self) -> &'static dyn Op {
+        registry::by_id(self)
+    }
+}
+
+impl fmt::Debug for OpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.op().name())
+    }
+}
+
+/// The operator of that name that the program itself names. Panics where the table lacks it, which a test would show.
+pub fn op(name: &str) -> OpId {
+    lookup(name).unwrap_or_else(|| panic!("`{name}` is in the operator table"))
+}
+
+/// A family's operators. Families are listed in [`registry`].
+pub(crate) type Family = &'static [&'static dyn Op];

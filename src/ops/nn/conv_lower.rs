@@ -1,0 +1,94 @@
+//! Convolutions as tensor expressions: the padded data, then sums of products whose indices are affine.
+
+use super::{
+    conv::ConvAttrs,
+    geometry::Window,
+    place::{Place, extent, indices, pad, place_in, shape_in},
+};
+use crate::{
+    ir::Dim,
+    loops::{Builder, Combine, Scalar, TensorId},
+    tensor::DType,
+};
+
+/// The convolution of `x` with `w`, summed in `dtype`.
+pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b: &mut Builder) -> TensorId {
+    let (xs, ws) = (b.shape(x).to_vec(), b.shape(w).to_vec());
+    let known = |shape: &[i64]| shape.iter().map(|&n| Dim::Known(n)).collect::<Vec<_>>();
+    let depthwise = c.is_depthwise(&known(&xs), &known(&ws));
+    let (per_group, outs) = (extent(&c.kernel, &ws, 'O'), extent(&c.kernel, &ws, 'G') * extent(&c.kernel, &ws, 'O'));
+    // Results per input channel of a depthwise convolution.
+    let multiplier = if depthwise { extent(&c.kernel, &ws, 'I') } else { 1 };
+    let channels = outs * multiplier;
+    let windows: Vec<Window> =
+        c.spatial.chars().enumerate().map(|(k, l)| c.window(k, extent(&c.kernel, &ws, l))).collect();
+    let outputs: Vec<i64> = c.spatial.chars().zip(&windows).map(|(l, w)| w.outputs(extent(&c.data, &xs, l))).collect();
+    let spatial = |letter: char| c.spatial.find(letter).expect("the layout's letters were checked");
+
+    let pads: Vec<(usize, i64, i64)> = c
+        .spatial
+        .chars()
+        .zip(windows.iter().zip(&outputs))
+        .map(|(l, (w, &n))| (c.data.position(l).expect("the layout's letters were checked"), w.before, w.needs(n)))
+        .collect();
+    let x = pad(x, &pads, Scalar::int(0, b.dtype(x)), b);
+
+    let shape = shape_in(&c.out, |letter| match letter {
+        'N' => extent(&c.data, &xs, 'N'),
+        'C' => channels,
+        s => outputs[spatial(s)],
+    });
+    // The channels that are summed over are blocked as the weight blocks them, else as the data does.
+    let summed = if depthwise { 1 } else { extent(&c.kernel, &ws, 'I') };
+    let block = match (c.kernel.block('I'), c.data.block('C')) {
+        _ if depthwise => 1,
+        (Some((_, block)), _) => block,
+        (None, Some((_, block))) if summed % block == 0 => block,
+        _ => 1,
+    };
+    let mut over = vec![summed / block];
+    over.extend(windows.iter().map(|w| w.kernel));
+    if block > 1 {
+        over.push(block);
+    }
+    b.reduce(&shape, &over, Combine::Sum, |b, i, r| {
+        let out = place_in(&c.out, 'C', i);
+        let inner = if block > 1 { r[r.len() - 1].clone() } else { Scalar::index(0) };
+        let summed = Place { outer: r[0].clone(), inner, block };
+        let channel = match () {
+            _ if c.groups == 1 => summed.clone(),
+            _ if depthwise && multiplier == 1 => out.clone(),
+            _ if depthwise => Place::flat(out.index().floor_div(multiplier)),
+            _ => {
+                let group = out.index().floor_div(channels / c.groups);
+                match c.data.block('C') {
+                    // Groups of whole blocks stay in blocks.
+                    Some((_, data)) if data == block && extent(&c.kernel, &ws, 'I') % block == 0 => {
+                        let first = group * (extent(&c.kernel, &ws, 'I') / block);
+                        Place { outer: first + summed.outer.clone(), ..summed.clone() }
+                    }
+                    _ => Place::flat(group * extent(&c.kernel, &ws, 'I') + summed.index()),
+                }
+            }
+        };
+        let data = indices(&c.data, |letter| match letter {
+            'N' => place_in(&c.out, 'N', i),
+            'C' => channel.clone(),
+            s => {
+                let k = spatial(s);
+                let at = place_in(&c.out, s, i).index() * windows[k].stride + r[k + 1].clone() * windows[k].dilation;
+                Place::flat(at)
+            }
+        });
+        let weight = indices(&c.kernel, |letter| match letter {
+            'G' => Place::flat(out.index().floor_div(per_group)),
+            'O' if c.kernel.position('G').is_some() => Place::flat(out.index().floor_mod(per_group)),
+            'O' if multiplier == 1 => out.clone(),
+            'O' => Place::flat(out.index().floor_div(multiplier)),
+            'I' if multiplier > 1 => Place::flat(out.index().floor_mod(multiplier)),
+            'I' => summed.clone(),
+            s => Place::flat(r[spatial(s) + 1].clone()),
+        });
+        b.read(x, data).cast(dtype) * b.read(w, weight).cast(dtype)
+    })
+}

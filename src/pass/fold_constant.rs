@@ -1,0 +1,135 @@
+//! Calls of constants become constants.
+
+use hashbrown::HashMap;
+
+use super::effects::Effects;
+use crate::{
+    diag::{Diagnostic, Refused},
+    interp,
+    ir::{Copier, Expr, ExprId, Module, VarId, reachable},
+    tensor::{Tensor, Value},
+};
+
+/// A result larger than this, in bytes, and than what it is made of stays a call: `zeros` of a big shape is cheaper to make
+/// than to store.
+const LARGEST_GROWN: usize = 1 << 16;
+
+/// The module with every operator call of nothing but constants evaluated, projections of tuples taken, and conditionals
+/// on constants decided. Variables that are bound to constants count as constants; other bindings are looked through after inlining.
+///
+/// Refuses a call that its operator does not allow.
+pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
+    let mut out = m.derive();
+    let mut copier = Copier::new();
+    let bound = bound_constants(m);
+    let effects = Effects::new(m);
+    let mut refused = Vec::new();
+    for (name, id) in m.functions() {
+        let new = copier.copy_with(m, id, &mut out, |out, from, expr| {
+            let span = || m.span(from).cloned();
+            match expr {
+                Expr::Var(v) => bound.get(v).map(|t| out.add_at(Expr::Constant(t.clone()), span())),
+                Expr::Proj(tuple, i) => match (&m[from], &out[*tuple]) {
+                    (Expr::Proj(before, _), Expr::Tuple(fields)) if !effects.has(*before) => fields.get(*i).copied(),
+                    _ => None,
+                },
+                Expr::If { cond, then, otherwise } => match &out[*cond] {
+                    Expr::Constant(t) if t.len() == 1 => Some(if t.get_i64(0) != 0 { *then } else { *otherwise }),
+                    _ => None,
+                },
+                Expr::Call { callee, args, attrs, .. } => {
+                    let Expr::Op(op) = out[*callee] else { return None };
+                    let args: Vec<Value> = args.iter().map(|&a| constant(out, a)).collect::<Option<_>>()?;
+                    match interp::eval_op(op, attrs, &args) {
+                        Ok(v) if worth_keeping(&args, &v) => Some(store(out, v, from, m)),
+                        Ok(_) => None,
+                        Err(e) => {
+                            refused.push(Diagnostic::new(format!("`{}`: {e}", op.op().name())).at(span()));
+                            None
+                        }
+                    }
+                }
+                _ => None,
+            }
+        });
+        out.define(name.clone(), new);
+    }
+    if refused.is_empty() { Ok(out) } else { Err(Refused(refused)) }
+}
+
+/// Variables that a `let` binds to a constant as written.
+fn bound_constants(m: &Module) -> HashMap<VarId, Tensor> {
+    reachable(m, m.functions().map(|(_, f)| f))
+        .into_iter()
+        .filter_map(|id| match &m[id] {
+            Expr::Let { var, value, .. } => match &m[*value] {
+                Expr::Constant(t) => Some((*var, t.clone())),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect()
+}
+
+/// The value of an expression that is a constant or a tuple of such.
+fn constant(m: &Module, e: ExprId) -> Option<Value> {
+    match &m[e] {
+        Expr::Constant(t) => Some(t.clone().into()),
+        Expr::Tuple(fields) => {
+            let flat = |&f: &ExprId| match &m[f] {
+                Expr::Constant(t) => Some(t.clone().into()),
+                _ => None,
+            };
+            fields.iter().map(flat).collect::<Option<Vec<_>>>().map(Value::Tuple)
+        }
+        _ => None,
+    }
+}
+
+fn worth_keeping(args: &[Value], result: &Value) -> bool {
+    let bytes = |v: &Value| v.flatten().iter().map(|t| t.bytes().len()).sum::<usize>();
+    let made_of: usize = args.iter().map(bytes).sum();
+    bytes(result) <= LARGEST_GROWN.max(4 * made_of)
+}
+
+fn store(out: &mut Module, v: Value, from: ExprId, m: &Module) -> ExprId {
+    let expr = match v {
+        Value::Tensor(t) => Expr::Constant(t),
+        // Operators' results are tensors or tuples of tensors.
+        Value::Tuple(fields) => Expr::Tuple(fields.into_iter().map(|f| store(out, f, from, m)).collect()),
+    };
+    out.add_at(expr, m.span(from).cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::text::parse_module;
+
+    fn folded(text: &str) -> (Module, ExprId) {
+        let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).expect("it parses");
+        let m = fold_constant(&m).unwrap_or_else(|e| panic!("{e}"));
+        let body = m.function("main").expect("it has one").body;
+        (m, body)
+    }
+
+    #[test]
+    fn calls_of_constants_are_evaluated() {
+        let (m, body) = folded("def @main(%x: int32) { add(%x, add(add(1, 2), (3, 4).1)) }");
+        let (_, args, _) = m.op_call(body).expect("the outer call stays");
+        assert_eq!(m[args[1]], Expr::Constant(Tensor::scalar(7i32)));
+    }
+
+    #[test]
+    fn conditionals_on_constants_are_decided() {
+        let (m, body) = folded("def @main(%x: int32) { if (True) { %x } else { 0 } }");
+        assert!(matches!(m[body], Expr::Var(_)));
+    }
+
+    #[test]
+    fn illegal_calls_are_refused() {
+        let text = "#[version = \"0.0.5\"] def @main() { add(1, 2f) }";
+        let m = parse_module("test", text).expect("it parses");
+        assert!(fold_constant(&m).expect_err("the types differ").to_string().contains("`add`"));
+    }
+}

@@ -1,0 +1,263 @@
+//! Fusion: chains of operators become primitive functions, one kernel each.
+//!
+//! A producer joins the node that post-dominates it where everything in between is elementwise: then no value of the chain
+//! is needed outside. A contraction or reduction takes elementwise consumers of its own shape (they run on its registers), and
+//! cheap producers run inside of their reader. At most one contraction or reduction is in a group.
+
+use hashbrown::{HashMap, HashSet};
+
+use super::outline::outline;
+use crate::{
+    infer::TypedModule,
+    ir::{AttrValue, Attrs, Copier, Expr, ExprId, Module, Type, children},
+    ops::Class,
+};
+
+/// As many operators become one kernel where nothing else is asked for: code size.
+pub const LARGEST_GROUP: usize = 48;
+
+/// The module with each function's operators grouped into calls of primitive functions, at most `largest` operators each.
+/// Functions that are primitive or meant for an external compiler stay as they are.
+pub fn fuse(typed: &TypedModule, largest: usize) -> Module {
+    let m = typed.module();
+    let mut out = m.derive();
+    for (name, id) in m.functions() {
+        let new = match is_kept(&m[id]) {
+            true => Copier::new().copy(m, id, &mut out),
+            false => fuse_function(typed, id, largest, &mut out),
+        };
+        out.define(name.clone(), new);
+    }
+    out
+}
+
+/// Whether it is a function that is one kernel already, or another compiler's.
+fn is_kept(e: &Expr) -> bool {
+    matches!(e, Expr::Func(f) if f.is_primitive() || f.compiler().is_some())
+}
+
+/// What `root` is made of, but for the bodies of kept functions; children before parents.
+fn scope(m: &Module, root: ExprId) -> Vec<ExprId> {
+    let mut ids = vec![root];
+    let mut seen: HashSet<ExprId> = HashSet::from_iter([root]);
+    let mut next = 0;
+    while let Some(&e) = ids.get(next) {
+        next += 1;
+        if !is_kept(&m[e]) {
+            children(&m[e], |c| {
+                if seen.insert(c) {
+                    ids.push(c);
+                }
+            });
+        }
+    }
+    ids.sort_unstable();
+    ids
+}
+
+/// The operator calls of a scope and who reads them.
+struct Graph<'a> {
+    typed: &'a TypedModule,
+    nodes: Vec<ExprId>,
+    /// The calls that read a call's result, tuples and projections looked through; `None` among them is the function's result
+    /// or anything that is not an operator.
+    users: HashMap<ExprId, Vec<Option<ExprId>>>,
+}
+
+impl<'a> Graph<'a> {
+    fn new(typed: &'a TypedModule, body: ExprId) -> Graph<'a> {
+        let m = typed.module();
+        let order = scope(m, body);
+        let mut readers: HashMap<ExprId, Vec<Option<ExprId>>> = HashMap::from_iter([(body, vec![None])]);
+        for &id in order.iter().rev() {
+            let own = match &m[id] {
+                Expr::Tuple(_) | Expr::Proj(..) => readers.get(&id).cloned().unwrap_or_default(),
+                Expr::Call { .. } if m.op_call(id).is_some() => vec![Some(id)],
+                _ => vec![None],
+            };
+            children(&m[id], |c| readers.entry(c).or_default().extend(own.iter().copied()));
+        }
+        let nodes: Vec<ExprId> = order.into_iter().filter(|&id| m.op_call(id).is_some()).collect();
+        let users = nodes
+            .iter()
+            .map(|n| {
+                let mut users = readers.remove(n).unwrap_or_default();
+                users.sort_unstable();
+                users.dedup();
+                (*n, users)
+            })
+            .collect();
+        Graph { typed, nodes, users }
+    }
+
+    fn class(&self, id: ExprId) -> Class {
+        let (op, _, _) = self.typed.module().op_call(id).expect("nodes are operator calls");
+        op.op().class()
+    }
+
+    fn ty(&self, id: ExprId) -> &Type {
+        self.typed.ty(id)
+    }
+
+    /// The immediate post-dominator of each node: the first call that all its uses flow into.
+    fn post_dominators(&self) -> HashMap<ExprId, ExprId> {
+        let mut dominator: HashMap<ExprId, (Option<ExprId>, u32)> = HashMap::new();
+        for &n in self.nodes.iter().rev() {
+            let users = &self.users[&n];
+            let mut meet = users.first().copied().flatten();
+            for u in users {
+                meet = match (meet, u) {
+                    (Some(a), Some(b)) => common(&dominator, a, *b),
+                    _ => None,
+                };
+            }
+            let depth = meet.map_or(0, |d| dominator[&d].1 + 1);
+            dominator.insert(n, (meet, depth));
+        }
+        self.nodes.iter().filter_map(|n| Some((*n, dominator[n].0?))).collect()
+    }
+
+    /// The calls on all ways from `from` to `to`, both left out.
+    fn between(&self, from: ExprId, to: ExprId) -> Vec<ExprId> {
+        let mut seen = HashSet::new();
+        let mut stack: Vec<ExprId> = self.users[&from].iter().copied().flatten().collect();
+        while let Some(n) = stack.pop() {
+            if n != to && seen.insert(n) {
+                stack.extend(self.users[&n].iter().copied().flatten());
+            }
+        }
+        let mut nodes: Vec<ExprId> = seen.into_iter().collect();
+        nodes.sort_unstable();
+        nodes
+    }
+}
+
+fn common(dominator: &HashMap<ExprId, (Option<ExprId>, u32)>, a: ExprId, b: ExprId) -> Option<ExprId> {
+    let (mut a, mut b) = (a, b);
+    while a != b {
+        match dominator[&a].1 >= dominator[&b].1 {
+            true => a = dominator[&a].0?,
+            false => b = dominator[&b].0?,
+        }
+    }
+    Some(a)
+}
+
+/// Which group each call is in, and the groups' members. A group is named by one of its calls.
+struct Groups {
+    leader: HashMap<ExprId, ExprId>,
+    members: HashMap<ExprId, Vec<ExprId>>,
+}
+
+impl Groups {
+    fn of(&self, id: ExprId) -> &[ExprId] {
+        &self.members[&self.leader[&id]]
+    }
+
+    /// All members of the groups that the given calls are in.
+    fn all_of(&self, calls: &[ExprId]) -> Vec<ExprId> {
+        let mut leaders: Vec<ExprId> = calls.iter().map(|c| self.leader[c]).collect();
+        leaders.sort_unstable();
+        leaders.dedup();
+        leaders.iter().flat_map(|l| self.members[l].iter().copied()).collect()
+    }
+
+    fn join(&mut self, calls: &[ExprId]) {
+        let all = self.all_of(calls);
+        for &c in &all {
+            let old = self.leader.insert(c, all[0]);
+            self.members.remove(&old.expect("every call has a group"));
+        }
+        self.members.insert(all[0], all);
+    }
+}
+
+fn is_heavy(c: Class) -> bool {
+    matches!(c, Class::Contract | Class::Reduce)
+}
+
+fn group(g: &Graph<'_>, largest: usize) -> Groups {
+    let mut groups = Groups {
+        leader: g.nodes.iter().map(|&n| (n, n)).collect(),
+        members: g.nodes.iter().map(|&n| (n, vec![n])).collect(),
+    };
+    let dominators = g.post_dominators();
+    // Contractions first: an elementwise node between two of them belongs to the one that makes its input.
+    for heavy_first in [true, false] {
+        for &n in &g.nodes {
+            let mut at = n;
+            while let Some(&d) = dominators.get(&at) {
+                let heavy = groups.of(at).iter().any(|&x| is_heavy(g.class(x)));
+                if heavy != heavy_first || groups.leader[&at] == groups.leader[&d] {
+                    break;
+                }
+                let mut way = vec![at];
+                way.extend(g.between(at, d));
+                way.push(d);
+                if !may_join(g, &groups, &way, heavy, largest) {
+                    break;
+                }
+                groups.join(&way);
+                at = d;
+            }
+        }
+    }
+    groups
+}
+
+/// Whether the groups along all ways from the first to the last call of `way` may be one.
+fn may_join(g: &Graph<'_>, groups: &Groups, way: &[ExprId], heavy: bool, largest: usize) -> bool {
+    let (at, inner, d) = (way[0], &way[1..way.len() - 1], way[way.len() - 1]);
+    let all = groups.all_of(way);
+    let heavies = all.iter().filter(|&&x| is_heavy(g.class(x))).count();
+    let opaque = all.iter().any(|&x| g.class(x) == Class::Opaque);
+    let tensors = way.iter().all(|&x| g.ty(x).as_tensor().is_some());
+    if opaque || !tensors || all.len() > largest || inner.iter().any(|&x| g.class(x) > Class::Broadcast) {
+        return false;
+    }
+    if heavy {
+        // On the accumulators: the same shape all the way.
+        let shape = |x: ExprId| g.ty(x).as_tensor().map(|t| t.shape.clone());
+        return g.class(d) <= Class::Broadcast && heavies == 1 && way.iter().all(|&x| shape(x) == shape(at));
+    }
+    match g.class(d) {
+        Class::Elementwise | Class::Broadcast | Class::Injective => heavies == 0,
+        Class::Reduce => heavies == 1 && groups.of(d).len() == 1,
+        Class::Contract | Class::Opaque => false,
+    }
+}
+
+fn fuse_function(typed: &TypedModule, id: ExprId, largest: usize, out: &mut Module) -> ExprId {
+    let m = typed.module();
+    let graph = Graph::new(typed, m.func(id).body);
+    let groups = group(&graph, largest);
+    let mut done: HashMap<ExprId, ExprId> = HashMap::new();
+    for e in scope(m, id) {
+        let is_call = m.op_call(e).is_some();
+        let new = if is_call {
+            // A group is emitted where its last member stands: everything that it reads is older.
+            let mut members = groups.of(e).to_vec();
+            members.sort_unstable();
+            if members.last() != Some(&e) {
+                continue;
+            }
+            let primitive = Attrs::new(vec![("Primitive".into(), AttrValue::Int(1))]);
+            outline(typed, &members, &[e], primitive, &done, out)
+        } else {
+            let mut known = true;
+            if is_kept(&m[e]) {
+                done.insert(e, Copier::new().copy(m, e, out));
+                continue;
+            }
+            children(&m[e], |c| known &= done.contains_key(&c));
+            if !known {
+                continue; // A tuple or projection inside of a group.
+            }
+            let mut copier = Copier::new();
+            children(&m[e], |c| copier.replace(c, done[&c]));
+            copier.copy(m, e, out)
+        };
+        done.insert(e, new);
+    }
+    done[&id]
+}

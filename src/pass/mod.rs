@@ -1,0 +1,101 @@
+//! Passes: `Module -> Module`, composed in a [`Sequential`] or in a [`Pipeline`] whose stages have names.
+
+mod bind_params;
+mod dead_code;
+mod effects;
+mod fold_constant;
+mod fuse;
+mod inline;
+mod outline;
+mod pipeline;
+mod registry;
+mod saturate;
+mod spec;
+
+use std::time::{Duration, Instant};
+
+pub use bind_params::bind_params;
+pub use dead_code::dead_code;
+pub use fold_constant::fold_constant;
+pub use fuse::{LARGEST_GROUP, fuse};
+pub use inline::inline;
+pub(crate) use outline::outline;
+pub use pipeline::{Pipeline, PipelineError};
+pub use registry::{default_pipeline, passes, sequence};
+pub use saturate::{Saturate, Settings};
+pub use spec::{PassSpec, SpecArg, parse_specs};
+
+use crate::{diag::Refused, ir::Module, saturate::Report};
+
+/// What passes share: settings that they read, and what they report.
+#[derive(Default)]
+pub struct PassContext {
+    /// One entry per pass that ran, in order.
+    pub log: Vec<PassEntry>,
+    /// One report per saturation, in order.
+    pub reports: Vec<Report>,
+    /// Called when a pass starts, with its name: for showing progress.
+    pub on_start: Option<Box<dyn FnMut(&str) + Send>>,
+}
+
+/// What one pass did.
+#[derive(Clone, Debug)]
+pub struct PassEntry {
+    /// The pass.
+    pub name: String,
+    /// How long it ran.
+    pub time: Duration,
+    /// Expressions before and after.
+    pub expressions: (usize, usize),
+}
+
+/// A transformation of modules. Passes never edit: they give a new module.
+pub trait Pass: Send + Sync {
+    /// The name, as the command line and reports use it, arguments included.
+    fn name(&self) -> String;
+
+    /// The transformed module.
+    fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused>;
+}
+
+/// A pass of a name and a function.
+pub struct FnPass<F>(pub &'static str, pub F);
+
+impl<F: Fn(Module) -> Result<Module, Refused> + Send + Sync> Pass for FnPass<F> {
+    fn name(&self) -> String {
+        self.0.to_owned()
+    }
+
+    fn run(&self, module: Module, _: &mut PassContext) -> Result<Module, Refused> {
+        (self.1)(module)
+    }
+}
+
+/// Passes one after another.
+#[derive(Default)]
+pub struct Sequential(pub Vec<Box<dyn Pass>>);
+
+impl Pass for Sequential {
+    fn name(&self) -> String {
+        self.0.iter().map(|p| p.name()).collect::<Vec<_>>().join(",")
+    }
+
+    fn run(&self, mut module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        for pass in &self.0 {
+            module = run_logged(pass.as_ref(), module, cx)?;
+        }
+        Ok(module)
+    }
+}
+
+/// Runs a pass and notes in the context what it did.
+pub fn run_logged(pass: &dyn Pass, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+    let name = pass.name();
+    if let Some(f) = &mut cx.on_start {
+        f(&name);
+    }
+    let (start, before) = (Instant::now(), module.len());
+    let module = pass.run(module, cx)?;
+    cx.log.push(PassEntry { name, time: start.elapsed(), expressions: (before, module.len()) });
+    Ok(module)
+}

@@ -1,0 +1,72 @@
+//! Calls moved into a function of their own.
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::{
+    infer::TypedModule,
+    ir::{Attrs, Copier, Expr, ExprId, Function, Module, Type, children},
+};
+
+/// Constants of up to so many elements are written into the function, larger ones become its arguments.
+const INLINE_CONSTANT: usize = 1;
+
+/// The call of a new function that computes `results` (a tuple of them, where they are several) from what `members` read.
+///
+/// `members` are calls of operators; `done` says what became of everything older that they read. The function is made of the
+/// members, the tuples and projections between them, and small constants; all else becomes an argument.
+pub(crate) fn outline(
+    typed: &TypedModule,
+    members: &[ExprId],
+    results: &[ExprId],
+    attrs: Attrs,
+    done: &HashMap<ExprId, ExprId>,
+    out: &mut Module,
+) -> ExprId {
+    let m = typed.module();
+    let inside: HashSet<ExprId> = members.iter().copied().collect();
+    let is_local = |e: ExprId| match &m[e] {
+        Expr::Op(_) | Expr::Tuple(_) => true,
+        Expr::Constant(t) => t.len() <= INLINE_CONSTANT,
+        Expr::Proj(t, _) => inside.contains(t),
+        _ => inside.contains(&e),
+    };
+    let mut parts = results.to_vec();
+    let mut seen: HashSet<ExprId> = results.iter().copied().collect();
+    let mut next = 0;
+    while let Some(&e) = parts.get(next) {
+        next += 1;
+        if is_local(e) {
+            children(&m[e], |c| {
+                if seen.insert(c) {
+                    parts.push(c);
+                }
+            });
+        }
+    }
+    parts.sort_unstable();
+    let (mut params, mut args) = (Vec::new(), Vec::new());
+    let mut copier = Copier::new();
+    for e in parts {
+        if is_local(e) {
+            copier.copy(m, e, out);
+            continue;
+        }
+        let var = out.new_var(format!("p{}", params.len()), Some(typed.ty(e).clone()));
+        params.push(var);
+        args.push(done[&e]);
+        let used = out.add(Expr::Var(var));
+        copier.replace(e, used);
+    }
+    let copied: Vec<ExprId> = results.iter().map(|r| copier.get(*r).expect("results are members")).collect();
+    let (body, ret) = match (&copied[..], results) {
+        ([one], [result]) => (*one, typed.ty(*result).clone()),
+        _ => {
+            let types: Vec<Type> = results.iter().map(|r| typed.ty(*r).clone()).collect();
+            (out.add(Expr::Tuple(copied)), Type::tuple(types))
+        }
+    };
+    let span = m.span(results[results.len() - 1]).cloned();
+    let func = Function { type_params: vec![], params, ret: Some(ret), body, attrs };
+    let callee = out.add_at(Expr::Func(Box::new(func)), span.clone());
+    out.add_at(Expr::Call { callee, args, attrs: Attrs::empty(), type_args: vec![] }, span)
+}

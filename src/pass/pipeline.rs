@@ -1,0 +1,123 @@
+//! A sequence of named stages that can be changed by name.
+
+use super::{Pass, PassContext, run_logged};
+use crate::{diag::Refused, ir::Module, ops::nearest};
+
+/// Passes under names of their own: stages are inserted, replaced and removed by name.
+#[derive(Default)]
+pub struct Pipeline {
+    stages: Vec<(String, Box<dyn Pass>)>,
+}
+
+/// A pipeline has no stage of that name, or already has one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PipelineError {
+    /// No stage of that name.
+    #[error("the pipeline has no stage `{name}`{}; its stages are {}", suggestion.as_ref().map(|s| format!(" (did you mean `{s}`?)")).unwrap_or_default(), stages.join(", "))]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// The nearest name.
+        suggestion: Option<String>,
+        /// All names.
+        stages: Vec<String>,
+    },
+    /// Two stages of one name.
+    #[error("the pipeline already has a stage `{0}`")]
+    Duplicate(String),
+}
+
+impl Pipeline {
+    /// A pipeline without stages.
+    pub fn new() -> Pipeline {
+        Pipeline::default()
+    }
+
+    /// The stages' names, in order.
+    pub fn names(&self) -> Vec<&str> {
+        self.stages.iter().map(|s| s.0.as_str()).collect()
+    }
+
+    fn position(&self, name: &str) -> Result<usize, PipelineError> {
+        self.stages.iter().position(|s| s.0 == name).ok_or_else(|| PipelineError::Unknown {
+            name: name.to_owned(),
+            suggestion: nearest(name, self.names()).map(str::to_owned),
+            stages: self.names().iter().map(|s| s.to_string()).collect(),
+        })
+    }
+
+    fn insert(&mut self, at: usize, name: &str, pass: Box<dyn Pass>) -> Result<(), PipelineError> {
+        if self.stages.iter().any(|s| s.0 == name) {
+            return Err(PipelineError::Duplicate(name.to_owned()));
+        }
+        self.stages.insert(at, (name.to_owned(), pass));
+        Ok(())
+    }
+
+    /// Adds a stage at the end.
+    pub fn push(&mut self, name: &str, pass: Box<dyn Pass>) -> Result<(), PipelineError> {
+        self.insert(self.stages.len(), name, pass)
+    }
+
+    /// Adds a stage right before another.
+    pub fn run_before(&mut self, other: &str, name: &str, pass: Box<dyn Pass>) -> Result<(), PipelineError> {
+        self.insert(self.position(other)?, name, pass)
+    }
+
+    /// Adds a stage right after another.
+    pub fn run_after(&mut self, other: &str, name: &str, pass: Box<dyn Pass>) -> Result<(), PipelineError> {
+        self.insert(self.position(other)? + 1, name, pass)
+    }
+
+    /// Puts another pass under a stage's name.
+    pub fn replace(&mut self, name: &str, pass: Box<dyn Pass>) -> Result<(), PipelineError> {
+        let at = self.position(name)?;
+        self.stages[at].1 = pass;
+        Ok(())
+    }
+
+    /// Takes a stage out.
+    pub fn remove(&mut self, name: &str) -> Result<(), PipelineError> {
+        let at = self.position(name)?;
+        self.stages.remove(at);
+        Ok(())
+    }
+}
+
+impl Pass for Pipeline {
+    fn name(&self) -> String {
+        self.names().join(",")
+    }
+
+    fn run(&self, mut module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        for (_, pass) in &self.stages {
+            module = run_logged(pass.as_ref(), module, cx)?;
+        }
+        Ok(module)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::FnPass, *};
+
+    fn nothing() -> Box<dyn Pass> {
+        Box::new(FnPass("Nothing", Ok))
+    }
+
+    #[test]
+    fn stages_are_found_by_name() {
+        let mut p = Pipeline::new();
+        p.push("fold", nothing()).unwrap();
+        p.push("fuse", nothing()).unwrap();
+        p.run_before("fuse", "layout", nothing()).unwrap();
+        p.run_after("fuse", "last", nothing()).unwrap();
+        assert_eq!(p.names(), ["fold", "layout", "fuse", "last"]);
+        p.remove("layout").unwrap();
+        p.replace("last", nothing()).unwrap();
+        assert_eq!(p.names(), ["fold", "fuse", "last"]);
+        assert_eq!(p.push("fold", nothing()), Err(PipelineError::Duplicate("fold".into())));
+        let message = p.remove("fusd").unwrap_err().to_string();
+        assert_eq!(message, "the pipeline has no stage `fusd` (did you mean `fuse`?); its stages are fold, fuse, last");
+    }
+}

@@ -1,0 +1,227 @@
+//! Passes by name.
+
+use super::{FnPass, LARGEST_GROUP, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, parse_specs};
+use crate::{
+    diag::{Diagnostic, Refused},
+    infer::infer_types,
+    ir::{Module, OpId},
+    ops::{self, nearest},
+    partition, rules,
+    saturate::Ruleset,
+};
+
+/// A pass that users can name.
+struct Entry {
+    name: &'static str,
+    doc: &'static str,
+    make: fn(&PassSpec, &Settings) -> Result<Box<dyn Pass>, Refused>,
+}
+
+/// Every named pass. Those that are rulesets under TVM's names say which.
+const PASSES: &[Entry] = &[
+    Entry {
+        name: "InferType",
+        doc: "checks the module's types",
+        make: |s, _| plain(s, "InferType", |m| Ok(infer_types(m)?.into_module())),
+    },
+    Entry {
+        name: "Inline",
+        doc: "calls of known functions become their bodies, pure bindings sharing",
+        make: |s, _| plain(s, "Inline", |m| super::inline(&m)),
+    },
+    Entry {
+        name: "FoldConstant",
+        doc: "what depends on constants alone is computed now",
+        make: |s, _| plain(s, "FoldConstant", |m| super::fold_constant(&m)),
+    },
+    Entry {
+        name: "DeadCodeElimination",
+        doc: "drops what nothing uses",
+        make: |s, _| plain(s, "DeadCodeElimination", |m| Ok(super::dead_code(&m))),
+    },
+    Entry {
+        name: "FuseOps",
+        doc: "groups operators into primitive functions, one kernel each; `largest=N` bounds a group",
+        make: fuse_ops,
+    },
+    Entry {
+        name: "Partition",
+        doc: "`Partition(compiler, op, …)`: regions of these operators (all that it supports where none is named) go to an external compiler",
+        make: partition_for,
+    },
+    Entry {
+        name: "Saturate",
+        doc: "the named rulesets over one e-graph, all shipped ones where none is named",
+        make: |s, settings| {
+            let names: Vec<&str> = s.args.iter().map(|a| a.value.as_str()).collect();
+            saturate(s, &names, settings)
+        },
+    },
+    Entry {
+        name: "SimplifyInference",
+        doc: "batch_norm, dropout and their like become arithmetic",
+        make: |s, settings| ruleset(s, &["simplify-inference"], settings),
+    },
+    Entry {
+        name: "FoldScaleAxis",
+        doc: "scales and biases move into the weights of convolutions and dense layers",
+        make: |s, settings| ruleset(s, &["fold-scale-bias"], settings),
+    },
+    Entry {
+        name: "SimplifyExpr",
+        doc: "algebra of elementwise operators, reshapes, transposes and casts",
+        make: |s, settings| ruleset(s, &["algebra", "shapes"], settings),
+    },
+    Entry {
+        name: "Legalize",
+        doc: "operators of dialects become plain ones",
+        make: |s, settings| ruleset(s, &["qnn"], settings),
+    },
+    Entry {
+        name: "AlterOpLayout",
+        doc: "convolutions and pools in blocked layouts where that pays",
+        make: |s, settings| ruleset(s, &["layout"], settings),
+    },
+];
+
+/// The names of all passes with a sentence each.
+pub fn passes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PASSES.iter().map(|e| (e.name, e.doc))
+}
+
+fn plain(
+    spec: &PassSpec,
+    name: &'static str,
+    f: fn(Module) -> Result<Module, Refused>,
+) -> Result<Box<dyn Pass>, Refused> {
+    no_arguments(spec)?;
+    Ok(Box::new(FnPass(name, f)))
+}
+
+fn no_arguments(spec: &PassSpec) -> Result<(), Refused> {
+    match spec.args.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(Diagnostic::new(format!("pass `{}` takes no arguments", spec.name)).at(Some(spec.span.clone())).into())
+        }
+    }
+}
+
+fn fuse_ops(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    let refuse = |m: String| Refused::from(Diagnostic::new(m).at(Some(spec.span.clone())));
+    let largest = match &spec.args[..] {
+        [] => LARGEST_GROUP,
+        [a] if a.name.as_deref() == Some("largest") => a
+            .value
+            .parse()
+            .ok()
+            .filter(|&n| n > 0)
+            .ok_or_else(|| refuse(format!("`largest` is `{}`, but should be a positive number", a.value)))?,
+        _ => return Err(refuse("pass `FuseOps` takes `largest=N` only".into())),
+    };
+    Ok(Box::new(FnPass("FuseOps", move |m| Ok(super::fuse(&infer_types(m)?, largest)))))
+}
+
+fn partition_for(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    let refuse = |m: String, near: Option<&str>| {
+        let d = Diagnostic::new(m).at(Some(spec.span.clone()));
+        Refused::from(match near {
+            Some(near) => d.help(format!("did you mean `{near}`?")),
+            None => d,
+        })
+    };
+    let mut names = spec.args.iter().map(|a| a.value.as_str());
+    let name = names.next().ok_or_else(|| refuse("pass `Partition` needs a compiler's name".into(), None))?;
+    let known = partition::compilers();
+    let compiler = partition::compiler(name).ok_or_else(|| {
+        refuse(format!("there is no compiler `{name}`; there are {}", known.join(", ")), nearest(name, known.clone()))
+    })?;
+    let picked = names
+        .map(|n| ops::lookup(n).ok_or_else(|| refuse(format!("there is no operator `{n}`"), ops::suggest(n))))
+        .collect::<Result<Vec<OpId>, _>>()?;
+    let run = move |m| {
+        let wanted = |op: OpId| picked.is_empty() || picked.contains(&op);
+        Ok(partition::partition(&infer_types(m)?, compiler, &wanted))
+    };
+    Ok(Box::new(FnPass("Partition", run)))
+}
+
+fn ruleset(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    no_arguments(spec)?;
+    saturate(spec, names, settings)
+}
+
+/// The rulesets of these names, the user's and the shipped ones; all of them where no name is given.
+fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    let mut all: Vec<Ruleset> = rules::shipped();
+    all.extend(settings.rulesets.iter().cloned());
+    if !names.is_empty() {
+        for name in names {
+            if !all.iter().any(|r| r.name.as_str() == *name) {
+                let known: Vec<&str> = all.iter().map(|r| r.name.as_str()).collect();
+                let mut d = Diagnostic::new(format!("no ruleset is named `{name}`; there are {}", known.join(", ")))
+                    .at(Some(spec.span.clone()));
+                if let Some(near) = nearest(name, known) {
+                    d = d.help(format!("did you mean `{near}`?"));
+                }
+                return Err(d.into());
+            }
+        }
+        all.retain(|r| names.contains(&r.name.as_str()));
+    }
+    let label = if names.is_empty() { "all".to_owned() } else { names.join(", ") };
+    Ok(Box::new(Saturate::new(format!("{}({label})", spec.name), all, settings)))
+}
+
+fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    match PASSES.iter().find(|e| e.name == spec.name) {
+        Some(e) => (e.make)(spec, settings),
+        None => {
+            let names: Vec<&str> = PASSES.iter().map(|e| e.name).collect();
+            let mut d = Diagnostic::new(format!("no pass is named `{}`; there are {}", spec.name, names.join(", ")))
+                .at(Some(spec.span.clone()));
+            if let Some(near) = nearest(&spec.name, names) {
+                d = d.help(format!("did you mean `{near}`?"));
+            }
+            Err(d.into())
+        }
+    }
+}
+
+/// The passes that a text names, in order; `default` stands for the default pipeline and `none` for nothing.
+pub fn sequence(text: &str, settings: &Settings) -> Result<Sequential, Refused> {
+    let mut passes = Vec::new();
+    let mut complaints = Vec::new();
+    for spec in parse_specs(text)? {
+        let made = match spec.name.as_str() {
+            "none" => no_arguments(&spec).map(|()| None),
+            "default" => {
+                no_arguments(&spec).and_then(|()| Ok(Some(Box::new(default_pipeline(settings)?) as Box<dyn Pass>)))
+            }
+            _ => make(&spec, settings).map(Some),
+        };
+        match made {
+            Ok(pass) => passes.extend(pass),
+            Err(Refused(d)) => complaints.extend(d),
+        }
+    }
+    if complaints.is_empty() { Ok(Sequential(passes)) } else { Err(Refused(complaints)) }
+}
+
+/// What `build` does where nothing else is asked for.
+pub fn default_pipeline(settings: &Settings) -> Result<Pipeline, Refused> {
+    let mut p = Pipeline::new();
+    let stages = [
+        ("inline", "Inline"),
+        ("optimize", "Saturate"),
+        ("fold-constant", "FoldConstant"),
+        ("dead-code", "DeadCodeElimination"),
+        ("fuse", "FuseOps"),
+    ];
+    for (name, pass) in stages {
+        for spec in parse_specs(pass)? {
+            p.push(name, make(&spec, settings)?).expect("the stages' names differ");
+        }
+    }
+    Ok(p)
+}

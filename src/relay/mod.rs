@@ -1,0 +1,6 @@
+//! Relay as files.
+
+pub mod json;
+pub mod npz;
+pub mod params;
+pub mod text;

@@ -1,0 +1,262 @@
+//! Builds a rule's right sides and says that they equal the left ones.
+
+use std::sync::Arc;
+
+use egg::{Id, PatternAst, Subst, Symbol};
+
+use super::{
+    ast::{ConstType, RuleDef, Term, TermItem, TermOp},
+    eval::{Env, Match},
+    search::{from_subst, root_slot},
+};
+use crate::{
+    egraph::{Facts, Graph, Node, may_apply, meet, union_checked},
+    ir::{AttrValue, Attrs, Name, OpId, Type},
+    ops::{OpError, make_attrs},
+    tensor::{DType, Tensor},
+};
+
+/// The applier of a rule.
+pub(super) struct Applier {
+    pub(super) rule: Arc<RuleDef>,
+    pub(super) name: Name,
+}
+
+impl egg::Applier<Node, Facts> for Applier {
+    fn apply_one(
+        &self,
+        graph: &mut Graph,
+        class: Id,
+        subst: &Subst,
+        _: Option<&PatternAst<Node>>,
+        _: Symbol,
+    ) -> Vec<Id> {
+        if !may_apply(graph) {
+            return Vec::new();
+        }
+        let found = from_subst(&self.rule, subst);
+        let mut changed = Vec::new();
+        match build(&self.rule, graph, class, &found) {
+            Ok(results) => {
+                for (root, result) in results {
+                    if union_checked(graph, root, result, &self.name) {
+                        changed.push(root);
+                    }
+                }
+            }
+            Err(Stop::DoesNotApply) => {}
+            Err(Stop::Refused(why)) => graph.analysis.refuse(Some(&self.name), why),
+        }
+        changed
+    }
+}
+
+/// Why a right side is not built.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// A function does not apply: the rule does not fire, which is no fault.
+    DoesNotApply,
+    /// The right side has no type, or another one than the left side: a fault of the rule.
+    Refused(String),
+}
+
+/// Adds a match's right sides to the graph: pairs of a root's class and its result's. Nothing is added unless all results are
+/// of their roots' types.
+pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match) -> Result<Vec<(Id, Id)>, Stop> {
+    let mut planner = Planner { rule, graph, found, steps: Vec::new(), lets: Vec::new(), let_types: Vec::new() };
+    for term in &rule.lets {
+        let step = planner.term(term, None)?;
+        planner.lets.push(step);
+        planner.let_types.push(planner.steps[step].0.clone());
+    }
+    let mut results = Vec::new();
+    for (pattern, term) in rule.roots.iter().zip(&rule.results) {
+        let root = match rule.roots.len() {
+            1 => class,
+            _ => found.class(root_slot(pattern).expect("a root among several has a name")),
+        };
+        let step = planner.term(term, None)?;
+        let (left, right) = (graph[root].data.ty(), &planner.steps[step].0);
+        match left.map(|left| meet(left, right)) {
+            Some(Some(_)) => results.push((root, step)),
+            Some(None) => {
+                let left = left.expect("just seen");
+                return Err(Stop::Refused(format!("the left side is of type {left}, the right side of type {right}")));
+            }
+            None => return Err(Stop::DoesNotApply),
+        }
+    }
+    let steps = planner.steps;
+    let mut ids: Vec<Id> = Vec::with_capacity(steps.len());
+    for (_, step) in &steps {
+        let node = match step {
+            Step::Have(id) => {
+                ids.push(*id);
+                continue;
+            }
+            Step::Op(op, attrs, args) => {
+                let attrs = graph.analysis.tables.intern_attrs(attrs);
+                let attrs = graph.add(Node::attrs(attrs));
+                Node::op(*op, attrs, args.iter().map(|&a| ids[a]))
+            }
+            Step::Tuple(fields) => Node::tuple(fields.iter().map(|&a| ids[a])),
+            Step::Proj(tuple, i) => Node::proj(ids[*tuple], *i),
+            Step::Const(t) => Node::constant(graph.analysis.tables.intern_const(t)),
+        };
+        let computed = matches!(step, Step::Op(..));
+        let id = graph.add(node);
+        // A small computation of constants is its value: else 0 - 0 would be another constant than 0, and so without end.
+        if let Some(value) = graph[id].data.value.filter(|_| computed) {
+            let constant = graph.add(Node::constant(value));
+            graph.union(id, constant);
+        }
+        ids.push(id);
+    }
+    Ok(results.into_iter().map(|(root, step)| (root, ids[step])).collect())
+}
+
+/// One node to come; arguments are earlier steps.
+enum Step {
+    Have(Id),
+    Op(OpId, Attrs, Vec<usize>),
+    Tuple(Vec<usize>),
+    Proj(usize, u32),
+    Const(Tensor),
+}
+
+/// Works out types before any node is made.
+struct Planner<'a> {
+    rule: &'a RuleDef,
+    graph: &'a Graph,
+    found: &'a Match,
+    steps: Vec<(Type, Step)>,
+    /// The steps of the right side's `let`s, and their types.
+    lets: Vec<usize>,
+    let_types: Vec<Type>,
+}
+
+impl<'a> Planner<'a> {
+    fn env(&self) -> Env<'_> {
+        Env { rule: self.rule, graph: self.graph, found: self.found, built: &self.let_types }
+    }
+
+    fn push(&mut self, ty: Type, step: Step) -> usize {
+        self.steps.push((ty, step));
+        self.steps.len() - 1
+    }
+
+    fn have(&mut self, id: Id) -> Result<usize, Stop> {
+        let ty = self.graph[id].data.ty().ok_or(Stop::DoesNotApply)?.clone();
+        Ok(self.push(ty, Step::Have(id)))
+    }
+
+    fn eval(&self, e: &super::ast::Expr) -> Result<AttrValue, Stop> {
+        self.env().eval(e).ok_or(Stop::DoesNotApply)
+    }
+
+    /// Plans a term; `element` says which field of the sequences is meant.
+    fn term(&mut self, term: &Term, element: Option<usize>) -> Result<usize, Stop> {
+        match term {
+            Term::Class(slot) => self.have(self.found.class(*slot)),
+            Term::Built(i) => Ok(self.lets[*i]),
+            Term::Element(seq) => {
+                let id = element.and_then(|i| self.found.seqs[*seq].get(i).copied()).ok_or(Stop::DoesNotApply)?;
+                self.have(id)
+            }
+            Term::Op { op, base, fields, args } => {
+                let op = match op {
+                    TermOp::One(op) => *op,
+                    TermOp::Matched(slot) => self.found.op(*slot),
+                };
+                let attrs = self.attrs(op, *base, fields)?;
+                let args: Vec<usize> = args.iter().map(|a| self.term(a, element)).collect::<Result<_, _>>()?;
+                let types: Vec<Type> = args.iter().map(|&a| self.steps[a].0.clone()).collect();
+                let ty = op.op().infer(&attrs, &types).map_err(|OpError(why)| {
+                    Stop::Refused(format!("the right side is ill-typed: `{}`: {why}", op.op().name()))
+                })?;
+                Ok(self.push(ty, Step::Op(op, attrs, args)))
+            }
+            Term::Tuple(items) => {
+                let mut fields = Vec::new();
+                for item in items {
+                    match item {
+                        TermItem::One(t) => fields.push(self.term(t, element)?),
+                        TermItem::Each(t, seq) => {
+                            for i in 0..self.found.seqs[*seq].len() {
+                                fields.push(self.term(t, Some(i))?);
+                            }
+                        }
+                    }
+                }
+                let ty = Type::tuple(fields.iter().map(|&f| self.steps[f].0.clone()));
+                Ok(self.push(ty, Step::Tuple(fields)))
+            }
+            Term::Proj(index, inner) => {
+                let index = self.eval(index)?.as_int().and_then(|i| u32::try_from(i).ok()).ok_or(Stop::DoesNotApply)?;
+                let inner = self.term(inner, element)?;
+                let ty = match self.steps[inner].0.as_tuple().map(|f| f.get(index as usize)) {
+                    Some(Some(ty)) => ty.clone(),
+                    _ => {
+                        let ty = &self.steps[inner].0;
+                        return Err(Stop::Refused(format!("there is no field {index} in a value of type {ty}")));
+                    }
+                };
+                Ok(self.push(ty, Step::Proj(inner, index)))
+            }
+            Term::Const(value, dtype) => {
+                let t = self.constant(value, dtype.as_ref())?;
+                let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
+                let ty = Type::tensor(&shape, t.dtype());
+                Ok(self.push(ty, Step::Const(t)))
+            }
+        }
+    }
+
+    /// The complete record of an operator on the right side.
+    fn attrs(&self, op: OpId, base: Option<usize>, fields: &[(Name, super::ast::Expr)]) -> Result<Attrs, Stop> {
+        let mut given: Vec<(Name, AttrValue)> = Vec::new();
+        if let Some(record) = base.and_then(|slot| self.env().record(slot)) {
+            let schema = op.op().attrs();
+            given.extend(
+                record
+                    .iter()
+                    .filter(|(n, _)| schema.iter().any(|f| f.name == n.as_str()))
+                    .map(|(n, v)| (n.clone(), v.clone())),
+            );
+        }
+        for (name, e) in fields {
+            let value = self.eval(e)?;
+            match given.iter_mut().find(|(n, _)| n == name) {
+                Some(field) => field.1 = value,
+                None => given.push((name.clone(), value)),
+            }
+        }
+        make_attrs(op, &given).map_err(|e| Stop::Refused(e.to_string()))
+    }
+
+    fn constant(&self, value: &super::ast::Expr, dtype: Option<&ConstType>) -> Result<Tensor, Stop> {
+        let value = self.eval(value)?;
+        let dtype: DType = match dtype {
+            None => match value {
+                AttrValue::Tensor(t) => return Ok(t.0),
+                v => return Err(Stop::Refused(format!("{v:?} is no tensor, and has no element type"))),
+            },
+            Some(ConstType::Given(d)) => *d,
+            Some(ConstType::Like(slot)) => self.env().view(*slot).tensor().ok_or(Stop::DoesNotApply)?.dtype,
+            Some(ConstType::Computed(e)) => match self.eval(e)? {
+                AttrValue::DType(d) => d,
+                v => return Err(Stop::Refused(format!("{v:?} is no element type"))),
+            },
+        };
+        match value {
+            AttrValue::Int(i) => Ok(Tensor::from_i64_fn(dtype, &[], |_| i)),
+            v => {
+                let x = v.as_float().ok_or_else(|| Stop::Refused(format!("{v:?} is no number")))?;
+                if !dtype.is_float() && x.fract() != 0.0 {
+                    return Err(Stop::DoesNotApply);
+                }
+                Ok(Tensor::from_f64_fn(dtype, &[], |_| x))
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Small reproducible random choices.
+
+use std::hash::{Hash, Hasher};
+
+use crate::{
+    ir::Type,
+    tensor::{DType, Tensor, Value},
+};
+
+/// A generator that depends on a rule's name alone.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn of(name: &str) -> Random {
+        let mut h = rustc_hash::FxHasher::default();
+        name.hash(&mut h);
+        Random(h.finish() | 1)
+    }
+
+    /// xorshift64*.
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+
+    pub(super) fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+        items.get(self.below(items.len()))
+    }
+
+    pub(super) fn permutation(&mut self, n: usize) -> Vec<i64> {
+        let mut p: Vec<i64> = (0..n as i64).collect();
+        for i in (1..n).rev() {
+            let j = self.below(i + 1);
+            p.swap(i, j);
+        }
+        p
+    }
+
+    /// A value of a type. Floats are small halves, so that sums and products are exact; `specials` adds zeros of both signs,
+    /// infinities and NaN.
+    pub(super) fn value(&mut self, ty: &Type, specials: bool) -> Option<Value> {
+        match ty {
+            Type::Tensor(t) => {
+                let shape: Vec<usize> = t.known_shape()?.iter().map(|&n| n as usize).collect();
+                (shape.iter().product::<usize>() <= 1 << 16).then_some(())?;
+                let range = self.below(4);
+                Some(self.tensor(t.dtype, &shape, specials, range).into())
+            }
+            Type::Tuple(fields) => {
+                fields.iter().map(|f| self.value(f, specials)).collect::<Option<_>>().map(Value::Tuple)
+            }
+            _ => None,
+        }
+    }
+
+    fn tensor(&mut self, dtype: DType, shape: &[usize], specials: bool, range: usize) -> Tensor {
+        match dtype.int_range() {
+            None => Tensor::from_f64_fn(dtype, shape, |_| {
+                if specials && self.chance(50) {
+                    let all = [0.0, -0.0, 0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0];
+                    return all[self.below(all.len())];
+                }
+                let half = self.below(17) as f64 / 2.0;
+                if range == 0 { half + 0.5 } else { half - 4.0 }
+            }),
+            Some((min, max)) => Tensor::from_i64_fn(dtype, shape, |_| {
+                let spread: i64 = [8, 200, 40_000, 3_000_000][range];
+                let v = self.next() as i64 % (2 * spread + 1) - if range == 0 { 0 } else { spread };
+                (v as i128).clamp(min, max) as i64
+            }),
+        }
+    }
+
+    /// A constant of a type: more often than an input one number everywhere, 0, 1, or positive.
+    pub(super) fn constant(&mut self, dtype: DType, shape: &[usize]) -> Tensor {
+        const NUMBERS: [f64; 9] = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 6.0, 0.25];
+        match self.below(3) {
+            0 => self.tensor(dtype, shape, false, 1),
+            1 => self.tensor(dtype, shape, false, 0),
+            _ => {
+                let x = NUMBERS[self.below(NUMBERS.len())];
+                Tensor::from_f64_fn(dtype, shape, |_| x)
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! What functions and guards see, and how expressions of a match are computed.
+
+use egg::Id;
+use smallvec::SmallVec;
+
+use super::ast::{Arg, AttrDef, Condition, Expr, RuleDef, Slot};
+use crate::{
+    egraph::{Case, Graph, Node, What},
+    ir::{AttrValue, Attrs, OpId, TensorType, Type},
+    tensor::Tensor,
+};
+
+/// What a rule may know of a class: its facts, never its terms' syntax beyond their operators.
+#[derive(Copy, Clone)]
+pub struct ClassView<'a> {
+    ty: Option<&'a Type>,
+    constant: bool,
+    value: Option<&'a Tensor>,
+    place: Option<(&'a Graph, Id)>,
+}
+
+impl<'a> ClassView<'a> {
+    /// The view of a class in an e-graph.
+    pub fn of(graph: &'a Graph, id: Id) -> ClassView<'a> {
+        let fact = &graph[id].data;
+        let value = fact.value.map(|c| graph.analysis.tables.constant(c));
+        ClassView { ty: fact.ty(), constant: fact.constant, value, place: Some((graph, id)) }
+    }
+
+    /// The view of a value that is not in the e-graph yet: nothing but its type is known.
+    pub fn of_type(ty: &'a Type) -> ClassView<'a> {
+        ClassView { ty: Some(ty), constant: false, value: None, place: None }
+    }
+
+    /// The type; none for an attribute record.
+    pub fn ty(&self) -> Option<&'a Type> {
+        self.ty
+    }
+
+    /// The tensor type, where it is one.
+    pub fn tensor(&self) -> Option<&'a TensorType> {
+        self.ty.and_then(Type::as_tensor)
+    }
+
+    /// All extents, where it is a tensor and all are known.
+    pub fn shape(&self) -> Option<Vec<i64>> {
+        self.tensor()?.known_shape()
+    }
+
+    /// Whether it can be computed before the program runs.
+    pub fn constant(&self) -> bool {
+        self.constant
+    }
+
+    /// The value, where it is a constant of the program or a small computation of such.
+    pub fn value(&self) -> Option<&'a Tensor> {
+        self.value
+    }
+
+    /// The number that all elements are, where that is known. Elements must be the same bits: 0.0 beside -0.0 is none.
+    pub fn splat(&self) -> Option<f64> {
+        let t = self.value?;
+        let size = t.dtype().bytes();
+        let first = t.bytes().get(..size)?;
+        t.bytes().chunks_exact(size).all(|e| e == first).then(|| t.get_f64(0))
+    }
+
+    /// Whether some term of the class is a call of an operator; `None` where the class is not in the e-graph yet.
+    pub fn has_op(&self, op: OpId) -> Option<bool> {
+        let (graph, id) = self.place?;
+        Some(graph[id].iter().any(|n| n.case() == Case::Op(op)))
+    }
+
+    /// Whether some term of the e-graph applies an operator to the class; `None` where the class is not in the e-graph yet.
+    pub fn feeds(&self, op: OpId) -> Option<bool> {
+        let (graph, id) = self.place?;
+        let id = graph.find(id);
+        let applies =
+            |node: &Node| node.as_op().is_some_and(|(o, _, args)| o == op && args.iter().any(|&a| graph.find(a) == id));
+        Some(graph[id].parents().any(|p| graph[graph.find(p)].iter().any(applies)))
+    }
+
+    /// The class's number, for an order among matches; `None` where the class is not in the e-graph yet.
+    pub fn id(&self) -> Option<usize> {
+        self.place.map(|(graph, id)| usize::from(graph.find(id)))
+    }
+}
+
+/// An argument as functions and guards take it.
+pub enum Input<'a> {
+    /// An attribute value.
+    Attr(AttrValue),
+    /// A class.
+    Class(ClassView<'a>),
+    /// Classes of a sequence.
+    Classes(Vec<ClassView<'a>>),
+}
+
+impl<'a> Input<'a> {
+    /// The attribute value; `None` for a class.
+    pub fn attr(&self) -> Option<&AttrValue> {
+        match self {
+            Input::Attr(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// The integer, where it is one.
+    pub fn int(&self) -> Option<i64> {
+        self.attr()?.as_int()
+    }
+
+    /// The number, where it is one.
+    pub fn float(&self) -> Option<f64> {
+        self.attr()?.as_float()
+    }
+
+    /// The list of integers, where it is one.
+    pub fn ints(&self) -> Option<Vec<i64>> {
+        self.attr()?.as_ints()
+    }
+
+    /// The list, where it is one.
+    pub fn list(&self) -> Option<&[AttrValue]> {
+        match self.attr()? {
+            AttrValue::List(l) => Some(l),
+            _ => None,
+        }
+    }
+
+    /// The string, where it is one.
+    pub fn str(&self) -> Option<&str> {
+        match self.attr()? {
+            AttrValue::Str(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The tensor, where it is one.
+    pub fn tensor(&self) -> Option<&Tensor> {
+        match self.attr()? {
+            AttrValue::Tensor(t) => Some(&t.0),
+            _ => None,
+        }
+    }
+
+    /// The class; `None` for an attribute value.
+    pub fn class(&self) -> Option<ClassView<'a>> {
+        match self {
+            Input::Class(c) => Some(*c),
+            _ => None,
+        }
+    }
+
+    /// The classes of a sequence; `None` for anything else.
+    pub fn classes(&self) -> Option<&[ClassView<'a>]> {
+        match self {
+            Input::Classes(c) => Some(c),
+            _ => None,
+        }
+    }
+}
+
+/// One match, complete or growing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Match {
+    slots: SmallVec<[u32; 16]>,
+    pub(super) seqs: SmallVec<[Vec<Id>; 1]>,
+}
+
+/// A slot that is not bound yet.
+const UNBOUND: u32 = u32::MAX;
+
+impl Match {
+    pub(super) fn empty(rule: &RuleDef) -> Match {
+        Match {
+            slots: SmallVec::from_elem(UNBOUND, rule.slots.len()),
+            seqs: SmallVec::from_elem(Vec::new(), rule.seqs),
+        }
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<u32> {
+        Some(self.slots[slot]).filter(|&v| v != UNBOUND)
+    }
+
+    /// What is in a slot, bound or not; `None` beyond the last slot.
+    pub(super) fn raw(&self, slot: Slot) -> Option<u32> {
+        self.slots.get(slot).copied()
+    }
+
+    pub(super) fn set_raw(&mut self, slot: Slot, value: u32) {
+        self.slots[slot] = value;
+    }
+
+    /// Sets a slot, or compares where it is set.
+    pub(super) fn bind(&mut self, slot: Slot, value: u32) -> bool {
+        let old = std::mem::replace(&mut self.slots[slot], value);
+        match old == UNBOUND || old == value {
+            true => true,
+            false => {
+                self.slots[slot] = old;
+                false
+            }
+        }
+    }
+
+    pub(super) fn bind_class(&mut self, slot: Slot, id: Id) -> bool {
+        self.bind(slot, usize::from(id) as u32)
+    }
+
+    /// The class in a bound slot.
+    pub(super) fn class(&self, slot: Slot) -> Id {
+        Id::from(self.slots[slot] as usize)
+    }
+
+    pub(super) fn op(&self, slot: Slot) -> OpId {
+        OpId(self.slots[slot])
+    }
+}
+
+/// A match in its e-graph: what expressions are computed in.
+#[derive(Copy, Clone)]
+pub(super) struct Env<'a> {
+    pub(super) rule: &'a RuleDef,
+    pub(super) graph: &'a Graph,
+    pub(super) found: &'a Match,
+    /// The types of what the right side's `let`s have built so far.
+    pub(super) built: &'a [Type],
+}
+
+impl<'a> Env<'a> {
+    /// The record in a slot; `None` where it is not bound.
+    pub(super) fn record(&self, slot: Slot) -> Option<&'a Attrs> {
+        self.found.get(slot)?;
+        match self.graph[self.found.class(slot)].data.what {
+            What::Attrs(id) => Some(self.graph.analysis.tables.attrs(id)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn view(&self, slot: Slot) -> ClassView<'a> {
+        ClassView::of(self.graph, self.found.class(slot))
+    }
+
+    /// The value of an attribute variable; `None` where what defines it is not bound yet or does not apply.
+    pub(super) fn attr(&self, var: usize) -> Option<AttrValue> {
+        match &self.rule.attr_vars[var] {
+            AttrDef::Field { record, field, element } => {
+                let value = self.record(*record)?.get(field)?;
+                match (element, value) {
+                    (None, v) => Some(v.clone()),
+                    (Some(k), AttrValue::List(l)) => l.get(*k).cloned(),
+                    (Some(_), _) => None,
+                }
+            }
+            AttrDef::Index(slot) => Some(AttrValue::Int(self.found.get(*slot)? as i64)),
+            AttrDef::For(slot, list) => match self.eval(list)? {
+                AttrValue::List(l) => l.get(self.found.get(*slot)? as usize).cloned(),
+                _ => None,
+            },
+            AttrDef::Let(expr) => self.eval(expr),
+        }
+    }
+
+    /// The value of an expression; `None` where a function does not apply.
+    pub(super) fn eval(&self, expr: &Expr) -> Option<AttrValue> {
+        match expr {
+            Expr::Value(v) => Some(v.clone()),
+            Expr::Var(var) => self.attr(*var),
+            Expr::List(items) => items.iter().map(|e| self.eval(e)).collect::<Option<_>>().map(AttrValue::List),
+            Expr::Call(f, args) => (f.eval)(&self.inputs(args)?),
+        }
+    }
+
+    fn inputs(&self, args: &[Arg]) -> Option<Vec<Input<'a>>> {
+        args.iter()
+            .map(|arg| {
+                Some(match arg {
+                    Arg::Expr(e) => Input::Attr(self.eval(e)?),
+                    Arg::Class(slot) => {
+                        self.found.get(*slot)?;
+                        Input::Class(self.view(*slot))
+                    }
+                    Arg::Classes(seq) => {
+                        Input::Classes(self.found.seqs[*seq].iter().map(|&c| ClassView::of(self.graph, c)).collect())
+                    }
+                    Arg::Built(i) => Input::Class(ClassView::of_type(self.built.get(*i)?)),
+                })
+            })
+            .collect()
+    }
+
+    /// Whether a condition holds; `None` where that is not known.
+    pub(super) fn holds(&self, condition: &Condition) -> Option<bool> {
+        match condition {
+            Condition::Test(guard, args) => (guard.eval)(&self.inputs(args)?),
+            Condition::Not(c) => self.holds(c).map(|b| !b),
+            Condition::All(cs) => {
+                let all: Vec<Option<bool>> = cs.iter().map(|c| self.holds(c)).collect();
+                if all.contains(&Some(false)) { Some(false) } else { all.iter().all(Option::is_some).then_some(true) }
+            }
+            Condition::Any(cs) => {
+                let all: Vec<Option<bool>> = cs.iter().map(|c| self.holds(c)).collect();
+                if all.contains(&Some(true)) { Some(true) } else { all.iter().all(Option::is_some).then_some(false) }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Layouts, as strings in TVM's notation.
+
+use super::{Function, Input, Param};
+use crate::{ir::AttrValue, tensor::Layout};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
+        name: "layout-split",
+        params: &[Param::Str, Param::Str, Param::Int],
+        gives: Param::Str,
+        doc: "A layout with an axis split into blocks: (layout-split \"NCHW\" \"C\" 8) is \"NCHW8c\".",
+        eval: |a| Some(text(&layout(&a[0])?.split(letter(&a[1])?, a[2].int()?)?)),
+    },
+    Function {
+        name: "block",
+        params: &[Param::Int, Param::Int],
+        gives: Param::Int,
+        doc: "The extent of blocks for n channels where c is wanted: (block c n) is c where that divides n, n where n is less.",
+        eval: |a| match (a[0].int()?, a[1].int()?) {
+            (c, n) if c > 0 && n > 0 && n % c == 0 => Some(c.into()),
+            (c, n) if 0 < n && n < c => Some(n.into()),
+            _ => None,
+        },
+    },
+    Function {
+        name: "layout-plain",
+        params: &[Param::Str],
+        gives: Param::Str,
+        doc: "A layout without its blocks.",
+        eval: |a| Some(text(&layout(&a[0])?.plain())),
+    },
+    Function {
+        name: "layout-block",
+        params: &[Param::Str, Param::Str],
+        gives: Param::Int,
+        doc: "The extent of the blocks that an axis is split into: (layout-block \"NCHW8c\" \"C\") is 8.",
+        eval: |a| Some(layout(&a[0])?.block(letter(&a[1])?)?.1.into()),
+    },
+    Function {
+        name: "layout-axis",
+        params: &[Param::Str, Param::Str],
+        gives: Param::Int,
+        doc: "Which axis of a layout has this letter.",
+        eval: |a| Some((layout(&a[0])?.position(letter(&a[1])?)? as i64).into()),
+    },
+    Function {
+        name: "layout-letter",
+        params: &[Param::Str, Param::Int],
+        gives: Param::Str,
+        doc: "The letter of a layout's axis that is neither split nor a block.",
+        eval: |a| {
+            let l = layout(&a[0])?;
+            let axis = l.axes().get(usize::try_from(a[1].int()?).ok()?)?;
+            let whole = axis.block.is_none() && l.block(axis.primal).is_none();
+            whole.then(|| axis.primal.to_string().as_str().into())
+        },
+    },
+    Function {
+        name: "layout-permutation",
+        params: &[Param::Str, Param::Str],
+        gives: Param::List,
+        doc: "For layouts that differ in the order of axes alone: the transpose that leads from the first to the second.",
+        eval: |a| {
+            let p = layout(&a[0])?.permutation(&layout(&a[1])?)?;
+            Some(p.iter().map(|&k| k as i64).collect::<Vec<i64>>().into())
+        },
+    },
+    Function {
+        name: "layout-rank",
+        params: &[Param::Str],
+        gives: Param::Int,
+        doc: "The number of axes of a layout.",
+        eval: |a| Some((layout(&a[0])?.rank() as i64).into()),
+    },
+    Function {
+        name: "layout-keeps",
+        params: &[Param::Str, Param::Str, Param::List],
+        gives: Param::Str,
+        doc: "The target of a transform (second layout, from the plain first one) for a tensor of this shape that broadcasts: \
+              blocks along axes of extent 1 become blocks of 1. Missing leading axes count as 1.",
+        eval: |a| {
+            let (from, to, shape) = (layout(&a[0])?, layout(&a[1])?, a[2].ints()?);
+            from.is_plain().then_some(())?;
+            let skip = from.rank().checked_sub(shape.len())?;
+            let extent = |letter: char| from.position(letter).map(|k| if k < skip { 1 } else { shape[k - skip] });
+            let mut out = String::new();
+            for axis in to.axes() {
+                match axis.block {
+                    None => out.push(axis.primal),
+                    Some(n) => {
+                        let n = if extent(axis.primal)? == 1 { 1 } else { n };
+                        out.push_str(&format!("{n}{}", axis.primal.to_ascii_lowercase()));
+                    }
+                }
+            }
+            Some(out.as_str().into())
+        },
+    },
+];
+
+fn layout(a: &Input<'_>) -> Option<Layout> {
+    a.str()?.parse().ok()
+}
+
+fn letter(a: &Input<'_>) -> Option<char> {
+    let mut chars = a.str()?.chars();
+    chars.next().filter(|_| chars.next().is_none())
+}
+
+fn text(l: &Layout) -> AttrValue {
+    l.to_string().as_str().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::call;
+    use crate::ir::AttrValue;
+
+    #[test]
+    fn blocks() {
+        let s = |t: &str| AttrValue::from(t);
+        assert_eq!(call("layout-split", &[s("NCHW"), s("C"), AttrValue::Int(8)]), Some(s("NCHW8c")));
+        assert_eq!(call("layout-split", &[s("NCHW8c"), s("C"), AttrValue::Int(8)]), None);
+        assert_eq!(call("layout-split", &[s("nonsense"), s("C"), AttrValue::Int(8)]), None);
+        assert_eq!(call("layout-block", &[s("NCHW8c"), s("C")]), Some(AttrValue::Int(8)));
+        assert_eq!(call("layout-permutation", &[s("NCHW"), s("NHWC")]), Some([0, 2, 3, 1].into()));
+        assert_eq!(call("layout-keeps", &[s("NCHW"), s("NCHW8c"), [16, 1, 1].into()]), Some(s("NCHW8c")));
+        assert_eq!(call("layout-keeps", &[s("NCHW"), s("NCHW8c"), [7].into()]), Some(s("NCHW1c")));
+    }
+}

@@ -1,0 +1,121 @@
+//! Integers that stand for scales: fixed-point multipliers of quantized operators.
+
+use super::{Function, Param};
+use crate::{
+    ir::AttrValue,
+    tensor::{DType, Tensor},
+};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
+        name: "fixed-point",
+        params: &[Param::Number],
+        gives: Param::List,
+        doc: "A positive number as [m s]: m * 2^(s - 31), m of 31 bits, rounded half away from zero; 0 is [0 0].",
+        eval: |a| {
+            let (m, s) = fixed_point(a[0].float()?)?;
+            Some([m, s].into())
+        },
+    },
+    Function {
+        name: "fixed-point-multipliers",
+        params: &[Param::Tensor],
+        gives: Param::Tensor,
+        doc: "The m of (fixed-point x) for each element x, as int32.",
+        eval: |a| each(a[0].tensor()?, |x| Some(fixed_point(x)?.0)),
+    },
+    Function {
+        name: "fixed-point-left-shifts",
+        params: &[Param::Tensor],
+        gives: Param::Tensor,
+        doc: "The s of (fixed-point x) for each element x where positive, else 0, as int32.",
+        eval: |a| each(a[0].tensor()?, |x| Some(fixed_point(x)?.1.max(0))),
+    },
+    Function {
+        name: "fixed-point-right-shifts",
+        params: &[Param::Tensor],
+        gives: Param::Tensor,
+        doc: "The -s of (fixed-point x) for each element x where s is negative, else 0, as int32.",
+        eval: |a| each(a[0].tensor()?, |x| Some((-fixed_point(x)?.1).max(0))),
+    },
+    Function {
+        name: "quotients",
+        params: &[Param::Tensor, Param::Number],
+        gives: Param::Tensor,
+        doc: "The elements of a tensor divided by a number, as float64.",
+        eval: |a| {
+            let (t, d) = (a[0].tensor()?, a[1].float()?);
+            Some(Tensor::from_f64_fn(DType::F64, t.shape(), |i| t.get_f64(i) / d).into())
+        },
+    },
+    Function {
+        name: "shifted-one",
+        params: &[Param::Int],
+        gives: Param::Int,
+        doc: "The power of two with this exponent, from 0 to 62.",
+        eval: |a| a[0].int().filter(|n| (0..=62).contains(n)).map(|n| (1i64 << n).into()),
+    },
+    Function {
+        name: "dtype-min",
+        params: &[Param::Any],
+        gives: Param::Int,
+        doc: "The least value of an integer type of up to 64 bits.",
+        eval: |a| limits(a[0].attr()?).map(|(min, _)| min.into()),
+    },
+    Function {
+        name: "dtype-max",
+        params: &[Param::Any],
+        gives: Param::Int,
+        doc: "The greatest value of an integer type, where 63 bits hold it.",
+        eval: |a| limits(a[0].attr()?).map(|(_, max)| max.into()),
+    },
+];
+
+/// (m, s) so that x is m * 2^(s - 31) with 2^30 <= m < 2^31; (0, 0) for 0; `None` for negatives, infinities and NaN.
+fn fixed_point(x: f64) -> Option<(i64, i64)> {
+    if x == 0.0 {
+        return Some((0, 0));
+    }
+    (x.is_normal() && x > 0.0).then_some(())?;
+    // A normal double is 1.f * 2^(e - 1023): the significand in [0.5, 1) comes with exponent e - 1022.
+    let bits = x.to_bits();
+    let exponent = ((bits >> 52) & 0x7ff) as i64 - 1022;
+    let significand = f64::from_bits(bits & !(0x7ff << 52) | (1022 << 52));
+    match (significand * (1i64 << 31) as f64).round() as i64 {
+        m if m == 1 << 31 => Some((m / 2, exponent + 1)),
+        m => Some((m, exponent)),
+    }
+}
+
+/// An int32 tensor of a function of each element.
+fn each(t: &Tensor, f: impl Fn(f64) -> Option<i64>) -> Option<AttrValue> {
+    let values = t.to_f64_vec().into_iter().map(f).collect::<Option<Vec<i64>>>()?;
+    Some(Tensor::from_i64_fn(DType::I32, t.shape(), |i| values[i]).into())
+}
+
+fn limits(v: &AttrValue) -> Option<(i64, i64)> {
+    match v {
+        AttrValue::DType(d) => {
+            let (min, max) = d.int_range()?;
+            Some((i64::try_from(min).ok()?, i64::try_from(max).ok()?))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixed_point;
+
+    #[test]
+    fn fixed_points_are_the_numbers() {
+        for x in [1.0, 0.5, 0.75, 3.0, 0.0123456789, 1e-9, 12345.678, 0.999_999_999_999] {
+            let (m, s) = fixed_point(x).expect("positive");
+            assert!((1 << 30..1i64 << 31).contains(&m), "{x}");
+            assert!((m as f64 * 2f64.powi(s as i32 - 31) / x - 1.0).abs() < 1e-9, "{x}");
+        }
+        assert_eq!(fixed_point(0.0), Some((0, 0)));
+        assert_eq!(fixed_point(-1.0), None);
+        assert_eq!(fixed_point(f64::NAN), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Facts of classes: types and values.
+
+use super::{Function, Param};
+use crate::ir::AttrValue;
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
+        name: "shape",
+        params: &[Param::Class],
+        gives: Param::List,
+        doc: "The extents of a tensor whose extents are all known.",
+        eval: |a| a[0].class()?.shape().map(Into::into),
+    },
+    Function {
+        name: "dim",
+        params: &[Param::Class, Param::Int],
+        gives: Param::Int,
+        doc: "The known extent of a tensor along an axis; negative axes count from the end.",
+        eval: |a| {
+            let t = a[0].class()?.tensor()?;
+            let k = a[1].int()?;
+            let k = if k < 0 { k + t.rank() as i64 } else { k };
+            t.shape.get(usize::try_from(k).ok()?)?.known().map(AttrValue::Int)
+        },
+    },
+    Function {
+        name: "rank",
+        params: &[Param::Class],
+        gives: Param::Int,
+        doc: "The number of axes of a tensor.",
+        eval: |a| Some((a[0].class()?.tensor()?.rank() as i64).into()),
+    },
+    Function {
+        name: "dtype",
+        params: &[Param::Class],
+        gives: Param::Any,
+        doc: "The element type of a tensor.",
+        eval: |a| Some(a[0].class()?.tensor()?.dtype.into()),
+    },
+    Function {
+        name: "elements",
+        params: &[Param::Class],
+        gives: Param::Int,
+        doc: "The number of elements of a tensor whose extents are all known.",
+        eval: |a| a[0].class()?.tensor()?.elements().map(AttrValue::Int),
+    },
+    Function {
+        name: "number",
+        params: &[Param::Class],
+        gives: Param::Number,
+        doc: "The number that all elements of a known constant are; an integer for an integer tensor.",
+        eval: |a| {
+            let c = a[0].class()?;
+            let x = c.splat()?;
+            match c.tensor()?.dtype.is_float() {
+                true => Some(x.into()),
+                false => c.value().map(|t| t.get_i64(0).into()),
+            }
+        },
+    },
+    Function {
+        name: "value",
+        params: &[Param::Class],
+        gives: Param::Tensor,
+        doc: "The value of a known constant.",
+        eval: |a| a[0].class()?.value().cloned().map(AttrValue::from),
+    },
+    Function {
+        name: "count",
+        params: &[Param::Classes],
+        gives: Param::Int,
+        doc: "The number of classes in a sequence.",
+        eval: |a| Some((a[0].classes()?.len() as i64).into()),
+    },
+    Function {
+        name: "dims",
+        params: &[Param::Classes, Param::Int],
+        gives: Param::List,
+        doc: "The known extents of all tensors of a sequence along an axis.",
+        eval: |a| {
+            let k = usize::try_from(a[1].int()?).ok()?;
+            let dims = a[0].classes()?.iter().map(|c| c.tensor()?.shape.get(k)?.known());
+            dims.collect::<Option<Vec<i64>>>().map(Into::into)
+        },
+    },
+    Function {
+        name: "broadcast-axes",
+        params: &[Param::Class, Param::Int],
+        gives: Param::List,
+        doc: "A tensor's extents with as many 1s in front as make it of this rank.",
+        eval: |a| {
+            let shape = a[0].class()?.shape()?;
+            let pad = usize::try_from(a[1].int()?).ok()?.checked_sub(shape.len())?;
+            Some([vec![1; pad.min(64)], shape].concat().into())
+        },
+    },
+    Function {
+        name: "along",
+        params: &[Param::Int, Param::Int, Param::Int],
+        gives: Param::List,
+        doc: "The shape of a vector of n elements that lies along axis k of so many axes: (along n k rank).",
+        eval: |a| {
+            let (n, k, rank) = (a[0].int()?, a[1].int()?, a[2].int().filter(|r| (0..64).contains(r))?);
+            let k = if k < 0 { k + rank } else { k };
+            let mut shape = vec![1; rank as usize];
+            *shape.get_mut(usize::try_from(k).ok()?)? = n;
+            Some(shape.into())
+        },
+    },
+];

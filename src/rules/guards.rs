@@ -1,0 +1,366 @@
+//! The closed table of guards: conditions of rules. A guard that does not know answers `None`, which counts as no, also
+//! under `not`.
+
+use std::sync::{OnceLock, RwLock};
+
+pub use super::functions::Param;
+use super::functions::{ClassView, Input};
+use crate::{
+    ir::{AttrValue, Dim},
+    ops::RegisterError,
+    tensor::Layout,
+};
+
+/// A guard.
+pub struct Guard {
+    /// Its name in rule files.
+    pub name: &'static str,
+    /// What it takes.
+    pub params: &'static [Param],
+    /// When it holds, in a sentence.
+    pub doc: &'static str,
+    /// Whether it holds; `None` where that is not known.
+    pub eval: fn(&[Input<'_>]) -> Option<bool>,
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+const SHIPPED: &[Guard] = &[
+    Guard {
+        name: "const",
+        params: &[Param::Class],
+        doc: "The value can be computed before the program runs.",
+        eval: |a| Some(a[0].class()?.constant()),
+    },
+    Guard {
+        name: "known",
+        params: &[Param::Class],
+        doc: "The value is a constant of the program, or a small computation of such.",
+        eval: |a| Some(a[0].class()?.value().is_some()),
+    },
+    Guard {
+        name: "splat",
+        params: &[Param::Class, Param::Number],
+        doc: "The value is a known constant whose elements are all this number. 0 is both 0.0 and -0.0: `zero` is sharper.",
+        eval: |a| Some(a[0].class()?.splat()? == a[1].float()?),
+    },
+    Guard {
+        name: "not-all",
+        params: &[Param::Class, Param::Number],
+        doc: "The value is not known to be this number everywhere; holds where nothing is known. For rules that would never end \
+              on neutral elements: x is x + 0, hence (x + 0) + 0, and so on.",
+        eval: |a| Some(a[0].class()?.splat() != Some(a[1].float()?)),
+    },
+    Guard {
+        name: "negative-zero",
+        params: &[Param::Class],
+        doc: "The value is a known constant whose elements are all -0.0.",
+        eval: |a| a[0].class()?.splat().map(|x| x == 0.0 && x.is_sign_negative()),
+    },
+    Guard {
+        name: "positive",
+        params: &[Param::Class],
+        doc: "The value is a known constant whose elements are all above 0 and finite.",
+        eval: |a| Some(a[0].class()?.value()?.to_f64_vec().iter().all(|&x| x > 0.0 && x.is_finite())),
+    },
+    Guard {
+        name: "zeros",
+        params: &[Param::Class],
+        doc: "The value is a known constant whose elements are all 0 (or -0.0).",
+        eval: |a| Some(a[0].class()?.value()?.to_f64_vec().iter().all(|&x| x == 0.0)),
+    },
+    Guard {
+        name: "power-of-two",
+        params: &[Param::Class],
+        doc: "The value is a known constant whose elements are powers of two with a power-of-two reciprocal: \
+              multiplying by it and dividing by the reciprocal are the same bits.",
+        eval: |a| {
+            let exact = |x: f64| x.is_normal() && x.to_bits() << 12 == 0 && (1e-30..1e30).contains(&x.abs());
+            Some(a[0].class()?.value()?.to_f64_vec().into_iter().all(exact))
+        },
+    },
+    Guard {
+        name: "scalar",
+        params: &[Param::Class],
+        doc: "The tensor has one element.",
+        eval: |a| a[0].class()?.tensor()?.elements().map(|n| n == 1),
+    },
+    Guard {
+        name: "float",
+        params: &[Param::Class],
+        doc: "The elements are floats.",
+        eval: |a| Some(a[0].class()?.tensor()?.dtype.is_float()),
+    },
+    Guard {
+        name: "int",
+        params: &[Param::Class],
+        doc: "The elements are integers (`bool` is none).",
+        eval: |a| Some(a[0].class()?.tensor()?.dtype.is_int()),
+    },
+    Guard {
+        name: "has-rank",
+        params: &[Param::Class, Param::Int],
+        doc: "The tensor has so many axes.",
+        eval: |a| Some(a[0].class()?.tensor()?.rank() as i64 == a[1].int()?),
+    },
+    Guard {
+        name: "has-dtype",
+        params: &[Param::Class, Param::Any],
+        doc: "The tensor's elements are of this type.",
+        eval: |a| Some(AttrValue::DType(a[0].class()?.tensor()?.dtype) == *a[1].attr()?),
+    },
+    Guard {
+        name: "same-type",
+        params: &[Param::Class, Param::Class],
+        doc: "Both are of one type, all extents known.",
+        eval: |a| {
+            let (x, y) = (a[0].class()?, a[1].class()?);
+            Some(x.shape()? == y.shape()? && x.ty()? == y.ty()?)
+        },
+    },
+    Guard {
+        name: "same-dtype",
+        params: &[Param::Class, Param::Class],
+        doc: "Both have elements of one type.",
+        eval: |a| Some(a[0].class()?.tensor()?.dtype == a[1].class()?.tensor()?.dtype),
+    },
+    Guard {
+        name: "same-shape",
+        params: &[Param::Class, Param::Class],
+        doc: "Both have the same known extents.",
+        eval: |a| Some(a[0].class()?.shape()? == a[1].class()?.shape()?),
+    },
+    Guard {
+        name: "static",
+        params: &[Param::Class],
+        doc: "All extents are known.",
+        eval: |a| Some(a[0].class()?.tensor()?.shape.iter().all(|d| matches!(d, Dim::Known(_)))),
+    },
+    Guard {
+        name: "divides",
+        params: &[Param::Int, Param::Int],
+        doc: "The first integer, positive, divides the second.",
+        eval: |a| a[0].int().filter(|&n| n > 0).and_then(|n| Some(a[1].int()? % n == 0)),
+    },
+    Guard {
+        name: "older",
+        params: &[Param::Class, Param::Class],
+        doc: "The first class is the older one: an order, so that a rule of two like roots fires once for each pair.",
+        eval: |a| Some(a[0].class()?.id()? < a[1].class()?.id()?),
+    },
+    Guard {
+        name: "has-op",
+        params: &[Param::Class, Param::Str],
+        doc: "Some term of the class is a call of this operator.",
+        eval: |a| a[0].class()?.has_op(crate::ops::lookup(a[1].str()?)?),
+    },
+    Guard {
+        name: "feeds",
+        params: &[Param::Class, Param::Str],
+        doc: "Some term applies this operator to the value.",
+        eval: |a| a[0].class()?.feeds(crate::ops::lookup(a[1].str()?)?),
+    },
+    Guard {
+        name: "=",
+        params: &[Param::Any, Param::Any],
+        doc: "Both attribute values are equal; numbers of different kinds by value.",
+        eval: |a| equal(&a[0], &a[1]),
+    },
+    Guard {
+        name: "!=",
+        params: &[Param::Any, Param::Any],
+        doc: "The attribute values differ.",
+        eval: |a| equal(&a[0], &a[1]).map(|b| !b),
+    },
+    Guard {
+        name: "<",
+        params: &[Param::Number, Param::Number],
+        doc: "The first number is less.",
+        eval: |a| Some(a[0].float()? < a[1].float()?),
+    },
+    Guard {
+        name: "<=",
+        params: &[Param::Number, Param::Number],
+        doc: "The first number is not greater.",
+        eval: |a| Some(a[0].float()? <= a[1].float()?),
+    },
+    Guard {
+        name: ">",
+        params: &[Param::Number, Param::Number],
+        doc: "The first number is greater.",
+        eval: |a| Some(a[0].float()? > a[1].float()?),
+    },
+    Guard {
+        name: ">=",
+        params: &[Param::Number, Param::Number],
+        doc: "The first number is not less.",
+        eval: |a| Some(a[0].float()? >= a[1].float()?),
+    },
+    Guard {
+        name: "unset",
+        params: &[Param::Any],
+        doc: "The attribute is not set.",
+        eval: |a| Some(*a[0].attr()? == AttrValue::None),
+    },
+    Guard { name: "true", params: &[Param::Any], doc: "The attribute is true.", eval: |a| a[0].int().map(|b| b != 0) },
+    Guard {
+        name: "all-equal",
+        params: &[Param::List, Param::Any],
+        doc: "All elements of a list are this value.",
+        eval: |a| Some(a[0].list()?.iter().all(|v| Some(v) == a[1].attr())),
+    },
+    Guard {
+        name: "contains",
+        params: &[Param::List, Param::Any],
+        doc: "Some element of a list is this value.",
+        eval: |a| Some(a[0].list()?.iter().any(|v| Some(v) == a[1].attr())),
+    },
+    Guard {
+        name: "broadcasts-to",
+        params: &[Param::Class, Param::Class],
+        doc: "The first tensor broadcasts to the second's shape: broadcasting the two gives the second's type.",
+        eval: |a| {
+            let (x, y) = (a[0].class()?.shape()?, a[1].class()?.shape()?);
+            Some(x.len() <= y.len() && x.iter().rev().zip(y.iter().rev()).all(|(m, n)| *m == 1 || m == n))
+        },
+    },
+    Guard {
+        name: "same-trailing",
+        params: &[Param::Class, Param::Class, Param::Int],
+        doc: "From this axis on both tensors have the same known extents, and as many axes.",
+        eval: |a| {
+            let (x, y) = (a[0].class()?.shape()?, a[1].class()?.shape()?);
+            let k = usize::try_from(a[2].int()?).ok()?;
+            Some(x.len() == y.len() && x.get(k..)? == y.get(k..)?)
+        },
+    },
+    Guard {
+        name: "lies-along",
+        params: &[Param::Class, Param::Int, Param::Int],
+        doc: "(lies-along s k rank): beside a tensor of so many axes, s broadcasts along all but axis k: its other extents are \
+              1. Missing leading axes count as 1.",
+        eval: |a| {
+            let (s, k, rank) = (a[0].class()?.shape()?, a[1].int()?, a[2].int()?);
+            let k = if k < 0 { k + rank } else { k };
+            let skip = rank - s.len() as i64;
+            Some(skip >= 0 && s.iter().enumerate().all(|(i, &n)| n == 1 || i as i64 + skip == k))
+        },
+    },
+    Guard {
+        name: "moves-only-ones",
+        params: &[Param::List, Param::List],
+        doc: "A transpose by this permutation of a tensor of this shape moves axes of extent 1 alone past others.",
+        eval: |a| {
+            let (p, shape) = (a[0].ints()?, a[1].ints()?);
+            let wide: Vec<i64> =
+                p.into_iter().filter(|&k| usize::try_from(k).ok().and_then(|k| shape.get(k)) != Some(&1)).collect();
+            Some(wide.is_sorted())
+        },
+    },
+    Guard {
+        name: "layouts-keep-order",
+        params: &[Param::Str, Param::Str, Param::Class, Param::Class],
+        doc: "A transform between these layouts from the first tensor to the second keeps the elements' order: axes of \
+              extent 1 aside, both layouts name the same axes in the same order, blocks right behind what they split.",
+        eval: |a| {
+            let order = |layout: &Input<'_>, tensor: &Input<'_>| -> Option<Vec<char>> {
+                let (layout, shape) = (layout.str()?.parse::<Layout>().ok()?, tensor.class()?.shape()?);
+                let mut order: Vec<char> =
+                    layout.axes().iter().zip(&shape).filter(|(_, n)| **n != 1).map(|(axis, _)| axis.primal).collect();
+                order.dedup();
+                // A letter that comes again was split by another axis in between: its order depends on the blocks.
+                let split = (1..order.len()).any(|i| order[..i].contains(&order[i]));
+                (layout.rank() == shape.len() && !split).then_some(order)
+            };
+            let elements = |tensor: &Input<'_>| tensor.class()?.tensor()?.elements();
+            Some(order(&a[0], &a[2])? == order(&a[1], &a[3])? && elements(&a[2])? == elements(&a[3])?)
+        },
+    },
+    Guard {
+        name: "plain-layout",
+        params: &[Param::Str],
+        doc: "The layout has no blocks.",
+        eval: |a| a[0].str()?.parse::<Layout>().ok().map(|l| l.is_plain()),
+    },
+    Guard {
+        name: "all-const",
+        params: &[Param::Classes],
+        doc: "All values of a sequence can be computed before the program runs.",
+        eval: |a| Some(a[0].classes()?.iter().all(ClassView::constant)),
+    },
+];
+
+fn equal(a: &Input<'_>, b: &Input<'_>) -> Option<bool> {
+    Some(match (a.attr()?, b.attr()?) {
+        (x, y) if x == y => true,
+        (x, y) => matches!((x.as_float(), y.as_float()), (Some(x), Some(y)) if x == y),
+    })
+}
+
+fn table() -> &'static RwLock<Vec<&'static Guard>> {
+    static TABLE: OnceLock<RwLock<Vec<&'static Guard>>> = OnceLock::new();
+    TABLE.get_or_init(|| RwLock::new(SHIPPED.iter().collect()))
+}
+
+/// All guards, in table order.
+pub fn all() -> Vec<&'static Guard> {
+    table().read().expect("no registration panics").clone()
+}
+
+/// The guard of that name.
+pub fn lookup(name: &str) -> Option<&'static Guard> {
+    all().into_iter().find(|g| g.name == name)
+}
+
+/// Adds a guard, for the life of the process.
+pub fn register(guard: Guard) -> Result<(), RegisterError> {
+    let mut table = table().write().expect("no registration panics");
+    match table.iter().any(|g| g.name == guard.name) {
+        true => Err(RegisterError(guard.name)),
+        false => {
+            table.push(Box::leak(Box::new(guard)));
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Type;
+    use crate::tensor::DType;
+
+    fn holds(name: &str, inputs: &[Input<'_>]) -> Option<bool> {
+        (lookup(name).expect("a shipped guard").eval)(inputs)
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let all = all();
+        for (i, g) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|h| h.name != g.name), "{} is defined twice", g.name);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_no() {
+        let ty = Type::tensor(&[2, 3], DType::F32);
+        let x = || Input::Class(ClassView::of_type(&ty));
+        assert_eq!(holds("splat", &[x(), Input::Attr(0i64.into())]), None);
+        assert_eq!(holds("const", &[x()]), Some(false));
+        assert_eq!(holds("has-op", &[x(), Input::Attr("add".into())]), None);
+        assert_eq!(holds("same-shape", &[x(), x()]), Some(true));
+    }
+
+    #[test]
+    fn numbers_compare_by_value() {
+        let n = |v: AttrValue| Input::Attr(v);
+        assert_eq!(holds("=", &[n(1i64.into()), n(1.0.into())]), Some(true));
+        assert_eq!(holds("<", &[n(1i64.into()), n(1.5.into())]), Some(true));
+        assert_eq!(holds("divides", &[n(0i64.into()), n(4i64.into())]), None);
+    }
+}

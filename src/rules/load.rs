@@ -1,0 +1,495 @@
+//! Reads rule files: rulesets, rules and their clauses. All errors of a file are told at once.
+
+use std::sync::Arc;
+
+use super::{
+    ast::{AttrDef, Pattern, RuleDef, SlotKind},
+    functions::Param,
+    literals::variable,
+    patterns::pattern,
+    reader::{Bracket, Form, FormKind, Top, read},
+    scope::{Means, Scope},
+    search::anchor,
+    terms::{condition, expr, hint, term},
+};
+use crate::{
+    diag::{Diagnostic, Refused},
+    ir::{Name, Source, Span},
+    saturate::Grade,
+};
+
+/// A ruleset as it was read.
+pub(super) struct SetDef {
+    pub(super) name: Name,
+    pub(super) doc: Arc<str>,
+    pub(super) rules: Vec<RuleDef>,
+}
+
+/// All rulesets of a text.
+pub(super) fn load(name: &str, text: &str) -> Result<Vec<SetDef>, Refused> {
+    let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
+    let mut file =
+        File { sets: Vec::new(), grade: Grade::Exact, errors: Vec::new(), seen: Vec::new(), names: Vec::new() };
+    for top in read(&source)? {
+        file.top(&top);
+    }
+    for (set, span) in file.sets.iter().filter_map(|(s, span)| s.rules.is_empty().then_some((s, span))) {
+        // Where rules were refused, the set is empty for that reason.
+        if file.errors.is_empty() {
+            let d = Diagnostic::new(format!("ruleset `{}` has no rules", set.name)).at(Some(span.clone()));
+            file.errors.push(d);
+        }
+    }
+    match file.errors.is_empty() {
+        true => Ok(file.sets.into_iter().map(|(s, _)| s).collect()),
+        false => {
+            file.errors.sort_by_key(|d| d.span.as_ref().map_or(0, |s| s.start));
+            Err(Refused(file.errors))
+        }
+    }
+}
+
+struct File {
+    sets: Vec<(SetDef, Span)>,
+    /// The grade of the current ruleset.
+    grade: Grade,
+    errors: Vec<Diagnostic>,
+    /// Rules so far up to the names of variables, with their names.
+    seen: Vec<(String, String)>,
+    /// The full names of all rules so far, refused ones included.
+    names: Vec<String>,
+}
+
+impl File {
+    fn top(&mut self, top: &Top) {
+        match top.form.list(Bracket::Round) {
+            Some([head, rest @ ..]) if head.word() == Some("ruleset") => self.ruleset(top, rest),
+            Some([head, rest @ ..]) if head.word() == Some("rule") => self.rule(top, rest),
+            _ => {
+                let d = top.form.complain("this is neither a ruleset nor a rule");
+                self.errors.push(d.help("forms at the top of a file are (ruleset name …) and (rule name …)"));
+            }
+        }
+    }
+
+    fn ruleset(&mut self, top: &Top, rest: &[Form]) {
+        let Some(name) = rest.first().and_then(|f| plain_name(f)) else {
+            self.errors.push(top.form.complain("a ruleset is (ruleset name :numerics exact|real|approx)"));
+            return;
+        };
+        self.grade = Grade::Exact;
+        match &rest[1..] {
+            [] => {}
+            [key, grade] if key.word() == Some(":numerics") => match grade.to_string().parse() {
+                Ok(g) => self.grade = g,
+                Err(why) => self.errors.push(grade.complain(why)),
+            },
+            [odd, ..] => self.errors.push(odd.complain(format!("`{odd}` is no option of a ruleset")).help(":numerics")),
+        }
+        if self.sets.iter().any(|(s, _)| s.name.as_str() == name) {
+            self.errors.push(rest[0].complain(format!("ruleset `{name}` is defined twice")));
+            return;
+        }
+        let set = SetDef { name: name.into(), doc: top.comment.as_str().into(), rules: Vec::new() };
+        self.sets.push((set, rest[0].span.clone()));
+    }
+
+    fn rule(&mut self, top: &Top, rest: &[Form]) {
+        let Some(name) = rest.first().and_then(plain_name) else {
+            self.errors.push(top.form.complain("a rule is (rule name left => right …)"));
+            return;
+        };
+        let Some((set, _)) = self.sets.last() else {
+            self.errors
+                .push(top.form.complain("this rule is in no ruleset").help("begin the file with (ruleset name)"));
+            return;
+        };
+        let full = format!("{}/{name}", set.name);
+        match self.names.contains(&full) {
+            true => {
+                let d = rest[0].complain(format!("rule `{name}` is defined twice in ruleset `{}`", set.name));
+                self.errors.push(d);
+            }
+            false => self.names.push(full.clone()),
+        }
+        let Some(parts) = Parts::of(&top.form, &rest[1..], self.grade, &mut self.errors) else { return };
+        let canonical = up_to_names(&top.form, 2);
+        match self.seen.iter().find(|(c, _)| *c == canonical) {
+            Some((_, other)) => {
+                let d = rest[0].complain(format!("rule `{name}` is rule `{other}` with other names"));
+                self.errors.push(d);
+            }
+            None => self.seen.push((canonical, full)),
+        }
+        let mut directions = vec![(name.to_owned(), parts.left, parts.right)];
+        if parts.both_ways {
+            directions.push((format!("{name}.back"), parts.right, parts.left));
+        }
+        for (i, (name, left, right)) in directions.into_iter().enumerate() {
+            let set = self.sets.last().expect("found above").0.name.clone();
+            match build(top, &set, &name, &parts, left, right) {
+                Ok(rule) => self.sets.last_mut().expect("found above").0.rules.push(rule),
+                // The way back has errors of its own only where it says what it lacks.
+                Err(errors) if i == 0 => {
+                    self.errors.extend(errors);
+                    return;
+                }
+                Err(errors) => self.errors.extend(errors),
+            }
+        }
+    }
+}
+
+/// A name of a rule or ruleset.
+fn plain_name(form: &Form) -> Option<&str> {
+    form.word().filter(|w| w.chars().all(|c| c.is_alphanumeric() || "-_.+".contains(c)))
+}
+
+/// The parts of a rule's form.
+struct Parts<'a> {
+    grade: Grade,
+    grows: bool,
+    both_ways: bool,
+    left: &'a Form,
+    right: &'a Form,
+    lets: Vec<(&'a Form, &'a Form)>,
+    /// `:for` and `:let`, in order.
+    locals: Vec<(bool, &'a Form, &'a Form)>,
+    guards: Vec<&'a Form>,
+    samples: Vec<&'a [Form]>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(whole: &Form, items: &'a [Form], grade: Grade, errors: &mut Vec<Diagnostic>) -> Option<Parts<'a>> {
+        let before = errors.len();
+        let Some(arrow) = items.iter().position(|f| matches!(f.word(), Some("=>" | "<=>"))) else {
+            errors.push(whole.complain("this rule has no `=>`"));
+            return None;
+        };
+        let both_ways = items[arrow].word() == Some("<=>");
+        let (mut grade, mut grows, mut head) = (grade, false, &items[..arrow]);
+        loop {
+            head = match head {
+                [key, value, rest @ ..] if key.word() == Some(":numerics") => {
+                    match value.to_string().parse() {
+                        Ok(g) => grade = g,
+                        Err(why) => errors.push(value.complain(why)),
+                    }
+                    rest
+                }
+                [key, rest @ ..] if key.word() == Some(":grows") => {
+                    grows = true;
+                    rest
+                }
+                _ => break,
+            };
+        }
+        let left = match head {
+            [left] => left,
+            [] => {
+                errors.push(items[arrow].complain("there is no left side before this"));
+                return None;
+            }
+            [_, odd, ..] => {
+                errors.push(
+                    odd.complain("a rule has one left side").help("several roots stand in brackets: ((?l …) (?r …))"),
+                );
+                return None;
+            }
+        };
+        let is_key = |f: &Form| f.word().is_some_and(|w| w.starts_with(':'));
+        let tail = &items[arrow + 1..];
+        let (results, mut tail) = tail.split_at(tail.iter().position(is_key).unwrap_or(tail.len()));
+        let Some((right, lets)) = results.split_last() else {
+            errors.push(items[arrow].complain("there is no right side after this"));
+            return None;
+        };
+        let lets: Vec<(&Form, &Form)> = lets
+            .iter()
+            .filter_map(|f| match f.list(Bracket::Round) {
+                Some([head, var, value]) if head.word() == Some("let") => Some((var, value)),
+                _ => {
+                    errors.push(f.complain("before the right side only (let ?x value) may stand"));
+                    None
+                }
+            })
+            .collect();
+        if both_ways && !lets.is_empty() {
+            errors.push(items[arrow].complain("a rule that goes both ways can't have `let`"));
+        }
+        let mut parts =
+            Parts { grade, grows, both_ways, left, right, lets, locals: vec![], guards: vec![], samples: vec![] };
+        while let [key, rest @ ..] = tail {
+            let (values, rest) = rest.split_at(rest.iter().position(is_key).unwrap_or(rest.len()));
+            tail = rest;
+            match (key.word().unwrap_or(""), values) {
+                (":when", values) => parts.guards.extend(values),
+                (word @ (":for" | ":let"), [var, value]) => parts.locals.push((word == ":for", var, value)),
+                (":for" | ":let", _) => errors.push(key.complain(format!("`{key}` is used as {key} ?variable value"))),
+                (":sample", values) => {
+                    for v in values {
+                        match v.list(Bracket::Round) {
+                            Some(hints) => parts.samples.push(hints),
+                            None => errors.push(v.complain("a sample is ((?x [1 2]) …)")),
+                        }
+                    }
+                }
+                (_, _) => {
+                    let d = key.complain(format!("`{key}` is no clause of a rule"));
+                    errors.push(d.help(
+                        "clauses are :when, :for, :let, :sample; :numerics and :grows stand before the left side",
+                    ));
+                }
+            }
+        }
+        (errors.len() == before).then_some(parts)
+    }
+}
+
+/// The rule of one direction.
+fn build(
+    top: &Top,
+    set: &Name,
+    name: &str,
+    parts: &Parts<'_>,
+    left: &Form,
+    right: &Form,
+) -> Result<RuleDef, Vec<Diagnostic>> {
+    let mut s = Scope::default();
+    let roots = roots(&mut s, left);
+    let mut fors = Vec::new();
+    for &(is_for, var, value) in &parts.locals {
+        let value = expr(&mut s, value, if is_for { Param::List } else { Param::Any });
+        match variable(var) {
+            Some(name) if s.find(name).is_none() => {
+                let Some(value) = value else {
+                    s.define_attr(var, name, AttrDef::Let(super::ast::Expr::List(vec![])));
+                    continue;
+                };
+                let def = match is_for {
+                    true => AttrDef::For(s.slot(SlotKind::Number), value),
+                    false => AttrDef::Let(value),
+                };
+                let var = s.define_attr(var, name, def);
+                if is_for {
+                    fors.push(var);
+                }
+            }
+            _ => {
+                let d = var.complain(format!("`{var}` is not a new variable"));
+                s.error(d);
+            }
+        }
+    }
+    let mut lets = Vec::new();
+    for (var, value) in &parts.lets {
+        let value = term(&mut s, value);
+        match variable(var) {
+            Some(name) if s.find(name).is_none() => {
+                s.define(var, name, Means::Built(lets.len()));
+            }
+            _ => {
+                let d = var.complain(format!("`{var}` is not a new variable"));
+                s.error(d);
+            }
+        }
+        lets.push(value);
+    }
+    let results = results(&mut s, right, &roots);
+    let guards: Vec<_> = parts.guards.iter().map(|f| condition(&mut s, f)).collect();
+    let samples: Vec<Vec<_>> =
+        parts.samples.iter().map(|hints| hints.iter().filter_map(|h| hint(&mut s, h)).collect()).collect();
+    if !parts.grows {
+        if roots.iter().flatten().any(|p| matches!(p.1, Pattern::Class(_))) {
+            let d = left.complain("a left side that is a variable alone matches everything");
+            s.error(d.help("mark the rule `:grows` if it must be"));
+        } else if reorders(left, right) && !parts.guards.iter().any(|g| directs(g)) {
+            let d = left.complain("commutativity and associativity grow the graph without end");
+            s.error(d.help("match either order with `~`, or mark the rule `:grows`"));
+        }
+    }
+    for k in 1..roots.len() {
+        let mut slots = Vec::new();
+        roots[..k].iter().flatten().for_each(|(_, p)| class_slots(p, &mut slots));
+        if let Some((_, p)) = &roots[k]
+            && anchor(p, &|slot| slots.contains(&slot)).is_none()
+        {
+            let d = left.complain("each root after the first must share a value with an earlier one");
+            s.error(d);
+        }
+    }
+    if !s.errors.is_empty() {
+        return Err(s.errors);
+    }
+    let complete = || {
+        Some((
+            roots.into_iter().map(|r| r.map(|(_, p)| p)).collect::<Option<Vec<_>>>()?,
+            lets.into_iter().collect::<Option<Vec<_>>>()?,
+            results?,
+            guards.into_iter().collect::<Option<Vec<_>>>()?,
+        ))
+    };
+    let Some((roots, lets, results, guards)) = complete() else {
+        // Whoever gives `None` has complained; were that forgotten, the rule must still not pass.
+        return Err(vec![top.form.complain("this rule can't be read")]);
+    };
+    Ok(RuleDef {
+        ruleset: set.clone(),
+        name: name.into(),
+        grade: parts.grade,
+        grows: parts.grows,
+        slots: s.slots,
+        seqs: s.seqs,
+        attr_vars: s.attr_vars,
+        roots,
+        lets,
+        results,
+        fors,
+        guards,
+        samples,
+        doc: top.comment.as_str().into(),
+        text: top.form.to_string().into(),
+        span: top.form.span.clone(),
+    })
+}
+
+/// The slots of all classes that a pattern binds.
+fn class_slots(p: &Pattern, out: &mut Vec<usize>) {
+    match p {
+        Pattern::Class(slot) => out.push(*slot),
+        Pattern::As(slot, inner) => {
+            out.push(*slot);
+            class_slots(inner, out);
+        }
+        Pattern::Op { args: ps, .. } | Pattern::Tuple(ps) => ps.iter().for_each(|p| class_slots(p, out)),
+        Pattern::TupleOf(inner) | Pattern::Proj(_, inner) => class_slots(inner, out),
+        Pattern::Splat(_) | Pattern::Each(_) => {}
+    }
+}
+
+/// The roots with their names; one without a name where the left side is one pattern.
+fn roots(s: &mut Scope, left: &Form) -> Vec<Option<(Option<String>, Pattern)>> {
+    let several =
+        left.list(Bracket::Round).filter(|items| items.first().is_some_and(|f| f.list(Bracket::Round).is_some()));
+    let Some(items) = several else { return vec![pattern(s, left).map(|p| (None, p))] };
+    items
+        .iter()
+        .map(|item| match item.list(Bracket::Round) {
+            Some([var, p]) if variable(var).is_some() => {
+                let name = variable(var).expect("just seen");
+                let p = pattern(s, p);
+                match s.class_in_pattern(var, name)? {
+                    Means::Class(slot) => Some((Some(name.to_owned()), Pattern::As(slot, Box::new(p?)))),
+                    _ => None,
+                }
+            }
+            _ => {
+                let d = item.complain("a root among several is (?name pattern)");
+                s.error(d);
+                None
+            }
+        })
+        .collect()
+}
+
+/// One term per root, in the roots' order.
+fn results(s: &mut Scope, right: &Form, roots: &[Option<(Option<String>, Pattern)>]) -> Option<Vec<super::ast::Term>> {
+    if let [only] = roots
+        && only.as_ref().is_none_or(|(name, _)| name.is_none())
+    {
+        return term(s, right).map(|t| vec![t]);
+    }
+    let items = right.list(Bracket::Round).unwrap_or(&[]);
+    let mut found: Vec<Option<super::ast::Term>> = vec![None; roots.len()];
+    for item in items {
+        let Some([var, t]) = item.list(Bracket::Round) else {
+            let d = item.complain("the right side of several roots is ((?name value) …)");
+            s.error(d);
+            return None;
+        };
+        let t = term(s, t);
+        let place = roots.iter().position(|r| match r {
+            Some((Some(name), _)) => variable(var) == Some(name),
+            _ => false,
+        });
+        match place {
+            Some(i) => found[i] = t,
+            None => {
+                let d = var.complain(format!("`{var}` names no root of the left side"));
+                s.error(d);
+            }
+        }
+    }
+    for (i, root) in roots.iter().enumerate() {
+        if let (Some((Some(name), _)), None) = (root, &found[i])
+            && s.errors.is_empty()
+        {
+            let d = right.complain(format!("the right side does not say what `{name}` becomes"));
+            s.error(d);
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Whether a guard gives a reordering a direction: constants meet, and where all constants are together it ends.
+fn directs(guard: &Form) -> bool {
+    guard.list(Bracket::Round).and_then(|items| items.first()).and_then(Form::word) == Some("const")
+}
+
+/// Whether both sides are made of one binary operator and the same variables: commutativity or associativity.
+fn reorders(left: &Form, right: &Form) -> bool {
+    fn collect<'a>(f: &'a Form, heads: &mut Vec<&'a str>, vars: &mut Vec<&'a str>) -> bool {
+        match &f.kind {
+            FormKind::Word(w) if w.starts_with('?') => {
+                vars.push(w);
+                true
+            }
+            FormKind::List(Bracket::Round, items) if items.len() == 3 => {
+                let Some(head) = items[0].word() else { return false };
+                heads.push(head.strip_prefix('~').unwrap_or(head));
+                items[1..].iter().all(|f| collect(f, heads, vars))
+            }
+            _ => false,
+        }
+    }
+    let (mut lh, mut lv, mut rh, mut rv) = (vec![], vec![], vec![], vec![]);
+    if !collect(left, &mut lh, &mut lv) || !collect(right, &mut rh, &mut rv) {
+        return false;
+    }
+    lv.sort_unstable();
+    rv.sort_unstable();
+    !lh.is_empty() && lh == rh && lv == rv && lh.iter().all(|h| *h == lh[0])
+}
+
+/// The text of a rule's form without its name and samples, variables numbered in the order of their appearance.
+fn up_to_names(form: &Form, skip: usize) -> String {
+    fn walk(f: &Form, names: &mut Vec<String>, out: &mut String) {
+        match &f.kind {
+            FormKind::Word(w) => {
+                let Some(start) = w.find('?') else {
+                    out.push_str(w);
+                    out.push(' ');
+                    return;
+                };
+                let end = w[start..].find([':', '.']).map_or(w.len(), |n| start + n);
+                let name = &w[start..end];
+                let number = names.iter().position(|n| n == name).unwrap_or_else(|| {
+                    names.push(name.to_owned());
+                    names.len() - 1
+                });
+                out.push_str(&format!("{}?{number}{} ", &w[..start], &w[end..]));
+            }
+            FormKind::Text(t) => out.push_str(&format!("\"{t}\" ")),
+            FormKind::List(b, items) => {
+                out.push_str(&format!("{b:?}("));
+                items.iter().for_each(|f| walk(f, names, out));
+                out.push(')');
+            }
+        }
+    }
+    let (mut names, mut out) = (Vec::new(), String::new());
+    for f in form.list(Bracket::Round).unwrap_or(&[]).iter().skip(skip).take_while(|f| f.word() != Some(":sample")) {
+        walk(f, &mut names, &mut out);
+    }
+    out
+}

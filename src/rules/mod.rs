@@ -1,0 +1,230 @@
+//! The rule language: rules are data, read from `.rules` files, checked against the operator table, and compiled to
+//! rewrites of the e-graph. `rules/README.md` is the language's manual and the law for rule writers.
+
+mod apply;
+mod ast;
+mod check;
+mod eval;
+pub mod functions;
+pub mod guards;
+mod literals;
+mod load;
+mod patterns;
+mod reader;
+mod registry;
+mod scope;
+mod search;
+mod terms;
+
+use std::sync::Arc;
+
+pub use check::{CheckReport, check};
+pub use registry::{SHIPPED, shipped, shipped_definitions};
+
+use crate::{
+    diag::Refused,
+    ir::{Name, Span},
+    saturate::{Grade, Rule, Ruleset},
+};
+
+/// A ruleset as a file defines it.
+#[derive(Clone, Debug)]
+pub struct Definitions {
+    /// Its name.
+    pub name: Name,
+    /// The comment above it.
+    pub doc: Arc<str>,
+    /// Its rules, in the order of the file. A rule that goes both ways is two.
+    pub rules: Vec<Definition>,
+}
+
+/// A rule as a file defines it, checked.
+#[derive(Clone, Debug)]
+pub struct Definition(Arc<ast::RuleDef>);
+
+impl Definition {
+    /// `ruleset/rule`: what reports call it.
+    pub fn name(&self) -> Name {
+        self.0.full_name()
+    }
+
+    /// How equal its sides are.
+    pub fn grade(&self) -> Grade {
+        self.0.grade
+    }
+
+    /// Whether it is marked as one that can grow the graph without end.
+    pub fn grows(&self) -> bool {
+        self.0.grows
+    }
+
+    /// The comment above it: its algebra.
+    pub fn doc(&self) -> &str {
+        &self.0.doc
+    }
+
+    /// The rule in its own notation, on one line.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// Where it stands.
+    pub fn span(&self) -> &Span {
+        &self.0.span
+    }
+
+    /// The rule, ready to run.
+    pub fn compile(&self) -> Rule {
+        let name = self.name();
+        let applier = apply::Applier { rule: self.0.clone(), name: name.clone() };
+        let rewrite = egg::Rewrite::new(name.as_str(), search::Searcher(self.0.clone()), applier)
+            .expect("an applier that states no variables lacks none");
+        Rule {
+            name: self.0.name.clone(),
+            ruleset: self.0.ruleset.clone(),
+            grade: self.0.grade,
+            grows: self.0.grows,
+            rewrite,
+        }
+    }
+}
+
+impl Definitions {
+    /// The ruleset, ready to run.
+    pub fn compile(&self) -> Ruleset {
+        Ruleset { name: self.name.clone(), rules: self.rules.iter().map(Definition::compile).collect() }
+    }
+}
+
+/// Reads and checks the text of a rule file; `name` is what messages call it. All errors are told at once.
+pub fn define(name: &str, text: &str) -> Result<Vec<Definitions>, Refused> {
+    let sets = load::load(name, text)?;
+    Ok(sets
+        .into_iter()
+        .map(|s| Definitions {
+            name: s.name,
+            doc: s.doc,
+            rules: s.rules.into_iter().map(|r| Definition(Arc::new(r))).collect(),
+        })
+        .collect())
+}
+
+/// Reads, checks and compiles the text of a rule file.
+pub fn load(name: &str, text: &str) -> Result<Vec<Ruleset>, Refused> {
+    Ok(define(name, text)?.iter().map(Definitions::compile).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use egg::Id;
+
+    use super::*;
+    use crate::{
+        egraph::{Graph, Node},
+        ir::{AttrValue, Type},
+        ops::{make_attrs, op},
+        tensor::{DType, Tensor},
+    };
+
+    fn input(g: &mut Graph, shape: &[i64]) -> Id {
+        let id = g.analysis.tables.add_input(Some(Type::tensor(shape, DType::F32)));
+        g.add(Node::input(id))
+    }
+
+    fn constant(g: &mut Graph, t: Tensor) -> Id {
+        let id = g.analysis.tables.intern_const(&t);
+        g.add(Node::constant(id))
+    }
+
+    fn call(g: &mut Graph, name: &str, attrs: &[(&str, AttrValue)], args: &[Id]) -> Id {
+        let given: Vec<(Name, AttrValue)> = attrs.iter().map(|(n, v)| ((*n).into(), v.clone())).collect();
+        let attrs = make_attrs(op(name), &given).expect("legal attributes");
+        let attrs = g.analysis.tables.intern_attrs(&attrs);
+        let attrs = g.add(Node::attrs(attrs));
+        g.add(Node::op(op(name), attrs, args.iter().copied()))
+    }
+
+    fn run(g: &mut Graph, text: &str) {
+        let sets = load("t.rules", text).unwrap_or_else(|e| panic!("{e}"));
+        for _ in 0..3 {
+            for rule in sets.iter().flat_map(|s| &s.rules) {
+                let found = rule.rewrite.search(g);
+                rule.rewrite.apply(g, &found);
+                g.rebuild();
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_fires_where_guards_hold() {
+        let mut g = Graph::default();
+        let x = input(&mut g, &[2, 3]);
+        let zero = constant(&mut g, Tensor::scalar(0f32));
+        let wide = constant(&mut g, Tensor::zeros(DType::F32, &[4, 2, 3]));
+        let (y, z) = (call(&mut g, "add", &[], &[zero, x]), call(&mut g, "add", &[], &[x, wide]));
+        run(&mut g, "(ruleset t :numerics real) (rule zero (as ?y (~add ?x 0)) => ?x :when (same-type ?x ?y))");
+        assert_eq!(g.find(y), g.find(x));
+        assert_ne!(g.find(z), g.find(x), "broadcasting is not nothing");
+        assert!(g.analysis.refusals.is_empty());
+    }
+
+    #[test]
+    fn a_side_of_another_type_is_refused_by_name() {
+        let mut g = Graph::default();
+        let (x, y) = (input(&mut g, &[2, 3]), input(&mut g, &[3]));
+        let sum = call(&mut g, "add", &[], &[y, x]);
+        run(&mut g, "(ruleset t) (rule wrong (add ?x ?y) => (nn.relu ?x))");
+        assert_ne!(g.find(sum), g.find(y));
+        let refusal = g.analysis.refusals.first().expect("refused");
+        assert_eq!(refusal.rule.as_ref().map(Name::as_str), Some("t/wrong"));
+    }
+
+    #[test]
+    fn roots_join_at_what_they_share() {
+        let mut g = Graph::default();
+        let (x, other) = (input(&mut g, &[2, 3]), input(&mut g, &[2, 3]));
+        let w: Vec<Id> = (0..3).map(|_| input(&mut g, &[4, 3])).collect();
+        for (x, w) in [(x, w[0]), (x, w[1]), (other, w[2])] {
+            call(&mut g, "nn.dense", &[], &[x, w]);
+        }
+        let rule = "(ruleset t) (rule pair ((?l (nn.dense {..?a} ?x ?v)) (?r (nn.dense {..?a} ?x ?w)))
+                      => ((?l (nn.dense {..?a} ?x ?v)) (?r (nn.dense {..?a} ?x ?w))) :when (older ?l ?r))";
+        let sets = load("t.rules", rule).unwrap_or_else(|e| panic!("{e}"));
+        g.rebuild();
+        let found = sets[0].rules[0].rewrite.search(&g);
+        assert_eq!(found.iter().map(|m| m.substs.len()).sum::<usize>(), 1);
+    }
+
+    #[test]
+    fn operator_classes_match_and_rebuild_each_operator() {
+        let mut g = Graph::default();
+        let x = input(&mut g, &[2, 3]);
+        let inner = call(&mut g, "exp", &[], &[x]);
+        call(&mut g, "nn.relu", &[], &[inner]);
+        run(
+            &mut g,
+            "(ruleset t :numerics approx) (rule swap (?f:unary {..?a} (?g:unary {..?b} ?x)) => (?g {..?b} (?f {..?a} ?x)))",
+        );
+        let swapped = call(&mut g, "nn.relu", &[], &[x]);
+        let swapped = call(&mut g, "exp", &[], &[swapped]);
+        let original = call(&mut g, "nn.relu", &[], &[inner]);
+        assert_eq!(g.find(swapped), g.find(original));
+    }
+
+    #[test]
+    fn all_errors_are_told_at_once() {
+        let text = "(ruleset t)
+(rule a (nn.rellu ?x) => ?x)
+(rule b (add ?x) => ?y)
+(rule a (add ?x ?y) => (add ?y ?x))";
+        let refused = define("t.rules", text).expect_err("four errors");
+        assert_eq!(
+            refused.to_string(),
+            "t.rules:2:10: there is no operator `nn.rellu` (did you mean `nn.relu`?)
+t.rules:3:9: `add` takes 2 arguments (lhs, rhs), but has 1 here
+t.rules:3:21: `?y` is not bound by the left side (did you mean `?x`?)
+t.rules:4:7: rule `a` is defined twice in ruleset `t`
+t.rules:4:9: commutativity and associativity grow the graph without end (match either order with `~`, or mark the rule `:grows`)"
+        );
+    }
+}

@@ -1,0 +1,375 @@
+//! Finds a rule's matches.
+
+use std::sync::Arc;
+
+use egg::{Id, Language, SearchMatches, Subst, Var};
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+use super::{
+    ast::{AttrDef, FieldPattern, IndexPattern, Ops, Pattern, RuleDef, Slot},
+    eval::{ClassView, Env, Match},
+};
+use crate::{
+    egraph::{Case, Facts, Graph, Node, What, may_search, worth_rewriting},
+    ir::{AttrValue, Attrs, Name},
+};
+
+/// In egg's substitutions, slot k is variable k; sequences come after [`SEQUENCES`], each its length, then its classes.
+const SEQUENCES: u32 = 1 << 16;
+/// Tuples of as many fields or more match no sequence pattern.
+const LONGEST_SEQUENCE: usize = 1 << 12;
+
+/// The searcher of a rule: its patterns and its guards.
+pub(super) struct Searcher(pub(super) Arc<RuleDef>);
+
+impl egg::Searcher<Node, Facts> for Searcher {
+    fn search_eclass_with_limit(&self, graph: &Graph, class: Id, limit: usize) -> Option<SearchMatches<'_, Node>> {
+        let found = search_class(&self.0, graph, class, limit);
+        let substs: Vec<Subst> = found.iter().map(to_subst).collect();
+        (!substs.is_empty()).then_some(SearchMatches { eclass: class, substs, ast: None })
+    }
+
+    fn search_with_limit(&self, graph: &Graph, limit: usize) -> Vec<SearchMatches<'_, Node>> {
+        let (mut out, mut left) = (Vec::new(), limit);
+        for class in candidates(&self.0.roots[0], graph) {
+            if left == 0 || !may_search(graph) {
+                break;
+            }
+            if !worth_rewriting(graph, class) {
+                continue;
+            }
+            if let Some(m) = self.search_eclass_with_limit(graph, class, left) {
+                left -= m.substs.len();
+                out.push(m);
+            }
+        }
+        out
+    }
+
+    fn vars(&self) -> Vec<Var> {
+        Vec::new()
+    }
+}
+
+/// All matches of a rule whose first root is this class, up to a limit.
+pub(super) fn search_class(rule: &RuleDef, graph: &Graph, class: Id, limit: usize) -> Vec<Match> {
+    let mut solver = Solver { rule, graph, limit, found: Matches::default(), element: None };
+    solver.roots(0, &[class], Match::empty(rule));
+    solver.found.list
+}
+
+/// The match as egg carries it from the search to the application.
+fn to_subst(m: &Match) -> Subst {
+    let mut subst = Subst::with_capacity(16);
+    let mut slot = 0;
+    while let Some(value) = m.raw(slot) {
+        subst.insert(Var::from_u32(slot as u32), Id::from(value as usize));
+        slot += 1;
+    }
+    for (i, seq) in m.seqs.iter().enumerate() {
+        let base = SEQUENCES + (i * LONGEST_SEQUENCE) as u32;
+        subst.insert(Var::from_u32(base), Id::from(seq.len()));
+        for (j, &id) in seq.iter().enumerate() {
+            subst.insert(Var::from_u32(base + 1 + j as u32), id);
+        }
+    }
+    subst
+}
+
+/// The match that [`to_subst`] has packed.
+pub(super) fn from_subst(rule: &RuleDef, subst: &Subst) -> Match {
+    let get = |v: u32| *subst.get(Var::from_u32(v)).expect("the searcher of this rule made the substitution");
+    let mut m = Match::empty(rule);
+    for slot in 0..rule.slots.len() {
+        m.set_raw(slot, usize::from(get(slot as u32)) as u32);
+    }
+    for (i, seq) in m.seqs.iter_mut().enumerate() {
+        let base = SEQUENCES + (i * LONGEST_SEQUENCE) as u32;
+        let len = usize::from(get(base)) as u32;
+        *seq = (0..len).map(|j| get(base + 1 + j)).collect();
+    }
+    m
+}
+
+/// The classes that can match a root, in ascending order.
+fn candidates(p: &Pattern, graph: &Graph) -> Vec<Id> {
+    let by_case = |case: Case| graph.classes_for_op(&case).into_iter().flatten();
+    let mut ids: Vec<Id> = match p {
+        Pattern::As(_, inner) => return candidates(inner, graph),
+        Pattern::Op { ops, .. } => ops.list().iter().flat_map(|&op| by_case(Case::Op(op))).collect(),
+        Pattern::Tuple(_) | Pattern::TupleOf(_) => by_case(Case::Tuple).collect(),
+        Pattern::Proj(IndexPattern::Value(i), _) => by_case(Case::Proj(*i)).collect(),
+        Pattern::Class(_) | Pattern::Splat(_) | Pattern::Each(_) | Pattern::Proj(..) => {
+            graph.classes().map(|c| c.id).collect()
+        }
+    };
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// How a later root is found from what earlier roots have bound: the slot of a class that it contains, and how many steps
+/// up from there the root is.
+pub(super) fn anchor(p: &Pattern, bound: &dyn Fn(Slot) -> bool) -> Option<(Slot, usize)> {
+    let below = |ps: &[Pattern]| {
+        ps.iter().filter_map(|p| anchor(p, bound)).map(|(s, d)| (s, d + 1)).min_by_key(|&(_, depth)| depth)
+    };
+    match p {
+        Pattern::Class(slot) => bound(*slot).then_some((*slot, 0)),
+        Pattern::As(slot, inner) => {
+            if bound(*slot) {
+                return Some((*slot, 0));
+            }
+            anchor(inner, bound)
+        }
+        Pattern::Op { args, .. } => below(args),
+        Pattern::Tuple(fields) => below(fields),
+        Pattern::TupleOf(inner) | Pattern::Proj(_, inner) => below(std::slice::from_ref(inner)),
+        Pattern::Splat(_) | Pattern::Each(_) => None,
+    }
+}
+
+/// The classes so many steps up from a class.
+fn above(graph: &Graph, class: Id, steps: usize) -> Vec<Id> {
+    let mut ids = vec![graph.find(class)];
+    for _ in 0..steps {
+        ids = ids.iter().flat_map(|&id| graph[id].parents()).map(|id| graph.find(id)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+    }
+    ids
+}
+
+/// Matches, each once, in the order in which they were found.
+#[derive(Default)]
+struct Matches {
+    list: Vec<Match>,
+    seen: FxHashSet<Match>,
+}
+
+impl Matches {
+    fn push(&mut self, m: Match) {
+        if self.seen.insert(m.clone()) {
+            self.list.push(m);
+        }
+    }
+}
+
+type Goals<'p> = SmallVec<[(&'p Pattern, Id); 8]>;
+
+struct Solver<'a> {
+    rule: &'a RuleDef,
+    graph: &'a Graph,
+    limit: usize,
+    found: Matches,
+    /// Which field of a tuple is being matched by the pattern of a `...`.
+    element: Option<usize>,
+}
+
+impl<'a> Solver<'a> {
+    fn full(&self) -> bool {
+        self.found.list.len() >= self.limit
+    }
+
+    /// Matches the roots from number `k` on, where root `k` is one of the classes.
+    fn roots(&mut self, k: usize, classes: &[Id], m: Match) {
+        for &class in classes {
+            if self.full() || !may_search(self.graph) {
+                return;
+            }
+            for found in self.all(&self.rule.roots[k], class, m.clone()) {
+                match self.rule.roots.get(k + 1) {
+                    None => self.complete(found),
+                    // Of n siblings there are n^k tuples of roots: what a guard refuses already is not continued.
+                    Some(_) if self.refused(&found) => {}
+                    Some(next) => {
+                        let Some((slot, steps)) = anchor(next, &|s| found.get(s).is_some()) else { return };
+                        let classes = above(self.graph, found.class(slot), steps);
+                        self.roots(k + 1, &classes, found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether some guard does not hold, whatever is bound later. Sequences and what is computed by `:for` come last, so
+    /// that guards on those are not known yet.
+    fn refused(&self, m: &Match) -> bool {
+        let env = Env { rule: self.rule, graph: self.graph, found: m, built: &[] };
+        self.rule.seqs == 0 && self.rule.guards.iter().any(|g| env.holds(g) == Some(false))
+    }
+
+    /// Keeps a match of all patterns where the roots differ and the guards hold, once per value of the `:for`s.
+    fn complete(&mut self, m: Match) {
+        let roots: Vec<u32> = match self.rule.roots.len() {
+            1 => Vec::new(),
+            _ => self.rule.roots.iter().filter_map(|r| m.get(root_slot(r)?)).collect(),
+        };
+        if (1..roots.len()).any(|i| roots[..i].contains(&roots[i])) {
+            return;
+        }
+        let mut all = vec![m];
+        for &var in &self.rule.fors {
+            let AttrDef::For(slot, list) = &self.rule.attr_vars[var] else { continue };
+            all = all
+                .into_iter()
+                .flat_map(|m| {
+                    let n = match (Env { rule: self.rule, graph: self.graph, found: &m, built: &[] }).eval(list) {
+                        Some(AttrValue::List(l)) => l.len(),
+                        _ => 0,
+                    };
+                    (0..n).map(move |i| {
+                        let mut m = m.clone();
+                        m.bind(*slot, i as u32);
+                        m
+                    })
+                })
+                .collect();
+        }
+        for m in all {
+            let env = Env { rule: self.rule, graph: self.graph, found: &m, built: &[] };
+            if self.rule.guards.iter().all(|g| env.holds(g) == Some(true)) && !self.full() {
+                self.found.push(m);
+            }
+        }
+    }
+
+    /// All matches of a pattern at a class that continue a match.
+    fn all(&self, p: &'a Pattern, class: Id, m: Match) -> Vec<Match> {
+        let mut out = Matches::default();
+        self.solve(SmallVec::from_slice(&[(p, class)]), m, &mut out);
+        out.list
+    }
+
+    /// Works off the goals; where a class offers several nodes, continues with each. Goals are taken from the end.
+    fn solve(&self, mut goals: Goals<'a>, mut m: Match, out: &mut Matches) {
+        while let Some((pattern, class)) = goals.pop() {
+            match pattern {
+                Pattern::Class(slot) => {
+                    if !m.bind_class(*slot, class) {
+                        return;
+                    }
+                }
+                Pattern::As(slot, inner) => {
+                    if !m.bind_class(*slot, class) {
+                        return;
+                    }
+                    goals.push((inner, class));
+                }
+                Pattern::Splat(x) => {
+                    let same = |y: f64| y == *x && y.is_sign_negative() == x.is_sign_negative();
+                    if !ClassView::of(self.graph, class).splat().is_some_and(same) {
+                        return;
+                    }
+                }
+                Pattern::Each(seq) => {
+                    let (seq, at) = (&mut m.seqs[*seq], self.element.expect("sequences occur inside `...` only"));
+                    match seq.get(at) {
+                        Some(&known) if known != class => return,
+                        Some(_) => {}
+                        None => seq.push(class),
+                    }
+                }
+                Pattern::Op { .. } | Pattern::Tuple(_) | Pattern::TupleOf(_) | Pattern::Proj(..) => {
+                    for node in self.graph[class].iter() {
+                        self.node(pattern, node, &goals, &m, out);
+                    }
+                    return;
+                }
+            }
+        }
+        out.push(m);
+    }
+
+    /// Continues with one node of a class for a pattern that wants a node.
+    fn node(&self, pattern: &'a Pattern, node: &Node, goals: &Goals<'a>, m: &Match, out: &mut Matches) {
+        match (pattern, node.case()) {
+            (Pattern::Op { ops, record, fields, args, either_order }, Case::Op(op)) => {
+                let Some((_, attrs, ids)) = node.as_op() else { return };
+                if !ops.list().contains(&op) || ids.len() != args.len() {
+                    return;
+                }
+                let mut m = m.clone();
+                if let Ops::Any(_, slot) = ops
+                    && !m.bind(*slot, op.0)
+                {
+                    return;
+                }
+                if !m.bind_class(*record, attrs) || !self.fields(fields, attrs, &m) {
+                    return;
+                }
+                // The goal that is pushed last is taken first: arguments in reverse.
+                let with = |ids: &mut dyn Iterator<Item = Id>| {
+                    let mut goals = goals.clone();
+                    goals.extend(args.iter().rev().zip(ids));
+                    goals
+                };
+                if *either_order && ids.len() == 2 && ids[0] != ids[1] {
+                    self.solve(with(&mut ids.iter().copied()), m.clone(), out);
+                }
+                self.solve(with(&mut ids.iter().rev().copied()), m, out);
+            }
+            (Pattern::Tuple(fields), Case::Tuple) if node.children().len() == fields.len() => {
+                let mut goals = goals.clone();
+                goals.extend(fields.iter().zip(node.children().iter().copied()).rev());
+                self.solve(goals, m.clone(), out);
+            }
+            (Pattern::TupleOf(inner), Case::Tuple) if (1..LONGEST_SEQUENCE).contains(&node.children().len()) => {
+                let fields = node.children();
+                let at = |i: usize| Solver { element: Some(i), found: Matches::default(), ..*self };
+                // All ways in which the first field matches are tried, but of each later field the first that goes with
+                // them: all ways of all fields would be too many.
+                'ways: for mut m in at(0).all(inner, fields[0], m.clone()) {
+                    for (i, &id) in fields.iter().enumerate().skip(1) {
+                        match at(i).all(inner, id, m).into_iter().next() {
+                            Some(next) => m = next,
+                            None => continue 'ways,
+                        }
+                    }
+                    self.solve(goals.clone(), m, out);
+                }
+            }
+            (Pattern::Proj(index, inner), Case::Proj(i)) => {
+                let mut m = m.clone();
+                let fits = match index {
+                    IndexPattern::Value(v) => *v == i,
+                    IndexPattern::Any(slot) => m.bind(*slot, i),
+                };
+                if fits {
+                    let mut goals = goals.clone();
+                    goals.push((inner, node.children()[0]));
+                    self.solve(goals, m, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a record is as the pattern wants it. A field that an operator of a class lacks is no condition on it.
+    fn fields(&self, fields: &[(Name, FieldPattern)], attrs: Id, m: &Match) -> bool {
+        let What::Attrs(id) = self.graph[attrs].data.what else { return false };
+        let record: &Attrs = self.graph.analysis.tables.attrs(id);
+        let env = Env { rule: self.rule, graph: self.graph, found: m, built: &[] };
+        fields.iter().all(|(name, p)| record.get(name).is_none_or(|v| field_fits(&env, p, v)))
+    }
+}
+
+fn field_fits(env: &Env<'_>, p: &FieldPattern, v: &AttrValue) -> bool {
+    match (p, v) {
+        (FieldPattern::Value(w), v) => w == v,
+        (FieldPattern::Var(var), v) => env.attr(*var).as_ref() == Some(v),
+        (FieldPattern::List(ps), AttrValue::List(vs)) => {
+            ps.len() == vs.len() && ps.iter().zip(vs.iter()).all(|(p, v)| field_fits(env, p, v))
+        }
+        (FieldPattern::List(_), _) => false,
+    }
+}
+
+/// The slot that names a root among several.
+pub(super) fn root_slot(p: &Pattern) -> Option<Slot> {
+    match p {
+        Pattern::As(slot, _) => Some(*slot),
+        _ => None,
+    }
+}

@@ -1,0 +1,366 @@
+//! A compiled program in memory, ready to run.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{
+    abi::{KernelFn, ResatCtx},
+    memory::Block,
+    plan::Plan,
+    pool::Pool,
+    program::{Place, Port, Program, Step},
+};
+use crate::tensor::Tensor;
+
+/// Machine code in this process.
+///
+/// # Safety
+/// Every address that `address` gives is a function of the type [`KernelFn`] that keeps to the convention of
+/// [`abi`](super::abi) for buffers of the sizes that its caller knows, and stays callable as long as the object lives.
+pub unsafe trait CompiledCode: Send + Sync {
+    /// The function of that symbol, where this code has it.
+    fn address(&self, symbol: &str) -> Option<KernelFn>;
+}
+
+/// A function that the program calls was not compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no compiled code has the function `{0}`")]
+pub struct LinkError(pub String);
+
+/// The tensors given do not fit the program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// Too few or too many.
+    #[error("the program takes {wanted} {what}s, but {given} were given")]
+    Count {
+        /// `input` or `output`.
+        what: &'static str,
+        /// What the program takes.
+        wanted: usize,
+        /// How many were given.
+        given: usize,
+    },
+    /// Of another type.
+    #[error("{what} {number} (`{name}`) should be {wanted}, but is {given}")]
+    Type {
+        /// `input` or `output`.
+        what: &'static str,
+        /// Its number, from 0.
+        number: usize,
+        /// Its name.
+        name: String,
+        /// The type that the program takes.
+        wanted: String,
+        /// The type that was given.
+        given: String,
+    },
+    /// An exported library returned this code instead of 0.
+    #[error("the library failed with code {0}")]
+    Library(i32),
+}
+
+/// A program with its code, its memory plan and its threads. Any number of threads may run it at once.
+pub struct Executable {
+    program: Program,
+    plan: Plan,
+    functions: Vec<KernelFn>,
+    pool: Arc<Pool>,
+    /// Pointer arguments that change from run to run: position among all arguments, and whose memory it is.
+    patches: Vec<(usize, Place)>,
+    /// Memory of runs that have ended, for those to come.
+    idle: Mutex<Vec<Memory>>,
+    _code: Vec<Arc<dyn CompiledCode>>,
+}
+
+/// What one run needs: the arena, and all pointer arguments of all steps.
+struct Memory {
+    arena: Block,
+    args: Vec<*mut u8>,
+}
+
+// SAFETY: the pointers are into the arena, which is owned, and into constants, which are only read; those into the caller's
+// tensors are stale between runs and written anew before each.
+unsafe impl Send for Memory {}
+
+impl Executable {
+    /// Puts a program together with the code of its functions. Where several objects have a symbol, the first counts.
+    pub fn link(program: Program, code: Vec<Arc<dyn CompiledCode>>, pool: Arc<Pool>) -> Result<Executable, LinkError> {
+        let find = |symbol: &str| code.iter().find_map(|c| c.address(symbol)).ok_or_else(|| LinkError(symbol.into()));
+        let functions = program.functions().map(find).collect::<Result<_, _>>()?;
+        let plan = program.plan();
+        let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args);
+        let places = args.map(|&(b, _)| program.place(&plan, b)).enumerate();
+        let patches = places.filter(|(_, p)| matches!(p, Place::Input(_) | Place::Output(_))).collect();
+        Ok(Executable { program, plan, functions, pool, patches, idle: Mutex::new(Vec::new()), _code: code })
+    }
+
+    /// What it does.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Where its buffers live.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The threads that it uses.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Uses other threads from now on.
+    pub fn set_pool(&mut self, pool: Arc<Pool>) {
+        self.pool = pool;
+    }
+
+    /// Runs once. Inputs are in the order of [`Program::inputs`], and so are outputs.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
+        self.run_into(inputs, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// Runs once, into tensors that the caller has made: without taking memory, from the second time on, where nobody else
+    /// shares their data.
+    pub fn run_into(&self, inputs: &[Tensor], outputs: &mut [Tensor]) -> Result<(), RunError> {
+        self.execute(inputs, outputs, |_| {})
+    }
+
+    /// Runs once and says how long each step took.
+    pub fn profile(&self, inputs: &[Tensor]) -> Result<Vec<Duration>, RunError> {
+        let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
+        let mut ends = vec![Instant::now()];
+        self.execute(inputs, &mut outputs, |_| ends.push(Instant::now()))?;
+        Ok(ends.windows(2).map(|w| w[1] - w[0]).collect())
+    }
+
+    fn execute(&self, inputs: &[Tensor], outputs: &mut [Tensor], after: impl FnMut(usize)) -> Result<(), RunError> {
+        fits("input", self.program.inputs.iter(), inputs)?;
+        fits("output", self.program.outputs(), outputs)?;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut memory = idle.unwrap_or_else(|| self.memory());
+        let written: Vec<*mut u8> = outputs.iter_mut().map(|t| t.bytes_mut().as_mut_ptr()).collect();
+        for &(at, place) in &self.patches {
+            memory.args[at] = match place {
+                Place::Input(n) => inputs[n].bytes().as_ptr().cast_mut(),
+                Place::Output(n) => written[n],
+                Place::Constant(_) | Place::Arena(_) => unreachable!("patches are of inputs and outputs"),
+            };
+        }
+        self.pool.enter(|ctx| self.steps(ctx, &memory, after));
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+        self.pass_through(inputs, outputs);
+        Ok(())
+    }
+
+    fn memory(&self) -> Memory {
+        let arena = Block::new(self.plan.arena);
+        let args = self.program.steps.iter().flat_map(|Step::Call(c)| &c.args);
+        let pointer = |place| match place {
+            Place::Constant(n) => self.program.constants[n].bytes().as_ptr().cast_mut(),
+            Place::Arena(offset) => arena.at(offset),
+            Place::Input(_) | Place::Output(_) => std::ptr::null_mut(),
+        };
+        let args = args.map(|&(b, _)| pointer(self.program.place(&self.plan, b))).collect();
+        Memory { arena, args }
+    }
+
+    fn steps(&self, ctx: &ResatCtx, memory: &Memory, mut after: impl FnMut(usize)) {
+        let mut args = &memory.args[..];
+        for (i, Step::Call(call)) in self.program.steps.iter().enumerate() {
+            let (now, later) = args.split_at(call.args.len());
+            let workspace = memory.arena.at(self.plan.workspaces[i]);
+            // SAFETY: the function is the one that the program names, kept alive by `_code`; there is a pointer for each of its
+            // arguments, to memory of that buffer's size which lives until the call ends: a checked tensor, or a part of the
+            // arena that the plan gives to no other buffer in use. What is written is not shared: `bytes_mut` saw to that for
+            // outputs, and `Program::step` keeps writes from inputs and constants.
+            unsafe { self.functions[call.function.0 as usize](ctx, now.as_ptr(), workspace) };
+            args = later;
+            after(i);
+        }
+    }
+
+    /// Fills outputs that are inputs, constants or other outputs.
+    fn pass_through(&self, inputs: &[Tensor], outputs: &mut [Tensor]) {
+        for (i, (port, buffer)) in self.program.outputs.iter().enumerate() {
+            let whole = match self.program.place(&self.plan, *buffer) {
+                Place::Input(n) => inputs[n].clone(),
+                Place::Constant(n) => self.program.constants[n].clone(),
+                Place::Output(n) if n != i => outputs[n].clone(),
+                Place::Output(_) | Place::Arena(_) => continue,
+            };
+            // An output may be the same bytes under other extents.
+            let fits = whole.dtype() == port.dtype;
+            outputs[i] = match fits {
+                true => whole.reshaped(&port.shape),
+                false => {
+                    Tensor::from_bytes(port.dtype, &port.shape, whole.bytes()).expect("outputs are as large as buffers")
+                }
+            };
+        }
+    }
+}
+
+/// Whether tensors are what a program takes or gives.
+pub(super) fn fits<'a>(
+    what: &'static str,
+    ports: impl ExactSizeIterator<Item = &'a Port>,
+    tensors: &[Tensor],
+) -> Result<(), RunError> {
+    if ports.len() != tensors.len() {
+        return Err(RunError::Count { what, wanted: ports.len(), given: tensors.len() });
+    }
+    for (number, (port, t)) in ports.zip(tensors).enumerate() {
+        if t.dtype() != port.dtype || t.shape() != &port.shape[..] {
+            return Err(RunError::Type {
+                what,
+                number,
+                name: port.name.to_string(),
+                wanted: format!("{} of shape {:?}", port.dtype, &port.shape[..]),
+                given: format!("{} of shape {:?}", t.dtype(), t.shape()),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Executable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executable").field("program", &self.program).field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        runtime::{BufferId, Call},
+        tensor::DType,
+    };
+
+    const N: usize = 1000;
+
+    /// `args[1][i] = args[0][i] + 1`, in parallel.
+    unsafe extern "C" fn increment(ctx: *const ResatCtx, args: *const *mut u8, workspace: *mut u8) {
+        unsafe extern "C" fn body(env: *mut u8, begin: i64, end: i64) {
+            // SAFETY: `env` is the kernel's `args`: two arrays of N floats.
+            unsafe {
+                let args = env.cast::<*mut f32>();
+                for i in begin..end {
+                    *(*args.add(1)).add(i as usize) = *(*args).add(i as usize) + 1.0;
+                }
+            }
+        }
+        assert!(workspace.is_aligned_to_kernels());
+        // SAFETY: called by the runtime, with its context.
+        unsafe { ((*ctx).parallel_for)(ctx, body, args.cast_mut().cast(), N as i64) }
+    }
+
+    trait Aligned {
+        fn is_aligned_to_kernels(&self) -> bool;
+    }
+
+    impl Aligned for *mut u8 {
+        fn is_aligned_to_kernels(&self) -> bool {
+            (*self as usize).is_multiple_of(crate::runtime::abi::ALIGN)
+        }
+    }
+
+    struct Code;
+
+    // SAFETY: `increment` is a kernel over buffers of N floats, as the tests say.
+    unsafe impl CompiledCode for Code {
+        fn address(&self, symbol: &str) -> Option<KernelFn> {
+            (symbol == "increment").then_some(increment as KernelFn)
+        }
+    }
+
+    fn port(name: &str) -> Port {
+        Port::new(name, DType::F32, &[N])
+    }
+
+    fn increments(p: &mut Program, from: BufferId, to: BufferId) {
+        let function = p.function("increment");
+        p.step(Step::Call(Call { function, args: vec![(from, false), (to, true)], workspace: 100, in_place: vec![] }));
+    }
+
+    fn chain(length: usize) -> Program {
+        let mut p = Program::new("chain");
+        let mut last = p.input(port("x"));
+        for _ in 0..length {
+            let next = p.buffer(N * 4);
+            increments(&mut p, last, next);
+            last = next;
+        }
+        p.output(port("0"), last);
+        p
+    }
+
+    fn link(p: Program, threads: usize) -> Executable {
+        Executable::link(p, vec![Arc::new(Code)], Arc::new(Pool::new(threads))).expect("the code is there")
+    }
+
+    #[test]
+    fn a_chain_runs_in_little_memory() {
+        for threads in [1, 3] {
+            let exe = link(chain(10), threads);
+            assert!(exe.plan().arena <= 2 * (N * 4 + 96) + 128);
+            let x = Tensor::from_f64_fn(DType::F32, &[N], |i| i as f64);
+            for _ in 0..3 {
+                let out = exe.run(std::slice::from_ref(&x)).expect("x fits");
+                assert_eq!(out, [Tensor::from_f64_fn(DType::F32, &[N], |i| i as f64 + 10.0)]);
+            }
+            assert_eq!(exe.profile(&[x]).expect("x fits").len(), 10);
+        }
+    }
+
+    #[test]
+    fn runs_at_once_do_not_disturb_each_other() {
+        let exe = link(chain(20), 2);
+        std::thread::scope(|s| {
+            for t in 0..4 {
+                let exe = &exe;
+                s.spawn(move || {
+                    for r in 0..50 {
+                        let x = Tensor::from_f64_fn(DType::F32, &[N], |_| (t * 1000 + r) as f64);
+                        let out = exe.run(&[x]).expect("x fits");
+                        assert!(out[0].as_slice::<f32>().iter().all(|&v| v == (t * 1000 + r + 20) as f32));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn outputs_may_be_anything() {
+        let mut p = Program::new("odd");
+        let x = p.input(port("x"));
+        let c = p.constant(Tensor::from_f64_fn(DType::F32, &[N], |_| 7.0));
+        let y = p.buffer(N * 4);
+        increments(&mut p, c, y);
+        p.output(port("0"), x);
+        p.output(port("1"), y);
+        p.output(port("2"), c);
+        p.output(Port::new("3", DType::F32, &[10, N / 10]), y);
+        let x = Tensor::from_f64_fn(DType::F32, &[N], |i| i as f64);
+        let out = link(p, 1).run(std::slice::from_ref(&x)).expect("x fits");
+        assert_eq!(out[0], x);
+        assert_eq!((out[1].get_f64(3), out[2].get_f64(3)), (8.0, 7.0));
+        assert_eq!(out[3], out[1].reshaped(&[10, N / 10]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let exe = link(chain(1), 1);
+        assert_eq!(exe.run(&[]).expect_err("none").to_string(), "the program takes 1 inputs, but 0 were given");
+        let message = exe.run(&[Tensor::zeros(DType::F32, &[3])]).expect_err("short").to_string();
+        assert_eq!(message, "input 0 (`x`) should be float32 of shape [1000], but is float32 of shape [3]");
+        let mut p = chain(1);
+        p.function("nonesuch");
+        let none = Executable::link(p, vec![Arc::new(Code)], Arc::new(Pool::new(1))).expect_err("no such code");
+        assert_eq!(none, LinkError("nonesuch".into()));
+    }
+}

@@ -1,0 +1,110 @@
+//! Compiled programs as shared libraries with a C interface: object code, a generated driver in C, and the weights.
+
+mod source;
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{abi::ALIGN, program::Program};
+
+/// Why a library could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// A file could not be written.
+    #[error("can't write {0}: {1}")]
+    Write(PathBuf, #[source] std::io::Error),
+    /// There is no C compiler.
+    #[error("can't start the C compiler `{0}`: {1}")]
+    NoCompiler(String, #[source] std::io::Error),
+    /// The C compiler complained.
+    #[error("the C compiler refused: {0}")]
+    Compiler(String),
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// The shared library.
+    pub library: PathBuf,
+    /// The C header beside it, which documents how to call it.
+    pub header: PathBuf,
+}
+
+/// Writes a shared library of a program and the object code of all its functions, and a C
+/// header beside it. `path` is the library's; the header has the same name with the extension `h`.
+///
+/// The library holds the weights, and needs nothing but the C library, libm and POSIX threads. It is linked by the C compiler
+/// that the environment variable `CC` names, `cc` where it does not.
+pub fn export_library(program: &Program, objects: &[&[u8]], path: &Path) -> Result<Exported, ExportError> {
+    let plan = program.plan();
+    let at = |p: &Path| {
+        let p = p.to_owned();
+        move |e| ExportError::Write(p, e)
+    };
+    let dir = tempfile::tempdir().map_err(at(&std::env::temp_dir()))?;
+    let header_path = path.with_extension("h");
+    let header = source::header(program, &plan);
+    let write = |name: &str, bytes: &[u8]| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, bytes).map_err(at(&file)).map(|()| file)
+    };
+    write("model.h", header.as_bytes())?;
+    let weights_file = dir.path().join("weights.bin");
+    let weights = write_weights(program, &weights_file).map_err(at(&weights_file))?;
+    write("driver.c", source::driver(program, &plan, &weights, "model.h").as_bytes())?;
+    write("weights.s", weights_assembly(&source::weights_symbol(program)).as_bytes())?;
+    write("exports.map", source::exports(program).as_bytes())?;
+    let mut sources = vec!["driver.c".to_owned(), "weights.s".to_owned()];
+    for (i, bytes) in objects.iter().enumerate() {
+        let name = format!("object{i}.o");
+        write(&name, bytes)?;
+        sources.push(name);
+    }
+    let library = std::path::absolute(path).map_err(at(path))?;
+    compile(dir.path(), &sources, &library)?;
+    std::fs::write(&header_path, header).map_err(at(&header_path))?;
+    Ok(Exported { library: path.to_owned(), header: header_path })
+}
+
+/// Writes all constants into one file, each on a boundary of [`ALIGN`] bytes, and says where.
+fn write_weights(program: &Program, path: &Path) -> std::io::Result<Vec<usize>> {
+    let mut file = BufWriter::new(File::create(path)?);
+    let (mut offsets, mut end) = (Vec::new(), 0);
+    for t in program.constants() {
+        offsets.push(end);
+        file.write_all(t.bytes())?;
+        let padding = t.bytes().len().next_multiple_of(ALIGN) - t.bytes().len();
+        file.write_all(&[0; ALIGN][..padding])?;
+        end += t.bytes().len() + padding;
+    }
+    file.flush()?;
+    Ok(offsets)
+}
+
+/// The assembler copies the file as it is, which takes no time even for weights of hundreds of megabytes.
+fn weights_assembly(symbol: &str) -> String {
+    format!(
+        "\t.section .rodata\n\t.globl {symbol}\n\t.hidden {symbol}\n\t.balign {ALIGN}\n{symbol}:\n\t.incbin \"weights.bin\"\n\
+         \t.byte 0\n\t.section .note.GNU-stack,\"\",%progbits\n"
+    )
+}
+
+fn compile(dir: &Path, sources: &[String], library: &Path) -> Result<(), ExportError> {
+    let cc = std::env::var("CC").ok().filter(|c| !c.is_empty()).unwrap_or_else(|| "cc".to_owned());
+    let output = Command::new(&cc)
+        .current_dir(dir)
+        .args(["-std=c99", "-O2", "-fPIC", "-shared", "-Wl,--version-script=exports.map", "-o"])
+        .arg(library)
+        .args(sources)
+        .args(["-lm", "-lpthread"])
+        .output()
+        .map_err(|e| ExportError::NoCompiler(cc, e))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(ExportError::Compiler(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}

@@ -1,0 +1,233 @@
+//! The C sources of an exported library: its header, and a driver that runs the steps.
+
+use std::fmt::Write;
+
+use crate::runtime::{
+    Port,
+    plan::Plan,
+    program::{Place, Program, Step},
+};
+
+/// Threads, checks and the loop over steps: the same for every model.
+const SUPPORT: &str = include_str!("support.c");
+
+/// Types that the headers of several models share.
+const TYPES: &str = include_str!("types.h");
+
+/// A C identifier made of a program's name: what all its exported symbols start with.
+pub(super) fn prefix(name: &str) -> String {
+    let mut id: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    if !id.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        id.insert_str(0, "model_");
+    }
+    id
+}
+
+/// A C string literal.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for b in text.bytes() {
+        match b {
+            b'"' | b'\\' | b'?' => out.extend(['\\', b as char]),
+            b' '..=b'~' => out.push(b as char),
+            _ => out.push_str(&format!("\\{b:03o}")),
+        }
+    }
+    out + "\""
+}
+
+/// Text that is safe within a C comment.
+fn comment(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || c == '*' { '_' } else { c }).collect()
+}
+
+/// The header that C programs include.
+pub(super) fn header(program: &Program, plan: &Plan) -> String {
+    let p = prefix(program.name());
+    let upper = p.to_ascii_uppercase();
+    let ports = |what: &str, ports: &mut dyn Iterator<Item = &Port>| {
+        let line = |(i, port): (usize, &Port)| {
+            format!(
+                "     {what}[{i}]: {:?}, {} of shape {:?}, {} bytes\n",
+                comment(&port.name),
+                port.dtype,
+                &port.shape[..],
+                port.bytes()
+            )
+        };
+        ports.enumerate().map(line).collect::<String>()
+    };
+    let inputs = ports("inputs", &mut program.inputs().iter());
+    let outputs = ports("outputs", &mut program.outputs());
+    format!(
+        "/* A compiled model. Link with the shared library beside this header; it needs the C library, libm and POSIX threads.
+
+   Arrays are dense and row-major. Every pointer is to memory aligned to RESAT_ALIGN (64) bytes:
+{inputs}{outputs}
+   Functions may be called from several threads at once. */
+#ifndef {upper}_H
+#define {upper}_H
+
+{TYPES}
+#ifdef __cplusplus
+extern \"C\" {{
+#endif
+
+#define {upper}_INPUTS {}
+#define {upper}_OUTPUTS {}
+
+/* Bytes that `workspace` must have. */
+#define {upper}_WORKSPACE_BYTES {}
+
+/* Runs the model once. Inputs are only read. Outputs must not overlap each other, inputs or the workspace. `workspace` is
+   scratch memory of {upper}_WORKSPACE_BYTES for the time of this call; where it is NULL, the call takes and frees its own.
+   Returns RESAT_OK or what was wrong. */
+int {p}_run(const void *const *inputs, void *const *outputs, void *workspace);
+
+/* Sets how many threads share the work of runs to come, the caller counted: 1 at first, at most 256. Waits for runs under
+   way. Where the system gives fewer, returns RESAT_NO_MEMORY and uses those. */
+int {p}_set_threads(int threads);
+
+/* Names, types and sizes. */
+const resat_model *{p}_model(void);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+",
+        program.inputs().len(),
+        program.outputs().len(),
+        plan.arena,
+    )
+}
+
+/// The linker's version script: nothing but the interface is visible.
+pub(super) fn exports(program: &Program) -> String {
+    let p = prefix(program.name());
+    format!("{{ global: {p}_run; {p}_set_threads; {p}_model; resat_model_v1; local: *; }};\n")
+}
+
+/// The driver. `weights` gives each constant's offset in the block of weights. `header` is the header's file name.
+pub(super) fn driver(program: &Program, plan: &Plan, weights: &[usize], header: &str) -> String {
+    let mut out = String::new();
+    // Writing into a String does not fail.
+    let _ = write_driver(&mut out, program, plan, weights, header);
+    out
+}
+
+fn write_driver(out: &mut String, program: &Program, plan: &Plan, weights: &[usize], header: &str) -> std::fmt::Result {
+    let p = prefix(program.name());
+    writeln!(out, "#define _POSIX_C_SOURCE 200809L")?;
+    writeln!(out, "#include {}\n#include <pthread.h>\n#include <sched.h>", quoted(header))?;
+    writeln!(out, "#include <stdlib.h>\n#include <string.h>\n")?;
+    writeln!(out, "typedef void (*parallel_body)(void *env, int64_t begin, int64_t end);")?;
+    writeln!(out, "struct ResatCtx {{")?;
+    writeln!(out, "  void (*parallel_for)(const struct ResatCtx *, parallel_body, void *env, int64_t n);")?;
+    writeln!(out, "  const void *pool;\n  int64_t threads;\n}};")?;
+    for f in program.functions() {
+        writeln!(out, "void {f}(const struct ResatCtx *, void *const *, void *);")?;
+    }
+    writeln!(
+        out,
+        "extern const unsigned char {}[] __attribute__((visibility(\"hidden\")));\n",
+        weights_symbol(program)
+    )?;
+    write_ports(out, "input", program.inputs())?;
+    write_ports(out, "output", &program.outputs().cloned().collect::<Vec<_>>())?;
+
+    writeln!(out, "struct place {{ enum {{ INPUT, OUTPUT, CONSTANT, ARENA }} kind; uint64_t at; }};")?;
+    let place = |buffer| match program.place(plan, buffer) {
+        Place::Input(n) => format!("{{INPUT, {n}}}"),
+        Place::Output(n) => format!("{{OUTPUT, {n}}}"),
+        Place::Constant(n) => format!("{{CONSTANT, {}}}", weights[n]),
+        Place::Arena(offset) => format!("{{ARENA, {offset}}}"),
+    };
+    writeln!(out, "static const struct place places[] = {{")?;
+    for Step::Call(call) in program.steps() {
+        let places: Vec<String> = call.args.iter().map(|&(b, _)| place(b)).collect();
+        writeln!(out, "  {},", places.join(", "))?;
+    }
+    writeln!(out, "  {{INPUT, 0}}\n}};\nstatic const struct place results[] = {{")?;
+    for (_, buffer) in &program.outputs {
+        writeln!(out, "  {},", place(*buffer))?;
+    }
+    writeln!(out, "  {{INPUT, 0}}\n}};")?;
+    writeln!(out, "static const struct {{")?;
+    writeln!(out, "  void (*function)(const struct ResatCtx *, void *const *, void *);")?;
+    writeln!(out, "  uint32_t args;\n  uint64_t workspace;\n}} steps[] = {{")?;
+    for (Step::Call(call), workspace) in program.steps().iter().zip(&plan.workspaces) {
+        let function = &program.functions[call.function.0 as usize];
+        writeln!(out, "  {{{function}, {}, {workspace}}},", call.args.len())?;
+    }
+    writeln!(out, "  {{NULL, 0, 0}}\n}};")?;
+    let most_args = program.steps().iter().map(|Step::Call(c)| c.args.len()).max().unwrap_or(0).max(1);
+    writeln!(out, "enum {{ MAX_ARGS = {most_args} }};")?;
+    for (name, value) in [
+        ("STEPS", program.steps().len()),
+        ("INPUTS", program.inputs().len()),
+        ("OUTPUTS", program.outputs().len()),
+        ("WORKSPACE_BYTES", plan.arena),
+    ] {
+        writeln!(out, "static const size_t {name} = {value};")?;
+    }
+    writeln!(
+        out,
+        "
+static void *locate(const struct place *p, const void *const *inputs, void *const *outputs, unsigned char *arena) {{
+  switch (p->kind) {{
+    case INPUT: return (void *)(uintptr_t)inputs[p->at];
+    case OUTPUT: return outputs[p->at];
+    case CONSTANT: return (void *)(uintptr_t)({weights} + p->at);
+    case ARENA: return arena + p->at;
+  }}
+  return NULL;
+}}
+
+{SUPPORT}
+static const resat_model model = {{
+  {name}, {inputs}, {outputs}, input_tensors, output_tensors, {arena}, run, set_threads
+}};
+
+int {p}_run(const void *const *inputs, void *const *outputs, void *workspace) {{ return run(inputs, outputs, workspace); }}
+int {p}_set_threads(int threads) {{ return set_threads(threads); }}
+const resat_model *{p}_model(void) {{ return &model; }}
+const resat_model *resat_model_v1(void) {{ return &model; }}",
+        weights = weights_symbol(program),
+        name = quoted(program.name()),
+        inputs = program.inputs().len(),
+        outputs = program.outputs().len(),
+        arena = plan.arena,
+    )
+}
+
+/// The symbol of the block of weights.
+pub(super) fn weights_symbol(program: &Program) -> String {
+    format!("{}_weights", prefix(program.name()))
+}
+
+fn write_ports(out: &mut String, what: &str, ports: &[Port]) -> std::fmt::Result {
+    for (i, port) in ports.iter().enumerate() {
+        let extents: String = port.shape.iter().map(|d| format!("{d}, ")).collect();
+        writeln!(out, "static const int64_t {what}_shape_{i}[] = {{{extents}0}};")?;
+    }
+    writeln!(out, "static const resat_tensor {what}_tensors[] = {{")?;
+    for (i, port) in ports.iter().enumerate() {
+        let (name, rank) = (quoted(&port.name), port.shape.len());
+        writeln!(out, "  {{{name}, \"{}\", {rank}, {what}_shape_{i}, {}}},", port.dtype, port.bytes())?;
+    }
+    writeln!(out, "  {{NULL, NULL, 0, NULL, 0}}\n}};")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_c() {
+        assert_eq!(prefix("resnet-18.v2"), "resnet_18_v2");
+        assert_eq!(prefix("2d"), "model_2d");
+        assert_eq!(quoted("a\"b\\c\u{e9}?"), "\"a\\\"b\\\\c\\303\\251\\?\"");
+        assert_eq!(comment("a*/b\n"), "a_/b_");
+    }
+}

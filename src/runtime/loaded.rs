@@ -1,0 +1,164 @@
+//! Exported libraries, loaded back.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+use super::{
+    code::LoadError,
+    executable::{RunError, fits},
+    memory::Block,
+    program::Port,
+};
+use crate::tensor::{DType, Shape, Tensor};
+
+/// `resat_tensor` of exported headers.
+#[repr(C)]
+struct RawTensor {
+    name: *const c_char,
+    dtype: *const c_char,
+    rank: u32,
+    shape: *const i64,
+    bytes: u64,
+}
+
+/// `resat_model` of exported headers.
+#[repr(C)]
+struct RawModel {
+    name: *const c_char,
+    input_count: u32,
+    output_count: u32,
+    inputs: *const RawTensor,
+    outputs: *const RawTensor,
+    workspace_bytes: u64,
+    run: unsafe extern "C" fn(*const *const c_void, *const *mut c_void, *mut c_void) -> c_int,
+    set_threads: unsafe extern "C" fn(c_int) -> c_int,
+}
+
+/// A library that [`export_library`](super::export::export_library) wrote. Any number of threads may run it at once.
+pub struct LoadedModel {
+    name: String,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    workspace_bytes: usize,
+    run: unsafe extern "C" fn(*const *const c_void, *const *mut c_void, *mut c_void) -> c_int,
+    set_threads: unsafe extern "C" fn(c_int) -> c_int,
+    idle: Mutex<Vec<Block>>,
+    _library: libloading::Library,
+}
+
+impl LoadedModel {
+    /// Loads an exported library. Loading runs code of the library, so it must come from where the user trusts it.
+    pub fn load(path: &Path) -> Result<LoadedModel, LoadError> {
+        let refuse = |reason: String| LoadError { library: path.display().to_string(), reason };
+        // A path without a slash would be looked for in the system's folders.
+        let full = std::path::absolute(path).map_err(|e| refuse(e.to_string()))?;
+        // SAFETY: the user asked for this library to be run; `resat_model_v1` is a name that only exported libraries have, and
+        // there it is of this type and points at a static description. What it points at lives while the library is loaded.
+        unsafe {
+            let library = libloading::Library::new(&full).map_err(|e| refuse(e.to_string()))?;
+            let describe = library
+                .get::<unsafe extern "C" fn() -> *const RawModel>(b"resat_model_v1")
+                .map_err(|_| refuse("it is not a library that resat has exported".to_owned()))?;
+            let raw = &*describe();
+            let inputs = ports(raw.inputs, raw.input_count).map_err(refuse)?;
+            let outputs = ports(raw.outputs, raw.output_count).map_err(refuse)?;
+            Ok(LoadedModel {
+                name: text(raw.name),
+                inputs,
+                outputs,
+                workspace_bytes: raw.workspace_bytes as usize,
+                run: raw.run,
+                set_threads: raw.set_threads,
+                idle: Mutex::new(Vec::new()),
+                _library: library,
+            })
+        }
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// The outputs, in order.
+    pub fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    /// Sets how many threads share the work of runs to come, the caller counted; false where the system gives fewer.
+    pub fn set_threads(&self, threads: usize) -> bool {
+        let threads = c_int::try_from(threads.max(1)).unwrap_or(c_int::MAX);
+        // SAFETY: a function of the library's interface, which takes any number.
+        unsafe { (self.set_threads)(threads) == 0 }
+    }
+
+    /// Runs once. Inputs and outputs are in the order of [`LoadedModel::inputs`] and [`LoadedModel::outputs`].
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        let mut outputs: Vec<Tensor> = self.outputs.iter().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
+        self.run_into(inputs, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// Runs once, into tensors that the caller has made.
+    pub fn run_into(&self, inputs: &[Tensor], outputs: &mut [Tensor]) -> Result<(), RunError> {
+        fits("input", self.inputs.iter(), inputs)?;
+        fits("output", self.outputs.iter(), outputs)?;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let workspace = idle.unwrap_or_else(|| Block::new(self.workspace_bytes));
+        // An array without elements has no address of its own; the library wants an aligned one.
+        let nowhere = workspace.at(0);
+        let read: Vec<*const c_void> = inputs
+            .iter()
+            .map(|t| if t.is_empty() { nowhere.cast_const() } else { t.bytes().as_ptr() }.cast())
+            .collect();
+        let written: Vec<*mut c_void> = outputs
+            .iter_mut()
+            .map(|t| if t.is_empty() { nowhere } else { t.bytes_mut().as_mut_ptr() }.cast())
+            .collect();
+        // SAFETY: as many pointers as the library counts, each to memory of the size that it states, aligned as all tensors are.
+        let code = unsafe { (self.run)(read.as_ptr(), written.as_ptr(), workspace.at(0).cast()) };
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
+        if code == 0 { Ok(()) } else { Err(RunError::Library(code)) }
+    }
+}
+
+impl std::fmt::Debug for LoadedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LoadedModel({}, {:?} -> {:?})", self.name, self.inputs, self.outputs)
+    }
+}
+
+/// # Safety
+/// `s` points at a C string.
+unsafe fn text(s: *const c_char) -> String {
+    // SAFETY: as the caller promises.
+    unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned()
+}
+
+/// # Safety
+/// `raw` points at `count` descriptions.
+unsafe fn ports(raw: *const RawTensor, count: u32) -> Result<Vec<Port>, String> {
+    let port = |i| {
+        // SAFETY: as the caller promises; `shape` has `rank` extents.
+        let (name, dtype, shape, bytes) = unsafe {
+            let t = &*raw.add(i);
+            (text(t.name), text(t.dtype), std::slice::from_raw_parts(t.shape, t.rank as usize), t.bytes)
+        };
+        let dtype: DType = dtype.parse().map_err(|e| format!("{e}"))?;
+        let shape: Shape = shape.iter().map(|&d| d as usize).collect();
+        let port = Port { name: name.into(), dtype, shape };
+        match port.bytes() as u64 == bytes {
+            true => Ok(port),
+            false => Err(format!("its description of `{}` contradicts itself", port.name)),
+        }
+    };
+    (0..count as usize).map(port).collect()
+}

@@ -1,0 +1,19 @@
+//! Running compiled programs: the kernels' calling convention, threads, the memory plan, executables, exported libraries.
+#![allow(unsafe_code, reason = "calls machine code and hands it memory; each block says why it is sound")]
+
+pub mod abi;
+mod code;
+mod executable;
+pub mod export;
+mod loaded;
+mod memory;
+mod plan;
+mod pool;
+mod program;
+
+pub use code::{LoadError, SharedLibrary};
+pub use executable::{CompiledCode, Executable, LinkError, RunError};
+pub use loaded::LoadedModel;
+pub use plan::{Plan, Workload, plan};
+pub use pool::Pool;
+pub use program::{BufferId, Call, FunctionId, Port, Program, Source, Step};

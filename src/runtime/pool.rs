@@ -1,0 +1,285 @@
+//! Threads that share the iterations of parallel loops.
+//!
+//! Waking a sleeping thread costs tens of microseconds, as long as many a kernel runs. So workers spin for a while before they
+//! sleep, and do not sleep at all during an inference. Iterations are claimed in chunks, one at a time: a thread that the system
+//! puts aside holds up its own chunk only.
+
+use std::{
+    ffi::c_void,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*},
+    },
+    thread::{self, JoinHandle},
+};
+
+use super::abi::{ParallelBody, ResatCtx};
+
+/// Pauses before a worker sleeps: about a millisecond.
+const SPINS_BEFORE_SLEEP: u32 = 20_000;
+
+/// Pauses between offers of the processor to others, for a thread that has waited long.
+const SPINS_BETWEEN_YIELDS: u32 = 512;
+
+/// Chunks per thread: enough to even out unequal threads, few enough that claiming them costs nothing.
+const CHUNKS_PER_THREAD: i64 = 4;
+
+/// A fixed number of threads, the caller counted.
+///
+/// Any thread may ask a pool for work at any time. One loop at a time is shared out; another that comes meanwhile runs in its
+/// own caller.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// What workers and callers look at. `ticket` holds the number of the current loop in its upper half and the number of
+/// unclaimed chunks in its lower half. The loop's fields change only while no chunk is unclaimed or unfinished; so whoever
+/// reads them and then lowers the ticket of that same loop has read the fields of that loop.
+#[derive(Debug)]
+struct Shared {
+    ticket: AtomicU64,
+    body: AtomicUsize,
+    env: AtomicPtr<u8>,
+    n: AtomicI64,
+    chunks: AtomicI64,
+    finished: AtomicI64,
+    taken: AtomicBool,
+    /// Inferences that run now: workers stay awake.
+    active: AtomicUsize,
+    stop: AtomicBool,
+    asleep: Vec<AtomicBool>,
+}
+
+const LOW: u64 = u32::MAX as u64;
+
+impl Pool {
+    /// A pool of that many threads, the caller counted; 0 counts as 1. One thread needs no pool, and starts none.
+    pub fn new(threads: usize) -> Pool {
+        let others = threads.max(1) - 1;
+        let shared = Arc::new(Shared {
+            ticket: AtomicU64::new(0),
+            body: AtomicUsize::new(0),
+            env: AtomicPtr::default(),
+            n: AtomicI64::new(0),
+            chunks: AtomicI64::new(0),
+            finished: AtomicI64::new(0),
+            taken: AtomicBool::new(false),
+            active: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            asleep: (0..others).map(|_| AtomicBool::new(false)).collect(),
+        });
+        // A system that gives fewer threads than asked for leaves a smaller pool, which computes the same.
+        let start = |i| {
+            let shared = shared.clone();
+            thread::Builder::new().name(format!("resat-{i}")).spawn(move || shared.work(i)).ok()
+        };
+        let workers = (0..others).map_while(start).collect();
+        Pool { shared, workers }
+    }
+
+    /// The number of threads, the caller counted.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `f` with the context that kernels take; workers stay awake meanwhile.
+    pub fn enter<R>(&self, f: impl FnOnce(&ResatCtx) -> R) -> R {
+        if self.workers.is_empty() {
+            return f(&ResatCtx::single());
+        }
+        struct Active<'a>(&'a Shared);
+        impl Drop for Active<'_> {
+            fn drop(&mut self) {
+                self.0.active.fetch_sub(1, SeqCst);
+            }
+        }
+        self.shared.active.fetch_add(1, SeqCst);
+        let _active = Active(&self.shared);
+        self.wake();
+        let pool = std::ptr::from_ref(self).cast::<c_void>();
+        f(&ResatCtx { parallel_for: shared_out, pool, threads: self.threads() as i64 })
+    }
+
+    fn wake(&self) {
+        for (asleep, worker) in self.shared.asleep.iter().zip(&self.workers) {
+            if asleep.swap(false, SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+    }
+
+    /// Runs `body(env, begin, end)` on ranges that make up `0..n`.
+    ///
+    /// # Safety
+    /// `body` must be callable with `env` for any part of `0..n`, from any thread, several at once.
+    pub unsafe fn run(&self, body: ParallelBody, env: *mut u8, n: i64) {
+        if n <= 0 {
+            return;
+        }
+        let s = &*self.shared;
+        let alone = n == 1 || self.workers.is_empty();
+        if alone || s.taken.compare_exchange(false, true, Acquire, Relaxed).is_err() {
+            // SAFETY: as the caller promises.
+            return unsafe { body(env, 0, n) };
+        }
+        let chunks = n.min(self.threads() as i64 * CHUNKS_PER_THREAD);
+        s.body.store(body as usize, Relaxed);
+        s.env.store(env, Relaxed);
+        s.n.store(n, Relaxed);
+        s.chunks.store(chunks, Relaxed);
+        s.finished.store(0, Relaxed);
+        let number = (s.ticket.load(Relaxed) >> 32).wrapping_add(1) << 32;
+        s.ticket.store(number | chunks as u64, SeqCst);
+        self.wake();
+        s.help(number);
+        let mut wait = Waiting::default();
+        while s.finished.load(Acquire) < chunks {
+            wait.pause();
+        }
+        s.taken.store(false, Release);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        self.wake();
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker can't panic: it runs nothing but compiled code, which aborts.
+            let _ = worker.join();
+        }
+    }
+}
+
+unsafe extern "C" fn shared_out(ctx: *const ResatCtx, body: ParallelBody, env: *mut u8, n: i64) {
+    // SAFETY: `ctx` is what `Pool::enter` made, and its pool outlives the call; the rest is the kernel's promise.
+    unsafe {
+        let pool = &*(*ctx).pool.cast::<Pool>();
+        pool.run(body, env, n)
+    }
+}
+
+impl Shared {
+    /// Claims and runs chunks of the loop of that number until none is left.
+    fn help(&self, number: u64) {
+        let mut ticket = self.ticket.load(Acquire);
+        loop {
+            if ticket & !LOW != number || ticket & LOW == 0 {
+                return;
+            }
+            let (body, env) = (self.body.load(Relaxed), self.env.load(Relaxed));
+            let (n, chunks) = (self.n.load(Relaxed), self.chunks.load(Relaxed));
+            match self.ticket.compare_exchange_weak(ticket, ticket - 1, AcqRel, Acquire) {
+                Err(now) => ticket = now,
+                Ok(_) => {
+                    let chunk = chunks - (ticket & LOW) as i64;
+                    let at = |chunk: i64| (n as i128 * chunk as i128 / chunks as i128) as i64;
+                    // SAFETY: the loop was not finished when its ticket was lowered, so the fields were its own: `body` is the
+                    // function that `run` was given, with the `env` that belongs to it.
+                    unsafe {
+                        let body = std::mem::transmute::<usize, ParallelBody>(body);
+                        body(env, at(chunk), at(chunk + 1));
+                    }
+                    self.finished.fetch_add(1, Release);
+                    ticket = self.ticket.load(Acquire);
+                }
+            }
+        }
+    }
+
+    fn work(&self, me: usize) {
+        let mut last = 0;
+        let mut wait = Waiting::default();
+        while !self.stop.load(Relaxed) {
+            let number = self.ticket.load(Acquire) & !LOW;
+            if number != last {
+                self.help(number);
+                last = number;
+                wait = Waiting::default();
+            } else if wait.spins < SPINS_BEFORE_SLEEP || self.active.load(Relaxed) > 0 {
+                wait.pause();
+            } else {
+                self.asleep[me].store(true, SeqCst);
+                // What came between the last look and the flag would not have woken this thread.
+                let news = self.ticket.load(SeqCst) & !LOW != last || self.active.load(SeqCst) > 0;
+                if news || self.stop.load(SeqCst) {
+                    self.asleep[me].store(false, SeqCst);
+                } else {
+                    while self.asleep[me].load(SeqCst) && !self.stop.load(SeqCst) {
+                        thread::park();
+                    }
+                }
+                wait = Waiting::default();
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    spins: u32,
+}
+
+impl Waiting {
+    fn pause(&mut self) {
+        self.spins = self.spins.saturating_add(1);
+        if self.spins > SPINS_BEFORE_SLEEP && self.spins.is_multiple_of(SPINS_BETWEEN_YIELDS) {
+            thread::yield_now();
+            self.spins = SPINS_BEFORE_SLEEP + 1;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Marks(Vec<AtomicI64>);
+
+    unsafe extern "C" fn mark(env: *mut u8, begin: i64, end: i64) {
+        // SAFETY: the tests below pass a `Marks` that outlives the loop.
+        let marks = unsafe { &*env.cast::<Marks>() };
+        for i in begin..end {
+            marks.0[i as usize].fetch_add(1, Relaxed);
+        }
+    }
+
+    fn every_iteration_runs_once(ctx: &ResatCtx, n: usize) {
+        let mut marks = Marks((0..n).map(|_| AtomicI64::new(0)).collect());
+        // SAFETY: `mark` takes a `Marks`.
+        unsafe { (ctx.parallel_for)(ctx, mark, std::ptr::from_mut(&mut marks).cast(), n as i64) };
+        assert!(marks.0.iter().all(|m| m.load(Relaxed) == 1));
+    }
+
+    #[test]
+    fn iterations_run_once() {
+        for threads in 1..5 {
+            let pool = Pool::new(threads);
+            assert_eq!(pool.threads(), threads);
+            pool.enter(|ctx| (0..500).for_each(|n| every_iteration_runs_once(ctx, n)));
+        }
+    }
+
+    #[test]
+    fn sleepers_wake() {
+        let pool = Pool::new(3);
+        for _ in 0..5 {
+            thread::sleep(std::time::Duration::from_millis(20));
+            pool.enter(|ctx| every_iteration_runs_once(ctx, 1000));
+        }
+    }
+
+    #[test]
+    fn callers_do_not_disturb_each_other() {
+        let pool = Pool::new(3);
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..300).for_each(|n| pool.enter(|ctx| every_iteration_runs_once(ctx, n))));
+            }
+        });
+    }
+}

@@ -1,0 +1,238 @@
+//! What an executable does, as data: buffers, and steps that call functions on them.
+
+use super::{
+    abi::ALIGN,
+    plan::{Plan, Workload, plan},
+};
+use crate::{
+    ir::Name,
+    tensor::{DType, Shape, Tensor},
+};
+
+/// A buffer of a [`Program`].
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct BufferId(pub u32);
+
+/// A compiled function that a [`Program`] calls.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FunctionId(pub u32);
+
+/// An input or output: its name, and what it must be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// The parameter's name; an output's number.
+    pub name: Name,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents, outermost first.
+    pub shape: Shape,
+}
+
+/// Where a buffer's contents come from.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// The caller: input of that number.
+    Input(usize),
+    /// The program: constant of that number. Never copied.
+    Constant(usize),
+    /// A step.
+    Step,
+}
+
+/// A call of a compiled function, in the convention of [`abi`](super::abi).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// What is called.
+    pub function: FunctionId,
+    /// The buffers in the order of the function's pointers, and whether the call writes them (else it reads them).
+    pub args: Vec<(BufferId, bool)>,
+    /// Bytes of workspace.
+    pub workspace: usize,
+    /// Pairs of a buffer read and a buffer written that may be the same memory.
+    pub in_place: Vec<(BufferId, BufferId)>,
+}
+
+/// One step. Steps run in order; kinds that choose or repeat can join this one.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Step {
+    /// Calls a function.
+    Call(Call),
+}
+
+/// A compiled program, but for its code.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(super) name: Name,
+    pub(super) inputs: Vec<Port>,
+    pub(super) outputs: Vec<(Port, BufferId)>,
+    pub(super) constants: Vec<Tensor>,
+    pub(super) buffers: Vec<(Source, usize)>,
+    pub(super) functions: Vec<Name>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// Where a buffer lives while the program runs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// The caller's input of that number.
+    Input(usize),
+    /// The constant of that number.
+    Constant(usize),
+    /// The caller's output of that number.
+    Output(usize),
+    /// The arena, at that byte.
+    Arena(usize),
+}
+
+impl Port {
+    /// An input or output.
+    pub fn new(name: impl Into<Name>, dtype: DType, shape: &[usize]) -> Port {
+        Port { name: name.into(), dtype, shape: shape.into() }
+    }
+
+    /// Size in memory.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.bytes()
+    }
+}
+
+impl Program {
+    /// A program without steps. The name becomes part of the symbols of exported libraries.
+    pub fn new(name: impl Into<Name>) -> Program {
+        Program {
+            name: name.into(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            constants: Vec::new(),
+            buffers: Vec::new(),
+            functions: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, source: Source, bytes: usize) -> BufferId {
+        self.buffers.push((source, bytes));
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// Declares the next input.
+    pub fn input(&mut self, port: Port) -> BufferId {
+        let bytes = port.bytes();
+        self.inputs.push(port);
+        self.add(Source::Input(self.inputs.len() - 1), bytes)
+    }
+
+    /// Adds a constant; its data is shared, not copied.
+    pub fn constant(&mut self, t: Tensor) -> BufferId {
+        let bytes = t.bytes().len();
+        self.constants.push(t);
+        self.add(Source::Constant(self.constants.len() - 1), bytes)
+    }
+
+    /// Adds a buffer that a step will write.
+    pub fn buffer(&mut self, bytes: usize) -> BufferId {
+        self.add(Source::Step, bytes)
+    }
+
+    /// The function of that symbol.
+    pub fn function(&mut self, symbol: &str) -> FunctionId {
+        let known = self.functions.iter().position(|f| f.as_str() == symbol);
+        let id = known.unwrap_or_else(|| {
+            self.functions.push(symbol.into());
+            self.functions.len() - 1
+        });
+        FunctionId(id as u32)
+    }
+
+    /// Adds a step. Panics where it reads a buffer that nothing has written, or writes an input or a constant.
+    pub fn step(&mut self, step: Step) {
+        let Step::Call(call) = &step;
+        for &(buffer, written) in &call.args {
+            let source = self.buffers[buffer.0 as usize].0;
+            match written {
+                true => assert_eq!(source, Source::Step, "steps write buffers of their own"),
+                false => assert!(
+                    source != Source::Step || self.is_written(buffer) || call.args.contains(&(buffer, true)),
+                    "what a step reads has been written"
+                ),
+            }
+        }
+        self.steps.push(step);
+    }
+
+    fn is_written(&self, buffer: BufferId) -> bool {
+        self.steps.iter().rev().any(|Step::Call(c)| c.args.contains(&(buffer, true)))
+    }
+
+    /// Declares the next output: a buffer's contents after the last step. Inputs and constants may be outputs, and a buffer
+    /// may be several. Panics where the sizes differ.
+    pub fn output(&mut self, port: Port, buffer: BufferId) {
+        assert_eq!(port.bytes(), self.buffers[buffer.0 as usize].1, "an output is as large as its buffer");
+        self.outputs.push((port, buffer));
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// The outputs, in order.
+    pub fn outputs(&self) -> impl ExactSizeIterator<Item = &Port> {
+        self.outputs.iter().map(|(p, _)| p)
+    }
+
+    /// The function that a step calls.
+    pub fn step_name(&self, step: &Step) -> &str {
+        let Step::Call(call) = step;
+        &self.functions[call.function.0 as usize]
+    }
+
+    /// The constants.
+    pub fn constants(&self) -> &[Tensor] {
+        &self.constants
+    }
+
+    /// The symbols of the functions that it calls, each once.
+    pub fn functions(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.functions.iter().map(Name::as_str)
+    }
+
+    /// The steps.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The memory plan: of the buffers that steps write, but for the program's outputs, which the caller provides.
+    pub fn plan(&self) -> Plan {
+        let planned = |(i, &(source, bytes)): (usize, &(Source, usize))| {
+            let is_output = self.outputs.iter().any(|(_, b)| b.0 as usize == i);
+            (source == Source::Step && !is_output).then_some(bytes)
+        };
+        let sizes: Vec<Option<usize>> = self.buffers.iter().enumerate().map(planned).collect();
+        let workload = |Step::Call(c): &Step| {
+            let of = |w: bool| c.args.iter().filter(|a| a.1 == w).map(|a| a.0.0 as usize).collect();
+            let in_place = c.in_place.iter().map(|(r, w)| (r.0 as usize, w.0 as usize)).collect();
+            Workload { reads: of(false), writes: of(true), workspace: c.workspace, in_place }
+        };
+        plan(&sizes, &self.steps.iter().map(workload).collect::<Vec<_>>(), ALIGN)
+    }
+
+    /// Where a buffer lives. Buffers that no step uses live nowhere in particular.
+    pub(super) fn place(&self, plan: &Plan, buffer: BufferId) -> Place {
+        let i = buffer.0 as usize;
+        match self.buffers[i].0 {
+            Source::Input(n) => Place::Input(n),
+            Source::Constant(n) => Place::Constant(n),
+            Source::Step => match self.outputs.iter().position(|(_, b)| *b == buffer) {
+                Some(n) => Place::Output(n),
+                None => Place::Arena(plan.offsets[i].unwrap_or(0)),
+            },
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a run may take.
+
+use std::time::Duration;
+
+/// Where saturation stops. The best program of what was found by then is always there to extract.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// E-nodes, over all rules. Overshot by what one application adds, no more.
+    pub nodes: usize,
+    /// Rounds in which every rule is searched and applied once.
+    pub iterations: usize,
+    /// Wall time. The only limit that makes results depend on the machine: set it where that does not matter, or high.
+    pub time: Duration,
+    /// Bytes, by an estimate per e-node.
+    pub bytes: usize,
+    /// Matches of one rule in one round. A rule that has more is searched again, with twice the room, in the next.
+    pub matches: usize,
+    /// Matches in one round of a rule that can grow the graph without end. Such rules rest once the graph is
+    /// [`Limits::growth`] times its first size.
+    pub growing_matches: usize,
+    /// See [`Limits::growing_matches`].
+    pub growth: usize,
+    /// Unions that rules may make: to find, by halving, the application that breaks a program.
+    pub unions: u64,
+    /// Whether to keep what is needed to explain equalities; several times slower.
+    pub explanations: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            nodes: 200_000,
+            iterations: 24,
+            time: Duration::from_secs(20),
+            bytes: 768 << 20,
+            matches: 20_000,
+            growing_matches: 1_000,
+            growth: 3,
+            unions: u64::MAX,
+            explanations: false,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A module through the e-graph: encode, saturate, extract, decode, region by region.
+
+use std::time::Instant;
+
+use super::{Limits, Report, Ruleset, saturate};
+use crate::{
+    cost::CostModel,
+    egraph::{RegionGraph, Term, encode, meet},
+    extract::{Extractor, Problem, chosen_term, term_cost},
+    infer::TypedModule,
+    ir::Module,
+    target::Target,
+};
+
+/// A module that went through the e-graph, and what happened to it.
+#[derive(Debug)]
+pub struct Optimized {
+    /// The module.
+    pub module: Module,
+    /// What happened.
+    pub report: Report,
+}
+
+/// The program that the rules, the model and the extractor make of a module.
+///
+/// Whatever limit is met, the result is a program equal to the module (to the grade that the report states), and no
+/// dearer by the model: a region for which nothing cheaper is found stays as it is. What an extractor gets wrong (a cycle,
+/// a type that does not fit) is kept out, and reported in [`Report::faults`].
+pub fn optimize(
+    module: &TypedModule,
+    rulesets: &[Ruleset],
+    limits: &Limits,
+    model: &dyn CostModel,
+    extractor: &dyn Extractor,
+    target: &Target,
+) -> Optimized {
+    let start = Instant::now();
+    let mut report = Report::of(rulesets.iter().flat_map(|r| &r.rules));
+    let mut left = limits.clone();
+    let mut encoded = encode(module);
+    for id in encoded.regions().to_vec() {
+        left.time = limits.time.saturating_sub(start.elapsed());
+        let mut region = encoded.open(id, limits.explanations);
+        let frozen = encoded.is_frozen(id);
+        let mut of_region = match frozen {
+            true => Report::of(&[]),
+            false => saturate(&mut region.graph, rulesets, &left),
+        };
+        left.unions -= (of_region.unions() as u64).min(left.unions);
+        let begin = Instant::now();
+        let original = region.original();
+        let (before, ty) = term_cost(&original, &region.graph.analysis.tables, model, target)
+            .unwrap_or_else(|why| unreachable!("an encoded term is well typed: {why}"));
+        let found = match frozen {
+            true => Ok(None),
+            false => extract(&region, model, extractor, target).map(Some),
+        };
+        let (term, after) = match found {
+            // Sums of the same prices in another order differ in the last bits.
+            Ok(Some((term, after, new_ty))) if after < before * (1.0 - 1e-12) => match (&ty, &new_ty) {
+                (Some(old), Some(new)) if meet(old, new).is_none() => {
+                    of_region.faults.push(format!("a program of type {new} for one of type {old}"));
+                    (original, before)
+                }
+                _ => {
+                    of_region.regions_changed = 1;
+                    (term, after)
+                }
+            },
+            Ok(_) => (original, before),
+            Err(why) => {
+                of_region.faults.push(why);
+                (original, before)
+            }
+        };
+        of_region.extract_time = begin.elapsed();
+        report.add(of_region);
+        // What is inside a region is part of its price already, as it became: only its own gain is new.
+        report.cost_before += before - after;
+        if encoded.is_outermost(id) {
+            report.cost_before += after;
+            report.cost_after += after;
+        }
+        encoded.close(region, term, after);
+    }
+    Optimized { module: encoded.finish(), report }
+}
+
+/// The program that the extractor chooses, its price as it stands, and its type.
+fn extract(
+    region: &RegionGraph,
+    model: &dyn CostModel,
+    extractor: &dyn Extractor,
+    target: &Target,
+) -> Result<(Term, f64, Option<crate::ir::Type>), String> {
+    let problem = Problem::new(&region.graph, region.root, model, target);
+    let choice = extractor.extract(&problem);
+    let term = chosen_term(&problem, &choice, region).map_err(|flaw| format!("{}: {flaw}", extractor.name()))?;
+    let (cost, ty) = term_cost(&term, &region.graph.analysis.tables, model, target)?;
+    Ok((term, cost, ty))
+}

@@ -1,0 +1,184 @@
+//! What a run did.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    egraph::Refusal,
+    ir::Name,
+    saturate::{Grade, Rule},
+};
+
+/// Why a run stopped; from good to bad.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Stop {
+    /// No rule has anything new to say.
+    #[default]
+    Saturated,
+    /// Rules that grow the graph without end rest; the others have nothing new to say.
+    GrowthBounded,
+    /// The limit of rounds.
+    Iterations,
+    /// The limit of e-nodes.
+    Nodes,
+    /// The limit of memory.
+    Memory,
+    /// The limit of wall time.
+    Time,
+    /// The limit of unions.
+    Unions,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stop::Saturated => "saturated",
+            Stop::GrowthBounded => "saturated, but for rules that grow without end",
+            Stop::Iterations => "stopped at the iteration limit",
+            Stop::Nodes => "stopped at the node limit",
+            Stop::Memory => "stopped at the memory limit",
+            Stop::Time => "stopped at the time limit",
+            Stop::Unions => "stopped at the union limit",
+        })
+    }
+}
+
+/// What one rule did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuleReport {
+    /// Its ruleset.
+    pub ruleset: Name,
+    /// Its name.
+    pub rule: Name,
+    /// How equal its sides are.
+    pub grade: Grade,
+    /// Places where its left side was found, over all rounds.
+    pub matches: usize,
+    /// Equalities that it taught.
+    pub unions: usize,
+    /// For searching and applying.
+    pub time: Duration,
+}
+
+/// What a run did, over all regions of a module.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Why it stopped: of all regions, the worst reason.
+    pub stop: Stop,
+    /// Rounds: of all regions, the most.
+    pub iterations: usize,
+    /// Regions.
+    pub regions: usize,
+    /// E-nodes, over all regions.
+    pub nodes: usize,
+    /// Classes, over all regions.
+    pub classes: usize,
+    /// E-nodes that the program itself came with.
+    pub nodes_before: usize,
+    /// Estimated bytes of the largest e-graph.
+    pub peak_bytes: usize,
+    /// Searching, applying, rebuilding.
+    pub saturate_time: Duration,
+    /// Pricing and choosing.
+    pub extract_time: Duration,
+    /// Price of the program as it came and as it went, by the cost model.
+    pub cost_before: f64,
+    /// See `cost_before`.
+    pub cost_after: f64,
+    /// Regions for which something cheaper was found.
+    pub regions_changed: usize,
+    /// The loosest grade among rules that taught anything.
+    pub grade: Grade,
+    /// Every rule, in the order in which they ran.
+    pub rules: Vec<RuleReport>,
+    /// What rules wanted and must not have.
+    pub refusals: Vec<Refusal>,
+    /// What extraction came up with and could not be used, and why: faults of an extractor or a rule.
+    pub faults: Vec<String>,
+}
+
+impl Report {
+    /// A report on the rules before any ran.
+    pub(super) fn of<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Report {
+        let row = |r: &Rule| RuleReport {
+            ruleset: r.ruleset.clone(),
+            rule: r.name.clone(),
+            grade: r.grade,
+            matches: 0,
+            unions: 0,
+            time: Duration::ZERO,
+        };
+        Report { rules: rules.into_iter().map(row).collect(), ..Report::default() }
+    }
+
+    /// Adds a region's report. Both are about the same rules.
+    pub(super) fn add(&mut self, region: Report) {
+        self.stop = self.stop.max(region.stop);
+        self.iterations = self.iterations.max(region.iterations);
+        self.regions += 1;
+        self.nodes += region.nodes;
+        self.classes += region.classes;
+        self.nodes_before += region.nodes_before;
+        self.peak_bytes = self.peak_bytes.max(region.peak_bytes);
+        self.saturate_time += region.saturate_time;
+        self.extract_time += region.extract_time;
+        self.regions_changed += region.regions_changed;
+        self.grade = self.grade.max(region.grade);
+        for (all, one) in self.rules.iter_mut().zip(region.rules) {
+            all.matches += one.matches;
+            all.unions += one.unions;
+            all.time += one.time;
+        }
+        for refusal in region.refusals {
+            if !self.refusals.contains(&refusal) {
+                self.refusals.push(refusal);
+            }
+        }
+        self.faults.extend(region.faults);
+    }
+
+    /// Equalities taught, over all rules.
+    pub fn unions(&self) -> usize {
+        self.rules.iter().map(|r| r.unions).sum()
+    }
+}
+
+impl fmt::Display for Report {
+    /// A few lines for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} after {} rounds: {} e-nodes in {} classes (from {}), about {} MiB",
+            self.stop,
+            self.iterations,
+            self.nodes,
+            self.classes,
+            self.nodes_before,
+            self.peak_bytes.div_ceil(1 << 20),
+        )?;
+        writeln!(
+            f,
+            "cost {:.6e} -> {:.6e}; saturation {:.3} s, extraction {:.3} s; grade {}",
+            self.cost_before,
+            self.cost_after,
+            self.saturate_time.as_secs_f64(),
+            self.extract_time.as_secs_f64(),
+            self.grade,
+        )?;
+        for r in self.rules.iter().filter(|r| r.unions > 0) {
+            writeln!(
+                f,
+                "  {}/{}: {} matches, {} unions, {:.1} ms",
+                r.ruleset,
+                r.rule,
+                r.matches,
+                r.unions,
+                r.time.as_secs_f64() * 1e3
+            )?;
+        }
+        for r in &self.refusals {
+            let rule = r.rule.as_ref().map_or("congruence", |n| n.as_str());
+            writeln!(f, "  refused: {rule}: {}", r.reason)?;
+        }
+        self.faults.iter().try_for_each(|fault| writeln!(f, "  not used: {fault}"))
+    }
+}

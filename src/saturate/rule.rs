@@ -1,0 +1,81 @@
+//! A compiled rule, as the scheduler sees it.
+
+use std::fmt;
+
+use crate::{
+    egraph::{Facts, Node},
+    ir::Name,
+};
+
+/// How equal the two sides of a rule are; from strict to loose.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum Grade {
+    /// Bit for bit.
+    #[default]
+    Exact,
+    /// Over the reals: floats may round differently.
+    Real,
+    /// Within an error: quantization, reduced precision, fast approximations.
+    Approx,
+}
+
+impl Grade {
+    /// All of them, from strict to loose.
+    pub const ALL: [Grade; 3] = [Grade::Exact, Grade::Real, Grade::Approx];
+
+    /// The name, as rule files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Grade::Exact => "exact",
+            Grade::Real => "real",
+            Grade::Approx => "approx",
+        }
+    }
+}
+
+impl fmt::Display for Grade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Grade {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Grade, String> {
+        Grade::ALL
+            .into_iter()
+            .find(|g| g.name() == s)
+            .ok_or_else(|| format!("`{s}` is no grade; grades are exact, real, approx"))
+    }
+}
+
+/// A rule, ready to run. Its applier asks [`may_apply`](crate::egraph::may_apply) before each match and makes unions by
+/// [`union_checked`](crate::egraph::union_checked).
+#[derive(Clone)]
+pub struct Rule {
+    /// The rule's name, unique in its ruleset.
+    pub name: Name,
+    /// The ruleset that it belongs to.
+    pub ruleset: Name,
+    /// How equal its sides are.
+    pub grade: Grade,
+    /// Whether it can grow the graph without end (commutativity, associativity): the scheduler bounds it.
+    pub grows: bool,
+    /// Searcher and applier.
+    pub rewrite: egg::Rewrite<Node, Facts>,
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} ({}{})", self.ruleset, self.name, self.grade, if self.grows { ", grows" } else { "" })
+    }
+}
+
+/// Rules that serve one purpose.
+#[derive(Clone, Debug)]
+pub struct Ruleset {
+    /// Its name, as passes and the command line use it.
+    pub name: Name,
+    /// Its rules, in the order in which they run.
+    pub rules: Vec<Rule>,
+}

@@ -1,0 +1,122 @@
+//! The scheduler: rounds of searching all rules, then applying them, within limits that hold inside a rule too.
+//!
+//! egg's own runner looks at its limits between rules only, and one rule can multiply the graph by ten.
+
+use std::time::Instant;
+
+use super::{Limits, Report, Rule, Ruleset, Stop};
+use crate::egraph::{Graph, may_apply};
+
+/// Measured resident bytes of one e-node with its class, fact, parents, and share of the hash tables.
+const BYTES_PER_NODE: usize = 450;
+
+/// Matches (by class) that are applied before time is looked at again.
+const CHUNK: usize = 64;
+
+/// What the scheduler remembers of a rule between rounds.
+struct Turn<'a> {
+    rule: &'a Rule,
+    /// Matches that it may have in the next round.
+    room: usize,
+}
+
+/// Runs rulesets over an e-graph, in their order, until nothing changes or a limit is met. Deterministic, but for the
+/// time limit.
+pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Report {
+    let start = Instant::now();
+    let mut report = Report::of(rulesets.iter().flat_map(|r| &r.rules));
+    report.nodes_before = graph.total_size();
+    let growth_limit = report.nodes_before.saturating_mul(limits.growth).max(limits.growing_matches);
+    let by_bytes = limits.bytes / BYTES_PER_NODE;
+    graph.analysis.budget.nodes = limits.nodes.min(by_bytes);
+    graph.analysis.budget.unions = limits.unions;
+    graph.analysis.budget.deadline = start.checked_add(limits.time);
+    let mut turns: Vec<Turn> = rulesets
+        .iter()
+        .flat_map(|r| &r.rules)
+        .map(|rule| Turn { rule, room: if rule.grows { limits.growing_matches } else { limits.matches } })
+        .collect();
+    let limit_met = |graph: &Graph| -> Option<Stop> {
+        let nodes = graph.total_size();
+        match () {
+            _ if graph.analysis.budget.unions == 0 => Some(Stop::Unions),
+            _ if nodes >= limits.nodes => Some(Stop::Nodes),
+            _ if nodes >= by_bytes => Some(Stop::Memory),
+            _ if start.elapsed() >= limits.time => Some(Stop::Time),
+            _ => None,
+        }
+    };
+    if !graph.clean {
+        graph.rebuild();
+    }
+    let mut stop = None;
+    while stop.is_none() {
+        if turns.is_empty() {
+            stop = Some(Stop::Saturated);
+            break;
+        }
+        if report.iterations == limits.iterations {
+            stop = Some(Stop::Iterations);
+            break;
+        }
+        report.iterations += 1;
+        let size_before = (graph.total_size(), graph.number_of_classes());
+        let mut rested = false;
+        let mut found = Vec::with_capacity(turns.len());
+        let mut capped = false;
+        for (turn, row) in turns.iter_mut().zip(&mut report.rules) {
+            if turn.rule.grows && graph.total_size() >= growth_limit {
+                rested = true;
+                found.push(Vec::new());
+                continue;
+            }
+            let begin = Instant::now();
+            let matches = turn.rule.rewrite.search_with_limit(graph, turn.room);
+            let count: usize = matches.iter().map(|m| m.substs.len()).sum();
+            if count >= turn.room {
+                // The same matches come first again: only more room gets beyond them.
+                turn.room = turn.room.saturating_mul(2);
+                capped = true;
+            }
+            row.matches += count;
+            row.time += begin.elapsed();
+            found.push(matches);
+            if start.elapsed() >= limits.time {
+                stop = Some(Stop::Time);
+                break;
+            }
+        }
+        let mut unions = 0;
+        'apply: for ((turn, row), matches) in turns.iter().zip(&mut report.rules).zip(found) {
+            let begin = Instant::now();
+            for chunk in matches.chunks(CHUNK) {
+                if !may_apply(graph) || start.elapsed() >= limits.time {
+                    stop = stop.or_else(|| limit_met(graph));
+                    break 'apply;
+                }
+                let left = graph.analysis.budget.unions;
+                turn.rule.rewrite.apply(graph, chunk);
+                let made = (left - graph.analysis.budget.unions) as usize;
+                row.unions += made;
+                unions += made;
+            }
+            row.time += begin.elapsed();
+        }
+        graph.rebuild();
+        stop = stop.or_else(|| limit_met(graph));
+        let size = (graph.total_size(), graph.number_of_classes());
+        if stop.is_none() && unions == 0 && size == size_before && !capped {
+            stop = Some(if rested { Stop::GrowthBounded } else { Stop::Saturated });
+        }
+    }
+    // Extraction and the facts of what it chooses are not bound by what the rules were.
+    graph.analysis.budget = Default::default();
+    report.stop = stop.unwrap_or_default();
+    report.nodes = graph.total_size();
+    report.classes = graph.number_of_classes();
+    report.peak_bytes = report.nodes * BYTES_PER_NODE;
+    report.refusals = graph.analysis.refusals.clone();
+    report.grade = report.rules.iter().filter(|r| r.unions > 0).map(|r| r.grade).max().unwrap_or_default();
+    report.saturate_time = start.elapsed();
+    report
+}

@@ -1,0 +1,11 @@
+//! Plain data: element types, tensors, layouts. Depends on nothing else of resat.
+
+mod data;
+mod dtype;
+mod layout;
+mod math;
+
+pub use data::{Element, Shape, ShapeMismatch, Tensor, Value, row_major_strides};
+pub use dtype::{DType, UnknownDType};
+pub use layout::{IndexPart, Layout, LayoutAxis, LayoutError, SourceIndex};
+pub use math::erf;

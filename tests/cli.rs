@@ -1,0 +1,654 @@
+//! The command line as its users meet it: every subcommand on the repository's own model, and refusals of what is wrong.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use resat::{
+    ir::Name,
+    relay::{npz, params, text},
+    tensor::{DType, Tensor},
+};
+use tempfile::TempDir;
+
+/// Images per run: the interpreter is slow where nothing is optimized.
+const IMAGES: usize = 4;
+
+/// The digits model in a folder of its own, for few images: `digits.relay`, `digits.params`, `inputs.npz`.
+struct Folder(TempDir);
+
+fn shipped(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("models/digits").join(file)
+}
+
+fn arrays(path: &Path) -> Vec<(Name, Tensor)> {
+    let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    npz::read("test", &bytes).expect("an archive")
+}
+
+/// The first rows of a tensor.
+fn rows(t: &Tensor, n: usize) -> Tensor {
+    let mut shape = t.shape().to_vec();
+    let bytes = &t.bytes()[..t.bytes().len() / shape[0] * n];
+    shape[0] = n;
+    Tensor::from_bytes(t.dtype(), &shape, bytes).expect("as many rows as are taken")
+}
+
+impl Folder {
+    fn new() -> Folder {
+        let folder = Folder(TempDir::new().expect("a folder can be made"));
+        let model = fs::read_to_string(shipped("model.relay")).expect("the model is there");
+        folder.write("digits.relay", model.replace("Tensor[(200, ", &format!("Tensor[({IMAGES}, ")));
+        fs::copy(shipped("model.params"), folder.path("digits.params")).expect("the parameters are there");
+        folder.archive("inputs.npz", "x", &rows(&arrays(&shipped("inputs.npz"))[0].1, IMAGES));
+        folder
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    fn write(&self, file: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(file), content).expect("the file can be written");
+    }
+
+    fn archive(&self, file: &str, name: &str, t: &Tensor) {
+        self.write(file, npz::write([(name, t)]).expect("an archive can be made"));
+    }
+
+    /// `resat` in this folder.
+    fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
+        command.args(args).current_dir(self.0.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let output = self.command(args).output().expect("the program starts");
+        Ran::new(args.join(" "), output)
+    }
+
+    /// Runs the words of a line.
+    fn line(&self, line: &str) -> Ran {
+        self.run(&line.split(' ').collect::<Vec<_>>())
+    }
+
+    /// The files in the folder, sorted.
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).expect("the folder can be read");
+        let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name().to_string_lossy().into_owned();
+        let mut files: Vec<String> = entries.map(name).collect();
+        files.sort();
+        files
+    }
+}
+
+/// A command that ran.
+struct Ran {
+    line: String,
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ran {
+    fn new(line: String, output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
+        Ran { line, code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// It did what it was asked; its standard output.
+    fn done(self) -> String {
+        assert_eq!(self.code, Some(0), "resat {}\n{}", self.line, self.stderr);
+        self.stdout
+    }
+
+    /// It refused its input with exit code 2, with a message that has these parts, and without a panic.
+    fn refused(self, parts: &[&str]) {
+        let Ran { line, code, stdout, stderr } = self;
+        assert_eq!(code, Some(2), "resat {line}\n{stdout}\n{stderr}");
+        assert!(!stderr.contains("panicked") && !stderr.contains("internal error"), "resat {line}\n{stderr}");
+        for part in parts {
+            assert!(stderr.contains(part), "resat {line}\n`{part}` is not in\n{stderr}");
+        }
+    }
+}
+
+/// A program of one function, with its version line.
+fn program(main: &str) -> String {
+    format!("#[version = \"0.0.5\"]\n{main}\n")
+}
+
+/// Whether two archives hold the same arrays, up to rounding.
+fn assert_close(got: &Path, want: &[(Name, Tensor)]) {
+    let got = arrays(got);
+    assert_eq!(got.len(), want.len());
+    for ((name, g), (wanted, w)) in got.iter().zip(want) {
+        assert_eq!((name, g.shape(), g.dtype()), (wanted, w.shape(), w.dtype()));
+        let (g, w) = (g.to_f64_vec(), w.to_f64_vec());
+        let largest = w.iter().fold(0f64, |m, x| m.max(x.abs()));
+        let off = g.iter().zip(&w).fold(0f64, |m, (g, w)| m.max((g - w).abs()));
+        assert!(off <= 1e-3 * largest, "off by {off}, where the largest value is {largest}");
+    }
+}
+
+/// What the network that the model was trained with gave for the first images.
+fn recorded() -> Vec<(Name, Tensor)> {
+    arrays(&shipped("outputs.npz")).into_iter().map(|(_, t)| ("0".into(), rows(&t, IMAGES))).collect()
+}
+
+// ---- what works
+
+#[test]
+fn help_shows_an_example() {
+    let f = Folder::new();
+    for line in ["parse", "opt", "build", "run", "bench", "rules", "rules list", "rules check", "rules show"] {
+        let help = f.line(&format!("{line} --help")).done();
+        let example = help.split_once("Example").unwrap_or_else(|| panic!("{line}: no example in\n{help}")).1;
+        assert!(example.contains(&format!("resat {line}")), "{line}\n{help}");
+    }
+    let help = f.run(&["--help"]).done();
+    for command in ["parse", "opt", "build", "run", "bench", "rules"] {
+        assert!(help.contains(command), "{command} is not in\n{help}");
+    }
+}
+
+#[test]
+fn parse_prints_canonical_text() {
+    let f = Folder::new();
+    let printed = f.line("parse digits.relay").done();
+    assert!(printed.starts_with("#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(4, 1, 8, 8), float32]"), "{printed}");
+    f.write("printed.relay", &printed);
+    assert_eq!(f.line("parse printed.relay").done(), printed);
+    f.line("parse digits.relay --json -o digits.json").done();
+    assert_eq!(f.line("parse digits.json").done(), printed);
+}
+
+#[test]
+fn opt_writes_text_and_json() {
+    let f = Folder::new();
+    let passes = ["--params", "digits.params", "--passes", "SimplifyInference,FoldScaleAxis,FoldConstant"];
+    let run = |more: &[&str]| f.run(&[&["opt", "digits.relay"][..], &passes, more].concat()).done();
+    let printed = run(&[]);
+    assert!(!printed.contains("batch_norm"), "{printed}");
+    assert!(printed.contains("nn.conv2d(%x, meta[relay.Constant]["), "{printed}");
+    assert_eq!(run(&["-o", "out.json"]), "");
+    assert_eq!(run(&["-o", "out.relay"]), "");
+    assert_eq!(fs::read_to_string(f.path("out.relay")).expect("written"), printed);
+    assert_eq!(f.line("parse out.json").done(), printed);
+    // What went through the file computes what the model computes.
+    f.line("run out.json --backend interp --inputs inputs.npz --outputs out.npz").done();
+    assert_close(&f.path("out.npz"), &recorded());
+}
+
+#[test]
+fn opt_reports_on_stderr() {
+    let f = Folder::new();
+    let ran = f.line("opt digits.relay --params digits.params --report -o out.relay");
+    for part in ["Inline", "simplify-inference/batch-norm", "cost", "FuseOps"] {
+        assert!(ran.stderr.contains(part), "{part} is not in\n{}", ran.stderr);
+    }
+    assert_eq!(ran.done(), "");
+}
+
+#[test]
+fn run_agrees_with_the_recorded_outputs() {
+    let f = Folder::new();
+    for backend in ["llvm", "interp"] {
+        let line = "run digits.relay --params digits.params --inputs inputs.npz --outputs out.npz --validate";
+        let ran = f.line(&format!("{line} --backend {backend}"));
+        assert!(ran.stderr.contains("validated"), "{}", ran.stderr);
+        ran.done();
+        assert_close(&f.path("out.npz"), &recorded());
+    }
+    // All images, as the repository has them.
+    let path = |file| shipped(file).display().to_string();
+    let (model, params, inputs) = (path("model.relay"), path("model.params"), path("inputs.npz"));
+    f.run(&["run", &model, "--params", &params, "--inputs", &inputs, "--outputs", "all.npz"]).done();
+    assert_close(&f.path("all.npz"), &[("0".into(), arrays(&shipped("outputs.npz"))[0].1.clone())]);
+}
+
+#[test]
+fn inputs_by_position_and_at_random() {
+    let f = Folder::new();
+    f.archive("numbered.npz", "0", &arrays(&f.path("inputs.npz"))[0].1);
+    f.line("run digits.relay --params digits.params --inputs numbered.npz --outputs out.npz").done();
+    assert_close(&f.path("out.npz"), &recorded());
+    let random = f.line("run digits.relay --params digits.params").done();
+    assert_eq!(random, "0: Tensor[[4, 10], float32]\n");
+}
+
+#[test]
+fn a_library_gives_the_same_outputs() {
+    let f = Folder::new();
+    f.line("run digits.relay --params digits.params --inputs inputs.npz --outputs jit.npz").done();
+    f.line("build digits.relay --params digits.params -o model.so").done();
+    assert!(fs::read_to_string(f.path("model.h")).expect("a header").contains("model"));
+    f.line("run model.so --inputs inputs.npz --outputs library.npz").done();
+    assert_close(&f.path("library.npz"), &recorded());
+    let (jit, library) = (arrays(&f.path("jit.npz")), arrays(&f.path("library.npz")));
+    assert!(jit[0].1.same_bits(&library[0].1), "the same code gives other bits");
+    let times = f.line("bench model.so --inputs inputs.npz --repeat 2 --threads 1").done();
+    assert!(times.contains("over 2 runs"), "{times}");
+    f.line("run model.so --params digits.params").refused(&["--params"]);
+    let wrong = rows(&arrays(&f.path("inputs.npz"))[0].1, 2);
+    f.archive("wrong.npz", "x", &wrong);
+    f.line("run model.so --inputs wrong.npz").refused(&["`x`", "[4, 1, 8, 8]", "[2, 1, 8, 8]"]);
+}
+
+#[test]
+fn bench_prints_json() {
+    let f = Folder::new();
+    let line = "bench digits.relay --params digits.params --inputs inputs.npz --repeat 3 --threads 1 --json --profile";
+    let ran = f.line(line);
+    assert!(ran.stderr.contains("conv2d"), "the profile names kernels\n{}", ran.stderr);
+    let printed = ran.done();
+    let json: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
+    assert_eq!(json["latencies_s"].as_array().map(Vec::len), Some(3), "{printed}");
+    let number = |key: &str| json[key].as_f64().unwrap_or_else(|| panic!("no {key} in {printed}"));
+    assert!(0.0 < number("min_s") && number("min_s") <= number("median_s") && number("median_s") <= number("p90_s"));
+    assert!(number("compile_s") > 0.0);
+}
+
+#[test]
+fn a_region_for_an_external_compiler_agrees() {
+    let f = Folder::new();
+    let start = ["run", "digits.relay", "--params", "digits.params", "--inputs", "inputs.npz", "--outputs", "out.npz"];
+    for passes in ["Partition(c, nn.softmax)", "Partition(c, nn.softmax), default"] {
+        for backend in ["llvm", "interp"] {
+            f.run(&[&start[..], &["--validate", "--passes", passes, "--backend", backend]].concat()).done();
+            assert_close(&f.path("out.npz"), &recorded());
+        }
+    }
+    let printed = f.run(&["opt", "digits.relay", "--passes", "Partition(c, nn.softmax)"]).done();
+    assert!(printed.contains("Compiler=\"c\""), "{printed}");
+}
+
+#[test]
+fn rules_are_listed_a_line_each() {
+    let f = Folder::new();
+    let listed = f.line("rules list").done();
+    assert!(listed.lines().count() > 50, "{listed}");
+    for line in listed.lines() {
+        let words: Vec<&str> = line.split_whitespace().take(3).collect();
+        assert!(
+            words.len() == 3 && words[0].contains('/') && ["exact", "real", "approx"].contains(&words[1]),
+            "{line}"
+        );
+    }
+    let name = listed.split_whitespace().next().expect("a rule");
+    let shown = f.run(&["rules", "show", name]).done();
+    assert!(shown.contains(name) && shown.contains("(rule ") && shown.contains("=>"), "{shown}");
+    let set = f.line("rules show algebra").done();
+    assert!(set.contains("algebra/drop-add-zero"), "{set}");
+    f.line("rules show algebra/drop-add-zer")
+        .refused(&["`algebra/drop-add-zer`", "did you mean `algebra/drop-add-zero`?"]);
+}
+
+/// What `rules list` prints of a rule is the rule in its own notation: it can be read again, and is printed the same.
+#[test]
+fn listed_rules_can_be_read_again() {
+    let f = Folder::new();
+    let listed = f.line("rules list").done();
+    let mut files: Vec<(String, String)> = Vec::new();
+    for line in listed.lines() {
+        let (set, _) = line.split_once('/').expect("ruleset/rule");
+        let rule = &line[line.find("(rule ").expect("the rule")..];
+        if files.last().is_none_or(|(s, _)| s != set) {
+            files.push((set.to_owned(), format!("(ruleset {set})\n")));
+        }
+        // The sets' grades are not printed, each rule's own is: it is enough that all is understood.
+        let text = &mut files.last_mut().expect("pushed").1;
+        text.push_str(&format!("{rule}\n"));
+    }
+    let all: String = files.into_iter().map(|(_, text)| text).collect();
+    f.write("again.rules", all);
+    let again = f.line("rules list again.rules").done();
+    let text = |l: &str| l[l.find("(rule ").expect("the rule")..].to_owned();
+    assert_eq!(again.lines().map(text).collect::<Vec<_>>(), listed.lines().map(text).collect::<Vec<_>>());
+}
+
+const USER_RULES: &str = ";; Rules of a test.
+(ruleset mine :numerics exact)
+;; What is cut off at zero is not cut off again.
+(rule relu-of-relu
+  (nn.relu (nn.relu ?x)) => (nn.relu ?x))
+";
+
+#[test]
+fn rules_of_a_user_change_the_result() {
+    let f = Folder::new();
+    // Of two operators, one is left.
+    let rule = ";; Rules of a test.\n(ruleset mine :numerics real)\n;; There is nothing below zero to cut off.\n\
+        (rule relu-of-abs (nn.relu (abs ?x)) => (abs ?x))\n";
+    f.write("mine.rules", rule);
+    f.write("p.relay", program("def @main(%x: Tensor[(2, 3), float32]) { nn.relu(abs(%x)) }"));
+    let opt = |more: &str| f.line(&format!("opt p.relay --cost nodes --passes {more}")).done();
+    assert!(opt("Saturate(algebra)").contains("nn.relu"));
+    assert!(!opt("Saturate(mine) --rules mine.rules").contains("nn.relu"));
+    // The file is all that is changed, and the default pipeline uses it as well.
+    f.write("mine.rules", rule.replace("(abs ?x))\n", "(negative ?x))\n"));
+    let other = opt("default --rules mine.rules");
+    assert!(other.contains("negative") && !other.contains("nn.relu"), "{other}");
+}
+
+#[test]
+fn rules_of_a_user_are_checked() {
+    let f = Folder::new();
+    f.write("mine.rules", USER_RULES);
+    let checked = f.line("rules check mine.rules").done();
+    assert!(checked.starts_with("ok   mine/relu-of-relu"), "{checked}");
+    assert_eq!(f.line("rules list mine.rules").done().lines().count(), 1);
+    // Once is not the same as not at all.
+    f.write("wrong.rules", USER_RULES.replace("=> (nn.relu ?x)", "=> ?x"));
+    let ran = f.line("rules check wrong.rules");
+    assert!(ran.stdout.starts_with("FAIL mine/relu-of-relu"), "{}", ran.stdout);
+    ran.refused(&["wrong.rules:4:1", "does not pass"]);
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let f = Folder::new();
+    for args in [&["rules", "list"][..], &["parse", "digits.relay"], &["opt", "digits.relay", "--passes", "none"]] {
+        let mut child = f.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        let ran = Ran::new(args.join(" "), output);
+        assert_eq!(ran.stderr, "", "{}", ran.line);
+        ran.done();
+    }
+}
+
+// ---- what is refused
+
+#[test]
+fn wrong_programs() {
+    let f = Folder::new();
+    let binary: Vec<u8> = (0..600u32).map(|i| (i * 151 + 7) as u8).collect();
+    let deep = format!("{}%x{}", "(".repeat(10_000), ")".repeat(10_000));
+    let cases: [(&str, Vec<u8>, &[&str]); 10] = [
+        ("empty", vec![], &["empty.relay:1:1", "version"]),
+        ("binary", binary, &["binary.relay", "not UTF-8"]),
+        ("nul", vec![0; 64], &["nul.relay:1:1"]),
+        ("no-version", b"def @main() { 1 }".to_vec(), &["no-version.relay:1:1", "version"]),
+        (
+            "operator",
+            program("def @main(%x: float32) { nn.rellu(%x) }").into(),
+            &["operator.relay:2:26", "`nn.rellu`", "did you mean `nn.relu`?", "^^^^^^^^"],
+        ),
+        (
+            "attribute",
+            program("def @main(%x: Tensor[(2, 3), float32]) { nn.softmax(%x, axes=1) }").into(),
+            &["attribute.relay:2:57", "`axes`", "did you mean `axis`?"],
+        ),
+        (
+            "variable",
+            program("def @main(%image: Tensor[(2, 3), float32]) { nn.relu(%imgae) }").into(),
+            &["variable.relay:2:54", "`%imgae`", "did you mean `%image`?"],
+        ),
+        (
+            "recursive",
+            program("def @main() { let %f = fn (%x) { %x(%x) }; %f }").into(),
+            &["recursive.relay:2:37", "contain itself"],
+        ),
+        (
+            "shapes",
+            program("def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(4, 5), float32]) {\n  add(%x, %y)\n}").into(),
+            &["shapes.relay:3:3", "`add`", "(2, 3)", "(4, 5)"],
+        ),
+        (
+            "deep-type",
+            program(&format!("def @main(%x: {}) {{ %x }}", deep.replace("%x", "float32"))).into(),
+            &["deep-type.relay:2:", "nest"],
+        ),
+    ];
+    // What only inference can tell is no error of `parse`.
+    let typing = ["recursive", "shapes"];
+    for (name, text, parts) in cases {
+        f.write(&format!("{name}.relay"), text);
+        if !typing.contains(&name) {
+            f.line(&format!("parse {name}.relay -o out.relay")).refused(parts);
+        }
+        f.line(&format!("opt {name}.relay -o out.relay")).refused(parts);
+        f.line(&format!("build {name}.relay -o out.so")).refused(parts);
+        f.line(&format!("run {name}.relay --outputs out.npz")).refused(parts);
+        f.line(&format!("run {name}.relay --backend interp --outputs out.npz")).refused(parts);
+        f.line(&format!("bench {name}.relay")).refused(parts);
+    }
+    assert!(!f.files().iter().any(|name| name.starts_with("out")), "{:?}", f.files());
+}
+
+#[test]
+fn deep_programs() {
+    let f = Folder::new();
+    let nested = |open: &str, close: &str| {
+        let body = format!("{}%x{}", open.repeat(10_000), close.repeat(10_000));
+        program(&format!("def @main(%x: float32) {{ {body} }}"))
+    };
+    f.write("round.relay", nested("(", ")"));
+    assert_eq!(f.line("parse round.relay").done(), program("def @main(%x: float32) {\n  %x\n}"));
+    f.line("run round.relay").done();
+    f.write("calls.relay", nested("abs(", ")"));
+    f.line("run calls.relay --backend interp").done();
+    f.line("opt calls.relay --passes FuseOps -o calls.json").done();
+    f.line("parse calls.json").done();
+    // Types may not nest without end, programs may.
+    f.write("tuples.relay", nested("(", ",)"));
+    f.line("parse tuples.relay").done();
+    f.line("run tuples.relay").refused(&["tuples.relay:2:", "nested"]);
+    f.write("open.relay", program(&format!("def @main(%x: float32) {{ {}", "(".repeat(10_000))));
+    f.line("parse open.relay").refused(&["open.relay:3:1", "end of the text"]);
+}
+
+/// A text that is cut off is refused with a place, or is a shorter program that can be printed.
+#[test]
+fn truncated_programs() {
+    let whole = program(
+        "type List[A] {\n  Cons(A, List[A]),\n  Nil,\n}\n\n\
+         def @main(%x: Tensor[(2, ?), float32], %w.0: Tensor[(2), int64]) -> Tensor[(2, ?), float32] {\n  \
+         %0 = (nn.softmax(%x, axis=-1), 1.5e-3f, \"ä\\n\");\n  let %f: fn (float32) -> float32 = fn (%y: float32, Inline=1) { %y };\n  \
+         if (True) {\n    %0.0\n  } else {\n    match (Nil) {\n      Cons(%h, _) => %h,\n      Nil => strided_slice(%x, begin=[0], end=[1], strides=[1]),\n    }\n  }\n}",
+    );
+    let f = Folder::new();
+    let mut accepted = 0;
+    for end in (0..whole.len()).filter(|&i| whole.is_char_boundary(i)) {
+        match text::parse("cut.relay", &whole[..end]) {
+            Ok(parsed) => {
+                accepted += 1;
+                parsed.print();
+            }
+            Err(refused) => {
+                let shown = refused.render();
+                assert!(shown.contains("cut.relay:"), "{end}\n{shown}");
+            }
+        }
+        if end % 97 == 0 {
+            f.write("cut.relay", &whole.as_bytes()[..end]);
+            let ran = f.line("opt cut.relay -o out.relay");
+            assert!(ran.code == Some(2), "{end}: {:?}\n{}", ran.code, ran.stderr);
+            ran.refused(&["cut.relay:"]);
+        }
+    }
+    assert!(accepted < 40, "{accepted} pieces count as programs");
+    // Within a character.
+    let inside = whole.find('ä').expect("it is there") + 1;
+    f.write("cut.relay", &whole.as_bytes()[..inside]);
+    f.line("parse cut.relay").refused(&["cut.relay", "not UTF-8"]);
+    assert!(!f.path("out.relay").exists());
+}
+
+#[test]
+fn wrong_parameters() {
+    let f = Folder::new();
+    let good = fs::read(f.path("digits.params")).expect("the parameters are there");
+    let mut magic = good.clone();
+    magic[0] ^= 1;
+    f.write("magic.params", magic);
+    f.write("cut.params", &good[..good.len() / 2]);
+    f.write("longer.params", [&good[..], &[0]].concat());
+    f.write("empty.params", "");
+    f.write("empty.npz", "");
+    let one = |file: &str, name: &str, t: Tensor| f.write(file, params::write([(name, &t)]));
+    one("shape.params", "fc_bias", Tensor::zeros(DType::F32, &[11]));
+    one("dtype.params", "fc_bias", Tensor::zeros(DType::F64, &[10]));
+    one("name.params", "fc_bais", Tensor::zeros(DType::F32, &[10]));
+    let cases: [(&str, &[&str]); 10] = [
+        ("magic.params", &["magic.params", "not a Relay parameter file", "byte 0"]),
+        ("cut.params", &["cut.params", "the file ends within parameter `conv2_weight`"]),
+        ("longer.params", &["longer.params", "1 bytes are left over"]),
+        ("empty.params", &["empty.params", "the file ends"]),
+        ("empty.npz", &["empty.npz", "not an npz archive"]),
+        ("missing.params", &["missing.params", "No such file"]),
+        (".", &["directory"]),
+        ("shape.params", &["`%fc_bias`", "Tensor[(11), float32]", "Tensor[(10), float32]"]),
+        ("dtype.params", &["`%fc_bias`", "Tensor[(10), float64]", "Tensor[(10), float32]"]),
+        ("name.params", &["`%fc_bais`", "did you mean `%fc_bias`?"]),
+    ];
+    for (file, parts) in cases {
+        f.line(&format!("build digits.relay --params {file} -o out.so")).refused(parts);
+        f.line(&format!("run digits.relay --params {file} --outputs out.npz --backend interp")).refused(parts);
+    }
+    // Every byte counts.
+    let small = params::write([("a", &Tensor::scalar(1f32)), ("b", &Tensor::zeros(DType::I8, &[3]))]);
+    for end in 0..small.len() {
+        let refused = params::read("cut.params", &small[..end]).expect_err("it is cut off");
+        assert!(refused.to_string().contains("cut.params"), "{refused}");
+    }
+    assert!(!f.files().iter().any(|name| name.starts_with("out")), "{:?}", f.files());
+}
+
+#[test]
+fn parameters_that_are_not_given_are_inputs() {
+    let f = Folder::new();
+    for backend in ["llvm", "interp"] {
+        let line = format!("run digits.relay --inputs inputs.npz --outputs out.npz --backend {backend}");
+        f.line(&line).refused(&["input `conv0_weight` is not given", "input `bn2_var` is not given"]);
+    }
+    assert!(!f.path("out.npz").exists());
+}
+
+#[test]
+fn wrong_inputs() {
+    let f = Folder::new();
+    f.archive("shape.npz", "x", &Tensor::zeros(DType::F32, &[IMAGES, 1, 8, 9]));
+    f.archive("dtype.npz", "x", &Tensor::zeros(DType::F64, &[IMAGES, 1, 8, 8]));
+    f.archive("name.npz", "y", &Tensor::zeros(DType::F32, &[IMAGES, 1, 8, 8]));
+    f.archive("number.npz", "1", &Tensor::zeros(DType::F32, &[IMAGES, 1, 8, 8]));
+    f.write("garbage.npz", "PK\u{3}\u{4} and so on");
+    let cases: [(&str, &[&str]); 6] = [
+        ("shape.npz", &["`x`", "4, 1, 8, 9", "4, 1, 8, 8"]),
+        ("dtype.npz", &["`x`", "float64", "float32"]),
+        ("name.npz", &["no input `y`", "it has x", "`x` is not given"]),
+        ("number.npz", &["no input `1`", "`x` is not given"]),
+        ("garbage.npz", &["garbage.npz", "not an npz archive"]),
+        ("missing.npz", &["missing.npz", "No such file"]),
+    ];
+    for (file, parts) in cases {
+        for backend in ["llvm", "interp"] {
+            let parts: Vec<&str> = parts.iter().map(|p| p.trim_matches('`')).collect();
+            let line = format!("run digits.relay --params digits.params --inputs {file} --backend {backend}");
+            f.line(&format!("{line} --outputs out.npz")).refused(&parts);
+        }
+    }
+    assert!(!f.path("out.npz").exists());
+}
+
+#[test]
+fn wrong_arguments() {
+    let f = Folder::new();
+    f.write("p.relay", program("def @main(%x: Tensor[(2, 3), float32]) { nn.relu(%x) }"));
+    let cases: [(&[&str], &[&str]); 18] = [
+        (&["--passes", "FoldConstnt"], &["<passes>:1:1", "`FoldConstnt`", "did you mean `FoldConstant`?"]),
+        (&["--passes", "Inline,FuseOp"], &["<passes>:1:8", "did you mean `FuseOps`?"]),
+        (&["--passes", "Saturate(algbra)"], &["<passes>:1:1", "`algbra`", "did you mean `algebra`?"]),
+        (&["--passes", "Saturate("], &["<passes>:1:10", "the end"]),
+        (&["--passes", "Inline(1)"], &["takes no arguments"]),
+        (&["--passes", "FuseOps(largest=0)"], &["`largest`", "positive"]),
+        (&["--passes", "Partition(cc)"], &["no compiler `cc`", "did you mean `c`?"]),
+        (&["--passes", "Partition(c,nn.softmx)"], &["no operator `nn.softmx`", "did you mean `nn.softmax`?"]),
+        (&["--cost", "flop"], &["no cost model `flop`", "did you mean `flops`?"]),
+        (&["--extract", "dags"], &["no extractor `dags`", "did you mean `dag`?"]),
+        (&["--target", "cuda"], &["target `cuda`", "only `llvm`"]),
+        (&["--target", "llvm,-mcpu=skylke"], &["`skylke`", "did you mean `skylake`?"]),
+        (&["--target", "llvm,-mcp=native"], &["`-mcp`", "-mcpu"]),
+        (&["--target", "llvm,-mtriple=pdp11"], &["`pdp11`", "x86_64"]),
+        (&["--grade", "exat"], &["`exat`", "did you mean `exact`?"]),
+        (&["--rules", "missing.rules"], &["missing.rules", "No such file"]),
+        (&["--colour"], &["--colour"]),
+        (&["another.relay"], &["another.relay"]),
+    ];
+    for (args, parts) in cases {
+        f.run(&[&["opt", "p.relay", "-o", "out.relay"][..], args].concat()).refused(parts);
+        f.run(&[&["build", "p.relay", "-o", "out.so"][..], args].concat()).refused(parts);
+        f.run(&[&["run", "p.relay"][..], args].concat()).refused(parts);
+    }
+    f.run(&[]).refused(&["Usage"]);
+    f.line("optimize p.relay").refused(&["'optimize'"]);
+    f.line("build p.relay").refused(&["--output"]);
+    f.line("run p.relay --backend llvn").refused(&["'llvn'", "'llvm'"]);
+    f.line("run p.relay --threads 0").refused(&["--threads", "0"]);
+    f.line("bench p.relay --repeat 0").refused(&["--repeat", "0"]);
+    for command in ["parse", "opt", "run", "bench", "rules check", "rules list"] {
+        f.line(&format!("{command} missing.relay")).refused(&["missing.relay", "No such file"]);
+    }
+    f.line("run missing.so").refused(&["missing.so"]);
+    f.write("garbage.so", "no library");
+    f.line("run garbage.so").refused(&["garbage.so"]);
+    assert!(!f.files().iter().any(|name| name.starts_with("out")), "{:?}", f.files());
+}
+
+#[test]
+fn wrong_rules_are_told_all_at_once() {
+    let f = Folder::new();
+    f.write("p.relay", program("def @main(%x: Tensor[(2, 3), float32]) { nn.relu(%x) }"));
+    f.write(
+        "wrong.rules",
+        "(ruleset wrong)\n(rule a (nn.rellu ?x) => ?x)\n(rule b (add ?x) => ?y)\n(rule a (abs ?x) => (abs (abs ?x)))\n",
+    );
+    let parts =
+        ["wrong.rules:2:10", "did you mean `nn.relu`?", "wrong.rules:3:9", "wrong.rules:3:21", "wrong.rules:4:7"];
+    f.line("opt p.relay --rules wrong.rules -o out.relay").refused(&parts);
+    f.line("build p.relay --rules wrong.rules -o out.so").refused(&parts);
+    f.line("run p.relay --rules wrong.rules").refused(&parts);
+    f.line("rules check wrong.rules").refused(&parts);
+    f.line("rules list wrong.rules").refused(&parts);
+    // Errors of several files come together.
+    f.write("open.rules", "(ruleset open)\n(rule a (abs ?x) => ?x\n");
+    let both = [&parts[..], &["open.rules:2:1", "missing.rules"]].concat();
+    f.line("opt p.relay --rules wrong.rules --rules open.rules --rules missing.rules").refused(&both);
+    f.line("rules check wrong.rules open.rules missing.rules").refused(&both);
+    assert!(!f.files().iter().any(|name| name.starts_with("out")), "{:?}", f.files());
+}
+
+// ---- what is written
+
+#[cfg(unix)]
+#[test]
+fn results_are_written_whole_and_readable() {
+    use std::os::unix::fs::PermissionsExt;
+    let f = Folder::new();
+    let plain = {
+        f.write("plain", "");
+        fs::metadata(f.path("plain")).expect("written").permissions().mode()
+    };
+    for line in ["parse digits.relay -o out.relay", "build digits.relay -o out.so"] {
+        f.line(line).done();
+        let file = f.path(line.rsplit(' ').next().expect("a name"));
+        let mode = fs::metadata(file).expect("written").permissions().mode();
+        assert_eq!(mode & plain & 0o777, plain & 0o777, "{line}: {mode:o}");
+    }
+    // Links stay links: to a file, which is replaced, and to what is no file, which is written to.
+    let printed = f.line("parse digits.relay").done();
+    for (link, target) in [("link", "plain"), ("null", "/dev/null")] {
+        std::os::unix::fs::symlink(target, f.path(link)).expect("a link can be made");
+        f.line(&format!("parse digits.relay -o {link}")).done();
+        assert_eq!(fs::read_link(f.path(link)).expect("still a link"), Path::new(target));
+    }
+    assert_eq!(fs::read_to_string(f.path("plain")).expect("written"), printed);
+    let ran = f.line("parse digits.relay -o no/such/folder.relay");
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no/such/folder.relay"), "{}", ran.stderr);
+}

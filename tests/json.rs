@@ -1,0 +1,109 @@
+//! Relay JSON: programs go through it unchanged.
+
+use std::path::{Path, PathBuf};
+
+use resat::relay::{json, text};
+
+/// Through text, JSON and back: the same text, and the same JSON again.
+fn goes_through(name: &str, source: &str) {
+    let m = text::parse_module(name, source).unwrap_or_else(|e| panic!("{e}"));
+    let written = json::print_module(&m).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let back = json::parse_module(name, &written).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(text::print_module(&back), text::print_module(&m), "{name}");
+    assert_eq!(json::print_module(&back).unwrap_or_else(|e| panic!("{name}: {e}")), written, "{name}");
+}
+
+#[test]
+fn the_whole_language_goes_through() {
+    goes_through(
+        "language",
+        r#"#[version = "0.0.5"]
+type List[A] {
+  Cons(A, List[A]),
+  Nil,
+}
+extern type Foreign
+
+def @length[A](%l: List[A]) -> Tensor[(), int32] {
+  match (%l) {
+    Cons(_, %rest) => add(1, @length(%rest)),
+    Nil => 0,
+  }
+}
+
+def @main(%x: Tensor[(2, ?), float32], %y: (Tensor[(3), bool], float16), %f: fn (int32) -> int32) -> (Tensor[(2, ?), float32], ref(int32)) {
+  let %r = ref(1);
+  %0 = ref_write(%r, 2);
+  let %g = fn (%a: Tensor[(2, ?), float32], Primitive=1, Compiler="c é") {
+    if (greater(ref_read(%r), 0)) {
+      add(%a, 1.5f)
+    } else {
+      %1 = (%a, %a);
+      %1.0
+    }
+  };
+  let %n = @length(Cons(1, Nil));
+  %2 = match? (%y) {
+    (%p, _) => nn.dense(%x, %x, units=None, out_dtype="float32"),
+  };
+  (%g(%2), %r)
+}
+"#,
+    );
+}
+
+#[test]
+fn extents_that_are_parameters_go_through() {
+    goes_through(
+        "parameters",
+        "#[version = \"0.0.5\"]\ndef @main[n](%x: Tensor[(n, 3), float32], %y: Tensor[(n), int8]) -> Tensor[(n, 3), float32] {\n  \
+         tanh(%x)\n}\n",
+    );
+}
+
+#[test]
+fn long_programs_go_through() {
+    let lets: String = (0..10_000).map(|i| format!("  let %v{} = add(%v{i}, 1f);\n", i + 1)).collect();
+    let source = format!("#[version = \"0.0.5\"]\ndef @main(%v0: float32) {{\n{lets}  %v10000\n}}\n");
+    goes_through("long", &source);
+}
+
+#[test]
+fn wrong_programs_are_refused() {
+    let m = text::parse_module("t", "fn (%x: Tensor[(3), float32]) { tanh(add(%x, 1f)) }").expect("it is legal");
+    let good = json::print_module(&m).expect("it can be written");
+    let refused = |text: &str| json::parse_module("t.json", text).expect_err("it is wrong").to_string();
+    assert!(refused(&good.replace("\"tanh\"", "\"tahn\"")).contains("unknown operator `tahn`; did you mean `"));
+    assert!(
+        refused(&good.replace("\"IRModule\"", "\"tir.PrimFunc\""))
+            .contains("(tir.PrimFunc): a module or a function is wanted")
+    );
+    assert!(refused(&good.replace("\"float32\"", "\"float33\"")).contains("float33"));
+    for end in (0..good.len()).step_by(7) {
+        assert!(json::parse_module("t", &good[..end]).is_err());
+    }
+    // Every reference to another node, wrong.
+    for (at, _) in good.match_indices("\": \"") {
+        let end = good[at + 4..].find('"').map_or(good.len(), |e| at + 4 + e);
+        for wrong in ["0", "1", "2", "7", "11", "999", "x"] {
+            let _ = json::parse_module("t", &format!("{}{wrong}{}", &good[..at + 4], &good[end..]));
+        }
+    }
+}
+
+#[test]
+fn the_corpus_goes_through() {
+    let shared = std::env::var_os("RESAT_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
+    let Ok(models) = std::fs::read_dir(shared.join("corpus")) else {
+        eprintln!("skipped: no corpus beside the repository; RESAT_SHARED says where it is");
+        return;
+    };
+    let mut models: Vec<PathBuf> = models.filter_map(|m| Some(m.ok()?.path().join("model.relay"))).collect();
+    models.retain(|m| m.exists());
+    models.sort();
+    for model in models {
+        let source = std::fs::read_to_string(&model).unwrap_or_else(|e| panic!("{}: {e}", model.display()));
+        goes_through(&model.display().to_string(), &source);
+    }
+}

@@ -1,0 +1,78 @@
+//! Every operator's kernel, scheduled and compiled, against the plain evaluation of its tensor expressions.
+#![cfg(feature = "llvm")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Data, Rng, difference, random_tensor, result_ids};
+use resat::{
+    codegen::{CodegenTarget, llvm},
+    ir::Name,
+    loops::{Builder, eval_stages},
+    lower::{VectorUnit, kernel},
+    ops::{self, Class},
+    runtime::{Call, Executable, Pool, Port, Program, Step},
+    tensor::Tensor,
+};
+
+#[test]
+fn compiled_kernels_agree_with_their_definitions() {
+    let target = CodegenTarget::host();
+    let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };
+    let mut groups = Vec::new();
+    for id in ops::all() {
+        let op = id.op();
+        for (n, sample) in op.samples().into_iter().enumerate() {
+            let given: Vec<_> = sample.attrs.iter().map(|(n, v)| (Name::from(n), v.clone())).collect();
+            let attrs = ops::make_attrs(id, &given).expect("samples are legal");
+            let mut b = Builder::new();
+            let Some(args) = common::operands(&sample.args, &mut b) else { continue };
+            let out = match op.lower(&attrs, &args, &mut b) {
+                Ok(out) => out,
+                Err(_) if op.class() == Class::Opaque => continue,
+                Err(e) => panic!("{} {:?}: {e}", op.name(), sample),
+            };
+            let group = b.finish(result_ids(&out));
+            let name = format!("{}_{n}", op.name().replace('.', "_"));
+            groups.push((kernel(&name, &group, unit), group, sample));
+        }
+    }
+    let kernels: Vec<_> = groups.iter().map(|g| &g.0).collect();
+    let code = Arc::new(llvm::JitLibrary::load(&llvm::compile(&kernels, &target).expect("compiles")).expect("links"));
+    let mut wrong = Vec::new();
+    for (kernel, group, sample) in &groups {
+        let mut program = Program::new("test");
+        let mut args = Vec::new();
+        let mut inputs: Vec<Tensor> = Vec::new();
+        let mut rng = Rng(5);
+        for (i, t) in sample.args.iter().flat_map(|t| t.flatten().expect("tensors")).enumerate() {
+            let tensor = random_tensor(&t, Data::Tame, &mut rng);
+            args.push((program.input(Port::new(i.to_string(), t.dtype, tensor.shape())), false));
+            inputs.push(tensor);
+        }
+        let mut ports = Vec::new();
+        for (i, &t) in group.results.iter().enumerate() {
+            let shape: Vec<usize> = group.decl(t).shape.iter().map(|&n| n as usize).collect();
+            let port = Port::new(i.to_string(), group.decl(t).dtype, &shape);
+            let buffer = program.buffer(port.bytes());
+            args.push((buffer, true));
+            ports.push((port, buffer));
+        }
+        let function = program.function(&kernel.name);
+        let workspace = kernel.workspace().1 as usize;
+        program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
+        for (port, buffer) in ports {
+            program.output(port, buffer);
+        }
+        let exe = Executable::link(program, vec![code.clone()], Arc::new(Pool::new(2))).expect("links");
+        let want = eval_stages(group, &inputs).expect("samples evaluate");
+        let got = exe.run(&inputs).expect("runs");
+        for (w, g) in want.iter().zip(&got) {
+            if let Some(d) = difference(w, g) {
+                wrong.push(format!("{} {:?} {:?}: {d}", kernel.name, sample.attrs, sample.args));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} kernels are wrong:\n{}", wrong.len(), groups.len(), wrong.join("\n"));
+}

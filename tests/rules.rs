@@ -1,0 +1,79 @@
+//! Every shipped rule is sound by its grade, one test per rule; wrong rules are caught; errors of rule files are told all at
+//! once, as recorded beside them in `tests/fail`.
+
+use std::path::Path;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use resat::rules;
+
+fn main() {
+    let args = Arguments::from_args();
+    let mut trials: Vec<Trial> = rules::shipped_definitions()
+        .iter()
+        .flat_map(|set| &set.rules)
+        .map(|rule| {
+            Trial::test(rule.name().to_string(), move || match rules::check(rule) {
+                report if report.is_sound() => Ok(()),
+                report => Err(Failed::from(report.to_string())),
+            })
+        })
+        .collect();
+    if !args.list {
+        let sets = rules::shipped_definitions();
+        let n: usize = sets.iter().map(|s| s.rules.len()).sum();
+        println!("{n} rules in {} rulesets are shipped", sets.len());
+    }
+    trials.push(Trial::test("every rule says what it is", documented));
+    trials.push(Trial::test("wrong rules are caught", wrong_rules_are_caught));
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fail")).into_iter().flatten() {
+        let path = entry.expect("the folder can be read").path();
+        if path.extension().is_some_and(|e| e == "rules") {
+            let name = path.file_stem().expect("a file").to_string_lossy().into_owned();
+            trials.push(Trial::test(format!("fail/{name}"), move || refused(&path)));
+        }
+    }
+    trials.sort_by(|a, b| a.name().cmp(b.name()));
+    libtest_mimic::run(&args, trials).exit();
+}
+
+fn documented() -> Result<(), Failed> {
+    for set in rules::shipped_definitions() {
+        let bare = set.rules.iter().find(|r| r.doc().is_empty());
+        if let Some(rule) = bare {
+            return Err(format!("{} has no comment with its algebra above it", rule.name()).into());
+        }
+    }
+    Ok(())
+}
+
+fn wrong_rules_are_caught() -> Result<(), Failed> {
+    let wrong = "(ruleset wrong)
+(rule drop-relu (nn.relu ?x) => ?x)
+(rule zero-is-nothing (as ?y (~add ?x 0)) => ?x :when (same-type ?x ?y))
+(rule type-changes (add ?x ?y) => (nn.relu ?x))
+(rule never (nn.relu ?x) => (nn.relu (nn.relu ?x)) :when (const ?x) (not (const ?x)))";
+    let sets = rules::define("wrong.rules", wrong).map_err(|e| e.to_string())?;
+    for rule in &sets[0].rules {
+        let report = rules::check(rule);
+        if report.is_sound() {
+            return Err(format!("the wrong rule {} passes: {report}", rule.name()).into());
+        }
+    }
+    Ok(())
+}
+
+/// The messages of a bad file are those recorded in the `.stderr` file beside it; `BLESS=1` records them.
+fn refused(path: &Path) -> Result<(), Failed> {
+    let text = std::fs::read_to_string(path)?;
+    let name = path.file_name().expect("a file").to_string_lossy();
+    let Err(refused) = rules::define(&name, &text) else { return Err("the file is accepted".into()) };
+    let (found, recorded) = (format!("{refused}\n"), path.with_extension("stderr"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&recorded, &found)?;
+    }
+    let wanted = std::fs::read_to_string(&recorded)?;
+    if found != wanted {
+        return Err(format!("found\n{found}\nbut recorded is\n{wanted}").into());
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Installs what building resat takes and the machine lacks: a C compiler and LLVM 22 with its headers. Needs Debian's apt (as
+# root, or with sudo); elsewhere it says what to install.
+set -eu
+
+missing=""
+command -v cargo >/dev/null 2>&1 || { echo "resat needs cargo (Rust 1.90 or later): see https://rustup.rs" >&2; exit 1; }
+command -v cc >/dev/null 2>&1 || missing="$missing build-essential"
+# A machine may have the tool without the headers and libraries, or the other way round.
+if ! command -v llvm-config-22 >/dev/null 2>&1 || [ ! -e "$(llvm-config-22 --includedir)/llvm-c/Core.h" ]; then
+    missing="$missing llvm-22-dev"
+fi
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "resat needs these Debian packages, or what corresponds to them here:$missing" >&2
+    exit 1
+fi
+sudo=""
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null 2>&1 || { echo "please install (as root):$missing" >&2; exit 1; }
+    sudo="sudo"
+fi
+echo "installing:$missing"
+$sudo apt-get update -qq
+# shellcheck disable=SC2086 # a list of packages
+if ! DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
+    echo "could not install:$missing" >&2
+    echo "llvm-22-dev is in Debian's security updates (bookworm-security) and in later releases" >&2
+    exit 1
+fi
