@@ -13,6 +13,7 @@ mod qnn;
 mod reduce;
 mod registry;
 mod schema;
+mod sparse;
 mod transform;
 mod util;
 

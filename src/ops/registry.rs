@@ -4,7 +4,7 @@ use std::sync::{OnceLock, RwLock};
 
 use hashbrown::HashMap;
 
-use super::{Family, Op, contract, create, elementwise, nn, order, qnn, reduce, transform};
+use super::{Family, Op, contract, create, elementwise, nn, order, qnn, reduce, sparse, transform};
 use crate::ir::OpId;
 
 /// Every family that resat ships, in manual order.
@@ -31,6 +31,7 @@ const FAMILIES: &[Family] = &[
     order::SCAN,
     order::SCATTER,
     order::FIND,
+    sparse::COO,
     contract::OPS,
     nn::ACTIVATION,
     nn::CONV,
