@@ -106,6 +106,32 @@ fn evaluation_gives_the_inferred_type() {
 }
 
 #[test]
+fn settled_calls_compute_what_evaluation_does() {
+    for_all_samples(|op, attrs, sample, _| {
+        let decisive = op.decided_by(attrs);
+        if decisive.is_empty() {
+            return Ok(());
+        }
+        let mut rng = Rng(5);
+        let args: Vec<Value> = sample.args.iter().map(|t| random_value(t, Data::Tame, &mut rng)).collect();
+        let want = op.eval(attrs, &args).map_err(|e| format!("eval: {e}"))?.flatten();
+        let values: Vec<&Tensor> = decisive.iter().map(|&i| args[i].tensor()).collect();
+        let settled = op.settle(attrs, &values).map_err(|e| format!("settle: {e}"))?;
+        let own: Vec<Value> = settled.args.iter().map(|&i| args[i].clone()).collect();
+        let types: Vec<Type> = settled.args.iter().map(|&i| sample.args[i].clone()).collect();
+        let fixed = settled.op.op();
+        let ty = fixed.infer(&settled.attrs, &types).map_err(|e| format!("infer: {e}"))?;
+        if ty.flatten().is_none_or(|t| t.iter().any(|t| t.known_shape().is_none())) {
+            return Err(format!("{} still gives {ty}", fixed.name()));
+        }
+        match fixed.eval(&settled.attrs, &own).map_err(|e| format!("eval: {e}"))?.flatten() == want {
+            true => Ok(()),
+            false => Err("another result".into()),
+        }
+    });
+}
+
+#[test]
 fn stages_compute_what_evaluation_does() {
     for_all_samples(|op, attrs, sample, ty| {
         let mut b = Builder::new();

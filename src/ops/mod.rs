@@ -26,7 +26,7 @@ pub use schema::{AttrDefault, AttrError, AttrField, AttrKind, make_attrs};
 use crate::{
     ir::{AttrValue, Attrs, OpId, Type},
     loops::{Builder, Operand},
-    tensor::Value,
+    tensor::{Tensor, Value},
 };
 
 /// How an operator's output elements depend on its inputs; TVM's fusion classes.
@@ -119,8 +119,36 @@ pub trait Op: fmt::Debug + Sync {
     /// The operator as tensor expressions over its arguments.
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError>;
 
+    /// The arguments whose values, beside the types of all, decide the result's extents: `dyn.reshape` takes as one what
+    /// `reshape` has as an attribute. Most operators have none.
+    fn decided_by(&self, _attrs: &Attrs) -> &'static [usize] {
+        &[]
+    }
+
+    /// The call with the values of the arguments that [`decided_by`](Op::decided_by) names (in its order) made part of it:
+    /// the extents of what comes out follow from types. Refuses values that make no legal call.
+    fn settle(&self, _attrs: &Attrs, _values: &[&Tensor]) -> Result<Settled, OpError> {
+        op_bail!("no extent of the result follows from an argument's value")
+    }
+
+    /// Whether the result follows from the arguments' types, whatever their values are: `shape_of`.
+    fn reads_types_only(&self) -> bool {
+        false
+    }
+
     /// Small legal calls that cover its attributes.
     fn samples(&self) -> Vec<Sample>;
+}
+
+/// What [`Op::settle`] makes of a call.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settled {
+    /// The operator that is called instead.
+    pub op: OpId,
+    /// Its attributes.
+    pub attrs: Attrs,
+    /// Which of the arguments it takes, in order.
+    pub args: Vec<usize>,
 }
 
 impl OpId {

@@ -2,6 +2,7 @@
 
 mod bind_params;
 mod dead_code;
+mod dynamic_to_static;
 mod effects;
 mod fold_constant;
 mod fuse;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use bind_params::bind_params;
 pub use dead_code::dead_code;
+pub use dynamic_to_static::dynamic_to_static;
 pub use fold_constant::fold_constant;
 pub use fuse::{LARGEST_GROUP, fuse};
 pub use inline::inline;

@@ -35,6 +35,11 @@ const PASSES: &[Entry] = &[
         make: |s, _| plain(s, "FoldConstant", |m| super::fold_constant(&m)),
     },
     Entry {
+        name: "DynamicToStatic",
+        doc: "extents that follow from constants become known",
+        make: |s, _| plain(s, "DynamicToStatic", super::dynamic_to_static),
+    },
+    Entry {
         name: "DeadCodeElimination",
         doc: "drops what nothing uses",
         make: |s, _| plain(s, "DeadCodeElimination", |m| Ok(super::dead_code(&m))),
@@ -213,6 +218,7 @@ pub fn default_pipeline(settings: &Settings) -> Result<Pipeline, Refused> {
     let mut p = Pipeline::new();
     let stages = [
         ("inline", "Inline"),
+        ("dynamic-to-static", "DynamicToStatic"),
         ("optimize", "Saturate"),
         ("fold-constant", "FoldConstant"),
         ("dead-code", "DeadCodeElimination"),

@@ -4,11 +4,11 @@ use crate::{
     ir::{AttrValue, Attrs, Dim, Name, TensorType, Type},
     loops::{Builder, Operand},
     ops::{
-        AttrDefault, AttrField, AttrKind, AxisMap, Class, Family, Op, OpError, Sample, Work, make_attrs, op, op_bail,
-        op_ensure,
+        AttrDefault, AttrField, AttrKind, AxisMap, Class, Family, Op, OpError, Sample, Settled, Work, make_attrs, op,
+        op_bail, op_ensure,
         util::{axis_of, field, t, tensor_arg, work_per_element},
     },
-    tensor::{DType, Value},
+    tensor::{DType, Tensor, Value},
 };
 
 /// An operator that takes attributes of a static operator as arguments.
@@ -20,8 +20,10 @@ struct Dynamic {
     attrs: &'static [AttrField],
     /// The static operator.
     fixed: &'static str,
-    /// Which argument is which attribute of it, and whether that is a list. The other arguments, in order, are its own.
-    values: &'static [(usize, &'static str, bool)],
+    /// The arguments that are attributes of it. The others, in order, are its own.
+    decisive: &'static [usize],
+    /// Which attribute each of those is, and whether that is a list.
+    values: &'static [(&'static str, bool)],
     infer: fn(&Attrs, &[Type]) -> Result<Type, OpError>,
     samples: fn() -> Vec<Sample>,
 }
@@ -65,7 +67,8 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: &["data", "newshape"],
         attrs: &[unset("newshape"), field("allowzero", AttrKind::Bool, AttrDefault::Bool(false))],
         fixed: "reshape",
-        values: &[(1, "newshape", true)],
+        decisive: &[1],
+        values: &[("newshape", true)],
         infer: |_, args| Ok(unknown(length(args, 1, "newshape")?, tensor_arg(args, 0, "data")?.dtype)),
         samples: || vec![call(&[&[1, 1]], &[0], vec![])],
     },
@@ -75,7 +78,8 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: &["data", "reps"],
         attrs: &[unset("reps")],
         fixed: "tile",
-        values: &[(1, "reps", true)],
+        decisive: &[1],
+        values: &[("reps", true)],
         infer: |_, args| {
             let x = tensor_arg(args, 0, "data")?;
             Ok(unknown(x.rank().max(length(args, 1, "reps")?), x.dtype))
@@ -88,7 +92,8 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: &["data", "shape"],
         attrs: &[unset("shape"), DTYPE],
         fixed: "broadcast_to",
-        values: &[(1, "shape", true)],
+        decisive: &[1],
+        values: &[("shape", true)],
         infer: |_, args| Ok(unknown(length(args, 1, "shape")?, tensor_arg(args, 0, "data")?.dtype)),
         samples: || vec![call(&[&[1, 1]], &[3], vec![]), call(&[&[]], &[2], vec![])],
     },
@@ -98,7 +103,8 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: &["shape"],
         attrs: &[unset("shape"), DTYPE],
         fixed: "zeros",
-        values: &[(0, "shape", true)],
+        decisive: &[0],
+        values: &[("shape", true)],
         infer: |attrs, args| Ok(unknown(length(args, 0, "shape")?, dtype(attrs)?)),
         samples: || vec![call(&[], &[2], vec![("dtype", DType::F32.into())])],
     },
@@ -108,7 +114,8 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: &["shape"],
         attrs: &[unset("shape"), DTYPE],
         fixed: "ones",
-        values: &[(0, "shape", true)],
+        decisive: &[0],
+        values: &[("shape", true)],
         infer: |attrs, args| Ok(unknown(length(args, 0, "shape")?, dtype(attrs)?)),
         samples: || vec![call(&[], &[3], vec![("dtype", DType::I8.into())])],
     },
@@ -118,7 +125,8 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: &["fill_value", "shape"],
         attrs: &[unset("shape"), DTYPE],
         fixed: "full",
-        values: &[(1, "shape", true)],
+        decisive: &[1],
+        values: &[("shape", true)],
         infer: |attrs, args| {
             let v = tensor_arg(args, 0, "fill_value")?;
             op_ensure!(v.rank() == 0, "`fill_value` is {v}, but should have no axes");
@@ -132,7 +140,8 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: &["data", "axis"],
         attrs: &[field("num_newaxis", AttrKind::Int, AttrDefault::Int(1))],
         fixed: "expand_dims",
-        values: &[(1, "axis", false)],
+        decisive: &[1],
+        values: &[("axis", false)],
         infer: |attrs, args| {
             let (x, new) = (tensor_arg(args, 0, "data")?, attrs.int("num_newaxis"));
             op_ensure!((0..=1024).contains(&new), "`num_newaxis` is {new}, but should be 0 or more (1024 at most)");
@@ -147,7 +156,8 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: &["data", "axis"],
         attrs: &[unset("axis")],
         fixed: "squeeze",
-        values: &[(1, "axis", true)],
+        decisive: &[1],
+        values: &[("axis", true)],
         infer: |_, args| {
             let (x, gone) = (tensor_arg(args, 0, "data")?, length(args, 1, "axis")?);
             op_ensure!(gone <= x.rank(), "`data` is {x}, which has fewer axes than the {gone} that should go");
@@ -167,7 +177,8 @@ pub(in crate::ops) const OPS: Family = &[
             unset("axes"),
         ],
         fixed: "strided_slice",
-        values: &[(1, "begin", true), (2, "end", true), (3, "strides", true)],
+        decisive: &[1, 2, 3],
+        values: &[("begin", true), ("end", true), ("strides", true)],
         infer: |_, args| {
             let (x, n) = (tensor_arg(args, 0, "data")?, length(args, 1, "begin")?);
             let (end, strides) = (length(args, 2, "end")?, length(args, 3, "strides")?);
@@ -188,7 +199,8 @@ pub(in crate::ops) const OPS: Family = &[
             DTYPE,
         ],
         fixed: "one_hot",
-        values: &[(3, "depth", false)],
+        decisive: &[3],
+        values: &[("depth", false)],
         infer: |attrs, args| {
             let (i, on) = (tensor_arg(args, 0, "indices")?, tensor_arg(args, 1, "on_value")?);
             length(args, 3, "depth")?;
@@ -214,7 +226,8 @@ pub(in crate::ops) const OPS: Family = &[
             DTYPE,
         ],
         fixed: "topk",
-        values: &[(1, "k", false)],
+        decisive: &[1],
+        values: &[("k", false)],
         infer: |attrs, args| {
             let x = tensor_arg(args, 0, "data")?;
             let k = length(args, 1, "k")?;
@@ -240,28 +253,9 @@ pub(in crate::ops) const OPS: Family = &[
 ];
 
 impl Dynamic {
-    /// The static operator's attributes for these arguments, and its own arguments.
-    fn settle(&self, attrs: &Attrs, args: &[Value]) -> Result<(Attrs, Vec<Value>), OpError> {
-        let fixed = op(self.fixed);
-        let mut given: Vec<(Name, AttrValue)> = Vec::new();
-        for (name, value) in attrs.iter() {
-            let is_value = self.values.iter().any(|v| v.1 == name.as_str());
-            if !is_value && fixed.op().attrs().iter().any(|f| f.name == name.as_str()) {
-                given.push((name.clone(), value.clone()));
-            }
-        }
-        for &(i, name, list) in self.values {
-            let numbers = args[i].tensor().to_i64_vec();
-            let value = match (list, numbers.first()) {
-                (true, _) => AttrValue::ints(&numbers),
-                (false, Some(&n)) => n.into(),
-                (false, None) => op_bail!("`{name}` holds no number"),
-            };
-            given.push((name.into(), value));
-        }
-        let own = (0..args.len()).filter(|i| !self.values.iter().any(|v| v.0 == *i)).map(|i| args[i].clone());
-        let attrs = make_attrs(fixed, &given).map_err(|e| OpError(e.to_string()))?;
-        Ok((attrs, own.collect()))
+    /// Which of `n` arguments the static operator takes itself.
+    fn own(&self, n: usize) -> Vec<usize> {
+        (0..n).filter(|i| !self.decisive.contains(i)).collect()
     }
 }
 
@@ -285,11 +279,13 @@ impl Op for Dynamic {
         (self.infer)(attrs, args)
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
-        let (attrs, args) = self.settle(attrs, args)?;
-        let fixed = op(self.fixed).op();
+        let values: Vec<&Tensor> = self.decisive.iter().map(|&i| args[i].tensor()).collect();
+        let settled = self.settle(attrs, &values)?;
+        let args: Vec<Value> = settled.args.iter().map(|&i| args[i].clone()).collect();
         // The values may not be legal attributes for the other arguments.
-        fixed.infer(&attrs, &args.iter().map(crate::ops::util::value_type).collect::<Vec<_>>())?;
-        fixed.eval(&attrs, &args)
+        let fixed = settled.op.op();
+        fixed.infer(&settled.attrs, &args.iter().map(crate::ops::util::value_type).collect::<Vec<_>>())?;
+        fixed.eval(&settled.attrs, &args)
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
         AxisMap::opaque(args.iter().map(|a| a.as_tensor().map_or(0, TensorType::rank)))
@@ -300,6 +296,30 @@ impl Op for Dynamic {
     fn lower(&self, _: &Attrs, _: &[Operand], _: &mut Builder) -> Result<Operand, OpError> {
         op_bail!("the result's extents follow from values, not from types")
     }
+    fn decided_by(&self, _: &Attrs) -> &'static [usize] {
+        self.decisive
+    }
+    fn settle(&self, attrs: &Attrs, values: &[&Tensor]) -> Result<Settled, OpError> {
+        let fixed = op(self.fixed);
+        let mut given: Vec<(Name, AttrValue)> = Vec::new();
+        for (name, value) in attrs.iter() {
+            let is_value = self.values.iter().any(|v| v.0 == name.as_str());
+            if !is_value && fixed.op().attrs().iter().any(|f| f.name == name.as_str()) {
+                given.push((name.clone(), value.clone()));
+            }
+        }
+        for (&(name, list), value) in self.values.iter().zip(values) {
+            let numbers = value.to_i64_vec();
+            let value = match (list, numbers.first()) {
+                (true, _) => AttrValue::ints(&numbers),
+                (false, Some(&n)) => n.into(),
+                (false, None) => op_bail!("`{name}` holds no number"),
+            };
+            given.push((name.into(), value));
+        }
+        let attrs = make_attrs(fixed, &given).map_err(|e| OpError(e.to_string()))?;
+        Ok(Settled { op: fixed, attrs, args: self.own(self.inputs.len()) })
+    }
     fn samples(&self) -> Vec<Sample> {
         (self.samples)()
     }
@@ -308,7 +328,6 @@ impl Op for Dynamic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::Tensor;
 
     #[test]
     fn shapes_as_values() {

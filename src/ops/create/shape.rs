@@ -58,6 +58,9 @@ impl Op for ShapeOf {
         });
         Ok(out.into())
     }
+    fn reads_types_only(&self) -> bool {
+        true
+    }
     fn samples(&self) -> Vec<Sample> {
         let call = |s: &[i64], d: DType| sample([("dtype", d.into())], vec![t(s, DType::F32)]);
         vec![call(&[2, 3, 4], DType::I32), call(&[5], DType::I64), call(&[], DType::I32)]
@@ -92,6 +95,9 @@ impl Op for NdarraySize {
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let (n, dtype) = (b.shape(args[0].tensor()).iter().product(), dtype_attr(attrs)?);
         Ok(b.map(&[], |_, _| Scalar::int(n, dtype)).into())
+    }
+    fn reads_types_only(&self) -> bool {
+        true
     }
     fn samples(&self) -> Vec<Sample> {
         vec![sample([("dtype", DType::I32.into())], vec![t(&[2, 3], DType::F32)])]
