@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Data, Rng, difference, random_tensor, result_ids};
+use common::{Data, Rng, cut_counted, difference, random_tensor};
 use resat::{
     codegen::{CodegenTarget, llvm},
     ir::Name,
@@ -33,7 +33,7 @@ fn compiled_kernels_agree_with_their_definitions() {
                 Err(_) if op.class() == Class::Opaque => continue,
                 Err(e) => panic!("{} {:?}: {e}", op.name(), sample),
             };
-            let group = b.finish(result_ids(&out));
+            let group = b.finish_with(&out);
             let name = format!("{}_{n}", op.name().replace('.', "_"));
             groups.push((kernel(&name, &group, unit), group, sample));
         }
@@ -66,8 +66,8 @@ fn compiled_kernels_agree_with_their_definitions() {
             program.output(port, buffer);
         }
         let exe = Executable::link(program, vec![code.clone()], Arc::new(Pool::new(2))).expect("links");
-        let want = eval_stages(group, &inputs).expect("samples evaluate");
-        let got = exe.run(&inputs).expect("runs");
+        let want = cut_counted(group, eval_stages(group, &inputs).expect("samples evaluate")).expect("counts");
+        let got = cut_counted(group, exe.run(&inputs).expect("runs")).expect("counts");
         for (w, g) in want.iter().zip(&got) {
             if let Some(d) = difference(w, g) {
                 wrong.push(format!("{} {:?} {:?}: {d}", kernel.name, sample.attrs, sample.args));

@@ -174,6 +174,16 @@ impl Checker<'_> {
                 let var = Var { axis: *var, dtype: value.dtype(), kind, facts, sum };
                 self.with(var, |c| c.stmt(body))
             }
+            Stmt::While { cond, body } => {
+                if self.vector {
+                    return self.fail(s, "a vector loop holds only stores, lets and unrolled loops");
+                }
+                self.typed(s, cond, DType::Bool)?;
+                self.guards += 1;
+                self.stmt(body)?;
+                self.guards -= 1;
+                Ok(())
+            }
             Stmt::If { cond, then, otherwise } => {
                 if self.vector {
                     return self.fail(s, "a vector loop holds only stores, lets and unrolled loops");

@@ -106,6 +106,10 @@ impl Walk {
                 self.stmt(h, then);
                 otherwise.iter().for_each(|s| self.stmt(h, s));
             }
+            Stmt::While { cond, body } => {
+                h.add(6).add(self.scalar(cond));
+                self.stmt(h, body);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::{
-    AxisId, BinOp, Body, Combine, Scalar, ScalarKind, Stages, TensorId,
+    AxisId, BinOp, Body, Combine, Definition, LoopKind, Routine, Scalar, ScalarKind, Stage, Stages, Stmt, TensorId,
     num::{Num, ZeroDivision, binary, cast, settle, unary},
 };
 use crate::tensor::{DType, Tensor};
@@ -29,11 +29,12 @@ pub enum EvalError {
 struct Evaluator<'a> {
     stages: &'a Stages,
     tensors: Vec<Option<Tensor>>,
-    axes: HashMap<AxisId, i64>,
+    axes: HashMap<AxisId, Num>,
 }
 
 /// The results of stages on the given arguments. Every operation rounds floats to its dtype and wraps integers, and a
-/// reduction combines in the order of its axes.
+/// reduction combines in the order of its axes. Parallel loops of routines run backwards, and what is not written holds garbage:
+/// results that depend on either show it.
 ///
 /// Panics where the arguments are not those that the stages declare.
 pub fn eval_stages(stages: &Stages, args: &[Tensor]) -> Result<Vec<Tensor>, EvalError> {
@@ -47,20 +48,11 @@ pub fn eval_stages(stages: &Stages, args: &[Tensor]) -> Result<Vec<Tensor>, Eval
         );
         e.tensors[id.0 as usize] = Some(arg.clone());
     }
-    for stage in &stages.stages {
-        let decl = stages.decl(stage.tensor);
-        let shape: Vec<usize> = decl.shape.iter().map(|&n| n as usize).collect();
-        let mut values = Vec::with_capacity(shape.iter().product());
-        let ids: Vec<AxisId> = stage.axes.iter().map(|a| a.id).collect();
-        for index in indices(&decl.shape) {
-            e.axes.extend(ids.iter().copied().zip(index));
-            values.push(e.element(&stage.body, decl.dtype)?);
+    for definition in &stages.definitions {
+        match definition {
+            Definition::Stage(stage) => e.stage(stage)?,
+            Definition::Routine(routine) => e.routine(routine)?,
         }
-        let tensor = match decl.dtype.is_float() {
-            true => Tensor::from_f64_fn(decl.dtype, &shape, |i| values[i].float()),
-            false => Tensor::from_i64_fn(decl.dtype, &shape, |i| values[i].int()),
-        };
-        e.tensors[stage.tensor.0 as usize] = Some(tensor);
     }
     let tensors = e.tensors;
     Ok(stages.results.iter().map(|t| tensors[t.0 as usize].clone().expect("results are defined")).collect())
@@ -78,7 +70,92 @@ fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> + use<> {
     })
 }
 
+/// What tensors of routines hold before they are written.
+const GARBAGE: u8 = 0xa5;
+
 impl Evaluator<'_> {
+    fn stage(&mut self, stage: &Stage) -> Result<(), EvalError> {
+        let decl = self.stages.decl(stage.tensor);
+        let shape: Vec<usize> = decl.shape.iter().map(|&n| n as usize).collect();
+        let mut values = Vec::with_capacity(shape.iter().product());
+        let ids: Vec<AxisId> = stage.axes.iter().map(|a| a.id).collect();
+        for index in indices(&decl.shape) {
+            self.axes.extend(ids.iter().copied().zip(index.into_iter().map(Num::Int)));
+            values.push(self.element(&stage.body, decl.dtype)?);
+        }
+        let tensor = match decl.dtype.is_float() {
+            true => Tensor::from_f64_fn(decl.dtype, &shape, |i| values[i].float()),
+            false => Tensor::from_i64_fn(decl.dtype, &shape, |i| values[i].int()),
+        };
+        self.tensors[stage.tensor.0 as usize] = Some(tensor);
+        Ok(())
+    }
+
+    fn routine(&mut self, routine: &Routine) -> Result<(), EvalError> {
+        self.spoil(routine.defines.iter().chain(&routine.scratch).chain(&routine.locals));
+        self.stmt(&routine.body, routine)
+    }
+
+    fn spoil<'a>(&mut self, tensors: impl IntoIterator<Item = &'a TensorId>) {
+        for t in tensors {
+            let decl = self.stages.decl(*t);
+            let shape: Vec<usize> = decl.shape.iter().map(|&n| n as usize).collect();
+            let mut tensor = Tensor::zeros(decl.dtype, &shape);
+            tensor.bytes_mut().fill(GARBAGE);
+            self.tensors[t.0 as usize] = Some(tensor);
+        }
+    }
+
+    fn stmt(&mut self, s: &Stmt, routine: &Routine) -> Result<(), EvalError> {
+        match s {
+            Stmt::Block(all) => all.iter().try_for_each(|s| self.stmt(s, routine)),
+            Stmt::For { var, extent, kind, body } => {
+                let n = self.scalar(extent)?.int();
+                for i in 0..n {
+                    let parallel = *kind == LoopKind::Parallel;
+                    if parallel {
+                        self.spoil(&routine.locals);
+                    }
+                    self.axes.insert(*var, Num::Int(if parallel { n - 1 - i } else { i }));
+                    self.stmt(body, routine)?;
+                }
+                Ok(())
+            }
+            Stmt::Store { buffer, index, value } => {
+                let (at, value) = (self.scalar(index)?.int(), self.scalar(value)?);
+                let tensor = self.tensors[buffer.0 as usize].as_mut().expect("routines write what they declared");
+                if at < 0 || at >= tensor.len() as i64 {
+                    return Err(EvalError::Outside {
+                        tensor: buffer.0,
+                        index: vec![at],
+                        shape: tensor.shape().to_vec(),
+                    });
+                }
+                match value {
+                    Num::Int(i) => tensor.set_i64(at as usize, i),
+                    Num::Float(f) => tensor.set_f64(at as usize, f),
+                }
+                Ok(())
+            }
+            Stmt::Let { var, value, body } => {
+                let value = self.scalar(value)?;
+                self.axes.insert(*var, value);
+                self.stmt(body, routine)
+            }
+            Stmt::If { cond, then, otherwise } => match (self.scalar(cond)?.int() != 0, otherwise) {
+                (true, _) => self.stmt(then, routine),
+                (false, Some(s)) => self.stmt(s, routine),
+                (false, None) => Ok(()),
+            },
+            Stmt::While { cond, body } => {
+                while self.scalar(cond)?.int() != 0 {
+                    self.stmt(body, routine)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
     fn element(&mut self, body: &Body, dtype: DType) -> Result<Num, EvalError> {
         let (axes, combine, value) = match body {
             Body::Map(value) => return self.scalar(value),
@@ -87,7 +164,7 @@ impl Evaluator<'_> {
         let mut sum = start(combine, dtype);
         let extents: Vec<i64> = axes.iter().map(|a| a.extent).collect();
         for index in indices(&extents) {
-            self.axes.extend(axes.iter().map(|a| a.id).zip(index));
+            self.axes.extend(axes.iter().map(|a| a.id).zip(index.into_iter().map(Num::Int)));
             let v = self.scalar(value)?;
             let op = match combine {
                 Combine::Sum => BinOp::Add,
@@ -107,7 +184,7 @@ impl Evaluator<'_> {
         Ok(match s.kind() {
             ScalarKind::Int(i) => settle(Num::Int(*i), dtype),
             ScalarKind::Float(f) => settle(Num::Float(*f), dtype),
-            ScalarKind::Axis(a) => Num::Int(self.axes[a]),
+            ScalarKind::Axis(a) => self.axes[a],
             ScalarKind::Read(t, index) => self.read(*t, index)?,
             ScalarKind::Binary(op, a, b) => binary(*op, self.scalar(a)?, self.scalar(b)?, a.dtype())?,
             ScalarKind::Unary(op, a) => settle(unary(*op, self.scalar(a)?, a.dtype()), dtype),

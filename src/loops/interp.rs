@@ -121,6 +121,12 @@ impl Machine<'_> {
                 (false, Some(s)) => self.stmt(s),
                 (false, None) => Ok(()),
             },
+            Stmt::While { cond, body } => {
+                while self.scalar(cond, 0, s)?.int() != 0 {
+                    self.stmt(body)?;
+                }
+                Ok(())
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Loops as data, in two forms: *tensor expressions* (what each element of a tensor is, in any order) and *loop nests* (in
-//! which order, in which memory, by which thread). Operators lower to the first; schedules in `lower` turn groups of them
-//! into the second; `codegen` makes machine code of that. Nothing here knows Relay or LLVM.
+//! which order, in which memory, by which thread). Operators lower to the first, or where that can't say what they do to
+//! [`routine`]s of statements; schedules in `lower` turn groups of them into the second; `codegen` makes machine code of that.
+//! Nothing here knows Relay or LLVM.
 
 pub mod affine;
 mod check;
@@ -10,6 +11,7 @@ mod expr;
 mod interp;
 mod nest;
 mod num;
+pub mod routine;
 mod show;
 mod stages;
 
@@ -20,4 +22,5 @@ pub use expr::{AxisId, BinOp, Scalar, ScalarKind, TensorId, UnOp};
 pub use interp::{RunError, run_kernel};
 pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt};
 pub use num::ZeroDivision;
-pub use stages::{Axis, Body, Builder, Combine, Operand, Stage, Stages, TensorDecl};
+pub use routine::{Nest, Routine, Var};
+pub use stages::{Axis, Body, Builder, Combine, Definition, Operand, Stage, Stages, TensorDecl};

@@ -89,6 +89,68 @@ pub enum Stmt {
         /// Where it does not.
         otherwise: Option<Box<Stmt>>,
     },
+    /// Repeats as long as a condition holds, which is asked before each turn. Not within a vector loop. Whoever makes one
+    /// answers for its end.
+    While {
+        /// A `bool`.
+        cond: Scalar,
+        /// What each turn does.
+        body: Box<Stmt>,
+    },
+}
+
+impl Stmt {
+    /// The same statements with every expression replaced, and every buffer that is written.
+    pub fn map(&self, expr: &mut impl FnMut(&Scalar) -> Scalar, buffer: &impl Fn(BufferId) -> BufferId) -> Stmt {
+        match self {
+            Stmt::Block(all) => Stmt::Block(all.iter().map(|s| s.map(expr, buffer)).collect()),
+            Stmt::For { var, extent, kind, body } => {
+                let extent = expr(extent);
+                Stmt::For { var: *var, extent, kind: *kind, body: Box::new(body.map(expr, buffer)) }
+            }
+            Stmt::Store { buffer: to, index, value } => {
+                Stmt::Store { buffer: buffer(*to), index: expr(index), value: expr(value) }
+            }
+            Stmt::Let { var, value, body } => {
+                let value = expr(value);
+                Stmt::Let { var: *var, value, body: Box::new(body.map(expr, buffer)) }
+            }
+            Stmt::If { cond, then, otherwise } => Stmt::If {
+                cond: expr(cond),
+                then: Box::new(then.map(expr, buffer)),
+                otherwise: otherwise.as_ref().map(|o| Box::new(o.map(expr, buffer))),
+            },
+            Stmt::While { cond, body } => {
+                let cond = expr(cond);
+                Stmt::While { cond, body: Box::new(body.map(expr, buffer)) }
+            }
+        }
+    }
+
+    /// Calls `f` on this statement and all within, outer ones first.
+    pub fn for_each(&self, f: &mut impl FnMut(&Stmt)) {
+        f(self);
+        match self {
+            Stmt::Block(all) => all.iter().for_each(|s| s.for_each(f)),
+            Stmt::For { body, .. } | Stmt::Let { body, .. } | Stmt::While { body, .. } => body.for_each(f),
+            Stmt::If { then, otherwise, .. } => {
+                then.for_each(f);
+                otherwise.iter().for_each(|o| o.for_each(f));
+            }
+            Stmt::Store { .. } => {}
+        }
+    }
+
+    /// The expressions of the statement itself, without those of statements within.
+    pub fn scalars(&self) -> Vec<&Scalar> {
+        match self {
+            Stmt::Block(_) => vec![],
+            Stmt::For { extent, .. } => vec![extent],
+            Stmt::Store { index, value, .. } => vec![index, value],
+            Stmt::Let { value, .. } => vec![value],
+            Stmt::If { cond, .. } | Stmt::While { cond, .. } => vec![cond],
+        }
+    }
 }
 
 /// A function over flat buffers.

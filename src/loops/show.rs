@@ -113,6 +113,7 @@ pub(super) fn line(s: &Stmt) -> String {
         Stmt::Store { buffer, index, value } => format!("b{}[{}] = {}", buffer.0, Shown(index), Shown(value)),
         Stmt::Let { var, value, .. } => format!("let i{}: {} = {}", var.0, value.dtype(), Shown(value)),
         Stmt::If { cond, .. } => format!("if {}", Shown(cond)),
+        Stmt::While { cond, .. } => format!("while {}", Shown(cond)),
     }
 }
 
@@ -125,7 +126,7 @@ fn statement(f: &mut fmt::Formatter<'_>, s: &Stmt, depth: usize) -> fmt::Result 
             writeln!(f, "{pad}{}", line(s))?;
             statement(f, body, depth)
         }
-        Stmt::For { body, .. } => {
+        Stmt::For { body, .. } | Stmt::While { body, .. } => {
             writeln!(f, "{pad}{} {{", line(s))?;
             statement(f, body, depth + 1)?;
             writeln!(f, "{pad}}}")

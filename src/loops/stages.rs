@@ -1,6 +1,6 @@
 //! Tensor expressions: each stage says what every element of one tensor is.
 
-use super::{AxisId, Scalar, TensorId};
+use super::{AxisId, Routine, Scalar, TensorId};
 use crate::tensor::DType;
 
 /// A loop over `0..extent`.
@@ -56,6 +56,25 @@ pub struct Stage {
     pub body: Body,
 }
 
+/// The definition of one tensor by an expression, or of several by statements.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Definition {
+    /// What each element is.
+    Stage(Stage),
+    /// What to do.
+    Routine(Routine),
+}
+
+impl Definition {
+    /// The tensors that it defines.
+    pub fn defines(&self) -> &[TensorId] {
+        match self {
+            Definition::Stage(s) => std::slice::from_ref(&s.tensor),
+            Definition::Routine(r) => &r.defines,
+        }
+    }
+}
+
 /// A tensor that stages read or define.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorDecl {
@@ -65,17 +84,21 @@ pub struct TensorDecl {
     pub dtype: DType,
 }
 
-/// A group of tensor expressions: arguments come in, stages define further tensors, some of which are the results.
+/// A group of definitions: arguments come in, further tensors are defined, some of which are the results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stages {
     /// All tensors.
     pub tensors: Vec<TensorDecl>,
     /// The tensors that are given, in order.
     pub args: Vec<TensorId>,
-    /// The definitions; each reads only arguments and tensors of earlier stages.
-    pub stages: Vec<Stage>,
-    /// The tensors that are wanted, in order.
+    /// The definitions; each reads only arguments and tensors of earlier ones (and routines their own).
+    pub definitions: Vec<Definition>,
+    /// The tensors that are wanted, in order: those of the result, then the counts that `counted` names.
     pub results: Vec<TensorId>,
+    /// Of results whose outermost extent is found while running: the result's place in `results`, and its count's, which is an
+    /// `int64` of one element. The result's tensor has the greatest extent that can be; its first `count` rows are meant,
+    /// further ones hold anything. Whoever runs the kernel cuts it, and drops the counts.
+    pub counted: Vec<(usize, usize)>,
     axis_count: u32,
 }
 
@@ -86,6 +109,14 @@ pub enum Operand {
     Tensor(TensorId),
     /// A tuple.
     Tuple(Vec<Operand>),
+    /// The first rows of a tensor, where how many is found while running. Only results are: of operators whose result has an
+    /// unknown outermost extent although those of all arguments are known. Such operators fuse with nothing.
+    Counted {
+        /// With an upper bound as its outermost extent.
+        tensor: TensorId,
+        /// How many rows are meant: one element of `int64`, from 0 to that bound.
+        count: TensorId,
+    },
 }
 
 impl Operand {
@@ -94,6 +125,7 @@ impl Operand {
         match self {
             Operand::Tensor(t) => *t,
             Operand::Tuple(_) => panic!("a tensor was expected where type inference had allowed a tuple"),
+            Operand::Counted { .. } => panic!("what is counted while running fuses with nothing"),
         }
     }
 
@@ -101,7 +133,24 @@ impl Operand {
     pub fn fields(&self) -> &[Operand] {
         match self {
             Operand::Tuple(f) => f,
-            Operand::Tensor(_) => panic!("a tuple was expected where type inference had allowed a tensor"),
+            _ => panic!("a tuple was expected where type inference had allowed a tensor"),
+        }
+    }
+
+    /// The tensors, depth first, without the counts.
+    pub fn tensors(&self) -> Vec<TensorId> {
+        match self {
+            Operand::Tensor(tensor) | Operand::Counted { tensor, .. } => vec![*tensor],
+            Operand::Tuple(f) => f.iter().flat_map(Operand::tensors).collect(),
+        }
+    }
+
+    /// As [`Operand::tensors`], the count of each that has one.
+    fn counts(&self) -> Vec<Option<TensorId>> {
+        match self {
+            Operand::Tensor(_) => vec![None],
+            Operand::Counted { count, .. } => vec![Some(*count)],
+            Operand::Tuple(f) => f.iter().flat_map(Operand::counts).collect(),
         }
     }
 }
@@ -118,9 +167,12 @@ impl Stages {
         &self.tensors[t.0 as usize]
     }
 
-    /// The stage that defines a tensor; arguments have none.
+    /// The stage that defines a tensor; arguments have none, nor have tensors of routines.
     pub fn stage_of(&self, t: TensorId) -> Option<&Stage> {
-        self.stages.iter().find(|s| s.tensor == t)
+        self.definitions.iter().find_map(|d| match d {
+            Definition::Stage(s) if s.tensor == t => Some(s),
+            _ => None,
+        })
     }
 
     /// A fresh axis.
@@ -138,7 +190,7 @@ impl Stages {
 /// Builds [`Stages`]; operators' `lower` methods work on one.
 #[derive(Debug, Default)]
 pub struct Builder {
-    stages: Stages,
+    pub(super) stages: Stages,
 }
 
 impl Builder {
@@ -147,7 +199,7 @@ impl Builder {
         Builder::default()
     }
 
-    fn declare(&mut self, shape: &[i64], dtype: DType) -> TensorId {
+    pub(super) fn declare(&mut self, shape: &[i64], dtype: DType) -> TensorId {
         self.stages.tensors.push(TensorDecl { shape: shape.to_vec(), dtype });
         TensorId(self.stages.tensors.len() as u32 - 1)
     }
@@ -182,7 +234,7 @@ impl Builder {
         let index: Vec<Scalar> = axes.iter().map(|a| Scalar::axis(a.id)).collect();
         let value = value(self, &index);
         let tensor = self.declare(shape, value.dtype());
-        self.stages.stages.push(Stage { tensor, axes, body: Body::Map(value) });
+        self.stages.definitions.push(Definition::Stage(Stage { tensor, axes, body: Body::Map(value) }));
         tensor
     }
 
@@ -200,13 +252,32 @@ impl Builder {
         let r: Vec<Scalar> = reduced.iter().map(|a| Scalar::axis(a.id)).collect();
         let value = value(self, &index, &r);
         let tensor = self.declare(shape, value.dtype());
-        self.stages.stages.push(Stage { tensor, axes, body: Body::Reduce { axes: reduced, combine, value } });
+        let body = Body::Reduce { axes: reduced, combine, value };
+        self.stages.definitions.push(Definition::Stage(Stage { tensor, axes, body }));
         tensor
     }
 
-    /// The stages, with the given results.
+    /// The stages, with the given results, none of which is counted.
     pub fn finish(mut self, results: Vec<TensorId>) -> Stages {
         self.stages.results = results;
         self.stages
+    }
+
+    /// The stages, with an operator's result: its tensors, depth first, and then the counts of those that have one.
+    pub fn finish_with(mut self, result: &Operand) -> Stages {
+        let mut results = result.tensors();
+        for (at, count) in result.counts().into_iter().enumerate() {
+            let Some(count) = count else { continue };
+            let from = result.counts().len();
+            let place = match results[from..].iter().position(|t| *t == count) {
+                Some(known) => from + known,
+                None => {
+                    results.push(count);
+                    results.len() - 1
+                }
+            };
+            self.stages.counted.push((at, place));
+        }
+        self.finish(results)
     }
 }

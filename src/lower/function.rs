@@ -12,7 +12,8 @@ use crate::{
 /// A function's tensor expressions.
 #[derive(Debug)]
 pub struct FunctionGroup {
-    /// The expressions; arguments are the parameters' tensors in order (tuples flattened), results the body's.
+    /// The expressions; arguments are the parameters' tensors in order (tuples flattened), results the body's, and after these
+    /// the counts of those whose outermost extent is found while running (see [`Stages::counted`]).
     pub stages: Stages,
 }
 
@@ -53,9 +54,7 @@ pub fn stages(m: &Module, f: &Function) -> Result<FunctionGroup, Refused> {
         };
         done.insert(id, operand);
     }
-    let mut results = Vec::new();
-    flatten(&done[&f.body], &mut results);
-    Ok(FunctionGroup { stages: b.finish(results) })
+    Ok(FunctionGroup { stages: b.finish_with(&done[&f.body]) })
 }
 
 fn unknown_extent(name: &str, ty: &Type) -> Refused {
@@ -101,11 +100,4 @@ fn constant(b: &mut Builder, t: &Tensor) -> TensorId {
             )
         })
     })
-}
-
-fn flatten(o: &Operand, out: &mut Vec<TensorId>) {
-    match o {
-        Operand::Tensor(t) => out.push(*t),
-        Operand::Tuple(fields) => fields.iter().for_each(|f| flatten(f, out)),
-    }
 }

@@ -1,5 +1,5 @@
 //! Which tensors of a group exist in memory: cheap definitions are written into their readers, the rest become *steps*, and a
-//! step that only post-processes a reduction becomes that reduction's epilogue.
+//! step that only post-processes a reduction becomes that reduction's epilogue. Routines stand between runs of steps.
 
 use hashbrown::HashMap;
 
@@ -7,7 +7,9 @@ use super::{
     affine::{Substitution, for_each_node},
     index::Simplifier,
 };
-use crate::loops::{Axis, AxisId, BinOp, Body, Combine, Scalar, ScalarKind, Stage, Stages, TensorId, UnOp};
+use crate::loops::{
+    Axis, AxisId, BinOp, Body, Combine, Definition, Routine, Scalar, ScalarKind, Stage, Stages, TensorId, UnOp,
+};
 
 /// A reduction whose values are combined in registers.
 #[derive(Clone, Debug)]
@@ -53,12 +55,37 @@ fn value_of(stage: &Stage) -> &Scalar {
     }
 }
 
-/// Steps of a group, in order.
-pub(crate) fn steps(group: &Stages) -> Vec<Step> {
+/// A part of a group's work, after that of the parts before.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    /// Computations that schedules arrange, in order.
+    Steps(Vec<Step>),
+    /// Statements that run as they are.
+    Routine(Routine),
+}
+
+/// Whether a definition reads a tensor.
+fn is_read_by(d: &Definition, t: TensorId) -> bool {
+    match d {
+        Definition::Stage(s) => reads(value_of(s)).iter().any(|(r, _)| *r == t),
+        Definition::Routine(r) => r.reads().contains(&t),
+    }
+}
+
+/// The work of a group, in order.
+pub(crate) fn parts(group: &Stages) -> Vec<Part> {
     let mut inlined: HashMap<TensorId, (Vec<AxisId>, Scalar)> = HashMap::new();
-    let mut kept: Vec<Stage> = Vec::new();
-    for (at, stage) in group.stages.iter().enumerate() {
+    let mut kept: Vec<Definition> = Vec::new();
+    for (at, definition) in group.definitions.iter().enumerate() {
         let expand = |e: &Scalar| expand(e, &inlined);
+        let stage = match definition {
+            Definition::Stage(s) => s,
+            Definition::Routine(r) => {
+                let body = r.body.map(&mut |e| expand(e), &|b| b);
+                kept.push(Definition::Routine(Routine { body, ..r.clone() }));
+                continue;
+            }
+        };
         let body = match &stage.body {
             Body::Map(v) => Body::Map(expand(v)),
             Body::Reduce { axes, combine, value } => {
@@ -70,10 +97,30 @@ pub(crate) fn steps(group: &Stages) -> Vec<Step> {
             Body::Map(v) if !group.results.contains(&stage.tensor) && may_inline(group, at, v) => {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
-            _ => kept.push(stage),
+            _ => kept.push(Definition::Stage(stage)),
         }
     }
-    let mut steps = attach_epilogues(group, kept);
+    let mut parts = Vec::new();
+    let mut run: Vec<Stage> = Vec::new();
+    for (at, d) in kept.iter().enumerate() {
+        match d {
+            Definition::Stage(s) => run.push(s.clone()),
+            Definition::Routine(r) => {
+                finish_run(group, std::mem::take(&mut run), &kept[at..], &mut parts);
+                parts.push(Part::Routine(r.clone()));
+            }
+        }
+    }
+    finish_run(group, run, &[], &mut parts);
+    parts
+}
+
+/// Makes steps of a run of stages, of which `later` definitions read some.
+fn finish_run(group: &Stages, run: Vec<Stage>, later: &[Definition], parts: &mut Vec<Part>) {
+    if run.is_empty() {
+        return;
+    }
+    let mut steps = attach_epilogues(group, run, later);
     for step in &mut steps {
         let reduced = step.reduction.iter().flat_map(|r| &r.axes);
         let extents = step.axes.iter().chain(reduced).map(|a| (a.id, a.extent)).collect();
@@ -83,7 +130,7 @@ pub(crate) fn steps(group: &Stages) -> Vec<Step> {
             r.value = simplifier.simplify(&r.value);
         }
     }
-    steps
+    parts.push(Part::Steps(steps));
 }
 
 /// The expression with reads of inlined tensors replaced by their definitions.
@@ -126,23 +173,31 @@ const CHEAP: u32 = 0;
 const CHEAP_FOR_SEVERAL: u32 = 4;
 
 fn may_inline(group: &Stages, at: usize, value: &Scalar) -> bool {
-    let stage = &group.stages[at];
+    let Definition::Stage(stage) = &group.definitions[at] else { return false };
     let elements: i64 = stage.axes.iter().map(|a| a.extent).product();
-    let readers: Vec<&Stage> =
-        group.stages[at + 1..].iter().filter(|s| reads(value_of(s)).iter().any(|(t, _)| *t == stage.tensor)).collect();
+    let readers: Vec<&Definition> =
+        group.definitions[at + 1..].iter().filter(|d| is_read_by(d, stage.tensor)).collect();
     let expense = expense(value);
-    let reread = readers.iter().any(|s| match &s.body {
-        Body::Map(_) => false,
-        Body::Reduce { axes, .. } => {
-            let visits: i64 = s.axes.iter().chain(axes).map(|a| a.extent).product();
+    let reread = readers.iter().any(|d| match d {
+        Definition::Stage(Stage { body: Body::Map(_), .. }) => false,
+        Definition::Stage(Stage { body: Body::Reduce { axes, .. }, axes: outer, .. }) => {
+            let visits: i64 = outer.iter().chain(axes).map(|a| a.extent).product();
             visits > elements
         }
+        // How often is not known.
+        Definition::Routine(_) => true,
     });
     if reread {
         return expense == CHEAP;
     }
-    let grows = readers.iter().any(|s| s.axes.iter().map(|a| a.extent).product::<i64>() > elements);
-    let several = readers.len() > 1 && readers.iter().any(|s| matches!(s.body, Body::Reduce { .. }));
+    let stages = || {
+        readers.iter().filter_map(|d| match d {
+            Definition::Stage(s) => Some(s),
+            Definition::Routine(_) => None,
+        })
+    };
+    let grows = stages().any(|s| s.axes.iter().map(|a| a.extent).product::<i64>() > elements);
+    let several = readers.len() > 1 && stages().any(|s| matches!(s.body, Body::Reduce { .. }));
     !(several || grows) || expense <= CHEAP_FOR_SEVERAL
 }
 
@@ -156,7 +211,7 @@ fn is_identity(index: &[Scalar], axes: &[Axis]) -> bool {
         })
 }
 
-fn attach_epilogues(group: &Stages, kept: Vec<Stage>) -> Vec<Step> {
+fn attach_epilogues(group: &Stages, kept: Vec<Stage>, later: &[Definition]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for (at, stage) in kept.iter().enumerate() {
         match &stage.body {
@@ -183,6 +238,7 @@ fn attach_epilogues(group: &Stages, kept: Vec<Stage>) -> Vec<Step> {
                         && uses.peek().is_some()
                         && uses.all(|(_, i)| is_identity(i, &stage.axes))
                         && !kept[at + 1..].iter().any(|s| is_read(value_of(s), step.tensor))
+                        && !later.iter().any(|d| is_read_by(d, step.tensor))
                         && !steps.iter().any(|s| {
                             s.tensor != step.tensor
                                 && (is_read(&s.value, step.tensor)

@@ -240,6 +240,10 @@ fn operand_type(o: &Operand, b: &Builder) -> Type {
     match o {
         Operand::Tensor(t) => Type::tensor(b.shape(*t), b.dtype(*t)),
         Operand::Tuple(f) => Type::tuple(f.iter().map(|o| operand_type(o, b))),
+        Operand::Counted { tensor, .. } => {
+            let rest = b.shape(*tensor).iter().skip(1).map(|&n| Dim::Known(n));
+            TensorType::of([Dim::Any].into_iter().chain(rest), b.dtype(*tensor)).into()
+        }
     }
 }
 

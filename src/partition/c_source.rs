@@ -28,9 +28,10 @@ impl ExternalCompiler for CSource {
         let mut b = Builder::new();
         let Some(args) = args.iter().map(|t| operand(&mut b, t)).collect::<Option<Vec<_>>>() else { return false };
         let Ok(out) = op.op().lower(attrs, &args, &mut b) else { return false };
-        let mut results = Vec::new();
-        flatten(&out, &mut results);
-        result.flatten().is_some() && source("probe", &lower::kernel("probe", &b.finish(results), SCALAR)).is_ok()
+        // A result that is cut while running is not what a caller of a region expects.
+        let group = b.finish_with(&out);
+        let whole = group.counted.is_empty() && result.flatten().is_some();
+        whole && source("probe", &lower::kernel("probe", &group, SCALAR)).is_ok()
     }
 
     fn compile(&self, module: &TypedModule, function: &Function, symbol: &str) -> Result<Compiled, CompilerError> {
@@ -49,13 +50,6 @@ fn operand(b: &mut Builder, ty: &Type) -> Option<Operand> {
         Type::Tuple(f) => Operand::Tuple(f.iter().map(|t| operand(b, t)).collect::<Option<_>>()?),
         _ => return None,
     })
-}
-
-fn flatten(o: &Operand, out: &mut Vec<crate::loops::TensorId>) {
-    match o {
-        Operand::Tensor(t) => out.push(*t),
-        Operand::Tuple(f) => f.iter().for_each(|x| flatten(x, out)),
-    }
 }
 
 /// The object code of a C file.
@@ -155,8 +149,9 @@ impl Printer<'_> {
                 kind: LoopKind::Serial | LoopKind::Parallel | LoopKind::Unrolled | LoopKind::Vector,
                 body,
             } => {
+                // The extent may read what the body writes, but counts as it was before.
                 let (v, n) = (var.0, expr(extent)?);
-                self.block(&format!("for (int64_t i{v} = 0; i{v} < {n}; i{v}++)"), body)
+                self.block(&format!("for (int64_t i{v} = 0, n{v} = {n}; i{v} < n{v}; i{v}++)"), body)
             }
             Stmt::Store { buffer, index, value } => {
                 let Buffer { dtype, .. } = self.kernel.buffers[buffer.0 as usize];
@@ -173,6 +168,7 @@ impl Printer<'_> {
                 self.line("}");
                 Ok(())
             }
+            Stmt::While { cond, body } => self.block(&format!("while ({})", expr(cond)?), body),
             Stmt::If { cond, then, otherwise } => {
                 self.block(&format!("if ({})", expr(cond)?), then)?;
                 match otherwise {

@@ -3,7 +3,7 @@
 
 use resat::{
     ir::{TensorType, Type},
-    loops::{Builder, Operand, TensorId},
+    loops::{Builder, Operand, Stages},
     tensor::{DType, Tensor},
 };
 
@@ -46,14 +46,6 @@ pub(crate) fn random_tensor(t: &TensorType, data: Data, rng: &mut Rng) -> Tensor
     }
 }
 
-/// The tensors of an operand, depth first.
-pub(crate) fn result_ids(o: &Operand) -> Vec<TensorId> {
-    match o {
-        Operand::Tensor(t) => vec![*t],
-        Operand::Tuple(f) => f.iter().flat_map(result_ids).collect(),
-    }
-}
-
 /// Arguments of the given types, where all extents are known.
 pub(crate) fn operands(types: &[Type], b: &mut Builder) -> Option<Vec<Operand>> {
     fn one(t: &Type, b: &mut Builder) -> Option<Operand> {
@@ -64,6 +56,24 @@ pub(crate) fn operands(types: &[Type], b: &mut Builder) -> Option<Vec<Operand>> 
         })
     }
     types.iter().map(|t| one(t, b)).collect()
+}
+
+/// The results of stages as the operator gives them: counted ones cut, counts gone.
+pub(crate) fn cut_counted(stages: &Stages, mut results: Vec<Tensor>) -> Result<Vec<Tensor>, String> {
+    for &(k, count) in &stages.counted {
+        let (all, rows) = (&results[k], results[count].to_i64_vec());
+        let most = all.shape()[0] as i64;
+        let [rows] = rows[..] else { return Err(format!("a count is {:?}", results[count])) };
+        if !(0..=most).contains(&rows) {
+            return Err(format!("{rows} rows of {most} are counted"));
+        }
+        let mut shape = all.shape().to_vec();
+        shape[0] = rows as usize;
+        results[k] = all.pick(&shape, Some);
+    }
+    let counts = stages.counted.iter().map(|c| c.1).min().unwrap_or(results.len());
+    results.truncate(counts);
+    Ok(results)
 }
 
 /// The first element in which two tensors differ: exactly for integers, by more than rounding for floats.

@@ -258,6 +258,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             }
             Stmt::Let { var, value, body } => self.bind(*var, value, body),
             Stmt::If { cond, then, otherwise } => self.condition(cond, then, otherwise.as_deref()),
+            Stmt::While { cond, body } => self.repeat(cond, body),
             Stmt::For { var, extent, kind, body } => match kind {
                 LoopKind::Serial => self.serial(*var, extent, body),
                 LoopKind::Parallel => self.parallel(*var, extent, body),
@@ -326,6 +327,22 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
                 self.ir.jump(done);
             }
         }
+        self.ir.go_to(done);
+        Ok(())
+    }
+
+    fn repeat(&mut self, cond: &Scalar, body: &Stmt) -> Result<(), CodegenError> {
+        let [head, turn, done] = [(); 3].map(|()| self.ir.block(self.function, ""));
+        self.ir.jump(head);
+        self.ir.go_to(head);
+        self.level += 1;
+        self.fresh();
+        let c = self.value(cond)?;
+        self.ir.branch(c, turn, done);
+        self.ir.go_to(turn);
+        self.stmt(body)?;
+        self.ir.jump(head);
+        self.level -= 1;
         self.ir.go_to(done);
         Ok(())
     }

@@ -4,13 +4,14 @@ mod choose;
 mod map;
 mod pack;
 mod reduce;
+mod routine;
 
 use hashbrown::HashMap;
 
 use super::{
     affine::{Affine, Substitution, replace_axes},
     index::{Simplifier, same_affine},
-    normalize::{Step, reads, steps},
+    normalize::{Part, Step, parts, reads},
 };
 use crate::loops::{
     Axis, AxisId, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId,
@@ -84,16 +85,23 @@ pub fn kernel(name: &str, group: &Stages, unit: VectorUnit) -> Kernel {
     for (i, &t) in group.results.iter().enumerate() {
         e.declare(t, Space::Output((group.args.len() + i) as u32));
     }
-    let steps = steps(group);
-    let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
-    e.extents = axes.map(|a| (a.id, a.extent)).collect();
-    let steps = e.pack_operands(steps);
-    for s in &steps {
-        if !e.buffer_of.contains_key(&s.tensor) {
-            e.declare(s.tensor, Space::Shared);
+    let mut body = Vec::new();
+    for part in parts(group) {
+        match part {
+            Part::Steps(steps) => {
+                let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
+                e.extents.extend(axes.map(|a| (a.id, a.extent)));
+                let steps = e.pack_operands(steps);
+                for s in &steps {
+                    if !e.buffer_of.contains_key(&s.tensor) {
+                        e.declare(s.tensor, Space::Shared);
+                    }
+                }
+                body.extend(e.steps(&steps));
+            }
+            Part::Routine(r) => body.push(e.routine(&r)),
         }
     }
-    let mut body = e.steps(&steps);
     for (i, &t) in group.results.iter().enumerate() {
         if group.args.contains(&t) || group.results[..i].contains(&t) {
             body.push(e.copy_result(t, (group.args.len() + i) as u32));
@@ -108,7 +116,8 @@ pub fn is_view(group: &Stages) -> Option<usize> {
     if let Some(arg) = group.args.iter().position(|a| *a == result) {
         return Some(arg);
     }
-    let steps = steps(group);
+    let parts = parts(group);
+    let [Part::Steps(steps)] = &parts[..] else { return None };
     let [Step { tensor, axes, reduction: None, value }] = &steps[..] else { return None };
     let ScalarKind::Read(source, index) = value.kind() else { return None };
     let size = |t| group.decl(t).shape.iter().product::<i64>();

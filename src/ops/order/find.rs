@@ -4,7 +4,7 @@ use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{BinOp, Builder, Operand, Scalar},
     ops::{
-        AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_bail, op_ensure,
+        AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_ensure,
         util::{lowered_shapes, op_head, sample, t, tensor_arg, value_shapes, work_per_element},
     },
     tensor::{DType, Tensor, Value, row_major_strides},
@@ -45,11 +45,36 @@ impl Op for ArgWhere {
     fn work(&self, _: &Attrs, args: &[Type], out: &Type) -> Work {
         work_per_element(1.0, args, out)
     }
-    fn lower(&self, _: &Attrs, _: &[Operand], _: &mut Builder) -> Result<Operand, OpError> {
-        op_bail!("the number of rows follows from values, not from types")
+    fn lower(&self, _: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
+        let x = args[0].tensor();
+        let (shape, dtype) = (b.shape(x).to_vec(), b.dtype(x));
+        let most = shape.iter().product();
+        let (tensor, count) = b.routine(|r| {
+            let rows = r.output(&[most, shape.len() as i64], DType::I32);
+            let count = r.output(&[1], DType::I64);
+            let found = r.var(0);
+            r.for_each(&shape, |r, index| {
+                let set = r.read(x, index.iter().cloned()).differs(Scalar::int(0, dtype));
+                r.if_(set, |r| {
+                    let row = r.let_(r.get(found));
+                    for (k, i) in index.iter().enumerate() {
+                        r.store(rows, [row.clone(), Scalar::index(k as i64)], i.clone().cast(DType::I32));
+                    }
+                    r.set(found, row + 1);
+                });
+            });
+            r.store(count, [0], r.get(found));
+            (rows, count)
+        });
+        Ok(Operand::Counted { tensor, count })
     }
     fn samples(&self) -> Vec<Sample> {
-        vec![sample([], vec![t(&[2, 3], DType::Bool)]), sample([], vec![t(&[4], DType::F32)])]
+        vec![
+            sample([], vec![t(&[2, 3], DType::Bool)]),
+            sample([], vec![t(&[4], DType::F32)]),
+            sample([], vec![t(&[], DType::I32)]),
+            sample([], vec![t(&[2, 0, 3], DType::I32)]),
+        ]
     }
 }
 

@@ -1,0 +1,54 @@
+//! Routines run as they are written: only places in tensors become places in buffers, and parallel loops stay so where they pay.
+
+use super::{Emitter, PARALLEL_FROM};
+use crate::loops::{LoopKind, Routine, Space, Stmt, TensorId};
+
+impl Emitter {
+    /// The statements of a routine over the kernel's buffers.
+    pub(super) fn routine(&mut self, r: &Routine) -> Stmt {
+        for t in r.defines.iter().chain(&r.scratch) {
+            if !self.buffer_of.contains_key(t) {
+                self.declare(*t, Space::Shared);
+            }
+        }
+        r.locals.iter().for_each(|t| self.declare(*t, Space::Local));
+        r.body.for_each(&mut |s| {
+            if let Stmt::For { var, extent, .. } = s
+                && let Some(n) = extent.as_int()
+            {
+                self.extents.insert(*var, n);
+            }
+        });
+        let body = r.body.map(&mut |e| self.flatten(e), &|t| self.buffer_of[&t]);
+        let size = |t: TensorId| self.group.decl(t).shape.iter().product::<i64>();
+        let touched: i64 = r.reads().into_iter().chain(r.defines.iter().copied()).map(size).max().unwrap_or(0);
+        if touched.max(visits(&body)) >= PARALLEL_FROM { body } else { serial(body) }
+    }
+}
+
+/// How often the innermost statements run, as far as constants tell.
+fn visits(s: &Stmt) -> i64 {
+    match s {
+        Stmt::Block(all) => all.iter().map(visits).fold(0, i64::saturating_add),
+        Stmt::For { extent, body, .. } => extent.as_int().unwrap_or(1).max(0).saturating_mul(visits(body)),
+        Stmt::Let { body, .. } | Stmt::While { body, .. } => visits(body),
+        Stmt::If { then, otherwise, .. } => visits(then).max(otherwise.as_ref().map_or(0, |o| visits(o))),
+        Stmt::Store { .. } => 1,
+    }
+}
+
+/// The same statements in one thread.
+fn serial(s: Stmt) -> Stmt {
+    let all = |s: Box<Stmt>| Box::new(serial(*s));
+    match s {
+        Stmt::Block(b) => Stmt::Block(b.into_iter().map(serial).collect()),
+        Stmt::For { var, extent, kind, body } => {
+            let kind = if kind == LoopKind::Parallel { LoopKind::Serial } else { kind };
+            Stmt::For { var, extent, kind, body: all(body) }
+        }
+        Stmt::Let { var, value, body } => Stmt::Let { var, value, body: all(body) },
+        Stmt::While { cond, body } => Stmt::While { cond, body: all(body) },
+        Stmt::If { cond, then, otherwise } => Stmt::If { cond, then: all(then), otherwise: otherwise.map(all) },
+        store @ Stmt::Store { .. } => store,
+    }
+}
