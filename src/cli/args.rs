@@ -16,7 +16,7 @@ use crate::{
     rules,
     saturate::Grade,
     target::Target,
-    tensor::Tensor,
+    tensor::{DType, Tensor},
 };
 
 /// A program and its weights.
@@ -107,28 +107,29 @@ pub(super) fn inputs(path: &std::path::Path) -> Result<Vec<(Name, Tensor)>, Fail
     Ok(npz::read(&name, &bytes)?)
 }
 
-/// Puts named or numbered tensors in the order of a program's inputs.
-pub(super) fn in_order(wanted: &[String], given: Vec<(Name, Tensor)>) -> Result<Vec<Tensor>, Refused> {
+/// Puts named or numbered tensors in the order of a program's inputs, of which names and element types are given.
+pub(super) fn in_order(wanted: &[(String, DType)], given: Vec<(Name, Tensor)>) -> Result<Vec<Tensor>, Refused> {
     let mut slots: Vec<Option<Tensor>> = vec![None; wanted.len()];
     let mut complaints = Vec::new();
     for (name, tensor) in given {
         let at = wanted
             .iter()
-            .position(|w| w == name.as_str())
+            .position(|w| w.0 == name.as_str())
             .or_else(|| name.parse().ok().filter(|&i: &usize| i < wanted.len()));
         match at {
-            Some(i) if slots[i].is_none() => slots[i] = Some(tensor),
-            Some(i) => complaints.push(Diagnostic::new(format!("input `{}` is given twice", wanted[i]))),
+            Some(i) if slots[i].is_none() => slots[i] = Some(npz::as_element(tensor, wanted[i].1)),
+            Some(i) => complaints.push(Diagnostic::new(format!("input `{}` is given twice", wanted[i].0))),
             None => {
-                let d = Diagnostic::new(format!("the program has no input `{name}`; it has {}", wanted.join(", ")));
-                complaints.push(match nearest(&name, wanted.iter().map(String::as_str)) {
+                let known: Vec<&str> = wanted.iter().map(|w| w.0.as_str()).collect();
+                let d = Diagnostic::new(format!("the program has no input `{name}`; it has {}", known.join(", ")));
+                complaints.push(match nearest(&name, known) {
                     Some(near) => d.help(format!("did you mean `{near}`?")),
                     None => d,
                 });
             }
         }
     }
-    for (slot, name) in slots.iter().zip(wanted) {
+    for (slot, (name, _)) in slots.iter().zip(wanted) {
         if slot.is_none() {
             complaints.push(Diagnostic::new(format!("input `{name}` is not given")));
         }

@@ -65,9 +65,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let compile = start.elapsed().as_secs_f64();
     drop(progress);
     let exe = &built.executable;
-    let names: Vec<String> = exe.program().inputs().iter().map(|p| p.name.to_string()).collect();
+    let wanted: Vec<_> = exe.program().inputs().iter().map(|p| (p.name.to_string(), p.dtype)).collect();
     let tensors = match &args.inputs {
-        Some(path) => in_order(&names, inputs(path)?)?,
+        Some(path) => in_order(&wanted, inputs(path)?)?,
         None => interp::random_inputs(&infer_types(module)?, SEED)?.iter().flat_map(Value::flatten).collect(),
     };
     let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());

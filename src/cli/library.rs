@@ -35,9 +35,9 @@ pub(super) fn open(args: &ModelArgs, threads: Option<NonZeroUsize>) -> Result<Li
 impl Library {
     /// The inputs in order, from an archive or at random.
     pub(super) fn inputs(&self, path: Option<&Path>) -> Result<Vec<Tensor>, Failure> {
-        let names: Vec<String> = self.0.inputs().iter().map(|p| p.name.to_string()).collect();
+        let wanted: Vec<_> = self.0.inputs().iter().map(|p| (p.name.to_string(), p.dtype)).collect();
         match path {
-            Some(path) => Ok(in_order(&names, inputs(path)?)?),
+            Some(path) => Ok(in_order(&wanted, inputs(path)?)?),
             None => {
                 let ty = |p: &crate::runtime::Port| {
                     Type::tensor(&p.shape.iter().map(|&n| n as i64).collect::<Vec<_>>(), p.dtype)

@@ -17,11 +17,11 @@ use crate::{
     driver::{self, Options},
     infer::{TypedModule, infer_types},
     interp,
-    ir::Module,
+    ir::{Module, Type},
     pass::{Pass, PassContext, bind_params},
     relay::npz,
     saturate::Grade,
-    tensor::{Tensor, Value},
+    tensor::{DType, Tensor, Value},
 };
 
 /// Arguments of `resat run`.
@@ -99,9 +99,37 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
 fn gather(typed: &TypedModule, path: Option<&Path>) -> Result<Vec<Value>, Failure> {
     let Some(path) = path else { return Ok(interp::random_inputs(typed, SEED)?) };
     let m: &Module = typed.module();
-    let names: Vec<String> = typed.entry("main")?.params.iter().map(|&p| m.var(p).name.to_string()).collect();
-    let tensors = in_order(&names, inputs(path)?)?;
-    Ok(tensors.into_iter().map(Value::Tensor).collect())
+    let mut wanted = Vec::new();
+    for &p in &typed.entry("main")?.params {
+        name_inputs(m.var(p).name.to_string(), typed.var_ty(p), &mut wanted)?;
+    }
+    let mut tensors = in_order(&wanted, inputs(path)?)?.into_iter();
+    Ok(typed.entry("main")?.params.iter().map(|&p| take_value(typed.var_ty(p), &mut tensors)).collect())
+}
+
+/// The tensors that a parameter is made of, depth first: a tuple's fields are called `x.0`, `x.1`, ….
+fn name_inputs(name: String, ty: &Type, out: &mut Vec<(String, DType)>) -> Result<(), Refused> {
+    match ty {
+        Type::Tensor(t) => out.push((name, t.dtype)),
+        Type::Tuple(fields) => {
+            for (i, f) in fields.iter().enumerate() {
+                name_inputs(format!("{name}.{i}"), f, out)?;
+            }
+        }
+        _ => {
+            let message = format!("parameter `%{name}` is {ty}: an npz archive holds tensors only");
+            return Err(Diagnostic::new(message).into());
+        }
+    }
+    Ok(())
+}
+
+/// A value of that type, made of the next tensors.
+fn take_value(ty: &Type, tensors: &mut impl Iterator<Item = Tensor>) -> Value {
+    match ty {
+        Type::Tuple(fields) => Value::Tuple(fields.iter().map(|f| take_value(f, tensors)).collect()),
+        _ => Value::Tensor(tensors.next().expect("as many tensors as the types have")),
+    }
 }
 
 /// Seed of random inputs.

@@ -1,12 +1,10 @@
 //! Dense layers and matrix products.
 
-use std::num::Wrapping;
-
 use super::{
     AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work,
     nn::{
         geometry::{all_offsets, check_shape, layout_of, offsets, whole},
-        numbers::{Num, dot},
+        numbers::{Num, dot, in_arithmetic, sum_products},
         place::{Place, extent, indices},
     },
     op_ensure,
@@ -14,7 +12,7 @@ use super::{
 };
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
-    loops::{Builder, Combine, Operand, Scalar},
+    loops::{Builder, Operand, Scalar},
     tensor::{DType, Layout, Tensor, Value},
 };
 
@@ -70,16 +68,6 @@ fn transpose<T: Num>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
 fn products<T: Num>(a: &[T], b: &[T], k: usize, rows: usize, columns: usize) -> Vec<T> {
     let row = |m: usize| (0..columns).map(move |n| (m, n));
     (0..rows).flat_map(row).map(|(m, n)| dot(&a[m * k..][..k], &b[n * k..][..k])).collect()
-}
-
-/// One operator's reference kernel in the arithmetic that its result's type asks for.
-macro_rules! in_kind {
-    ($dtype:expr, $kernel:ident($($arg:expr),*)) => {
-        match $dtype.is_float() {
-            true => $kernel::<f64>($($arg),*),
-            false => $kernel::<Wrapping<i64>>($($arg),*),
-        }
-    };
 }
 
 fn eval_matmul<T: Num>(a: &Tensor, b: &Tensor, (ta, tb): (bool, bool), dtype: DType) -> Tensor {
@@ -152,7 +140,7 @@ impl Op for Matmul {
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w) = (args[0].tensor(), args[1].tensor());
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype());
-        Ok(in_kind!(dtype, eval_matmul(x, w, self.transposed(attrs), dtype)).into())
+        Ok(in_arithmetic!(dtype, eval_matmul(x, w, self.transposed(attrs), dtype)).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let rank = args[0].as_tensor().map_or(1, TensorType::rank);
@@ -181,7 +169,7 @@ impl Op for Matmul {
             shape.swap(last, last - 1);
         }
         shape[last] = n;
-        let out = b.reduce(&shape, &[k], Combine::Sum, |b, i, r| {
+        let out = sum_products(b, &shape, &[k], dtype, |b, i, r| {
             let mut row = i.to_vec();
             row[last] = r[0].clone();
             if ta {
@@ -189,7 +177,7 @@ impl Op for Matmul {
             }
             let (n, k) = (i[last].clone(), r[0].clone());
             let column = if tb { [n, k] } else { [k, n] };
-            b.read(x, row).cast(dtype) * b.read(w, column).cast(dtype)
+            (b.read(x, row), b.read(w, column))
         });
         Ok(out.into())
     }
@@ -290,7 +278,7 @@ impl Op for BatchMatmul {
         let (x, y) = (args[0].tensor(), args[1].tensor());
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype());
         let transposed = (attrs.bool("transpose_a"), attrs.bool("transpose_b"));
-        Ok(in_kind!(dtype, eval_batch(x, y, transposed, dtype)).into())
+        Ok(in_arithmetic!(dtype, eval_batch(x, y, transposed, dtype)).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let batch = |arg: &Type| match arg.as_tensor().map(|t| t.shape[0]) {
@@ -315,13 +303,13 @@ impl Op for BatchMatmul {
         let (ta, tb) = (attrs.bool("transpose_a"), attrs.bool("transpose_b"));
         let ((ba, m, k), (bb, n, _)) = (side(b.shape(x), !ta), side(b.shape(y), tb));
         let batch = if ba == 1 { bb } else { ba };
-        let out = b.reduce(&[batch, m, n], &[k], Combine::Sum, |b, i, r| {
+        let out = sum_products(b, &[batch, m, n], &[k], dtype, |b, i, r| {
             let at = |own: i64, outer: &Scalar, summed_last: bool| {
                 let batch = if own == 1 { Scalar::index(0) } else { i[0].clone() };
                 let (outer, k) = (outer.clone(), r[0].clone());
                 if summed_last { [batch, outer, k] } else { [batch, k, outer] }
             };
-            b.read(x, at(ba, &i[1], !ta)).cast(dtype) * b.read(y, at(bb, &i[2], tb)).cast(dtype)
+            (b.read(x, at(ba, &i[1], !ta)), b.read(y, at(bb, &i[2], tb)))
         });
         Ok(out.into())
     }
@@ -393,7 +381,7 @@ impl Op for DensePack {
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w, layout) = (args[0].tensor(), args[1].tensor(), packed_layout(attrs)?);
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype());
-        Ok(in_kind!(dtype, eval_packed(&layout, x, w, dtype)).into())
+        Ok(in_arithmetic!(dtype, eval_packed(&layout, x, w, dtype)).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let data = vec![AxisRole::Maps(0), AxisRole::Reduced];
@@ -419,11 +407,11 @@ impl Op for DensePack {
         let (rows, n, k) = (b.shape(x)[0], extent(&layout, b.shape(w), 'N'), extent(&layout, b.shape(w), 'C'));
         let block = layout.block('C').map_or(1, |(_, block)| block);
         let over = if block > 1 { vec![k / block, block] } else { vec![k] };
-        let out = b.reduce(&[rows, n], &over, Combine::Sum, |b, i, r| {
+        let out = sum_products(b, &[rows, n], &over, dtype, |b, i, r| {
             let inner = if block > 1 { r[1].clone() } else { Scalar::index(0) };
             let summed = Place { outer: r[0].clone(), inner, block };
             let weight = indices(&layout, |p| if p == 'N' { Place::flat(i[1].clone()) } else { summed.clone() });
-            b.read(x, [i[0].clone(), summed.index()]).cast(dtype) * b.read(w, weight).cast(dtype)
+            (b.read(x, [i[0].clone(), summed.index()]), b.read(w, weight))
         });
         Ok(out.into())
     }

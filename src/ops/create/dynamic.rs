@@ -37,7 +37,8 @@ const DTYPE: AttrField = field("dtype", AttrKind::DType, AttrDefault::None);
 /// The number of integers in a list argument.
 fn length(args: &[Type], i: usize, name: &str) -> Result<usize, OpError> {
     let list = tensor_arg(args, i, name)?;
-    op_ensure!(list.rank() <= 1 && list.dtype.is_int(), "`{name}` is {list}, but should be a list of integers");
+    // TVM takes whatever numbers and truncates them.
+    op_ensure!(list.rank() <= 1 && list.dtype != DType::Bool, "`{name}` is {list}, but should be a list of numbers");
     match list.shape.first() {
         None => Ok(1),
         Some(Dim::Known(n)) if (0..=1024).contains(n) => Ok(*n as usize),

@@ -1,11 +1,9 @@
 //! Convolutions, computed plainly.
 
-use std::num::Wrapping;
-
 use super::{
     conv::ConvAttrs,
     geometry::{Window, all_offsets, offsets},
-    numbers::Num,
+    numbers::{Num, in_arithmetic},
 };
 use crate::{
     ir::Dim,
@@ -17,12 +15,9 @@ fn dims(t: &Tensor) -> Vec<Dim> {
     t.shape().iter().map(|&n| Dim::Known(n as i64)).collect()
 }
 
-/// The convolution of `x` with `w`, summed in f64 or wrapping i64.
+/// The convolution of `x` with `w`, summed over channels, then over taps.
 pub(super) fn convolve(c: &ConvAttrs, x: &Tensor, w: &Tensor, dtype: DType) -> Tensor {
-    match dtype.is_float() {
-        true => convolve_in::<f64>(c, x, w, dtype),
-        false => convolve_in::<Wrapping<i64>>(c, x, w, dtype),
-    }
+    in_arithmetic!(dtype, convolve_in(c, x, w, dtype))
 }
 
 /// Numbers of the problem in the plain order (batch, channels, spatial axes).

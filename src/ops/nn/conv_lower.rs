@@ -3,11 +3,12 @@
 use super::{
     conv::ConvAttrs,
     geometry::Window,
+    numbers::sum_products,
     place::{Place, extent, indices, pad, place_in, shape_in},
 };
 use crate::{
     ir::Dim,
-    loops::{Builder, Combine, Scalar, TensorId},
+    loops::{Builder, Scalar, TensorId},
     tensor::DType,
 };
 
@@ -51,7 +52,7 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
     if block > 1 {
         over.push(block);
     }
-    b.reduce(&shape, &over, Combine::Sum, |b, i, r| {
+    sum_products(b, &shape, &over, dtype, |b, i, r| {
         let out = place_in(&c.out, 'C', i);
         let inner = if block > 1 { r[r.len() - 1].clone() } else { Scalar::index(0) };
         let summed = Place { outer: r[0].clone(), inner, block };
@@ -89,6 +90,6 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
             'I' => summed.clone(),
             s => Place::flat(r[spatial(s) + 1].clone()),
         });
-        b.read(x, data).cast(dtype) * b.read(w, weight).cast(dtype)
+        (b.read(x, data), b.read(w, weight))
     })
 }

@@ -1,15 +1,13 @@
 //! Transposed convolutions over any number of spatial axes: a table row each.
 
-use std::num::Wrapping;
-
 use super::{
     geometry::{all_offsets, check_shape, layout_of, offsets, paddings, per_axis, shape_of, whole},
-    numbers::Num,
+    numbers::{Num, in_arithmetic, sum_products},
     place::{Place, extent, indices, place_in, shape_in},
 };
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
-    loops::{BinOp, Builder, Combine, Operand, Scalar, TensorId},
+    loops::{BinOp, Builder, Operand, Scalar, TensorId},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work, op_ensure,
         util::{bytes, elements, may_equal, tensor_arg},
@@ -125,7 +123,7 @@ impl Plan {
     }
 }
 
-/// The transposed convolution, summed in f64 or wrapping i64.
+/// The transposed convolution.
 fn spread_in<T: Num>(p: &Plan, x: &Tensor, w: &Tensor, dtype: DType) -> Tensor {
     let letters: Vec<char> = p.spatial.chars().collect();
     let tables = |layout: &Layout, shape: &[usize], first: [char; 2]| -> Vec<Vec<usize>> {
@@ -287,10 +285,7 @@ impl Op for ConvTranspose {
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w, p) = (args[0].tensor(), args[1].tensor(), Plan::new(attrs, self.spatial)?);
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype());
-        let out = match dtype.is_float() {
-            true => spread_in::<f64>(&p, x, w, dtype),
-            false => spread_in::<Wrapping<i64>>(&p, x, w, dtype),
-        };
+        let out = in_arithmetic!(dtype, spread_in(&p, x, w, dtype));
         Ok(out.into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
@@ -350,7 +345,7 @@ impl Op for ConvTranspose {
         if block > 1 {
             over.push(block);
         }
-        let out = b.reduce(&shape, &over, Combine::Sum, |b, i, r| {
+        let out = sum_products(b, &shape, &over, dtype, |b, i, r| {
             let out = place_in(&p.out, 'C', i);
             let inner = if block > 1 { r[r.len() - 1].clone() } else { Scalar::index(0) };
             let summed = Place { outer: r[0].clone(), inner, block };
@@ -376,7 +371,7 @@ impl Op for ConvTranspose {
                 'O' => output.clone(),
                 s => Place::flat(Scalar::index(kernel[p.axis(s)] - 1) - r[p.axis(s) + 1].clone()),
             });
-            b.read(spread, data).cast(dtype) * b.read(w, weight).cast(dtype)
+            (b.read(spread, data), b.read(w, weight))
         });
         Ok(out.into())
     }

@@ -150,8 +150,8 @@ impl Op for ScatterElements {
         "scatter_elements",
         "data with updates[i] applied at i with indices[i] in place of its component along axis, for all i; negative indices
         count from the end, those outside are not allowed. reduction says how: it replaces the element, or is added,
-        multiplied, averaged (the mean of the two), or the lesser or greater counts. C1: indices are integers, with the shape
-        of updates, and no longer than data except along axis. C2: updates have data's element type.",
+        multiplied, averaged (the mean of the two), or the lesser or greater counts. C1: indices are integers, no
+        longer than updates anywhere, and no longer than data except along axis. C2: updates have data's element type.",
         ["data", "indices", "updates"],
         [
             field("axis", AttrKind::Int, AttrDefault::Int(0)),
@@ -163,13 +163,13 @@ impl Op for ScatterElements {
         let (x, indices) = (tensor_arg(args, 0, "data")?, tensor_arg(args, 1, "indices")?);
         let updates = tensor_arg(args, 2, "updates")?;
         let axis = axis_of(attrs.int("axis"), x.rank())?;
-        let longer =
-            |k: usize| matches!((x.shape[k], indices.shape[k]), (Dim::Known(n), Dim::Known(m)) if m > n && k != axis);
+        let exceeds = |a: Dim, b: Dim| matches!((a, b), (Dim::Known(a), Dim::Known(b)) if a > b);
+        let longer = |k: usize| k != axis && exceeds(indices.shape[k], x.shape[k]);
         op_ensure!(
             indices.dtype.is_int()
                 && indices.rank() == x.rank()
                 && indices.rank() == updates.rank()
-                && (0..x.rank()).all(|k| may_equal(indices.shape[k], updates.shape[k]) && !longer(k)),
+                && (0..x.rank()).all(|k| !longer(k) && !exceeds(indices.shape[k], updates.shape[k])),
             "C1: `data` is {x}, `indices` {indices} and `updates` {updates}"
         );
         op_ensure!(updates.dtype == x.dtype, "C2: `data` is {x} and `updates` {updates}");
@@ -178,14 +178,27 @@ impl Op for ScatterElements {
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, indices, updates) = (args[0].tensor(), args[1].tensor(), args[2].tensor());
         let axis = axis_of(attrs.int("axis"), x.shape().len())?;
-        let (from, to) = (row_major_strides(indices.shape()), row_major_strides(x.shape()));
+        let from = row_major_strides(indices.shape());
+        let (given, to) = (row_major_strides(updates.shape()), row_major_strides(x.shape()));
+        let rank = x.shape().len();
+        let fits = |k: usize| {
+            let n = indices.shape()[k];
+            n <= updates.shape()[k] && (k == axis || n <= x.shape()[k])
+        };
+        op_ensure!(
+            (0..rank).all(fits),
+            "indices of shape {:?} are longer than updates of {:?} or data of {:?}",
+            indices.shape(),
+            updates.shape(),
+            x.shape()
+        );
         let mut pairs = Vec::with_capacity(indices.len());
         for (i, index) in indices.to_i64_vec().into_iter().enumerate() {
             let at = place(index, x.shape()[axis])?;
-            let target = (0..x.shape().len())
-                .map(|k| if k == axis { at * to[k] } else { i / from[k] % indices.shape()[k] * to[k] })
-                .sum();
-            pairs.push((i, target));
+            let own = |k: usize| i / from[k] % indices.shape()[k];
+            let source = (0..rank).map(|k| own(k) * given[k]).sum();
+            let target = (0..rank).map(|k| if k == axis { at } else { own(k) } * to[k]).sum();
+            pairs.push((source, target));
         }
         Ok(apply(x, updates, &pairs, attrs.str("reduction")).into())
     }
@@ -226,6 +239,10 @@ impl Op for ScatterElements {
             call("min", 0, &[4, 2], &[3, 2], DType::F32),
             call("max", 0, &[4, 2], &[3, 1], DType::U8),
             call("mean", 0, &[4], &[3], DType::F32),
+            sample(
+                [("reduction", "add".into())],
+                vec![t(&[4, 2], DType::F32), t(&[2, 2], DType::I64), t(&[3, 2], DType::F32)],
+            ),
         ]
     }
 }
@@ -239,7 +256,8 @@ impl Op for ScatterNd {
         "scatter_nd",
         "data with updates[y.., x..] applied at indices[0, y..], …, indices[M-1, y..], x.. for all y and x; negative indices
         count from the end, those outside are not allowed. mode says how: it replaces the element, or is added, multiplied, or
-        the lesser or greater counts. C1: M, the first extent of indices, is known and no more than data's axes.
+        the lesser or greater counts. Where updates have still more axes, of U elements, x counts those as well and a step along
+        data's axis M - 1 is U elements long, updates beyond data's end being dropped. C1: M, the first extent of indices, is known and no more than data's axes.
         C2: indices are integers. C3: updates have the extents y of indices and then those of data from axis M.",
         ["data", "indices", "updates"],
         [field("mode", AttrKind::OneOf(MODES), AttrDefault::Str("update"))],
@@ -254,7 +272,7 @@ impl Op for ScatterNd {
         let want = [&indices.shape[1..], &x.shape[m as usize..]].concat();
         op_ensure!(
             updates.dtype == x.dtype
-                && updates.rank() == want.len()
+                && updates.rank() >= want.len()
                 && want.iter().zip(updates.shape.iter()).all(|(a, b)| may_equal(*a, *b)),
             "C3: `data` is {x}, `indices` {indices} and `updates` {updates}"
         );
@@ -263,8 +281,8 @@ impl Op for ScatterNd {
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, indices, updates) = (args[0].tensor(), args[1].tensor(), args[2].tensor());
         let m = indices.shape()[0];
-        let strides = row_major_strides(x.shape());
-        let inner: usize = x.shape()[m..].iter().product();
+        let inner: usize = updates.shape()[indices.shape().len() - 1..].iter().product();
+        let strides: Vec<usize> = row_major_strides(&x.shape()[..m]).iter().map(|s| s * inner).collect();
         let places: usize = indices.shape()[1..].iter().product();
         let values = indices.to_i64_vec();
         let mut pairs = Vec::with_capacity(updates.len());
@@ -272,7 +290,8 @@ impl Op for ScatterNd {
             let start = (0..m).try_fold(0, |sum, k| {
                 Ok::<_, OpError>(sum + place(values[k * places + y], x.shape()[k])? * strides[k])
             })?;
-            pairs.extend((0..inner).map(|k| (y * inner + k, start + k)));
+            // Only updates of more axes than data has can reach beyond its end.
+            pairs.extend((0..inner).map(|k| (y * inner + k, start + k)).filter(|&(_, to)| to < x.len()));
         }
         Ok(apply(x, updates, &pairs, attrs.str("mode")).into())
     }
@@ -286,6 +305,13 @@ impl Op for ScatterNd {
         let [data, indices, updates] = [0, 1, 2].map(|k| args[k].tensor());
         let (shape, index_shape) = (b.shape(data).to_vec(), b.shape(indices).to_vec());
         let m = index_shape[0] as usize;
+        let ranks = (b.shape(updates).len(), index_shape.len() - 1 + shape.len() - m);
+        op_ensure!(
+            ranks.0 == ranks.1,
+            "updates of {} axes, not {}, are not written by generated code",
+            ranks.0,
+            ranks.1
+        );
         let hit = |b: &Builder, i: &[Scalar], r: &[Scalar]| {
             (0..m).fold(Scalar::bool(true), |all, k| {
                 let index = b.read(indices, [&[Scalar::index(k as i64)], r].concat());

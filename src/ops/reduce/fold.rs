@@ -32,8 +32,8 @@ struct Fold {
 pub(in crate::ops) const OPS: Family = &[
     &Fold {
         name: "sum",
-        doc: "Sum over the given axes (all, where none are given; all others with exclude).",
-        takes: Takes::Numbers,
+        doc: "Sum over the given axes (all, where none are given; all others with exclude); of bools, whether any holds.",
+        takes: Takes::Any,
         combine: Combine::Sum,
         mean: false,
         float: (0.0, |a, b| a + b),
@@ -51,8 +51,8 @@ pub(in crate::ops) const OPS: Family = &[
     },
     &Fold {
         name: "prod",
-        doc: "Product over the given axes (all, where none are given; all others with exclude).",
-        takes: Takes::Numbers,
+        doc: "Product over the given axes (all, where none are given; all others with exclude); of bools, whether all hold.",
+        takes: Takes::Any,
         combine: Combine::Prod,
         mean: false,
         float: (1.0, |a, b| a * b),
@@ -61,7 +61,7 @@ pub(in crate::ops) const OPS: Family = &[
     &Fold {
         name: "max",
         doc: "Greatest over the given axes (all, where none are given; all others with exclude).",
-        takes: Takes::Numbers,
+        takes: Takes::Any,
         combine: Combine::Max,
         mean: false,
         float: (f64::NEG_INFINITY, |a, b| if a > b { a } else { b }),
@@ -70,7 +70,7 @@ pub(in crate::ops) const OPS: Family = &[
     &Fold {
         name: "min",
         doc: "Least over the given axes (all, where none are given; all others with exclude).",
-        takes: Takes::Numbers,
+        takes: Takes::Any,
         combine: Combine::Min,
         mean: false,
         float: (f64::INFINITY, |a, b| if a < b { a } else { b }),
@@ -120,6 +120,7 @@ impl Fold {
         // The least (greatest) of no integers is the type's greatest (least).
         let (least, greatest) = x.dtype().int_range().expect("an integer type");
         let out: Vec<i128> = match self.combine {
+            _ if x.dtype() == DType::Bool => out.into_iter().map(|v| v.clamp(0, 1)).collect(),
             Combine::Max | Combine::Min => out.into_iter().map(|v| v.clamp(least, greatest)).collect(),
             _ => out.into_iter().map(|v| wrapped(v, x.dtype())).collect(),
         };
@@ -173,7 +174,12 @@ impl Op for Fold {
         let (from, dtype) = (b.shape(x).to_vec(), b.dtype(x));
         let plan = Plan::new(attrs, from.len())?;
         let (shape, over) = (plan.shape(&from, 1), plan.over(&from));
-        let folded = reduce(b, &shape, &over, self.combine, dtype, |b, i, r| b.read(x, plan.index(i, r)));
+        let combine = match (dtype, self.combine) {
+            (DType::Bool, Combine::Sum | Combine::Max) => Combine::Any,
+            (DType::Bool, Combine::Prod | Combine::Min) => Combine::All,
+            (_, combine) => combine,
+        };
+        let folded = reduce(b, &shape, &over, combine, dtype, |b, i, r| b.read(x, plan.index(i, r)));
         let count: i64 = over.iter().product();
         if !self.mean && b.dtype(folded) == dtype {
             return Ok(folded.into());
