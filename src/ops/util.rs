@@ -135,6 +135,11 @@ pub(super) fn broadcast_axes(args: &[Type]) -> AxisMap {
     AxisMap(args.iter().zip(&ranks).map(|(a, &r)| (0..r).map(|axis| role(a, r, axis)).collect()).collect())
 }
 
+/// All axes of all arguments opaque, for operators that take tensors only.
+pub(super) fn opaque_axes(args: &[Type]) -> AxisMap {
+    AxisMap::opaque(args.iter().map(|a| a.as_tensor().map_or(0, TensorType::rank)))
+}
+
 /// The element of a tensor that broadcasts to the index `i`, aligned at the last axis.
 pub(super) fn broadcast_read(b: &Builder, t: TensorId, i: &[Scalar]) -> Scalar {
     let shape = b.shape(t);

@@ -17,7 +17,7 @@ use crate::{
 /// The family.
 pub(in crate::ops) const OPS: Family = &[
     &Pool { name: "nn.max_pool1d", spatial: "W", average: false, attrs: MAX1D },
-    &Pool { name: "nn.max_pool2d", spatial: "HW", average: false, attrs: MAX2D },
+    &MAX_POOL2D,
     &Pool { name: "nn.max_pool3d", spatial: "DHW", average: false, attrs: MAX3D },
     &Pool { name: "nn.avg_pool1d", spatial: "W", average: true, attrs: AVG1D },
     &AVG_POOL2D,
@@ -46,6 +46,9 @@ const MAX3D: &[AttrField] = pool_attrs!(&[1, 1, 1], &[0, 0, 0], "NCDHW");
 const AVG1D: &[AttrField] = pool_attrs!(&[1], &[0], "NCW", COUNT);
 const AVG2D: &[AttrField] = pool_attrs!(&[1, 1], &[0, 0], "NCHW", COUNT);
 const AVG3D: &[AttrField] = pool_attrs!(&[1, 1, 1], &[0, 0, 0], "NCDHW", COUNT);
+
+/// `nn.max_pool2d`.
+pub(in crate::ops) const MAX_POOL2D: Pool = Pool { name: "nn.max_pool2d", spatial: "HW", average: false, attrs: MAX2D };
 
 /// `nn.avg_pool2d`.
 pub(in crate::ops) const AVG_POOL2D: Pool = Pool { name: "nn.avg_pool2d", spatial: "HW", average: true, attrs: AVG2D };

@@ -1,22 +1,17 @@
 //! Sparse tensors as lists of coordinates, a row of indices per entry.
 
 use crate::{
-    ir::{Attrs, TensorType, Type},
+    ir::{Attrs, Type},
     loops::{BinOp, Builder, Combine, Operand, Scalar},
     ops::{
         AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
-        util::{elements, field, ints_attr, may_equal, op_head, sample, t, tensor_arg, work_per_element},
+        util::{elements, field, ints_attr, may_equal, op_head, opaque_axes, sample, t, tensor_arg, work_per_element},
     },
     tensor::{DType, Tensor, Value, row_major_strides},
 };
 
 /// The family.
 pub(in crate::ops) const OPS: Family = &[&SparseToDense];
-
-/// All axes of all arguments opaque.
-fn opaque(args: &[Type]) -> AxisMap {
-    AxisMap::opaque(args.iter().map(|a| a.as_tensor().map_or(0, TensorType::rank)))
-}
 
 /// `sparse_to_dense`.
 #[derive(Debug)]
@@ -90,7 +85,7 @@ impl Op for SparseToDense {
         Ok(out.into())
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
-        opaque(args)
+        opaque_axes(args)
     }
     fn work(&self, _: &Attrs, args: &[Type], out: &Type) -> Work {
         // Generated code asks every entry for every element.
