@@ -1,6 +1,9 @@
 # `make demo` shows resat at work, `make test` runs every check. Both install what the machine lacks.
 
-.PHONY: all demo test setup bench
+.PHONY: all demo test setup bench fuzz
+
+# How long `make fuzz` stays with each reader, in seconds.
+TIME ?= 600
 
 all: setup
 	cargo build --release
@@ -21,3 +24,6 @@ test: setup
 
 bench: setup
 	cargo bench
+
+fuzz: setup
+	sh tools/fuzz.sh $(TIME)

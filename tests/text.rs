@@ -1,10 +1,13 @@
 //! Relay text: programs come back from print and parse as they were; wrong texts are refused with the right words.
 
 use std::{
-    collections::HashMap,
     fs,
     path::{Path, PathBuf},
 };
+
+#[path = "common/same.rs"]
+#[allow(unreachable_pub, reason = "it is also a module of a library")]
+mod same;
 
 use resat::{
     ir::{Clause, Expr, ExprId, Function, Module, Pattern, VarId},
@@ -12,126 +15,7 @@ use resat::{
     relay::text::{Parsed, parse, parse_module, print_expr, print_module},
     tensor::Tensor,
 };
-
-/// Whether two programs are the same but for the numbers of their expressions: same functions, same sharing, same names.
-struct Same<'a> {
-    a: &'a Module,
-    b: &'a Module,
-    exprs: HashMap<ExprId, ExprId>,
-    back: HashMap<ExprId, ExprId>,
-    vars: HashMap<VarId, VarId>,
-    todo: Vec<(ExprId, ExprId)>,
-}
-
-impl Same<'_> {
-    fn modules(a: &Module, b: &Module) -> Result<(), String> {
-        let functions = |m: &Module| m.functions().map(|(n, f)| (n.clone(), f)).collect::<Vec<_>>();
-        let (fa, fb) = (functions(a), functions(b));
-        if fa.len() != fb.len() || a.adts().len() != b.adts().len() {
-            return Err("numbers of definitions differ".into());
-        }
-        for ((na, ea), (nb, eb)) in fa.into_iter().zip(fb) {
-            if na != nb {
-                return Err(format!("@{na} became @{nb}"));
-            }
-            Same::exprs(a, ea, b, eb)?;
-        }
-        Ok(())
-    }
-
-    fn exprs(a: &Module, ea: ExprId, b: &Module, eb: ExprId) -> Result<(), String> {
-        let (exprs, back, vars) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let mut s = Same { a, b, exprs, back, vars, todo: vec![(ea, eb)] };
-        while let Some((ea, eb)) = s.todo.pop() {
-            s.expr(ea, eb)?;
-        }
-        Ok(())
-    }
-
-    fn expr(&mut self, ea: ExprId, eb: ExprId) -> Result<(), String> {
-        let (a, b) = (&self.a[ea], &self.b[eb]);
-        let atom = matches!(a, Expr::Var(_) | Expr::Global(_) | Expr::Constant(_) | Expr::Op(_) | Expr::Constructor(_));
-        if !atom {
-            match (self.exprs.insert(ea, eb), self.back.insert(eb, ea)) {
-                (None, None) => {}
-                (Some(old), Some(back)) if old == eb && back == ea => return Ok(()),
-                _ => return Err(format!("{ea:?} {a:?} is shared otherwise than {eb:?} {b:?}")),
-            }
-        }
-        let mut pairs = Vec::new();
-        let same = match (a, b) {
-            (Expr::Var(x), Expr::Var(y)) => self.var(*x, *y)?,
-            (
-                Expr::Call { callee: c, args: x, attrs: r, type_args: t },
-                Expr::Call { callee: d, args: y, attrs: s, type_args: u },
-            ) => {
-                pairs.push((*c, *d));
-                pairs.extend(x.iter().copied().zip(y.iter().copied()));
-                x.len() == y.len() && r == s && t == u
-            }
-            (Expr::Tuple(x), Expr::Tuple(y)) => {
-                pairs.extend(x.iter().copied().zip(y.iter().copied()));
-                x.len() == y.len()
-            }
-            (Expr::Proj(x, i), Expr::Proj(y, j)) => {
-                pairs.push((*x, *y));
-                i == j
-            }
-            (Expr::Let { var: v, value: x, body: p }, Expr::Let { var: w, value: y, body: q }) => {
-                pairs.extend([(*x, *y), (*p, *q)]);
-                self.var(*v, *w)?
-            }
-            (Expr::If { cond: x, then: p, otherwise: u }, Expr::If { cond: y, then: q, otherwise: v }) => {
-                pairs.extend([(*x, *y), (*p, *q), (*u, *v)]);
-                true
-            }
-            (Expr::Func(f), Expr::Func(g)) => {
-                pairs.push((f.body, g.body));
-                for (v, w) in f.params.iter().zip(&g.params) {
-                    self.var(*v, *w)?;
-                }
-                f.params.len() == g.params.len()
-                    && f.type_params.len() == g.type_params.len()
-                    && f.attrs == g.attrs
-                    && f.ret.is_some() == g.ret.is_some()
-            }
-            (Expr::Match { data: x, clauses: c, complete: p }, Expr::Match { data: y, clauses: d, complete: q }) => {
-                pairs.push((*x, *y));
-                for (c, d) in c.iter().zip(d) {
-                    self.pattern(&c.pattern, &d.pattern)?;
-                    pairs.push((c.body, d.body));
-                }
-                c.len() == d.len() && p == q
-            }
-            (Expr::RefNew(x), Expr::RefNew(y)) | (Expr::RefRead(x), Expr::RefRead(y)) => {
-                pairs.push((*x, *y));
-                true
-            }
-            (Expr::RefWrite(x, p), Expr::RefWrite(y, q)) => {
-                pairs.extend([(*x, *y), (*p, *q)]);
-                true
-            }
-            (a, b) => a == b,
-        };
-        self.todo.extend(pairs);
-        if same { Ok(()) } else { Err(format!("{a:?} became {b:?}")) }
-    }
-
-    fn var(&mut self, v: VarId, w: VarId) -> Result<bool, String> {
-        let (x, y) = (self.a.var(v), self.b.var(w));
-        if x.ty.as_ref().map(|t| t.to_string()) != y.ty.as_ref().map(|t| t.to_string()) {
-            return Err(format!("{x:?} became {y:?}"));
-        }
-        Ok(*self.vars.entry(v).or_insert(w) == w)
-    }
-
-    fn pattern(&mut self, p: &Pattern, q: &Pattern) -> Result<(), String> {
-        for (v, w) in p.vars().into_iter().zip(q.vars()) {
-            self.var(v, w)?;
-        }
-        Ok(())
-    }
-}
+use same::Same;
 
 fn shared() -> PathBuf {
     match std::env::var_os("RESAT_SHARED") {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     diag::Diagnostic,
-    ir::{AttrValue, Attrs, ExprId, Name, OpId, Type},
+    ir::{AttrValue, Attrs, ExprId, Name, OpId, TensorType, Type},
     ops,
 };
 
@@ -73,6 +73,11 @@ impl Infer<'_> {
                     }
                 }
                 match op.op().infer(attrs, &types) {
+                    Ok(ty) if !ty.flatten().is_none_or(|t| t.iter().all(TensorType::is_sensible)) => {
+                        let message =
+                            format!("the result of `{}` would be {ty}: more than memory can hold", op.op().name());
+                        self.complain(*at, Diagnostic::new(message));
+                    }
                     Ok(ty) => {
                         let found = self.solver.import(&ty);
                         if let Err(misfit) = self.solver.assign(found, *out) {

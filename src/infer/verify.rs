@@ -206,6 +206,10 @@ impl Verifier<'_> {
                 return self.complain(at, format!("a type is nested more than {MAX_NESTING} deep"));
             }
             match t {
+                Type::Tensor(t) if !t.is_sensible() => {
+                    return self
+                        .complain(at, format!("{t} has a negative extent, or more elements than memory can hold"));
+                }
                 Type::Tensor(_) | Type::Var(_) | Type::Hole(_) => {}
                 Type::Tuple(fields) => todo.extend(fields.iter().map(|t| (t, depth + 1))),
                 Type::Func(f) => todo.extend(f.params.iter().chain([&f.ret]).map(|t| (t, depth + 1))),

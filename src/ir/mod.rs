@@ -15,5 +15,5 @@ pub use attrs::{AttrValue, Attrs, ConstAttr, Name};
 pub use expr::{Clause, Expr, ExprId, Function, OpId, Pattern, VarId};
 pub use module::{AdtDef, Constructor, Module, VarInfo};
 pub use span::{Source, Span};
-pub use types::{Dim, FuncType, TensorType, Type, TypeVarId};
+pub use types::{Dim, FuncType, MOST_ELEMENTS, TensorType, Type, TypeVarId};
 pub use visit::{Copier, children, free_vars, reachable};

@@ -38,6 +38,9 @@ impl From<i64> for Dim {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct TypeVarId(pub u32);
 
+/// No machine holds a tensor of more elements.
+pub const MOST_ELEMENTS: i64 = 1 << 48;
+
 /// Extents and element type.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorType {
@@ -71,6 +74,14 @@ impl TensorType {
     /// Number of elements, where all extents are known.
     pub fn elements(&self) -> Option<i64> {
         self.shape.iter().map(|d| d.known()).product()
+    }
+
+    /// Whether it could be a tensor: no extent is negative, and the elements are so few that their number, and any product of
+    /// extents, is far from what arithmetic can hold.
+    pub fn is_sensible(&self) -> bool {
+        let known = self.shape.iter().filter_map(|d| d.known());
+        let product = known.into_iter().try_fold(1i64, |n, d| if d < 0 { None } else { n.checked_mul(d.max(1)) });
+        product.is_some_and(|n| n <= MOST_ELEMENTS)
     }
 
     /// Size in memory, where all extents are known.

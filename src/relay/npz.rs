@@ -27,16 +27,18 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<(Name, Tensor)>, Refused> {
     let refuse = |message: String| Refused::from(Diagnostic::new(format!("{name}: {message}")));
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|e| refuse(format!("not an npz archive: {e}")))?;
     let mut arrays: Vec<(Name, Tensor)> = Vec::new();
+    let mut left = (bytes.len() as u64).saturating_mul(DEFLATE_LIMIT);
     for i in 0..archive.len() {
         let mut entry = archive.by_index(i).map_err(|e| refuse(format!("entry {i}: {e}")))?;
         let key = entry.name().to_owned();
         let key = key.strip_suffix(".npy").unwrap_or(&key);
-        let most = (bytes.len() as u64).saturating_mul(DEFLATE_LIMIT);
-        if entry.size() > most {
-            return Err(refuse(format!("array `{key}` claims {} bytes, which can't be", entry.size())));
-        }
-        let mut npy = Vec::with_capacity(entry.size() as usize);
         let size = entry.size();
+        // All entries count: they may be made to overlap.
+        let Some(rest) = left.checked_sub(size) else {
+            return Err(refuse(format!("array `{key}` claims {size} bytes, which can't be")));
+        };
+        left = rest;
+        let mut npy = Vec::with_capacity(bytes.len().min(size as usize));
         entry.by_ref().take(size).read_to_end(&mut npy).map_err(|e| refuse(format!("array `{key}`: {e}")))?;
         let tensor = read_npy(&npy).map_err(|e| refuse(format!("array `{key}`: {e}")))?;
         if arrays.iter().any(|(n, _)| n.as_str() == key) {

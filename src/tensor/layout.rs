@@ -155,14 +155,14 @@ impl Layout {
         }
         let whole = |primal: char| -> Option<i64> {
             let outer = shape[self.position(primal).expect("the layouts name the same axes")]?;
-            Some(outer * self.block(primal).map_or(1, |(_, n)| n))
+            Some(outer.saturating_mul(self.block(primal).map_or(1, |(_, n)| n)))
         };
         Ok(to
             .0
             .iter()
             .map(|axis| match (axis.block, to.block(axis.primal)) {
                 (Some(n), _) => Some(n),
-                (None, Some((_, n))) => whole(axis.primal).map(|w| (w + n - 1).div_euclid(n)),
+                (None, Some((_, n))) => whole(axis.primal).map(|w| w.div_euclid(n) + (w.rem_euclid(n) != 0) as i64),
                 (None, None) => whole(axis.primal),
             })
             .collect())

@@ -24,12 +24,13 @@ pub(crate) struct Window {
 impl Window {
     /// Input positions from the first tap to the last, both included.
     pub(crate) fn span(&self) -> i64 {
-        (self.kernel - 1) * self.dilation + 1
+        (self.kernel - 1).saturating_mul(self.dilation).saturating_add(1)
     }
 
     /// Number of output positions over an input of this extent.
     pub(crate) fn outputs(&self, extent: i64) -> i64 {
-        (extent + self.before + self.after - self.span()).div_euclid(self.stride) + 1
+        let padded = extent.saturating_add(self.before).saturating_add(self.after);
+        padded.saturating_sub(self.span()).div_euclid(self.stride).saturating_add(1)
     }
 
     /// Whether it looks at one position only: the same as the output's.
@@ -39,7 +40,7 @@ impl Window {
 
     /// Number of positions that a padded input needs for this many outputs.
     pub(crate) fn needs(&self, outputs: i64) -> i64 {
-        (outputs - 1) * self.stride + self.span()
+        (outputs - 1).saturating_mul(self.stride).saturating_add(self.span())
     }
 }
 

@@ -51,14 +51,18 @@ fn padded(x: &TensorType, widths: &[(i64, i64)], mode: Mode) -> Result<Type, OpE
         );
         shape.push(match d {
             Dim::Known(n) => {
-                op_ensure!(n + before + after >= 0, "C2: `pad_width` takes more from `data`, {x}, than there is");
+                let whole = n.saturating_add(before).saturating_add(after);
+                op_ensure!(whole >= 0, "C2: `pad_width` takes more from `data`, {x}, than there is");
                 let most = if mode == Mode::Reflect { n - 1 } else { n };
                 op_ensure!(
                     !matches!(mode, Mode::Reflect | Mode::Symmetric) || (before <= most && after <= most),
                     "C3: `pad_width` holds {before} and {after}, but an extent of {n} mirrors at most {most}"
                 );
-                op_ensure!(mode != Mode::Edge || n > 0 || before + after == 0, "C3: `data` is {x}: it has no edge");
-                Dim::Known(n + before + after)
+                op_ensure!(
+                    mode != Mode::Edge || n > 0 || (before, after) == (0, 0),
+                    "C3: `data` is {x}: it has no edge"
+                );
+                Dim::Known(whole)
             }
             // As `?` plus a number is not a `?` in TVM's text, so an unknown extent stays one.
             other => other,

@@ -40,6 +40,9 @@ fn moved(x: &Tensor, shape: &[usize], fill: f64, from: impl Fn(&[i64]) -> Option
     out
 }
 
+/// No block is larger, and nothing is padded or cropped by more.
+const MOST: i64 = 1 << 31;
+
 fn sizes(shape: &[i64]) -> Vec<usize> {
     shape.iter().map(|&n| n as usize).collect()
 }
@@ -55,7 +58,7 @@ struct SubPixel {
 fn sub_pixel(attrs: &Attrs) -> Result<([usize; 3], i64), OpError> {
     let layout = layout_of(attrs.str("layout"), "layout", "NCHW", "")?;
     let block = attrs.int("block_size");
-    op_ensure!(block > 0, "C2: `block_size` is {block}, but should be positive");
+    op_ensure!((1..=MOST).contains(&block), "C2: `block_size` is {block}, but should be positive (and at most {MOST})");
     Ok((['C', 'H', 'W'].map(|l| layout.position(l).expect("the layout's letters were checked")), block))
 }
 
@@ -64,8 +67,14 @@ impl SubPixel {
     fn shape(&self, [c, h, w]: [usize; 3], block: i64, from: &[i64]) -> Vec<i64> {
         let mut shape = from.to_vec();
         match self.to_space {
-            true => (shape[c], shape[h], shape[w]) = (from[c] / (block * block), from[h] * block, from[w] * block),
-            false => (shape[c], shape[h], shape[w]) = (from[c] * block * block, from[h] / block, from[w] / block),
+            true => {
+                (shape[c], shape[h], shape[w]) =
+                    (from[c] / (block * block), from[h].saturating_mul(block), from[w].saturating_mul(block))
+            }
+            false => {
+                (shape[c], shape[h], shape[w]) =
+                    (from[c].saturating_mul(block * block), from[h] / block, from[w] / block)
+            }
         }
         shape
     }
@@ -223,19 +232,25 @@ impl Blocks {
             blocks.len(),
             ends.len()
         );
-        op_ensure!(blocks.iter().all(|&b| b > 0), "C2: `block_shape` is {blocks:?}, but should be positive");
-        op_ensure!(ends.iter().all(|e| e.0 >= 0 && e.1 >= 0), "C2: `{name}` should not be negative");
+        op_ensure!(
+            blocks.iter().all(|b| (1..=MOST).contains(b)),
+            "C2: `block_shape` is {blocks:?}, but should be positive (and at most {MOST})"
+        );
+        op_ensure!(
+            ends.iter().all(|e| (0..=MOST).contains(&e.0) && (0..=MOST).contains(&e.1)),
+            "C2: `{name}` should hold numbers from 0 to {MOST}"
+        );
         Ok(blocks.into_iter().zip(ends).map(|(b, (before, after))| (b, before, after)).collect())
     }
 
     /// The result's extents.
     fn shape(&self, plan: &[(i64, i64, i64)], from: &[i64]) -> Vec<i64> {
-        let (mut shape, blocks) = (from.to_vec(), plan.iter().map(|p| p.0).product::<i64>());
-        shape[0] = if self.to_batch { from[0] * blocks } else { from[0] / blocks };
+        let (mut shape, blocks) = (from.to_vec(), plan.iter().fold(1i64, |n, p| n.saturating_mul(p.0)));
+        shape[0] = if self.to_batch { from[0].saturating_mul(blocks) } else { from[0] / blocks };
         for (k, (block, before, after)) in plan.iter().enumerate() {
             shape[k + 1] = match self.to_batch {
                 true => (from[k + 1] + before + after) / block,
-                false => from[k + 1] * block - before - after,
+                false => from[k + 1].saturating_mul(*block) - before - after,
             };
         }
         shape

@@ -38,7 +38,7 @@ impl Cut {
         let (begin, end) = (place(begin), place(end));
         let span = if step < 0 { begin - end } else { end - begin };
         op_ensure!(span >= 0, "C3: the slice ends before it begins, at {begin} of {extent} elements");
-        Ok(Cut { begin, len: (span + step.abs() - 1) / step.abs(), step })
+        Ok(Cut { begin, len: span / step.saturating_abs() + (span % step.saturating_abs() != 0) as i64, step })
     }
 }
 

@@ -423,7 +423,9 @@ impl<'a> Parser<'a> {
                 let Header { type_params, params, ret, attrs } = *func;
                 let func = Function { type_params, params, ret, body: e, attrs };
                 let end = self.last_end();
-                Ok(Next::Operated(self.add(Expr::Func(Box::new(func)), start, end), start))
+                let e = self.add(Expr::Func(Box::new(func)), start, end);
+                // A definition ends with its brace: what follows neither calls nor projects it.
+                Ok(if frames.is_empty() { Next::Done(e, start) } else { Next::Operated(e, start) })
             }
             Frame::MatchData { start, complete } => {
                 self.expect(b'{', "before the clauses")?;

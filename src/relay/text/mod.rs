@@ -132,6 +132,12 @@ mod tests {
     }
 
     #[test]
+    fn a_definition_ends_with_its_brace() {
+        let message = refused("#[version = \"0.0.5\"]\ndef @f(%x) { %x }\n(1)");
+        assert!(message.contains("test:3:1: expected"), "{message}");
+    }
+
+    #[test]
     fn several_errors_are_reported_with_their_places_and_near_names() {
         let text = "#[version = \"0.0.5\"]\ndef @main(%data: Tensor[(1), float23]) {\n  1\n}\ndef @f(%data) {\n  nn.desne(%dta, @mian())\n}\n";
         let message = refused(text);
