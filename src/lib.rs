@@ -6,6 +6,7 @@ pub mod cli;
 pub mod codegen;
 pub mod cost;
 pub mod diag;
+pub mod dialect;
 pub mod driver;
 pub mod egraph;
 pub mod extract;

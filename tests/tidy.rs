@@ -26,6 +26,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("extract", &["ir", "egraph", "cost", "target"]),
     ("saturate", &["ir", "egraph", "cost", "extract", "infer", "target"]),
     ("rules", &["tensor", "ir", "diag", "ops", "egraph", "saturate"]),
+    ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
     ("lower", &["tensor", "ir", "diag", "loops"]),
     ("partition", &["tensor", "ir", "infer", "loops", "lower"]),
     (
@@ -42,6 +43,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "extract",
             "saturate",
             "rules",
+            "dialect",
             "partition",
         ],
     ),
@@ -58,6 +60,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "runtime",
             "codegen",
             "saturate",
+            "dialect",
             "partition",
             "pass",
         ],

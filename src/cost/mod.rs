@@ -1,9 +1,11 @@
 //! What a program costs, node by node. A cost model sees facts of one e-node, not its syntax; extraction adds up.
 
 mod counts;
+mod legal;
 mod roofline;
 
 pub use counts::{Flops, NodeCount};
+pub use legal::Legal;
 pub use roofline::Roofline;
 
 use crate::{

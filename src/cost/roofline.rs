@@ -55,8 +55,8 @@ mod share {
     pub(super) const OPAQUE: f64 = 0.03;
 }
 
-/// How much longer an operator of the QNN dialect takes than what it is legalized to: it requantizes operand by operand
-/// in generic code.
+/// How much longer an operator of a dialect takes than what it is legalized to, where it is made code as it is: in generic
+/// code, operand by operand.
 const UNLEGALIZED: f64 = 4.0;
 
 /// A move that keeps whole rows together reaches the full bandwidth; one that gathers elements this share of it.
@@ -75,7 +75,7 @@ impl CostModel for Roofline {
                 let def = op.op();
                 let work = def.work(attrs, node.args, node.out);
                 let seconds = seconds(def.name(), def.class(), attrs, &work, node);
-                match def.name().starts_with("qnn.") {
+                match op.dialect().is_some() {
                     true => UNLEGALIZED * seconds,
                     false => seconds,
                 }

@@ -9,6 +9,7 @@ use super::assemble::{Assembled, assemble};
 use crate::{
     codegen::llvm::{self, CodegenError, JitLibrary, ObjectCode},
     diag::Refused,
+    dialect,
     infer::infer_types,
     ir::{Module, Name},
     loops::Kernel,
@@ -101,6 +102,7 @@ pub fn compile(
     mut cx: PassContext,
     start: Instant,
 ) -> Result<Built, BuildError> {
+    dialect::refuse_unlegalized(&module)?;
     // Whatever the passes left unfused becomes a kernel an operator.
     let singly = crate::pass::FnPass("Kernels", |m| Ok(fuse(&infer_types(m)?, 1)));
     let module = run_logged(&singly, module, &mut cx)?;

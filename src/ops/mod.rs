@@ -6,6 +6,7 @@
 mod axes;
 mod contract;
 mod create;
+mod dialect;
 pub mod elementwise;
 mod nn;
 mod order;
@@ -20,7 +21,11 @@ mod util;
 use std::fmt;
 
 pub use axes::{AxisMap, AxisRole};
-pub use registry::{RegisterError, all, lookup, nearest, register, suggest};
+pub use dialect::{Dialect, DialectError, RuleText};
+pub(crate) use registry::withdraw_dialect;
+pub use registry::{
+    RegisterError, all, dialects, lookup, nearest, register, register_dialect, shipped_dialects, suggest,
+};
 pub use schema::{AttrDefault, AttrError, AttrField, AttrKind, make_attrs};
 
 use crate::{
@@ -155,6 +160,26 @@ impl OpId {
     /// The operator's definition.
     pub fn op(self) -> &'static dyn Op {
         registry::by_id(self)
+    }
+
+    /// The name of the dialect that it is of, where it is of one.
+    pub fn dialect(self) -> Option<&'static str> {
+        registry::dialect_of(self)
+    }
+
+    /// Whether it can be made code as it is: whether [`Op::lower`] takes any of its samples. Of a dialect's operators not all
+    /// need to: rules say what they are.
+    pub fn has_lowering(self) -> bool {
+        let op = self.op();
+        let known = |t: &Type| t.flatten().is_some_and(|ts| ts.iter().all(|t| t.known_shape().is_some()));
+        let lowers = |sample: &Sample| {
+            let given: Vec<_> = sample.attrs.iter().map(|(n, v)| ((*n).into(), v.clone())).collect();
+            let Ok(attrs) = make_attrs(self, &given) else { return false };
+            let mut b = Builder::new();
+            let args: Vec<Operand> = sample.args.iter().map(|t| util::argument(&mut b, t)).collect();
+            op.lower(&attrs, &args, &mut b).is_ok()
+        };
+        op.samples().iter().filter(|s| s.args.iter().all(known)).any(lowers)
     }
 }
 

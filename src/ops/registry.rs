@@ -4,7 +4,9 @@ use std::sync::{OnceLock, RwLock};
 
 use hashbrown::HashMap;
 
-use super::{Family, Op, contract, create, elementwise, nn, order, qnn, reduce, sparse, transform};
+use super::{
+    Dialect, DialectError, Family, Op, contract, create, elementwise, nn, order, qnn, reduce, sparse, transform,
+};
 use crate::ir::OpId;
 
 /// Every family that resat ships, in manual order.
@@ -50,17 +52,18 @@ const FAMILIES: &[Family] = &[
     nn::CONV_GRAD,
     nn::BITSERIAL,
     qnn::FIXED,
-    qnn::QUANTIZE,
-    qnn::CONTRACT,
-    qnn::ELEMENTWISE,
-    qnn::CONCAT,
-    qnn::UNARY,
 ];
+
+/// The dialects that resat ships. They are added as a user's are.
+const DIALECTS: &[fn() -> Dialect] = &[qnn::dialect];
 
 #[derive(Default)]
 struct Table {
-    ops: Vec<&'static dyn Op>,
+    /// Operators by id, with the place of the dialect that they are of.
+    ops: Vec<(&'static dyn Op, Option<usize>)>,
     by_name: HashMap<&'static str, OpId>,
+    /// In order of registration; withdrawn ones leave a gap.
+    dialects: Vec<Option<&'static Dialect>>,
 }
 
 /// Why an operator was not added.
@@ -69,15 +72,36 @@ struct Table {
 pub struct RegisterError(pub &'static str);
 
 impl Table {
-    fn add(&mut self, op: &'static dyn Op) -> Result<OpId, RegisterError> {
+    fn add(&mut self, op: &'static dyn Op, dialect: Option<usize>) -> Result<OpId, RegisterError> {
         let id = OpId(self.ops.len() as u32);
         match self.by_name.try_insert(op.name(), id) {
             Ok(_) => {
-                self.ops.push(op);
+                self.ops.push((op, dialect));
                 Ok(id)
             }
             Err(_) => Err(RegisterError(op.name())),
         }
+    }
+
+    /// Adds all operators of a dialect, or none.
+    fn add_dialect(&mut self, dialect: Dialect) -> Result<(), DialectError> {
+        if self.dialects.iter().flatten().any(|d| d.name() == dialect.name()) {
+            return Err(DialectError::Registered(dialect.name()));
+        }
+        if let Some(e) = dialect.stranger() {
+            return Err(e);
+        }
+        let number = self.dialects.len();
+        for (i, op) in dialect.ops().iter().enumerate() {
+            if let Err(e) = self.add(*op, Some(number)) {
+                for op in &dialect.ops()[..i] {
+                    self.by_name.remove(op.name());
+                }
+                return Err(e.into());
+            }
+        }
+        self.dialects.push(Some(Box::leak(Box::new(dialect))));
+        Ok(())
     }
 }
 
@@ -86,7 +110,10 @@ fn table() -> &'static RwLock<Table> {
     TABLE.get_or_init(|| {
         let mut table = Table::default();
         for &op in FAMILIES.iter().copied().flatten() {
-            table.add(op).expect("the shipped table names each operator once");
+            table.add(op, None).expect("the shipped table names each operator once");
+        }
+        for dialect in DIALECTS {
+            table.add_dialect(dialect()).expect("the shipped dialects have names of their own");
         }
         RwLock::new(table)
     })
@@ -96,13 +123,46 @@ fn read() -> std::sync::RwLockReadGuard<'static, Table> {
     table().read().expect("no operator registration panics")
 }
 
-/// Adds an operator, as a dialect from outside the crate does. It lives as long as the process.
+/// Adds an operator that belongs to no dialect. It lives as long as the process.
 pub fn register(op: Box<dyn Op>) -> Result<OpId, RegisterError> {
     let mut table = table().write().expect("no operator registration panics");
     match table.by_name.contains_key(op.name()) {
         true => Err(RegisterError(op.name())),
-        false => table.add(Box::leak(op)),
+        false => table.add(Box::leak(op), None),
     }
+}
+
+/// Adds the operators of a dialect, all or none; its rules are for [`crate::dialect::register`] to add.
+pub fn register_dialect(dialect: Dialect) -> Result<(), DialectError> {
+    table().write().expect("no operator registration panics").add_dialect(dialect)
+}
+
+/// Takes a dialect's operators out of the table: no name means them any more.
+pub(crate) fn withdraw_dialect(name: &str) {
+    let mut table = table().write().expect("no operator registration panics");
+    let Some(at) = table.dialects.iter().position(|d| d.is_some_and(|d| d.name() == name)) else { return };
+    if let Some(dialect) = table.dialects[at].take() {
+        for op in dialect.ops() {
+            table.by_name.remove(op.name());
+        }
+    }
+}
+
+/// The dialects, shipped ones first, in order of registration.
+pub fn dialects() -> Vec<&'static Dialect> {
+    read().dialects.iter().flatten().copied().collect()
+}
+
+/// How many of [`dialects`] are shipped.
+pub fn shipped_dialects() -> usize {
+    DIALECTS.len()
+}
+
+/// The name of the dialect that an operator is of.
+pub(super) fn dialect_of(id: OpId) -> Option<&'static str> {
+    let table = read();
+    let number = table.ops[id.0 as usize].1?;
+    table.dialects[number].map(Dialect::name)
 }
 
 /// The operator of that name.
@@ -112,12 +172,14 @@ pub fn lookup(name: &str) -> Option<OpId> {
 
 /// All operators, in table order.
 pub fn all() -> Vec<OpId> {
-    (0..read().ops.len() as u32).map(OpId).collect()
+    let mut ids: Vec<OpId> = read().by_name.values().copied().collect();
+    ids.sort_unstable();
+    ids
 }
 
 /// The operator name that is nearest to a misspelt one, where one is near.
 pub fn suggest(name: &str) -> Option<&'static str> {
-    let names: Vec<&'static str> = read().ops.iter().map(|o| o.name()).collect();
+    let names: Vec<&'static str> = read().by_name.keys().copied().collect();
     nearest(name, names)
 }
 
@@ -132,5 +194,5 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 pub(super) fn by_id(id: OpId) -> &'static dyn Op {
-    read().ops[id.0 as usize]
+    read().ops[id.0 as usize].0
 }

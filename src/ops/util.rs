@@ -290,3 +290,14 @@ pub(super) fn strided(x: &Tensor, shape: &[usize], offset: i64, strides: &[i64])
 pub(super) fn signed_strides(shape: &[usize]) -> Vec<i64> {
     crate::tensor::row_major_strides(shape).iter().map(|&s| s as i64).collect()
 }
+
+/// An argument of that type, all of whose extents are known, declared for a lowering.
+pub(super) fn argument(b: &mut Builder, ty: &Type) -> Operand {
+    match ty {
+        Type::Tuple(fields) => Operand::Tuple(fields.iter().map(|f| argument(b, f)).collect()),
+        _ => {
+            let t = ty.as_tensor().expect("operators take tensors and tuples of them");
+            Operand::Tensor(b.arg(&t.known_shape().expect("whoever asks has looked"), t.dtype))
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub use inline::inline;
 pub(crate) use outline::outline;
 pub use pipeline::{Pipeline, PipelineError};
 pub use registry::{default_pipeline, passes, sequence};
-pub use saturate::{Saturate, Settings};
+pub use saturate::{Legalize, Saturate, Settings};
 pub use spec::{PassSpec, SpecArg, parse_specs};
 
 use crate::{diag::Refused, ir::Module, saturate::Report};

@@ -1,8 +1,9 @@
 //! Passes by name.
 
-use super::{FnPass, LARGEST_GROUP, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, parse_specs};
+use super::{FnPass, LARGEST_GROUP, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, parse_specs};
 use crate::{
     diag::{Diagnostic, Refused},
+    dialect,
     infer::infer_types,
     ir::{Module, OpId},
     ops::{self, nearest},
@@ -56,7 +57,7 @@ const PASSES: &[Entry] = &[
     },
     Entry {
         name: "Saturate",
-        doc: "the named rulesets over one e-graph, all shipped ones where none is named",
+        doc: "the named rulesets over one e-graph; where none is named, all shipped ones and those of the dialects that the module holds",
         make: |s, settings| {
             let names: Vec<&str> = s.args.iter().map(|a| a.value.as_str()).collect();
             saturate(s, &names, settings)
@@ -79,8 +80,11 @@ const PASSES: &[Entry] = &[
     },
     Entry {
         name: "Legalize",
-        doc: "operators of dialects become plain ones",
-        make: |s, settings| ruleset(s, &["qnn"], settings),
+        doc: "operators of whatever dialects the module holds become plain ones",
+        make: |s, settings| {
+            no_arguments(s)?;
+            Ok(Box::new(Legalize::new(settings)))
+        },
     },
     Entry {
         name: "AlterOpLayout",
@@ -156,26 +160,28 @@ fn ruleset(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<d
     saturate(spec, names, settings)
 }
 
-/// The rulesets of these names, the user's and the shipped ones; all of them where no name is given.
+/// The rulesets of these names: the user's, the shipped ones and those of dialects. Where no name is given, all of them, but of
+/// dialects only those that the module holds.
 fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
-    let mut all: Vec<Ruleset> = rules::shipped();
+    let mut all: Vec<Ruleset> = rules::general();
     all.extend(settings.rulesets.iter().cloned());
-    if !names.is_empty() {
-        for name in names {
-            if !all.iter().any(|r| r.name.as_str() == *name) {
-                let known: Vec<&str> = all.iter().map(|r| r.name.as_str()).collect();
-                let mut d = Diagnostic::new(format!("no ruleset is named `{name}`; there are {}", known.join(", ")))
-                    .at(Some(spec.span.clone()));
-                if let Some(near) = nearest(name, known) {
-                    d = d.help(format!("did you mean `{near}`?"));
-                }
-                return Err(d.into());
-            }
-        }
-        all.retain(|r| names.contains(&r.name.as_str()));
+    if names.is_empty() {
+        return Ok(Box::new(Saturate::new(format!("{}(all)", spec.name), all, settings).with_dialects()));
     }
-    let label = if names.is_empty() { "all".to_owned() } else { names.join(", ") };
-    Ok(Box::new(Saturate::new(format!("{}({label})", spec.name), all, settings)))
+    all.extend(ops::dialects().iter().flat_map(|d| dialect::legalization(d.name())));
+    for name in names {
+        if !all.iter().any(|r| r.name.as_str() == *name) {
+            let known: Vec<&str> = all.iter().map(|r| r.name.as_str()).collect();
+            let mut d = Diagnostic::new(format!("no ruleset is named `{name}`; there are {}", known.join(", ")))
+                .at(Some(spec.span.clone()));
+            if let Some(near) = nearest(name, known) {
+                d = d.help(format!("did you mean `{near}`?"));
+            }
+            return Err(d.into());
+        }
+    }
+    all.retain(|r| names.contains(&r.name.as_str()));
+    Ok(Box::new(Saturate::new(format!("{}({})", spec.name, names.join(", ")), all, settings)))
 }
 
 fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{Pass, PassContext};
 use crate::{
-    cost::CostModel,
+    cost::{CostModel, Legal},
     diag::Refused,
+    dialect,
     extract::Extractor,
     infer::infer_types,
     ir::Module,
@@ -44,20 +45,78 @@ impl Settings {
     }
 }
 
+/// What a saturation does about operators of dialects.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Dialects {
+    /// Nothing that the rulesets don't say.
+    Ignored,
+    /// It legalizes those that can't be made code as they are, and others where that pays.
+    Weighed,
+    /// It legalizes all that rules can.
+    Legalized,
+}
+
 /// Saturates with rulesets and extracts.
 pub struct Saturate {
     name: String,
     rulesets: Vec<Ruleset>,
+    dialects: Dialects,
     settings: Settings,
 }
 
 impl Saturate {
     /// A saturation with these rulesets; rules of a looser grade than the settings allow are left out.
     pub fn new(name: impl Into<String>, mut rulesets: Vec<Ruleset>, settings: &Settings) -> Saturate {
-        for r in &mut rulesets {
-            r.rules.retain(|rule| rule.grade <= settings.grade);
-        }
-        Saturate { name: name.into(), rulesets, settings: settings.clone() }
+        strict(&mut rulesets, settings);
+        Saturate { name: name.into(), rulesets, dialects: Dialects::Ignored, settings: settings.clone() }
+    }
+
+    /// Also runs the rules that legalize whatever dialects the module holds. Their operators stay where that is cheaper and
+    /// code can be made of them.
+    pub fn with_dialects(self) -> Saturate {
+        Saturate { dialects: Dialects::Weighed, ..self }
+    }
+
+    fn saturate(&self, module: Module, dialects: &[&str], cx: &mut PassContext) -> Result<Module, Refused> {
+        let typed = infer_types(module)?;
+        let s = &self.settings;
+        let mut legalizing: Vec<Ruleset> = dialects.iter().flat_map(|d| dialect::legalization(d)).collect();
+        strict(&mut legalizing, s);
+        let rulesets: Vec<Ruleset> = self.rulesets.iter().cloned().chain(legalizing).collect();
+        let legal = Legal { model: s.cost.as_ref(), all: self.dialects == Dialects::Legalized };
+        let model: &dyn CostModel = if dialects.is_empty() { s.cost.as_ref() } else { &legal };
+        let done = optimize(&typed, &rulesets, &s.limits, model, s.extractor.as_ref(), &s.target);
+        cx.reports.push(done.report);
+        Ok(done.module)
+    }
+}
+
+/// Leaves out rules of a looser grade than the settings allow.
+fn strict(rulesets: &mut [Ruleset], settings: &Settings) {
+    rulesets.iter_mut().for_each(|r| r.rules.retain(|rule| rule.grade <= settings.grade));
+}
+
+/// The pass that makes plain operators of those of dialects: it finds out which dialects a module holds and runs their rules
+/// until nothing of them is left that a rule can legalize. What then has no lowering either is refused.
+pub struct Legalize(Saturate);
+
+impl Legalize {
+    /// With the limits and grades of these settings.
+    pub fn new(settings: &Settings) -> Legalize {
+        let saturate = Saturate::new("Legalize", Vec::new(), settings);
+        Legalize(Saturate { dialects: Dialects::Legalized, ..saturate })
+    }
+}
+
+impl Pass for Legalize {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        let module = self.0.run(module, cx)?;
+        dialect::refuse_unlegalized(&module)?;
+        Ok(module)
     }
 }
 
@@ -66,11 +125,23 @@ impl Pass for Saturate {
         self.name.clone()
     }
 
-    fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
-        let typed = infer_types(module)?;
-        let s = &self.settings;
-        let done = optimize(&typed, &self.rulesets, &s.limits, s.cost.as_ref(), s.extractor.as_ref(), &s.target);
-        cx.reports.push(done.report);
-        Ok(done.module)
+    fn run(&self, mut module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        if self.dialects == Dialects::Ignored {
+            return self.saturate(module, &[], cx);
+        }
+        let mut known = dialect::held_by(&module);
+        if self.dialects == Dialects::Weighed || !known.is_empty() {
+            module = self.saturate(module, &known, cx)?;
+        }
+        // Rules that are Rust code do not say beforehand of which dialects their results are.
+        loop {
+            let held = dialect::held_by(&module);
+            let new = held.iter().filter(|d| !known.contains(*d)).count();
+            if new == 0 {
+                return Ok(module);
+            }
+            known.extend(held.into_iter().filter(|d| !known.contains(d)).collect::<Vec<_>>());
+            module = self.saturate(module, &known, cx)?;
+        }
     }
 }

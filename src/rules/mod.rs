@@ -19,11 +19,11 @@ mod terms;
 use std::sync::Arc;
 
 pub use check::{CheckReport, check};
-pub use registry::{SHIPPED, shipped, shipped_definitions};
+pub use registry::{SHIPPED, general, general_definitions, shipped, shipped_definitions};
 
 use crate::{
     diag::Refused,
-    ir::{Name, Span},
+    ir::{Name, OpId, Span},
     saturate::{Grade, Rule, Ruleset},
 };
 
@@ -66,6 +66,28 @@ impl Definition {
     /// The rule in its own notation, on one line.
     pub fn text(&self) -> &str {
         &self.0.text
+    }
+
+    /// The operators that its right side names. One that the match found is not among them: it was there before.
+    pub fn makes(&self) -> Vec<OpId> {
+        let mut ops = Vec::new();
+        let mut todo: Vec<&ast::Term> = self.0.lets.iter().chain(&self.0.results).collect();
+        while let Some(term) = todo.pop() {
+            match term {
+                ast::Term::Op { op, args, .. } => {
+                    if let ast::TermOp::One(op) = op {
+                        ops.push(*op);
+                    }
+                    todo.extend(args);
+                }
+                ast::Term::Tuple(items) => todo.extend(items.iter().map(|item| match item {
+                    ast::TermItem::One(t) | ast::TermItem::Each(t, _) => t,
+                })),
+                ast::Term::Proj(_, t) => todo.push(t),
+                ast::Term::Class(_) | ast::Term::Built(_) | ast::Term::Element(_) | ast::Term::Const(..) => {}
+            }
+        }
+        ops
     }
 
     /// Where it stands.

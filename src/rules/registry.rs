@@ -3,31 +3,45 @@
 use std::sync::OnceLock;
 
 use super::{Definitions, define};
-use crate::saturate::Ruleset;
+use crate::{ops, saturate::Ruleset};
 
-/// The shipped files: name and text.
+/// The shipped files that are of no dialect: name and text.
 pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/simplify-inference.rules", include_str!("../../rules/simplify-inference.rules")),
     ("rules/algebra.rules", include_str!("../../rules/algebra.rules")),
     ("rules/shapes.rules", include_str!("../../rules/shapes.rules")),
-    ("rules/qnn.rules", include_str!("../../rules/qnn.rules")),
     ("rules/fold-scale-bias.rules", include_str!("../../rules/fold-scale-bias.rules")),
     ("rules/layout.rules", include_str!("../../rules/layout.rules")),
     ("rules/merge.rules", include_str!("../../rules/merge.rules")),
 ];
 
-/// The definitions of all shipped rulesets, in the order of [`SHIPPED`].
+/// The definitions of a text that is shipped.
+fn shipped_file(name: &str, text: &str) -> Vec<Definitions> {
+    match define(name, text) {
+        Ok(sets) => sets,
+        Err(refused) => panic!("the shipped rules are well formed, which a test shows:\n{refused}"),
+    }
+}
+
+/// The definitions of the shipped rulesets that are of no dialect, in the order of [`SHIPPED`].
+pub fn general_definitions() -> &'static [Definitions] {
+    static ALL: OnceLock<Vec<Definitions>> = OnceLock::new();
+    ALL.get_or_init(|| SHIPPED.iter().flat_map(|(name, text)| shipped_file(name, text)).collect())
+}
+
+/// The definitions of all shipped rulesets: those of no dialect, then those of the shipped dialects.
 pub fn shipped_definitions() -> &'static [Definitions] {
     static ALL: OnceLock<Vec<Definitions>> = OnceLock::new();
     ALL.get_or_init(|| {
-        SHIPPED
-            .iter()
-            .flat_map(|(name, text)| match define(name, text) {
-                Ok(sets) => sets,
-                Err(refused) => panic!("the shipped rules are well formed, which a test shows:\n{refused}"),
-            })
-            .collect()
+        let dialects = ops::dialects().into_iter().take(ops::shipped_dialects());
+        let texts = dialects.flat_map(|d| d.rule_texts()).flat_map(|r| shipped_file(&r.file, &r.text));
+        general_definitions().iter().cloned().chain(texts).collect()
     })
+}
+
+/// The shipped rulesets that are of no dialect, ready to run.
+pub fn general() -> Vec<Ruleset> {
+    general_definitions().iter().map(Definitions::compile).collect()
 }
 
 /// All shipped rulesets, ready to run.

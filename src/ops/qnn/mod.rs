@@ -8,9 +8,17 @@ mod params;
 mod quantize;
 mod unary;
 
-pub(super) use concat::OPS as CONCAT;
-pub(super) use contract::OPS as CONTRACT;
-pub(super) use elementwise::OPS as ELEMENTWISE;
 pub(super) use fixed::OPS as FIXED;
-pub(super) use quantize::OPS as QUANTIZE;
-pub(super) use unary::OPS as UNARY;
+
+use super::Dialect;
+
+/// The dialect of quantized operators.
+pub(super) fn dialect() -> Dialect {
+    Dialect::new("qnn")
+        .family(quantize::OPS)
+        .family(contract::OPS)
+        .family(elementwise::OPS)
+        .family(concat::OPS)
+        .family(unary::OPS)
+        .rules("rules/qnn.rules", include_str!("../../../rules/qnn.rules"))
+}
