@@ -131,7 +131,8 @@ pub trait Op: fmt::Debug + Sync {
     }
 
     /// The call with the values of the arguments that [`decided_by`](Op::decided_by) names (in its order) made part of it:
-    /// the extents of what comes out follow from types. Refuses values that make no legal call.
+    /// the extents of what comes out follow from types, or
+    /// are outermost ones and counted while running. Refuses values that make no legal call.
     fn settle(&self, _attrs: &Attrs, _values: &[&Tensor]) -> Result<Settled, OpError> {
         op_bail!("no extent of the result follows from an argument's value")
     }

@@ -34,6 +34,8 @@ const FAMILIES: &[Family] = &[
     order::SCATTER,
     order::FIND,
     sparse::COO,
+    sparse::FILL_ROWS,
+    sparse::ROWS,
     contract::OPS,
     nn::ACTIVATION,
     nn::CONV,

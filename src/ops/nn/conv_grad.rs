@@ -1,16 +1,14 @@
 //! Gradients of convolutions with respect to their weights.
 
-use std::num::Wrapping;
-
 use super::{
     conv::CONV2D,
     geometry::{Window, check_shape, layout_of, offsets, paddings, per_axis, shape_of, whole},
-    numbers::Num,
+    numbers::{Num, in_arithmetic, sum_products},
     place::{Place, extent, indices, pad, place_in},
 };
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
-    loops::{Builder, Combine, Operand, Scalar},
+    loops::{Builder, Operand, Scalar},
     ops::{
         AttrField, AxisMap, Class, Family, Op, OpError, Sample, Work, op_ensure,
         util::{bytes, elements, lowered_shapes, may_equal, opaque_axes, t, tensor_arg, value_shapes},
@@ -160,11 +158,7 @@ impl Op for Conv2dBackwardWeight {
         let (grad, x) = (args[0].tensor(), args[1].tensor());
         let (r, shape) = (Record::new(attrs)?, value_shapes(self, attrs, args)?.remove(0));
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(grad.dtype());
-        Ok(match dtype.is_float() {
-            true => backward::<f64>(&r, grad, x, &shape, dtype),
-            false => backward::<Wrapping<i64>>(&r, grad, x, &shape, dtype),
-        }
-        .into())
+        Ok(in_arithmetic!(dtype, backward(&r, grad, x, &shape, dtype)).into())
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
         opaque_axes(args)
@@ -193,7 +187,7 @@ impl Op for Conv2dBackwardWeight {
             .collect();
         let x = pad(x, &pads, Scalar::int(0, b.dtype(x)), b);
         let (outs, per_group) = (extent(&r.weight, &shape, 'O'), extent(&r.weight, &shape, 'I'));
-        let out = b.reduce(&shape, &over, Combine::Sum, |b, i, s| {
+        let out = sum_products(b, &shape, &over, dtype, |b, i, s| {
             let (o, c) = (place_in(&r.weight, 'O', i), place_in(&r.weight, 'I', i));
             let channel = match r.groups {
                 1 => c,
@@ -215,7 +209,7 @@ impl Op for Conv2dBackwardWeight {
                 'H' => Place::flat(tap(0, 'H')),
                 _ => Place::flat(tap(1, 'W')),
             });
-            b.read(grad, g).cast(dtype) * b.read(x, d).cast(dtype)
+            (b.read(grad, g), b.read(x, d))
         });
         Ok(out.into())
     }

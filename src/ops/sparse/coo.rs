@@ -1,7 +1,7 @@
 //! Sparse tensors as lists of coordinates, a row of indices per entry.
 
 use crate::{
-    ir::{Attrs, Type},
+    ir::{Attrs, TensorType, Type},
     loops::{BinOp, Builder, Combine, Operand, Scalar},
     ops::{
         AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The family.
-pub(in crate::ops) const OPS: Family = &[&SparseToDense];
+pub(in crate::ops) const OPS: Family = &[&SparseToDense, &SparseReshape];
 
 /// `sparse_to_dense`.
 #[derive(Debug)]
@@ -131,6 +131,154 @@ impl Op for SparseToDense {
             call(&[4, 3, 2], t(&[2, 2], DType::I8), &[2], (DType::F32, DType::I32)),
             call(&[4, 2], t(&[0, 2], DType::I64), &[0], f),
             call(&[0, 2], t(&[2, 2], DType::I64), &[2], f),
+        ]
+    }
+}
+
+/// `sparse_reshape`.
+#[derive(Debug)]
+struct SparseReshape;
+
+/// Extents of an array from the one that is asked for: -1 stands for what the others leave of `total` elements.
+fn settled_shape(total: i64, wanted: &[i64]) -> Result<Vec<i64>, OpError> {
+    let others = product(wanted.iter().copied().filter(|&n| n != -1))?;
+    wanted
+        .iter()
+        .map(|&n| match n {
+            -1 => total.checked_div(others).ok_or_else(|| OpError("an extent of -1 stands beside one of 0".into())),
+            n => Ok(n),
+        })
+        .collect()
+}
+
+fn product(extents: impl Iterator<Item = i64>) -> Result<i64, OpError> {
+    let mut all = 1i64;
+    for n in extents {
+        op_ensure!(n >= 0, "an extent of {n} is negative");
+        all = all.checked_mul(n).ok_or_else(|| OpError("there are too many elements".into()))?;
+    }
+    Ok(all)
+}
+
+impl Op for SparseReshape {
+    op_head!(
+        "sparse_reshape",
+        "The indices that entries at sparse_indices of an array of extents prev_shape have after a reshape to new_shape, and
+        these extents; -1 in new_shape stands for what the other extents leave.
+        C1: sparse_indices are integers, a row of indices per entry. C2: both shapes are lists of integers. C3: a row has an
+        index per extent of prev_shape.",
+        ["sparse_indices", "prev_shape", "new_shape"],
+        [],
+        Opaque
+    );
+    fn infer(&self, _: &Attrs, args: &[Type]) -> Result<Type, OpError> {
+        let indices = tensor_arg(args, 0, "sparse_indices")?;
+        let (prev, new) = (tensor_arg(args, 1, "prev_shape")?, tensor_arg(args, 2, "new_shape")?);
+        op_ensure!(
+            indices.rank() == 2 && indices.dtype.is_int(),
+            "C1: `sparse_indices` is {indices}, but should be rows of integers"
+        );
+        op_ensure!(
+            [prev, new].iter().all(|s| s.rank() == 1 && s.dtype.is_int()),
+            "C2: `prev_shape` is {prev} and `new_shape` {new}, but both should be lists of integers"
+        );
+        op_ensure!(
+            may_equal(indices.shape[1], prev.shape[0]),
+            "C3: `sparse_indices` is {indices} and `prev_shape` {prev}"
+        );
+        let moved = TensorType::of([indices.shape[0], new.shape[0]], indices.dtype);
+        Ok(Type::tuple([moved.into(), new.clone().into()]))
+    }
+    fn eval(&self, _: &Attrs, args: &[Value]) -> Result<Value, OpError> {
+        let [indices, prev, new] = [0, 1, 2].map(|k| args[k].tensor());
+        let (from, wanted) = (prev.to_i64_vec(), new.to_i64_vec());
+        op_ensure!(indices.shape()[1] == from.len(), "C3: rows of {} indices into {from:?}", indices.shape()[1]);
+        let to = settled_shape(product(from.iter().copied())?, &wanted)?;
+        product(to.iter().copied())?;
+        let values = indices.to_i64_vec();
+        let mut moved = Vec::with_capacity(indices.shape()[0] * to.len());
+        for row in values.chunks(from.len().max(1)) {
+            if from == to {
+                moved.extend_from_slice(row);
+                continue;
+            }
+            let flat = row.iter().zip(&from).try_fold(0i64, |sum, (&i, &n)| sum.checked_mul(n)?.checked_add(i));
+            let mut rest = flat.ok_or_else(|| OpError(format!("the index {row:?} is too large")))?;
+            for k in 0..to.len() {
+                let inner: i64 = to[k + 1..].iter().product();
+                op_ensure!(inner > 0, "an index into the extents {to:?}");
+                moved.push(rest.div_euclid(inner));
+                rest = rest.rem_euclid(inner);
+            }
+        }
+        if from.is_empty() {
+            moved = vec![0; indices.shape()[0] * to.len()];
+        }
+        let moved = Tensor::from_i64_fn(indices.dtype(), &[indices.shape()[0], to.len()], |i| moved[i]);
+        let to = Tensor::from_i64_fn(new.dtype(), &[to.len()], |i| to[i]);
+        Ok(Value::Tuple(vec![moved.into(), to.into()]))
+    }
+    fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
+        opaque_axes(args)
+    }
+    fn work(&self, _: &Attrs, args: &[Type], out: &Type) -> Work {
+        work_per_element(6.0, args, out)
+    }
+    fn lower(&self, _: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
+        let [indices, prev, new] = [0, 1, 2].map(|k| args[k].tensor());
+        let (dtype, shape_dtype) = (b.dtype(indices), b.dtype(new));
+        let (rows, from, to) = (b.shape(indices)[0], b.shape(prev)[0], b.shape(new)[0]);
+        let one = || Scalar::index(1);
+        let extent = |b: &Builder, t, k: &Scalar| b.read(t, [k.clone()]).cast(DType::I64);
+        let asked = |s: &Scalar| Scalar::binary(BinOp::Eq, s.clone(), Scalar::index(-1));
+        let total = b.reduce(&[], &[from], Combine::Prod, |b, _, r| extent(b, prev, &r[0]));
+        let others = b.reduce(&[], &[to], Combine::Prod, |b, _, r| {
+            let n = extent(b, new, &r[0]);
+            Scalar::select(asked(&n), one(), n)
+        });
+        let shape = b.map(&[to], |b, i| {
+            let n = extent(b, new, &i[0]);
+            Scalar::select(asked(&n), Scalar::binary(BinOp::Div, b.read(total, []), b.read(others, [])), n)
+        });
+        // From an index along each axis to the next: as many elements as the further axes have.
+        let steps = |b: &mut Builder, shape, n: i64| {
+            b.reduce(&[n], &[n], Combine::Prod, |b, i, r| {
+                Scalar::select(i[0].clone().lt(r[0].clone()), extent(b, shape, &r[0]), one())
+            })
+        };
+        let (old_steps, new_steps) = (steps(b, prev, from), steps(b, shape, to));
+        let flat = b.reduce(&[rows], &[from], Combine::Sum, |b, i, r| {
+            b.read(indices, [i[0].clone(), r[0].clone()]).cast(DType::I64) * b.read(old_steps, [r[0].clone()])
+        });
+        let same = (from == to).then(|| {
+            b.reduce(&[], &[to], Combine::All, |b, _, r| {
+                Scalar::binary(BinOp::Eq, extent(b, prev, &r[0]), b.read(shape, [r[0].clone()]))
+            })
+        });
+        let moved = b.map(&[rows, to], |b, i| {
+            let (flat, k) = (b.read(flat, [i[0].clone()]), &i[1]);
+            // What the axes before have left of the number: it is less than their innermost step.
+            let before = b.read(new_steps, [(k.clone() - 1).max(Scalar::index(0))]);
+            let rest = Scalar::binary(BinOp::FloorMod, flat.clone(), before);
+            let rest = Scalar::select(k.clone().lt(one()), flat, rest);
+            let place = Scalar::binary(BinOp::FloorDiv, rest, b.read(new_steps, [k.clone()])).cast(dtype);
+            match same {
+                Some(same) => Scalar::select(b.read(same, []), b.read(indices, i.iter().cloned()), place),
+                None => place,
+            }
+        });
+        let shape = b.map(&[to], |b, i| b.read(shape, i.iter().cloned()).cast(shape_dtype));
+        Ok(Operand::Tuple(vec![moved.into(), shape.into()]))
+    }
+    fn samples(&self) -> Vec<Sample> {
+        let call = |rows: i64, from: i64, to: i64, index: DType, shape: DType| {
+            sample([], vec![t(&[rows, from], index), t(&[from], DType::I64), t(&[to], shape)])
+        };
+        vec![
+            call(3, 2, 3, DType::I64, DType::I64),
+            call(4, 3, 1, DType::I32, DType::I64),
+            call(3, 2, 2, DType::I64, DType::I32),
+            call(0, 2, 2, DType::I32, DType::I8),
         ]
     }
 }
