@@ -5,7 +5,8 @@ use std::sync::{OnceLock, RwLock};
 use hashbrown::HashMap;
 
 use super::{
-    Dialect, DialectError, Family, Op, contract, create, elementwise, nn, order, qnn, reduce, sparse, transform,
+    Dialect, DialectError, Family, Op, contract, create, einsum, elementwise, fourier, nn, order, qnn, random, reduce,
+    sparse, transform,
 };
 use crate::ir::OpId;
 
@@ -22,14 +23,19 @@ const FAMILIES: &[Family] = &[
     transform::INDEX,
     transform::REPEAT,
     transform::MASK,
+    transform::DIAGONAL,
+    transform::GRID,
     reduce::FOLD,
     reduce::ARG,
     reduce::VARIANCE,
+    reduce::COLLAPSE,
     create::FILL,
     create::RANGE,
     create::SHAPE,
     create::DYNAMIC,
     order::SORT,
+    order::UNIQUE,
+    order::SEARCH,
     order::SCAN,
     order::SCATTER,
     order::FIND,
@@ -37,6 +43,10 @@ const FAMILIES: &[Family] = &[
     sparse::FILL_ROWS,
     sparse::ROWS,
     contract::OPS,
+    einsum::OPS,
+    fourier::OPS,
+    random::THREEFRY,
+    random::DRAW,
     nn::ACTIVATION,
     nn::CONV,
     nn::CONV_TRANSPOSE,

@@ -1,10 +1,12 @@
 //! Operators that combine elements along axes.
 
 mod arg;
+mod collapse;
 mod fold;
 mod variance;
 
 pub(super) use arg::OPS as ARG;
+pub(super) use collapse::OPS as COLLAPSE;
 pub(super) use fold::OPS as FOLD;
 pub(super) use variance::OPS as VARIANCE;
 

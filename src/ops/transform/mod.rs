@@ -1,5 +1,7 @@
 //! Operators that move elements.
 
+mod diagonal;
+mod grid;
 mod index;
 mod join;
 mod mask;
@@ -8,6 +10,8 @@ mod repeat;
 mod shape;
 mod slice;
 
+pub(super) use diagonal::OPS as DIAGONAL;
+pub(super) use grid::OPS as GRID;
 pub(super) use index::OPS as INDEX;
 pub(super) use join::OPS as JOIN;
 pub(super) use mask::OPS as MASK;
