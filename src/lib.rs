@@ -24,6 +24,7 @@ pub mod runtime;
 pub mod saturate;
 pub mod target;
 pub mod tensor;
+pub mod vm;
 
 /// The worked example of README.md, run as a test.
 #[cfg(all(doctest, feature = "llvm"))]

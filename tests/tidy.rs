@@ -19,6 +19,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("interp", &["tensor", "ir", "diag", "ops", "infer"]),
     // What runs knows kernels by name and type only; a codegen implements its trait for code.
     ("runtime", &["tensor", "ir", "loops"]),
+    ("vm", &["tensor", "ir", "diag", "infer"]),
     ("codegen", &["tensor", "loops", "runtime"]),
     ("target", &["tensor", "diag", "ops", "codegen"]),
     ("egraph", &["tensor", "ir", "ops", "infer"]),

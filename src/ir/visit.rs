@@ -36,7 +36,7 @@ pub fn children(expr: &Expr, mut f: impl FnMut(ExprId)) {
 }
 
 /// The same expression with each child replaced.
-pub(super) fn map_children(expr: &Expr, mut f: impl FnMut(ExprId) -> ExprId) -> Expr {
+pub(crate) fn map_children(expr: &Expr, mut f: impl FnMut(ExprId) -> ExprId) -> Expr {
     match expr {
         Expr::Var(_) | Expr::Global(_) | Expr::Constant(_) | Expr::Op(_) | Expr::Constructor(_) => expr.clone(),
         Expr::Call { callee, args, attrs, type_args } => Expr::Call {

@@ -31,6 +31,11 @@ const PASSES: &[Entry] = &[
         make: |s, _| plain(s, "Inline", |m| super::inline(&m)),
     },
     Entry {
+        name: "EtaExpand",
+        doc: "operators that are used as values become functions",
+        make: |s, _| plain(s, "EtaExpand", |m| super::eta_expand(&m)),
+    },
+    Entry {
         name: "FoldConstant",
         doc: "what depends on constants alone is computed now",
         make: |s, _| plain(s, "FoldConstant", |m| super::fold_constant(&m)),
@@ -224,6 +229,7 @@ pub fn default_pipeline(settings: &Settings) -> Result<Pipeline, Refused> {
     let mut p = Pipeline::new();
     let stages = [
         ("inline", "Inline"),
+        ("eta-expand", "EtaExpand"),
         ("dynamic-to-static", "DynamicToStatic"),
         ("optimize", "Saturate"),
         ("fold-constant", "FoldConstant"),

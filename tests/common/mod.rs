@@ -1,6 +1,8 @@
 //! What several test files need.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod plain;
+
 use resat::{
     ir::{TensorType, Type},
     loops::{Builder, Operand, Stages},
