@@ -262,3 +262,39 @@ fn inlining_keeps_the_order_of_effects() {
     }";
     assert_eq!(ints(text, &[0]), [11, 1, 11, 7, 111]);
 }
+
+#[test]
+fn weights_get_the_types_that_follow_from_attributes() {
+    let parameters = |text: &str, wanted: &[&str]| {
+        let m = typed(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let found: Vec<String> = m.param_types("main").iter().map(|t| t.to_string()).collect();
+        assert_eq!(found[1..], *wanted, "{text}");
+    };
+    let data = "%x: Tensor[(2, 6, 8, 8), float32]";
+    let of = |args: &str, body: &str| format!("def @main({data}, {args}) {{ {body} }}");
+    parameters(&of("%w", "nn.conv2d(%x, %w, channels=4, kernel_size=[3, 5])"), &["Tensor[(4, 6, 3, 5), float32]"]);
+    parameters(
+        &of("%w", "nn.conv2d(%x, %w, channels=8, kernel_size=[3, 3], kernel_layout=\"OIHW2i4o\")"),
+        &["Tensor[(2, 3, 3, 3, 2, 4), float32]"],
+    );
+    parameters(
+        &of("%w", "nn.conv2d_transpose(%x, %w, channels=4, kernel_size=[2, 2], groups=2)"),
+        &["Tensor[(6, 2, 2, 2), float32]"],
+    );
+    parameters(
+        "def @main(%x: Tensor[(?, 7), float16], %w, %b) {
+            nn.bias_add(nn.dense(%x, %w, units=3), %b) }",
+        &["Tensor[(3, 7), float16]", "Tensor[(3), float16]"],
+    );
+    let vector = "Tensor[(6), float32]";
+    parameters(&of("%g, %b, %m, %v", "nn.batch_norm(%x, %g, %b, %m, %v)"), &[vector; 4]);
+    parameters(&of("%g, %b", "nn.group_norm(%x, %g, %b, num_groups=2)"), &[vector; 2]);
+    parameters(&of("%a", "nn.prelu(%x, %a)"), &[vector]);
+    // What the program says goes first, and is checked.
+    parameters(
+        &of("%w: Tensor[(4, 6, 1, 1), int8]", "nn.conv2d(%x, %w, channels=4, kernel_size=[1, 1])"),
+        &["Tensor[(4, 6, 1, 1), int8]"],
+    );
+    let e = refusal(&of("%w", "nn.conv2d(%x, %w, kernel_size=[3, 5])"));
+    assert!(e.contains("can't be inferred"), "{e}");
+}

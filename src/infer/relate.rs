@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     diag::Diagnostic,
-    ir::{AttrValue, Attrs, ExprId, Name, OpId, TensorType, Type},
+    ir::{AttrValue, Attrs, Dim, ExprId, Name, OpId, TensorType, Type},
     ops,
 };
 
@@ -26,8 +26,42 @@ impl Infer<'_> {
         }
     }
 
-    /// Goes over all that waits until nothing moves any more.
+    /// Goes over all that waits until nothing moves any more. Only then arguments get the types that operators' relations
+    /// give them: what the program says of them goes first.
     pub(super) fn settle(&mut self) {
+        loop {
+            self.settle_relations();
+            if !self.complete_arguments() {
+                return;
+            }
+        }
+    }
+
+    /// Gives arguments of which too little is known the types that follow from others; whether there were any.
+    fn complete_arguments(&mut self) -> bool {
+        let before = self.solver.solved;
+        let pending = std::mem::take(&mut self.pending);
+        for p in &pending {
+            let Pending::Relation { op, attrs, args, at, .. } = p else { continue };
+            let known: Vec<Type> = args.iter().map(|&a| self.solver.partial(a)).collect();
+            for (i, ty) in op.op().complete(attrs, &known) {
+                let whole = ty.as_tensor().is_some_and(|t| !t.shape.iter().any(|d| matches!(d, Dim::Hole(_))));
+                if !whole || !matches!(self.solver.complete(args[i]), Ok(None)) {
+                    continue;
+                }
+                let found = self.solver.import(&ty);
+                if let Err(misfit) = self.solver.assign(found, args[i]) {
+                    let wanted = self.solver.partial(args[i]);
+                    let what = format!("`{}` of `{}`", op.op().inputs()[i], op.op().name());
+                    self.complain_flow(*at, misfit, &what, &ty, &wanted);
+                }
+            }
+        }
+        self.pending.extend(pending);
+        self.solver.solved != before
+    }
+
+    fn settle_relations(&mut self) {
         while self.settled_at != Some(self.solver.solved) {
             self.settled_at = Some(self.solver.solved);
             for (op, f) in std::mem::take(&mut self.solver.op_flows) {

@@ -137,6 +137,13 @@ impl Op for Matmul {
         shape[last] = attrs.opt_int("units").map_or(n, Dim::Known);
         Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
     }
+    fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
+        let (ta, tb) = self.transposed(attrs);
+        let (Some(x), Some(units)) = (args[0].as_tensor(), attrs.opt_int("units")) else { return Vec::new() };
+        let Some(k) = x.rank().checked_sub(1 + ta as usize).map(|axis| x.shape[axis]) else { return Vec::new() };
+        let shape = if tb { [Dim::Known(units), k] } else { [k, Dim::Known(units)] };
+        vec![(1, TensorType::of(shape, x.dtype).into())]
+    }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w) = (args[0].tensor(), args[1].tensor());
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype());

@@ -114,6 +114,13 @@ pub trait Op: fmt::Debug + Sync {
     /// The type relation: the result's type. Argument types are complete (no holes), but extents may be unknown.
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError>;
 
+    /// What TVM's relation says of the arguments' types before all are known: which types follow for which arguments, from the
+    /// attributes and from what is known of the others (a weight's from `kernel_size`, `channels` and the data). Of `args` any
+    /// type or extent may be a hole. Most operators say nothing.
+    fn complete(&self, _attrs: &Attrs, _args: &[Type]) -> Vec<(usize, Type)> {
+        Vec::new()
+    }
+
     /// The reference kernel: slow, plain, exact about integers. It shares no code with `lower`. Arguments are of types that
     /// `infer` accepted.
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError>;

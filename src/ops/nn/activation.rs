@@ -1,7 +1,7 @@
 //! Elementwise operators with attributes or a vector argument, and operators that only rename: bias_add, prelu, leaky_relu,
 //! dropout, batch_flatten.
 
-use super::norm::axis_of;
+use super::norm::{axis_of, complete_vectors};
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{BinOp, Builder, Operand, Scalar},
@@ -85,6 +85,9 @@ impl Op for AlongAxis {
             self.inputs[1]
         );
         Ok(x.clone().into())
+    }
+    fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
+        complete_vectors(attrs, args)
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, v) = (args[0].tensor(), args[1].tensor());

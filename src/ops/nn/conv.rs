@@ -168,13 +168,15 @@ pub(in crate::ops) fn infer_shape(
             c.kernel
         );
     }
-    let sizes: Vec<Dim> = c.spatial.chars().map(|s| whole(&c.kernel, &w.shape, s)).collect();
+    let mut sizes: Vec<Dim> = c.spatial.chars().map(|s| whole(&c.kernel, &w.shape, s)).collect();
     if let Some(given) = attrs.opt_ints("kernel_size") {
         op_ensure!(
             given.len() == sizes.len() && given.iter().zip(&sizes).all(|(&g, &s)| may_equal(Dim::Known(g), s)),
             "C4: `kernel_size` is {given:?}, but `weight` is {w} ({})",
             c.kernel
         );
+        // What the weight's type leaves open is given.
+        sizes = given.into_iter().map(Dim::Known).collect();
     }
     let mut extents = Vec::new();
     for (k, (letter, size)) in c.spatial.chars().zip(&sizes).enumerate() {
@@ -196,6 +198,30 @@ pub(in crate::ops) fn infer_shape(
         'C' => attrs.opt_int("channels").map_or(out, Dim::Known),
         s => extents[c.spatial.find(s).expect("the layout's letters were checked")],
     })
+}
+
+/// The weight's type, where `kernel_size` and `channels` are given and it is not for groups (which may be depthwise or not).
+fn weight_type(attrs: &Attrs, spatial: &'static str, args: &[Type]) -> Option<Type> {
+    let c = ConvAttrs::new(attrs, spatial).ok()?;
+    let (x, channels) = (args[0].as_tensor()?, attrs.opt_int("channels")?);
+    let size = attrs.opt_ints("kernel_size").filter(|s| s.len() == spatial.len())?;
+    check_shape(&c.data, &x.shape, "data").ok()?;
+    // Of groups over two spatial axes TVM wants to see the weight.
+    let grouped = c.groups > 1;
+    if grouped && spatial == "HW" {
+        return None;
+    }
+    let ins = match whole(&c.data, &x.shape, 'C') {
+        Dim::Known(n) => Dim::Known(n / c.groups),
+        unknown => unknown,
+    };
+    let shape = shape_of(&c.kernel, "kernel_layout", |letter| match letter {
+        'O' => Dim::Known(channels),
+        'I' => ins,
+        'G' => Dim::Known(1),
+        s => Dim::Known(size[spatial.find(s).expect("the layout's letters were checked")]),
+    });
+    Some(TensorType::of(shape.ok()?, x.dtype).into())
 }
 
 /// Roles of the data's and the weight's axes.
@@ -335,6 +361,9 @@ impl Op for Conv {
         let (x, w) = (tensor_arg(args, 0, "data")?, tensor_arg(args, 1, "weight")?);
         let shape = infer_shape(&ConvAttrs::new(attrs, self.spatial)?, attrs, x, w)?;
         Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
+    }
+    fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
+        weight_type(attrs, self.spatial, args).map(|w| (1, w)).into_iter().collect()
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w) = (args[0].tensor(), args[1].tensor());

@@ -256,13 +256,15 @@ impl Op for ConvTranspose {
                 p.groups
             );
         }
-        let sizes: Vec<Dim> = self.spatial.chars().map(|s| whole(&p.kernel, &w.shape, s)).collect();
+        let mut sizes: Vec<Dim> = self.spatial.chars().map(|s| whole(&p.kernel, &w.shape, s)).collect();
         if let Some(given) = attrs.opt_ints("kernel_size") {
             op_ensure!(
                 given.len() == sizes.len() && given.iter().zip(&sizes).all(|(&g, &s)| may_equal(Dim::Known(g), s)),
                 "C4: `kernel_size` is {given:?}, but `weight` is {w} ({})",
                 p.kernel
             );
+            // What the weight's type leaves open is given.
+            sizes = given.into_iter().map(Dim::Known).collect();
         }
         let mut extents = Vec::new();
         for (k, (letter, size)) in self.spatial.chars().zip(&sizes).enumerate() {
@@ -281,6 +283,21 @@ impl Op for ConvTranspose {
             s => extents[p.axis(s)],
         })?;
         Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
+    }
+    fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
+        let weight = || -> Option<Type> {
+            let p = Plan::new(attrs, self.spatial).ok()?;
+            let (x, channels) = (args[0].as_tensor()?, attrs.opt_int("channels")?);
+            let size = attrs.opt_ints("kernel_size").filter(|s| s.len() == self.spatial.len())?;
+            check_shape(&p.data, &x.shape, "data").ok()?;
+            let shape = shape_of(&p.kernel, "kernel_layout", |letter| match letter {
+                'I' => whole(&p.data, &x.shape, 'C'),
+                'O' => Dim::Known(channels / p.groups),
+                s => Dim::Known(size[p.axis(s)]),
+            });
+            Some(TensorType::of(shape.ok()?, x.dtype).into())
+        };
+        weight().map(|w| (1, w)).into_iter().collect()
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w, p) = (args[0].tensor(), args[1].tensor(), Plan::new(attrs, self.spatial)?);

@@ -43,6 +43,15 @@ fn check_vector(args: &[Type], i: usize, name: &str, x: &TensorType, axis: usize
     Ok(())
 }
 
+/// The types of arguments from the second on, where they are vectors along an axis of the first, of its type.
+pub(in crate::ops) fn complete_vectors(attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
+    let vector = args[0].as_tensor().and_then(|x| {
+        let axis = axis_of(attrs.int("axis"), x.rank()).ok()?;
+        Some(Type::Tensor(TensorType::of([x.shape[axis]], x.dtype)))
+    });
+    (1..args.len()).filter_map(|i| Some((i, vector.clone()?))).collect()
+}
+
 /// `nn.batch_norm`, as in inference.
 #[derive(Debug)]
 struct BatchNorm;
@@ -76,6 +85,9 @@ impl Op for BatchNorm {
         }
         let vector = TensorType::of([x.shape[axis]], x.dtype);
         Ok(Type::tuple([x.clone().into(), vector.clone().into(), vector.into()]))
+    }
+    fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
+        complete_vectors(attrs, args)
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let [x, gamma, beta, mean, var] = [0, 1, 2, 3, 4].map(|i| args[i].tensor());
@@ -233,6 +245,9 @@ impl Op for Standardize {
         check_vector(args, 1, "gamma", x, axis)?;
         check_vector(args, 2, "beta", x, axis)?;
         Ok(x.clone().into())
+    }
+    fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
+        complete_vectors(attrs, args)
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let [x, gamma, beta] = [0, 1, 2].map(|i| args[i].tensor());
