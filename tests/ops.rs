@@ -67,7 +67,8 @@ fn tables_are_well_formed() {
                 | (AttrDefault::Float(_), AttrKind::Float)
                 | (AttrDefault::Str(_), AttrKind::Str)
                 | (AttrDefault::DType(_), AttrKind::DType)
-                | (AttrDefault::Ints(_), AttrKind::Ints | AttrKind::List) => true,
+                | (AttrDefault::Ints(_), AttrKind::Ints | AttrKind::List)
+                | (AttrDefault::Floats(_), AttrKind::List) => true,
                 _ => false,
             };
             assert!(fits, "{name}: the default of `{}` is not of its kind", f.name);

@@ -3,6 +3,7 @@
 //! To add an operator: a row in a table of [`elementwise`], or a file (or a place in its family's file) with its
 //! `impl Op` and a row in that family's `OPS`.
 
+mod annotation;
 mod axes;
 mod contract;
 mod create;
@@ -10,16 +11,20 @@ mod dialect;
 mod einsum;
 pub mod elementwise;
 mod fourier;
+mod image;
 mod nn;
 mod order;
 mod qnn;
 mod random;
+mod real;
 mod reduce;
 mod registry;
 mod schema;
 mod sparse;
 mod transform;
+mod unsupported;
 mod util;
+mod vision;
 
 use std::fmt;
 
@@ -30,6 +35,7 @@ pub use registry::{
     RegisterError, all, dialects, lookup, nearest, register, register_dialect, shipped_dialects, suggest,
 };
 pub use schema::{AttrDefault, AttrError, AttrField, AttrKind, make_attrs};
+pub use unsupported::unsupported;
 
 use crate::{
     ir::{AttrValue, Attrs, OpId, Type},

@@ -5,8 +5,8 @@ use std::sync::{OnceLock, RwLock};
 use hashbrown::HashMap;
 
 use super::{
-    Dialect, DialectError, Family, Op, contract, create, einsum, elementwise, fourier, nn, order, qnn, random, reduce,
-    sparse, transform,
+    Dialect, DialectError, Family, Op, annotation, contract, create, einsum, elementwise, fourier, image, nn, order,
+    qnn, random, reduce, sparse, transform, vision,
 };
 use crate::ir::OpId;
 
@@ -16,6 +16,7 @@ const FAMILIES: &[Family] = &[
     elementwise::BINARY,
     elementwise::CONVERT,
     elementwise::SELECT,
+    annotation::OPS,
     transform::SHAPE,
     transform::PERMUTE,
     transform::JOIN,
@@ -64,6 +65,18 @@ const FAMILIES: &[Family] = &[
     nn::CONV_GRAD,
     nn::BITSERIAL,
     qnn::FIXED,
+    qnn::ANNOTATED,
+    image::GRID,
+    image::CROP,
+    image::DILATION,
+    nn::DEFORMABLE,
+    vision::NMS,
+    vision::ALL_CLASS,
+    vision::REGULAR,
+    vision::MULTIBOX,
+    vision::PROPOSAL,
+    vision::ROI,
+    vision::REORG,
 ];
 
 /// The dialects that resat ships. They are added as a user's are.

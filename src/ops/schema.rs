@@ -47,6 +47,8 @@ pub enum AttrDefault {
     DType(DType),
     /// These integers.
     Ints(&'static [i64]),
+    /// These numbers.
+    Floats(&'static [f64]),
 }
 
 /// One field of an operator's attribute record.
@@ -120,6 +122,7 @@ impl AttrField {
             AttrDefault::Str(s) => s.into(),
             AttrDefault::DType(d) => d.into(),
             AttrDefault::Ints(l) => l.into(),
+            AttrDefault::Floats(l) => AttrValue::List(l.iter().map(|&f| f.into()).collect()),
         })
     }
 

@@ -233,6 +233,16 @@ pub(super) fn ints_attr(attrs: &Attrs, name: &str) -> Result<Vec<i64>, OpError> 
     }
 }
 
+/// A list of numbers of an operator's record; an unset one is empty.
+pub(super) fn floats_attr(attrs: &Attrs, name: &str) -> Result<Vec<f64>, OpError> {
+    match attrs.get(name) {
+        Some(AttrValue::List(l)) => l.iter().map(AttrValue::as_float).collect::<Option<_>>(),
+        Some(AttrValue::None) | None => Some(vec![]),
+        Some(_) => None,
+    }
+    .ok_or_else(|| OpError(format!("`{name}` should be a list of numbers")))
+}
+
 /// The type of a value.
 pub(super) fn value_type(v: &Value) -> Type {
     match v {

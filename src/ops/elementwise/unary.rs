@@ -183,16 +183,6 @@ pub(in crate::ops) const OPS: Family = &[
         flops: 0.0,
     },
     &Unary {
-        name: "annotation.stop_fusion",
-        doc: "x; kernels do not fuse across it.",
-        takes: Takes::Any,
-        to_bool: false,
-        float: |x| x,
-        int: |x| x,
-        lower: |x| x,
-        flops: 0.0,
-    },
-    &Unary {
         name: "logical_not",
         doc: "Whether x does not hold.",
         takes: Takes::Bools,
@@ -228,7 +218,7 @@ impl Op for Unary {
         &[]
     }
     fn class(&self) -> Class {
-        if self.name == "annotation.stop_fusion" { Class::Opaque } else { Class::Elementwise }
+        Class::Elementwise
     }
     fn infer(&self, _: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         let t = tensor_arg(args, 0, "data")?;

@@ -6,9 +6,11 @@ mod elementwise;
 mod fixed;
 mod params;
 mod quantize;
+mod simulated;
 mod unary;
 
 pub(super) use fixed::OPS as FIXED;
+pub(super) use simulated::ANNOTATED;
 
 use super::Dialect;
 
@@ -20,5 +22,6 @@ pub(super) fn dialect() -> Dialect {
         .family(elementwise::OPS)
         .family(concat::OPS)
         .family(unary::OPS)
+        .family(simulated::OPS)
         .rules("rules/qnn.rules", include_str!("../../../rules/qnn.rules"))
 }

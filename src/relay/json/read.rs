@@ -294,6 +294,9 @@ impl Reader<'_> {
         match ops::lookup(&name) {
             Some(op) => Ok(op),
             None => {
+                if let Some(reason) = ops::unsupported(&name) {
+                    return self.graph.refuse(node, format_args!("operator `{name}` is not supported: {reason}"));
+                }
                 let near = ops::suggest(&name).map(|s| format!("; did you mean `{s}`?")).unwrap_or_default();
                 self.graph.refuse(node, format_args!("unknown operator `{name}`{near}"))
             }

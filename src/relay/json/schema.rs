@@ -86,6 +86,7 @@ pub(super) fn attrs_of(op: &str) -> Option<&'static str> {
 
 /// Operators that TVM registers without the type of their attributes: text must name it, or refer to the metadata section.
 const UNTYPED: &[&str] = &[
+    "annotation.cast_hint",
     "annotation.compiler_begin",
     "annotation.compiler_end",
     "collapse_sum_to",
@@ -101,6 +102,10 @@ const UNTYPED: &[&str] = &[
     "vision.all_class_non_max_suppression",
     "vision.get_valid_counts",
     "vision.non_max_suppression",
+    "vision.proposal",
+    "vision.regular_non_max_suppression",
+    "vision.roi_align",
+    "vision.roi_pool",
 ];
 
 /// The type key of an operator's attribute record, where TVM's parser does not know it by the operator.
@@ -304,7 +309,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("SequenceMaskAttrs", "mask_value:f axis:i", "sequence_mask"),
     ("ShapeFuncAttrs", "is_input:o", ""),
     ("ShapeOfAttrs", "dtype:d", "shape_of vm.shape_of"),
-    ("SimulatedQuantizeAttrs", "kind:i sign:b rounding:s", "qnn.simulated_quantize relay.op.annotation.simulated_quantize"),
+    ("SimulatedQuantizeAttrs", "axis:i", "qnn.simulated_quantize"),
     ("SliceLikeAttrs", "axes:o", "slice_like"),
     ("SlidingWindowAttrs", "axis:i window_shape:o strides:o", "sliding_window"),
     ("SoftmaxAttrs", "axis:i", "nn.fast_softmax nn.log_softmax nn.softmax qnn.softmax"),

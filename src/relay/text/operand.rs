@@ -80,7 +80,13 @@ impl<'a> Parser<'a> {
         match ops::lookup(name) {
             Some(op) => self.add(Expr::Op(op), t.start, t.end),
             None => {
-                let d = Diagnostic::new(format!("operator `{name}` is not known")).at(Some(self.token_span(t)));
+                let span = Some(self.token_span(t));
+                if let Some(reason) = ops::unsupported(name) {
+                    let message = format!("operator `{name}` is not supported: {reason}");
+                    self.report(Diagnostic::new(message).at(span));
+                    return self.add(Expr::Tuple(Vec::new()), t.start, t.end);
+                }
+                let d = Diagnostic::new(format!("operator `{name}` is not known")).at(span);
                 let mut known: Vec<&str> = self.constructors.keys().copied().collect();
                 known.sort_unstable();
                 let near = ops::suggest(name).or_else(|| ops::nearest(name, known));

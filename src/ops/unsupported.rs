@@ -1,0 +1,34 @@
+//! TVM's operators that resat knows of and does not take, with the reason: readers name it.
+
+/// Names, or beginnings of names that end in a dot, and why programs that use them are refused.
+const TABLE: &[(&str, &str)] = &[
+    ("annotation.with_funcid", "it numbers functions for a pass of TVM's, and has no type"),
+    ("auto_scheduler_layout_transform", "it converts to layouts that only TVM's tuner knows"),
+    ("call_lowered", "it calls a function that TVM has lowered to its tensor IR, which is not part of Relay's text"),
+    ("contrib.ethosu.", "it is for Arm's Ethos-U processors"),
+    ("memory.", "it is a step of TVM's virtual machine, which its passes insert; give the program before these passes"),
+    ("meta_schedule_layout_transform", "it converts to layouts that only TVM's tuner knows"),
+    ("parser.MetaRef", "it stands for an object of a metadata section that was not read"),
+    ("torch_op", "it calls a function of PyTorch"),
+    ("vm.", "it is a step of TVM's virtual machine, which its passes insert; give the program before these passes"),
+];
+
+/// Why an operator of TVM's is not supported, where it is a known one.
+pub fn unsupported(name: &str) -> Option<&'static str> {
+    let is = |known: &str| known == name || known.ends_with('.') && name.starts_with(known);
+    TABLE.iter().find(|(known, _)| is(known)).map(|(_, reason)| *reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_both_supported_and_not() {
+        for id in crate::ops::all() {
+            assert_eq!(unsupported(id.op().name()), None, "{}", id.op().name());
+        }
+        assert!(unsupported("vm.invoke_tvm_op").is_some_and(|why| why.contains("virtual machine")));
+        assert_eq!(unsupported("vm"), None);
+    }
+}
