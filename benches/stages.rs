@@ -113,8 +113,9 @@ fn stages(c: &mut Criterion) {
         let built = driver::build(m.module.clone(), &[], options).expect("builds");
         let inputs: Vec<Tensor> =
             random_inputs(&typed, 0).expect("known extents").iter().flat_map(Value::flatten).collect();
-        let mut outputs = built.executable.run(&inputs).expect("runs");
-        group.bench_function("run, one thread", |b| b.iter(|| built.executable.run_into(&inputs, &mut outputs)));
+        let exe = built.executable.as_plain().expect("a plain program");
+        let mut outputs = exe.run(&inputs).expect("runs");
+        group.bench_function("run, one thread", |b| b.iter(|| exe.run_into(&inputs, &mut outputs)));
         group.finish();
     }
 }

@@ -4,15 +4,14 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Instant};
 
 use super::{
     Failure,
-    args::{ModelArgs, PassArgs, in_order, inputs},
+    args::{ModelArgs, PassArgs},
     progress::Progress,
-    run::SEED,
+    run::gather,
 };
 use crate::{
     diag::Diagnostic,
-    driver::{self, Options},
+    driver::{self, Options, Runnable},
     infer::infer_types,
-    interp,
     pass::bind_params,
     tensor::{Tensor, Value},
 };
@@ -65,10 +64,15 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let compile = start.elapsed().as_secs_f64();
     drop(progress);
     let exe = &built.executable;
-    let wanted: Vec<_> = exe.program().inputs().iter().map(|p| (p.name.to_string(), p.dtype)).collect();
-    let tensors = match &args.inputs {
-        Some(path) => in_order(&wanted, inputs(path)?)?,
-        None => interp::random_inputs(&infer_types(module)?, SEED)?.iter().flat_map(Value::flatten).collect(),
+    let tensors: Vec<Tensor> =
+        gather(&infer_types(module)?, args.inputs.as_deref())?.iter().flat_map(Value::flatten).collect();
+    let Runnable::Plain(exe) = exe else {
+        if args.profile {
+            let d = Diagnostic::new("`--profile` takes programs without control flow, of known extents");
+            return Err(Failure::Refused(d.into()));
+        }
+        let latencies = measure(args.repeat, || Ok(exe.run(&tensors).map(drop)?))?;
+        return report(&args, latencies, compile);
     };
     let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());
     let mut outputs: Vec<Tensor> = exe.run(&tensors).map_err(refuse)?;

@@ -8,6 +8,7 @@ use super::{
     progress::Progress,
 };
 use crate::{
+    diag::Diagnostic,
     driver::{self, Options},
     runtime::export::export_library,
 };
@@ -37,8 +38,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     options.on_phase = Some(Box::new(progress.teller()));
     let built =
         driver::build(args.model.module()?, &args.model.params()?, options).map_err(super::build_failure)?;
+    let Some(executable) = built.executable.as_plain() else {
+        let message = "a shared library takes a sequence of calls on tensors of known extents: this program has control flow, \
+                       data types, or extents found while running";
+        let d = Diagnostic::new(message).help("`resat run` and `driver::build` run such programs in process");
+        return Err(Failure::Refused(d.into()));
+    };
     let objects: Vec<&[u8]> = built.objects.iter().map(|o| o.bytes.as_slice()).collect();
-    let written = export_library(built.executable.program(), &objects, &args.output)
+    let written = export_library(executable.program(), &objects, &args.output)
         .map_err(|e| Failure::Other(e.to_string()))?;
     drop(progress);
     if args.report {

@@ -77,7 +77,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
             let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
             let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
-            built.executable.run(&flat).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?
+            built.executable.run(&flat)?
         }
         // The interpreter runs the program as it was written, unless passes are asked for.
         Backend::Interp if args.passes.passes.is_none() => interp::run_flat(typed.module(), "main", inputs.clone())?,
@@ -96,7 +96,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
 }
 
 /// The values of main's parameters, in order, from an archive or at random.
-fn gather(typed: &TypedModule, path: Option<&Path>) -> Result<Vec<Value>, Failure> {
+pub(super) fn gather(typed: &TypedModule, path: Option<&Path>) -> Result<Vec<Value>, Failure> {
     let Some(path) = path else { return Ok(interp::random_inputs(typed, SEED)?) };
     let m: &Module = typed.module();
     let mut wanted = Vec::new();
@@ -136,7 +136,17 @@ fn take_value(ty: &Type, tensors: &mut impl Iterator<Item = Tensor>) -> Value {
 pub(super) const SEED: u64 = 0;
 
 /// Largest difference that floats may show, against the largest value, where rules round differently; integers may show none.
+/// Short floats may be so many units in the last place of the largest value apart, where that is more.
 const TOLERANCE: f64 = 1e-3;
+const UNITS_IN_LAST_PLACE: f64 = 8.0;
+
+fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::BF16 => UNITS_IN_LAST_PLACE / 128.0,
+        DType::F16 => UNITS_IN_LAST_PLACE / 1024.0,
+        _ => TOLERANCE,
+    }
+}
 
 fn validate(want: &[Tensor], got: &[Tensor], grade: Grade) -> Result<(), Failure> {
     let mut worst: f64 = 0.0;
@@ -151,11 +161,12 @@ fn validate(want: &[Tensor], got: &[Tensor], grade: Grade) -> Result<(), Failure
             }
             continue;
         }
+        let allowed = tolerance(w.dtype());
         let (w, g) = (w.to_f64_vec(), g.to_f64_vec());
         let scale = w.iter().filter(|x| x.is_finite()).fold(1e-6f64, |m, x| m.max(x.abs()));
         for (j, (a, b)) in w.iter().zip(&g).enumerate() {
             let off = if a == b || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() / scale };
-            if off.is_nan() || off > TOLERANCE {
+            if off.is_nan() || off > allowed {
                 return Err(different(format!("differs at element {j}: {b} where {a} was expected")));
             }
             worst = worst.max(off);

@@ -10,18 +10,29 @@ use crate::{
     lower::{self, VectorUnit},
     partition::{self, Compiled},
     runtime::{BufferId, Call, Port, Program, Step},
-    tensor::Shape,
+    tensor::{DType, Shape},
 };
 
-/// A program and the code that is still to be made for it.
+/// The code that programs call and that is still to be made: shared by programs that are assembled together.
+#[derive(Debug)]
+pub struct CodeSet {
+    unit: VectorUnit,
+    /// The kernels, each once, named as the programs name their functions.
+    pub kernels: Vec<Kernel>,
+    /// Object code of functions for external compilers, by the symbol that programs call.
+    pub external: Vec<(String, Compiled)>,
+    /// Groups that are lowered already, and the number of their kernel.
+    known: HashMap<String, usize>,
+}
+
+/// A program and how many calls it makes.
 #[derive(Debug)]
 pub struct Assembled {
     /// What runs.
     pub program: Program,
-    /// The kernels that it calls, each once, named as the program names its functions.
-    pub kernels: Vec<Kernel>,
-    /// Object code of functions for external compilers, by the symbol that the program calls.
-    pub external: Vec<(String, Compiled)>,
+    /// Outputs of which only so many rows are meant as another output, one `int64`, says: pairs of their numbers. Those outputs
+    /// come after all that are the result.
+    pub counted: Vec<(usize, usize)>,
     /// Calls of kernels: more than there are kernels, where some are the same.
     pub calls: usize,
 }
@@ -35,28 +46,50 @@ enum Slot {
 
 struct Assembler<'a> {
     typed: &'a TypedModule,
-    unit: VectorUnit,
+    code: &'a mut CodeSet,
     program: Program,
-    kernels: Vec<Kernel>,
-    /// Groups that are compiled already, and the number of their kernel.
-    known: HashMap<String, usize>,
-    external: Vec<(String, Compiled)>,
+    /// Buffers whose outermost extent is a bound: that bound with the other extents, and the buffer that holds the number
+    /// of rows.
+    counted: HashMap<BufferId, (Shape, BufferId)>,
     calls: usize,
 }
 
-/// The program of `main`, whose body must be calls of primitive functions and of functions for external compilers, tuples and
-/// constants, all of known extents.
-pub fn assemble(typed: &TypedModule, name: &str, unit: VectorUnit) -> Result<Assembled, Refused> {
-    let main = typed.entry("main")?;
-    let mut a = Assembler {
-        typed,
-        unit,
-        program: Program::new(name),
-        kernels: Vec::new(),
-        known: HashMap::new(),
-        external: Vec::new(),
-        calls: 0,
+impl CodeSet {
+    /// No code yet; kernels are going to be scheduled for these vectors.
+    pub fn new(unit: VectorUnit) -> CodeSet {
+        CodeSet { unit, kernels: Vec::new(), external: Vec::new(), known: HashMap::new() }
+    }
+}
+
+/// Whether a function's body is a plain sequence of calls of primitive functions and of functions for external compilers on tensors
+/// of known extents: what [`assemble`] takes.
+pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
+    let m = typed.module();
+    let f = typed.entry(entry)?;
+    let known = |ty: &Type| ty.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()));
+    let is_kernel = |callee: ExprId| {
+        let func = match &m[callee] {
+            Expr::Func(_) => Some(callee),
+            Expr::Global(name) => m.function_id(name),
+            _ => None,
+        };
+        func.is_some_and(|f| m.func(f).is_primitive() || m.func(f).compiler().is_some())
     };
+    let plain = |&id: &ExprId| match &m[id] {
+        Expr::Var(v) => f.params.contains(v) && known(typed.var_ty(*v)),
+        Expr::Constant(_) | Expr::Tuple(_) | Expr::Proj(..) => true,
+        Expr::Call { callee, .. } => is_kernel(*callee) && known(typed.ty(id)),
+        // Values of these are refused where they are the result, and fine where they are called.
+        Expr::Func(_) | Expr::Global(_) => id != f.body && is_kernel(id),
+        _ => false,
+    };
+    Ok(scope(typed, f.body).iter().all(plain) && f.params.iter().all(|&p| known(typed.var_ty(p))))
+}
+
+/// The program of a function, whose body must be [plain](is_plain). What it calls joins `code`.
+pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet) -> Result<Assembled, Refused> {
+    let main = typed.entry(entry)?;
+    let mut a = Assembler { typed, code, program: Program::new(name), counted: HashMap::new(), calls: 0 };
     let mut slots: HashMap<ExprId, Slot> = HashMap::new();
     let mut params = HashMap::new();
     for &p in &main.params {
@@ -72,11 +105,24 @@ pub fn assemble(typed: &TypedModule, name: &str, unit: VectorUnit) -> Result<Ass
     let mut results = Vec::new();
     flatten(&slots[&main.body], &mut results);
     let types = tensors(typed.ty(main.body), "the result")?;
+    let mut counts = Vec::new();
     for (i, (buffer, ty)) in results.into_iter().zip(types).enumerate() {
-        let shape = shape_of(&ty).ok_or_else(|| unknown_extent("the result", &ty))?;
+        let shape = match a.counted.get(&buffer) {
+            Some((bound, count)) => {
+                counts.push((i, *count));
+                bound.clone()
+            }
+            None => shape_of(&ty).ok_or_else(|| unknown_extent("the result", &ty))?,
+        };
         a.program.output(Port::new(i.to_string(), ty.dtype, &shape), buffer);
     }
-    Ok(Assembled { program: a.program, kernels: a.kernels, external: a.external, calls: a.calls })
+    let mut counted = Vec::new();
+    for (i, count) in counts {
+        let at = a.program.outputs().len();
+        a.program.output(Port::new(at.to_string(), DType::I64, &[1]), count);
+        counted.push((i, at));
+    }
+    Ok(Assembled { program: a.program, counted, calls: a.calls })
 }
 
 /// The expressions of a body, without those inside of functions.
@@ -104,15 +150,12 @@ fn shape_of(t: &TensorType) -> Option<Shape> {
 }
 
 fn unknown_extent(what: &str, t: &TensorType) -> Refused {
-    Diagnostic::new(format!("{what} is {t}: the LLVM back end needs extents that are known at compile time"))
-        .help("run it with `--backend interp`")
-        .into()
+    Diagnostic::new(format!("{what} is {t}: a plain sequence of calls has extents that are known")).into()
 }
 
 fn tensors(ty: &Type, what: &str) -> Result<Vec<TensorType>, Refused> {
     ty.flatten().ok_or_else(|| {
-        let message = format!("{what} is {ty}: the LLVM back end passes tensors and tuples of tensors only");
-        Diagnostic::new(message).help("run it with `--backend interp`").into()
+        Diagnostic::new(format!("{what} is {ty}: compiled code takes and gives tensors and tuples of tensors")).into()
     })
 }
 
@@ -120,6 +163,14 @@ fn flatten(slot: &Slot, out: &mut Vec<BufferId>) {
     match slot {
         Slot::Tensor(b) => out.push(*b),
         Slot::Tuple(fields) => fields.iter().for_each(|f| flatten(f, out)),
+    }
+}
+
+/// The buffers of a value of that type.
+fn shaped(ty: &Type, buffers: &mut impl Iterator<Item = BufferId>) -> Slot {
+    match ty {
+        Type::Tuple(fields) => Slot::Tuple(fields.iter().map(|f| shaped(f, buffers)).collect()),
+        _ => Slot::Tensor(buffers.next().expect("kernels have a result for each tensor of their type")),
     }
 }
 
@@ -147,10 +198,7 @@ impl Assembler<'_> {
     ) -> Result<Option<Slot>, Refused> {
         let m = self.typed.module();
         let refuse = |construct: &str| -> Refused {
-            Diagnostic::new(format!("the LLVM back end does not compile {construct} yet"))
-                .at(m.span(id).cloned())
-                .help("run it with `--backend interp`")
-                .into()
+            Diagnostic::new(format!("{construct} are not part of a plain sequence of calls")).at(m.span(id).cloned()).into()
         };
         let slot = match &m[id] {
             Expr::Var(v) => params.get(v).cloned().ok_or_else(|| refuse("captured variables"))?,
@@ -179,11 +227,7 @@ impl Assembler<'_> {
                     _ => return Err(refuse("calls of functions that are not inlined")),
                 }
             }
-            Expr::If { .. } => return Err(refuse("`if`")),
-            Expr::Let { .. } => return Err(refuse("`let` of effects")),
-            Expr::Match { .. } => return Err(refuse("`match`")),
-            Expr::Constructor(_) => return Err(refuse("data types")),
-            Expr::RefNew(_) | Expr::RefRead(_) | Expr::RefWrite(..) => return Err(refuse("references")),
+            _ => return Err(refuse("control flow, data types and references")),
         };
         Ok(Some(slot))
     }
@@ -196,14 +240,25 @@ impl Assembler<'_> {
             return Ok(Slot::Tensor(inputs[arg]));
         }
         let number = self.kernel(f, &group);
-        let kernel = &self.kernels[number];
+        let kernel = &self.code.kernels[number];
         let (_, workspace) = kernel.workspace();
         let function = self.program.function(&kernel.name);
         let mut args: Vec<(BufferId, bool)> = inputs.into_iter().map(|b| (b, false)).collect();
-        let result = self.outputs(&ty, &mut args)?;
+        let mut results = Vec::new();
+        for &t in &group.results {
+            let decl = group.decl(t);
+            let shape: Shape = decl.shape.iter().map(|&n| n as usize).collect();
+            let buffer = self.program.buffer(shape.iter().product::<usize>() * decl.dtype.bytes());
+            args.push((buffer, true));
+            results.push((buffer, shape));
+        }
+        for &(at, count) in &group.counted {
+            let (buffer, shape) = results[at].clone();
+            self.counted.insert(buffer, (shape, results[count].0));
+        }
         self.calls += 1;
         self.program.step(Step::Call(Call { function, args, workspace: workspace as usize, in_place: vec![] }));
-        Ok(result)
+        Ok(shaped(&ty, &mut results.into_iter().map(|r| r.0)))
     }
 
     fn outputs(&mut self, ty: &Type, args: &mut Vec<(BufferId, bool)>) -> Result<Slot, Refused> {
@@ -225,13 +280,13 @@ impl Assembler<'_> {
     /// The kernel of a group: a known one where it is the same.
     fn kernel(&mut self, f: &Function, group: &Stages) -> usize {
         let key = format!("{group:?}");
-        if let Some(&known) = self.known.get(&key) {
+        if let Some(&known) = self.code.known.get(&key) {
             return known;
         }
-        let number = self.kernels.len();
+        let number = self.code.kernels.len();
         let name = format!("k{number}_{}", self.describe(f));
-        self.kernels.push(lower::kernel(&name, group, self.unit));
-        self.known.insert(key, number);
+        self.code.kernels.push(lower::kernel(&name, group, self.code.unit));
+        self.code.known.insert(key, number);
         number
     }
 
@@ -257,14 +312,14 @@ impl Assembler<'_> {
             Some(AttrValue::Str(s)) => Some(s.to_string()),
             _ => symbol,
         };
-        let symbol = named.unwrap_or_else(|| format!("external{}", self.external.len()));
-        let known = self.external.iter().find(|(s, _)| *s == symbol).map(|(_, c)| c.workspace);
+        let symbol = named.unwrap_or_else(|| format!("external{}", self.code.external.len()));
+        let known = self.code.external.iter().find(|(s, _)| *s == symbol).map(|(_, c)| c.workspace);
         let workspace = match known {
             Some(bytes) => bytes,
             None => {
                 let compiled = self.compile_external(id, f, &symbol)?;
                 let bytes = compiled.workspace;
-                self.external.push((symbol.clone(), compiled));
+                self.code.external.push((symbol.clone(), compiled));
                 bytes
             }
         };

@@ -5,19 +5,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::assemble::{Assembled, assemble};
+use super::{assemble::{Assembled, CodeSet, assemble, is_plain}, runnable::{MachineProgram, Runnable}, specialize::{Compiled, Machine, Primitives}};
 use crate::{
-    codegen::llvm::{self, CodegenError, JitLibrary, ObjectCode},
+    codegen::llvm::{CodegenError, ObjectCode},
     diag::Refused,
     dialect,
     infer::infer_types,
-    ir::{Module, Name},
+    ir::{ExprId, Module, Name},
     loops::Kernel,
     lower::VectorUnit,
     pass::{Pass, PassContext, PassEntry, Settings, bind_params, default_pipeline, fuse, run_logged},
     runtime::{Executable, LinkError, Pool},
     saturate::Report,
     tensor::Tensor,
+    vm,
 };
 
 /// Why a module was not built.
@@ -59,7 +60,7 @@ impl Options {
 /// A built program and how it came about.
 pub struct Built {
     /// What runs.
-    pub executable: Executable,
+    pub executable: Runnable,
     /// The module as the passes left it.
     pub module: Module,
     /// One entry per pass.
@@ -109,24 +110,42 @@ pub fn compile(
     let typed = infer_types(module)?;
     let target = settings.target.codegen();
     let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };
-    let Assembled { program, kernels, external, calls } = assemble(&typed, name, unit)?;
-    if let Some(f) = &mut cx.on_start {
-        f(&format!("compiling {} kernels", kernels.len()));
-    }
-    let mut objects = llvm::compile(&kernels.iter().collect::<Vec<_>>(), &target)?;
-    let regions: Vec<String> = external.iter().map(|(symbol, _)| symbol.clone()).collect();
-    objects.extend(external.into_iter().map(|(symbol, c)| ObjectCode { bytes: c.object, symbols: vec![symbol] }));
-    let code: Vec<Arc<dyn crate::runtime::CompiledCode>> = vec![Arc::new(JitLibrary::load(&objects)?)];
-    let executable = Executable::link(program, code, Arc::new(Pool::new(threads)))?;
+    let machine = Machine { target: target.clone(), unit, pool: Arc::new(Pool::new(threads)) };
+    let (executable, code, objects, calls) = match is_plain(&typed, "main")? {
+        true => {
+            let mut code = CodeSet::new(unit);
+            let Assembled { program, calls, .. } = assemble(&typed, "main", name, &mut code)?;
+            tell(&mut cx, &code);
+            let (objects, library) = code.compile(&target)?;
+            (Runnable::Plain(Executable::link(program, vec![library], machine.pool)?), code, objects, calls)
+        }
+        false => {
+            let program = vm::compile(&typed, "main")?;
+            let functions: Vec<ExprId> = program.kernels().iter().map(|k| k.func).collect();
+            let Compiled { primitives, code, objects, calls } =
+                Primitives::compile(&typed, &functions, machine, |code| tell(&mut cx, code))?;
+            let m = typed.module();
+            let main = &typed.entry("main")?.params;
+            let params = main.iter().map(|&p| (m.var(p).name.clone(), typed.var_ty(p).clone())).collect();
+            let machine = MachineProgram { program, kernels: primitives, params };
+            (Runnable::Machine(machine), code, objects, calls)
+        }
+    };
     Ok(Built {
         executable,
         module: typed.into_module(),
         log: cx.log,
         reports: cx.reports,
-        kernels,
         objects,
         calls,
-        external: regions,
+        external: code.external.into_iter().map(|(symbol, _)| symbol).collect(),
+        kernels: code.kernels,
         time: start.elapsed(),
     })
+}
+
+fn tell(cx: &mut PassContext, code: &CodeSet) {
+    if let Some(f) = &mut cx.on_start {
+        f(&format!("compiling {} kernels", code.kernels.len()));
+    }
 }

@@ -4,8 +4,14 @@ mod assemble;
 #[cfg(feature = "llvm")]
 mod build;
 mod load;
+#[cfg(feature = "llvm")]
+mod runnable;
+#[cfg(feature = "llvm")]
+mod specialize;
 
-pub use assemble::{Assembled, assemble};
+pub use assemble::{Assembled, CodeSet, assemble, is_plain};
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, build, compile};
+#[cfg(feature = "llvm")]
+pub use runnable::{MachineProgram, Runnable};
 pub use load::{load_module, load_params};

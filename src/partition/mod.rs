@@ -59,8 +59,12 @@ pub trait ExternalCompiler: Send + Sync {
 /// The shipped compilers.
 const COMPILERS: &[&dyn ExternalCompiler] = &[&CSource];
 
+/// Other names that programs in the world have for a shipped compiler: TVM's own compiler by C source is `ccompiler`.
+const ALIASES: &[(&str, &str)] = &[("ccompiler", "c")];
+
 /// The compiler of that name.
 pub fn compiler(name: &str) -> Option<&'static dyn ExternalCompiler> {
+    let name = ALIASES.iter().find(|a| a.0 == name).map_or(name, |a| a.1);
     COMPILERS.iter().find(|c| c.name() == name).copied()
 }
 

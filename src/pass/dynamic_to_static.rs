@@ -33,6 +33,15 @@ fn has_computed_extents(m: &Module) -> bool {
         .any(|e| m.op_call(e).is_some_and(|(op, _, attrs)| !op.op().decided_by(attrs).is_empty()))
 }
 
+/// The module with calls whose extents follow from constants turned into calls whose extents follow from types: one round,
+/// without folding anything.
+pub(crate) fn settle_calls(typed: TypedModule) -> Result<TypedModule, Refused> {
+    match step(&typed)? {
+        Some(m) => infer_types(m),
+        None => Ok(typed),
+    }
+}
+
 /// One round; `None` where nothing is left to do.
 fn step(typed: &TypedModule) -> Result<Option<Module>, Refused> {
     let m = typed.module();

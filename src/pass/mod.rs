@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 pub use bind_params::bind_params;
 pub use dead_code::dead_code;
 pub use dynamic_to_static::dynamic_to_static;
+pub(crate) use dynamic_to_static::settle_calls;
 pub use eta_expand::eta_expand;
 pub use fold_constant::fold_constant;
 pub use fuse::{LARGEST_GROUP, fuse};

@@ -72,7 +72,8 @@ impl Tensor {
     /// An array of zeros.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
         let len = shape.iter().product::<usize>() * dtype.bytes();
-        let lines = vec![Line([0; 64]); len.div_ceil(64)];
+        // Zero pages of the system where it is large: not touched before somebody writes.
+        let lines = bytemuck::zeroed_vec(len.div_ceil(64));
         Tensor { dtype, shape: shape.into(), data: Arc::new(Buffer { lines, len, digest: OnceLock::new() }) }
     }
 
@@ -220,6 +221,18 @@ impl Tensor {
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(self.dtype, T::DTYPE, "elements written as another type than they have");
         bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+
+    /// The first `n` rows: elements along the outermost axis. Panics where there are fewer.
+    pub fn rows(&self, n: usize) -> Tensor {
+        assert!(n <= self.shape[0], "a tensor has as many rows as its outermost extent");
+        if n == self.shape[0] {
+            return self.clone();
+        }
+        let mut shape = self.shape.clone();
+        shape[0] = n;
+        let bytes = shape.iter().product::<usize>() * self.dtype.bytes();
+        Tensor::from_bytes(self.dtype, &shape, &self.bytes()[..bytes]).expect("rows are whole")
     }
 
     /// The same elements under other extents. Panics where the number of elements changes.

@@ -1,0 +1,99 @@
+//! What a build gives: a program that runs.
+
+use super::specialize::Primitives;
+use crate::{
+    diag::{Diagnostic, Refused},
+    ir::{Name, Type},
+    runtime::Executable,
+    tensor::Tensor,
+    vm,
+};
+
+/// A built program. Any number of threads may run it at once.
+pub enum Runnable {
+    /// A sequence of calls on tensors of known extents, with one memory plan. It can be exported.
+    Plain(Executable),
+    /// Anything else: control flow, data types, functions as values, and extents found while running.
+    Machine(MachineProgram),
+}
+
+/// A program for the machine, and its kernels.
+pub struct MachineProgram {
+    pub(super) program: vm::Program,
+    pub(super) kernels: Primitives,
+    /// Names and types of the parameters.
+    pub(super) params: Vec<(Name, Type)>,
+}
+
+impl vm::Kernels for Primitives {
+    fn call(&self, kernel: vm::KernelId, args: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
+        self.call_function(kernel.index(), args)
+    }
+}
+
+impl Runnable {
+    /// Runs once. Inputs are the tensors of the parameters, tuples flattened depth first, and so are the outputs (fields of data
+    /// types included).
+    ///
+    /// Refuses inputs that do not fit the parameters; of programs that are not plain, also results that hold functions, and what
+    /// only running shows: extents that do not fit each other, values that no clause of a `match` meets.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
+        match self {
+            Runnable::Plain(exe) => exe.run(inputs).map_err(|e| Diagnostic::new(e.to_string()).into()),
+            Runnable::Machine(m) => m.run(inputs),
+        }
+    }
+
+    /// The plain program, where it is one.
+    pub fn as_plain(&self) -> Option<&Executable> {
+        match self {
+            Runnable::Plain(exe) => Some(exe),
+            Runnable::Machine(_) => None,
+        }
+    }
+}
+
+impl MachineProgram {
+    /// The machine's code.
+    pub fn program(&self) -> &vm::Program {
+        &self.program
+    }
+
+    fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
+        let wanted: usize = self.params.iter().map(|(_, ty)| ty.flatten().map_or(1, |t| t.len())).sum();
+        if wanted != inputs.len() {
+            let message = format!("the program takes {wanted} inputs, but {} were given", inputs.len());
+            return Err(Diagnostic::new(message).into());
+        }
+        let mut given = inputs.iter();
+        let values =
+            self.params.iter().map(|(name, ty)| value(name, ty, &mut given)).collect::<Result<Vec<_>, Refused>>()?;
+        let result = self.program.run(&self.kernels, values)?;
+        result.flatten().ok_or_else(|| Diagnostic::new("the result of the program holds a function").into())
+    }
+}
+
+/// The value of a parameter from the tensors that make it up.
+fn value<'a>(name: &str, ty: &Type, given: &mut impl Iterator<Item = &'a Tensor>) -> Result<vm::Value, Refused> {
+    let refuse = |found: String| -> Refused {
+        Diagnostic::new(format!("input `{name}` should be {ty}, but is {found}")).into()
+    };
+    match ty {
+        Type::Tensor(t) => {
+            let tensor = given.next().expect("the number of inputs was checked");
+            let fits = t.dtype == tensor.dtype()
+                && t.rank() == tensor.shape().len()
+                && t.shape.iter().zip(tensor.shape()).all(|(d, &n)| d.known().is_none_or(|d| d == n as i64));
+            if fits {
+                return Ok(tensor.clone().into());
+            }
+            Err(refuse(format!("{} of shape {:?}", tensor.dtype(), tensor.shape())))
+        }
+        // Types bound how deep tuples are nested.
+        Type::Tuple(fields) => {
+            let fields = fields.iter().enumerate().map(|(i, f)| value(&format!("{name}.{i}"), f, given));
+            Ok(vm::Value::tuple(fields.collect::<Result<Vec<_>, _>>()?))
+        }
+        _ => Err(refuse("a tensor: only tensors and tuples of tensors can be given".into())),
+    }
+}

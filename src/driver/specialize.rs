@@ -1,0 +1,329 @@
+//! Primitive functions as a virtual machine calls them: code for the extents at hand.
+//!
+//! A function whose types are known is compiled with the program. Any other one is compiled when it is called, for the
+//! extents (and the values that decide extents) that it is called with, and the code is kept: generated code fits the shape
+//! at hand, and nothing in it computes extents.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashbrown::{Equivalent, HashMap};
+
+use super::{
+    assemble::{Assembled, CodeSet, assemble},
+    build::BuildError,
+};
+use crate::{
+    codegen::{
+        CodegenTarget,
+        llvm::{self, JitLibrary, ObjectCode},
+    },
+    diag::{Diagnostic, Refused},
+    infer::{TypedModule, infer_types},
+    ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
+    lower::VectorUnit,
+    pass::settle_calls,
+    runtime::{CompiledCode, Executable, Pool, RunError},
+    tensor::{Shape, Tensor},
+};
+
+/// So many pieces of code of one function are kept. A program that goes through more extents than that starts anew.
+const KEPT: usize = 1024;
+
+/// What code is made for and run on.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    pub target: CodegenTarget,
+    pub unit: VectorUnit,
+    pub pool: Arc<Pool>,
+}
+
+/// The primitive functions of a program.
+pub(super) struct Primitives {
+    module: Module,
+    functions: Vec<Primitive>,
+    machine: Machine,
+}
+
+struct Primitive {
+    func: ExprId,
+    /// Places among the flattened arguments whose values decide extents.
+    decisive: Vec<usize>,
+    /// The code, where there is one for all calls.
+    fixed: Option<Arc<Code>>,
+    /// The code for extents that were met.
+    made: Mutex<HashMap<Key, Arc<Code>>>,
+}
+
+/// The code of a function.
+struct Code {
+    exe: Executable,
+    /// Outputs of which another output says how many rows are meant; see [`Assembled::counted`].
+    counted: Vec<(usize, usize)>,
+}
+
+impl Code {
+    fn link(assembled: Assembled, library: Arc<dyn CompiledCode>, pool: Arc<Pool>) -> Result<Arc<Code>, BuildError> {
+        let Assembled { program, counted, .. } = assembled;
+        Ok(Arc::new(Code { exe: Executable::link(program, vec![library], pool)?, counted }))
+    }
+
+    fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        let mut out = self.exe.run(args)?;
+        for &(at, count) in &self.counted {
+            let rows = out[count].get_i64(0) as usize;
+            out[at] = out[at].rows(rows);
+        }
+        out.truncate(out.len() - self.counted.len());
+        Ok(out)
+    }
+}
+
+/// What code was made for: extents of all arguments, values of decisive ones.
+#[derive(PartialEq, Eq, Debug)]
+struct Key {
+    shapes: Vec<Shape>,
+    values: Vec<Tensor>,
+}
+
+/// The same of a call, without copies.
+struct Call<'a> {
+    args: &'a [Tensor],
+    decisive: &'a [usize],
+}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.shapes.iter().for_each(|s| s[..].hash(state));
+        self.values.iter().for_each(|v| v.bytes().hash(state));
+    }
+}
+
+impl std::hash::Hash for Call<'_> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.args.iter().for_each(|a| a.shape().hash(state));
+        self.decisive.iter().for_each(|&i| self.args[i].bytes().hash(state));
+    }
+}
+
+impl Equivalent<Key> for Call<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        self.args.iter().map(Tensor::shape).eq(key.shapes.iter().map(|s| &s[..]))
+            && self.decisive.iter().map(|&i| self.args[i].bytes()).eq(key.values.iter().map(Tensor::bytes))
+    }
+}
+
+impl Call<'_> {
+    fn key(&self) -> Key {
+        Key {
+            shapes: self.args.iter().map(|a| a.shape().into()).collect(),
+            values: self.decisive.iter().map(|&i| self.args[i].clone()).collect(),
+        }
+    }
+}
+
+/// What was compiled with the program.
+pub(super) struct Compiled {
+    pub primitives: Primitives,
+    /// The kernels, each once.
+    pub code: CodeSet,
+    /// Their machine code, and that of external compilers.
+    pub objects: Vec<ObjectCode>,
+    /// Calls of kernels within functions of known extents.
+    pub calls: usize,
+}
+
+impl Primitives {
+    /// The functions of a module (expressions that are primitive functions, or functions for external compilers, by number),
+    /// those of known extents compiled, all together.
+    pub(super) fn compile(typed: &TypedModule, functions: &[ExprId], machine: Machine, before_code: impl FnOnce(&CodeSet)) -> Result<Compiled, BuildError> {
+        let m = typed.module();
+        let decisive: Vec<Vec<usize>> = functions.iter().map(|&f| decisive(typed, f)).collect::<Result<_, _>>()?;
+        // One entry for each function of known extents; the whole module is typed once.
+        let mut entries = m.derive();
+        let mut copier = Copier::new();
+        let mut fixed = Vec::new();
+        for (number, &f) in functions.iter().enumerate() {
+            let func = m.func(f);
+            let types: Vec<Type> = func.params.iter().map(|&p| typed.var_ty(p).clone()).collect();
+            let known = |t: &Type| t.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()));
+            if decisive[number].is_empty() && types.iter().all(known) && known(typed.ty(func.body)) {
+                let callee = copier.copy(m, f, &mut entries);
+                define_entry(&mut entries, number, callee, &types);
+                fixed.push(number);
+            }
+        }
+        let entries = infer_types(entries)?;
+        let mut code = CodeSet::new(machine.unit);
+        let mut programs = Vec::new();
+        let mut calls = 0;
+        for &number in &fixed {
+            let entry = entry_name(number);
+            let assembled = assemble(&entries, &entry, &entry, &mut code)?;
+            calls += assembled.calls;
+            programs.push(assembled);
+        }
+        before_code(&code);
+        let (objects, library) = code.compile(&machine.target)?;
+        let mut made: HashMap<usize, Arc<Code>> = HashMap::new();
+        for (number, assembled) in fixed.into_iter().zip(programs) {
+            made.insert(number, Code::link(assembled, library.clone(), machine.pool.clone())?);
+        }
+        let functions = functions
+            .iter()
+            .zip(decisive)
+            .enumerate()
+            .map(|(number, (&func, decisive))| {
+                Primitive { func, decisive, fixed: made.remove(&number), made: Mutex::default() }
+            })
+            .collect();
+        let primitives = Primitives { module: m.clone(), functions, machine };
+        Ok(Compiled { primitives, code, objects, calls })
+    }
+
+    /// Calls the function of that number on its arguments, tuples flattened depth first; the results likewise.
+    ///
+    /// Refuses what only values show: extents that do not fit each other, and values that make no legal call.
+    pub(super) fn call_function(&self, number: usize, args: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
+        let f = &self.functions[number];
+        let code = match &f.fixed {
+            Some(code) => code.clone(),
+            None => self.code_for(f, &Call { args, decisive: &f.decisive })?,
+        };
+        let run = match f.decisive.is_empty() {
+            true => code.run(args),
+            false => {
+                let own: Vec<Tensor> =
+                    args.iter().enumerate().filter(|(i, _)| !f.decisive.contains(i)).map(|(_, a)| a.clone()).collect();
+                code.run(&own)
+            }
+        };
+        run.map_err(|e| Diagnostic::new(e.to_string()).at(self.module.span(f.func).cloned()).into())
+    }
+
+    fn code_for(&self, f: &Primitive, call: &Call<'_>) -> Result<Arc<Code>, Refused> {
+        // The lock is held while code is made: who waits would only make the same.
+        let mut made = f.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(code) = made.get(call) {
+            return Ok(code.clone());
+        }
+        let at = || self.module.span(f.func).cloned();
+        let code = self.specialize(f, call).map_err(|e| match e {
+            BuildError::Refused(r) => r,
+            e => Diagnostic::new(e.to_string()).at(at()).into(),
+        })?;
+        if made.len() >= KEPT {
+            made.clear();
+        }
+        made.insert(call.key(), code.clone());
+        Ok(code)
+    }
+
+    fn specialize(&self, f: &Primitive, call: &Call<'_>) -> Result<Arc<Code>, BuildError> {
+        let m = &self.module;
+        let func = m.func(f.func);
+        let mut out = m.derive();
+        let mut given = call.args.iter().enumerate();
+        let mut bound: HashMap<VarId, Option<ExprId>> = HashMap::new();
+        let (mut params, mut types) = (Vec::new(), Vec::new());
+        for &p in &func.params {
+            let annotated = m.var(p).ty.as_ref().expect("parameters of primitive functions are annotated");
+            let (first, tensor) = given.clone().next().map_or((usize::MAX, None), |(i, t)| (i, Some(t)));
+            let ty = concrete(annotated, &mut given);
+            if let (true, Some(value)) = (f.decisive.contains(&first), tensor) {
+                bound.insert(p, Some(out.constant(value.clone())));
+                continue;
+            }
+            let var = out.new_var(m.var(p).name.clone(), Some(ty.clone()));
+            bound.insert(p, Some(out.add(Expr::Var(var))));
+            params.push(var);
+            types.push(ty);
+        }
+        let body = Copier::new().copy_with(m, func.body, &mut out, |_, _, e| match e {
+            Expr::Var(v) => bound.get(v).copied().flatten(),
+            _ => None,
+        });
+        let func = Function { type_params: vec![], params, ret: None, body, attrs: func.attrs.clone() };
+        let callee = out.add_at(Expr::Func(Box::new(func)), m.span(f.func).cloned());
+        define_entry(&mut out, 0, callee, &types);
+        let typed = settle_calls(infer_types(out)?)?;
+        let entry = entry_name(0);
+        let mut code = CodeSet::new(self.machine.unit);
+        let assembled = assemble(&typed, &entry, &entry, &mut code)?;
+        let (_, library) = code.compile(&self.machine.target)?;
+        Code::link(assembled, library, self.machine.pool.clone())
+    }
+}
+
+impl CodeSet {
+    /// Machine code of everything, as objects and in this process.
+    pub(super) fn compile(
+        &mut self,
+        target: &CodegenTarget,
+    ) -> Result<(Vec<ObjectCode>, Arc<dyn CompiledCode>), BuildError> {
+        let mut objects = llvm::compile(&self.kernels.iter().collect::<Vec<_>>(), target)?;
+        for (symbol, compiled) in &self.external {
+            objects.push(ObjectCode { bytes: compiled.object.clone(), symbols: vec![symbol.clone()] });
+        }
+        let library = Arc::new(JitLibrary::load(&objects)?);
+        Ok((objects, library))
+    }
+}
+
+fn entry_name(number: usize) -> String {
+    format!("f{number}")
+}
+
+/// Defines a function that does nothing but call `callee` on parameters of these types.
+fn define_entry(m: &mut Module, number: usize, callee: ExprId, types: &[Type]) {
+    let params: Vec<VarId> =
+        types.iter().enumerate().map(|(i, t)| m.new_var(format!("x{i}"), Some(t.clone()))).collect();
+    let args = params.iter().map(|&p| m.add(Expr::Var(p))).collect();
+    let body = m.add(Expr::Call { callee, args, attrs: Attrs::empty(), type_args: vec![] });
+    let func = m.add(Expr::Func(Box::new(Function::new(params, body, None))));
+    m.define(entry_name(number), func);
+}
+
+/// The type with the extents of the tensors that are given for it, which are taken in order.
+fn concrete<'a>(ty: &Type, given: &mut impl Iterator<Item = (usize, &'a Tensor)>) -> Type {
+    match ty {
+        Type::Tuple(fields) => Type::tuple(fields.iter().map(|f| concrete(f, given)).collect::<Vec<_>>()),
+        _ => match given.next() {
+            Some((_, t)) => {
+                TensorType::of(t.shape().iter().map(|&n| Dim::Known(n as i64)), t.dtype()).into()
+            }
+            None => ty.clone(),
+        },
+    }
+}
+
+/// The places among a function's flattened arguments whose values decide extents within it.
+fn decisive(typed: &TypedModule, f: ExprId) -> Result<Vec<usize>, Refused> {
+    let m = typed.module();
+    let func = m.func(f);
+    let mut places: HashMap<VarId, usize> = HashMap::new();
+    let mut next = 0;
+    for &p in &func.params {
+        places.insert(p, next);
+        next += typed.var_ty(p).flatten().map_or(1, |t| t.len());
+    }
+    let mut found = Vec::new();
+    for e in reachable(m, [func.body]) {
+        let Some((op, args, attrs)) = m.op_call(e) else { continue };
+        for &i in op.op().decided_by(attrs) {
+            match &m[args[i]] {
+                Expr::Var(v) if places.contains_key(v) => found.push(places[v]),
+                Expr::Constant(_) => {}
+                _ => {
+                    let message = format!(
+                        "`{}`: argument {i} decides extents, but is computed by the same kernel",
+                        op.op().name()
+                    );
+                    return Err(Diagnostic::new(message).at(m.span(e).cloned()).into());
+                }
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
