@@ -59,6 +59,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "loops",
             "lower",
             "runtime",
+            "vm",
             "codegen",
             "saturate",
             "dialect",

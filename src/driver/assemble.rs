@@ -198,7 +198,9 @@ impl Assembler<'_> {
     ) -> Result<Option<Slot>, Refused> {
         let m = self.typed.module();
         let refuse = |construct: &str| -> Refused {
-            Diagnostic::new(format!("{construct} are not part of a plain sequence of calls")).at(m.span(id).cloned()).into()
+            Diagnostic::new(format!("{construct} are not part of a plain sequence of calls"))
+                .at(m.span(id).cloned())
+                .into()
         };
         let slot = match &m[id] {
             Expr::Var(v) => params.get(v).cloned().ok_or_else(|| refuse("captured variables"))?,

@@ -5,7 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{assemble::{Assembled, CodeSet, assemble, is_plain}, runnable::{MachineProgram, Runnable}, specialize::{Compiled, Machine, Primitives}};
+use super::{
+    assemble::{Assembled, CodeSet, assemble, is_plain},
+    runnable::{MachineProgram, Runnable},
+    specialize::{Compiled, Machine, Primitives},
+};
 use crate::{
     codegen::llvm::{CodegenError, ObjectCode},
     diag::Refused,
@@ -14,7 +18,7 @@ use crate::{
     ir::{ExprId, Module, Name},
     loops::Kernel,
     lower::VectorUnit,
-    pass::{Pass, PassContext, PassEntry, Settings, bind_params, default_pipeline, fuse, run_logged},
+    pass::{Pass, PassContext, PassEntry, Settings, bind_params, default_pipeline, eta_expand, fuse, run_logged},
     runtime::{Executable, LinkError, Pool},
     saturate::Report,
     tensor::Tensor,
@@ -104,7 +108,8 @@ pub fn compile(
     start: Instant,
 ) -> Result<Built, BuildError> {
     dialect::refuse_unlegalized(&module)?;
-    // Whatever the passes left unfused becomes a kernel an operator.
+    // Operators that are values become functions that call them, and whatever the passes left unfused a kernel an operator.
+    let module = run_logged(&crate::pass::FnPass("EtaExpand", |m| eta_expand(&m)), module, &mut cx)?;
     let singly = crate::pass::FnPass("Kernels", |m| Ok(fuse(&infer_types(m)?, 1)));
     let module = run_logged(&singly, module, &mut cx)?;
     let typed = infer_types(module)?;

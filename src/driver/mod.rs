@@ -12,6 +12,6 @@ mod specialize;
 pub use assemble::{Assembled, CodeSet, assemble, is_plain};
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, build, compile};
+pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable};
-pub use load::{load_module, load_params};

@@ -75,9 +75,8 @@ impl MachineProgram {
 
 /// The value of a parameter from the tensors that make it up.
 fn value<'a>(name: &str, ty: &Type, given: &mut impl Iterator<Item = &'a Tensor>) -> Result<vm::Value, Refused> {
-    let refuse = |found: String| -> Refused {
-        Diagnostic::new(format!("input `{name}` should be {ty}, but is {found}")).into()
-    };
+    let refuse =
+        |found: String| -> Refused { Diagnostic::new(format!("input `{name}` should be {ty}, but is {found}")).into() };
     match ty {
         Type::Tensor(t) => {
             let tensor = given.next().expect("the number of inputs was checked");

@@ -135,7 +135,12 @@ pub(super) struct Compiled {
 impl Primitives {
     /// The functions of a module (expressions that are primitive functions, or functions for external compilers, by number),
     /// those of known extents compiled, all together.
-    pub(super) fn compile(typed: &TypedModule, functions: &[ExprId], machine: Machine, before_code: impl FnOnce(&CodeSet)) -> Result<Compiled, BuildError> {
+    pub(super) fn compile(
+        typed: &TypedModule,
+        functions: &[ExprId],
+        machine: Machine,
+        before_code: impl FnOnce(&CodeSet),
+    ) -> Result<Compiled, BuildError> {
         let m = typed.module();
         let decisive: Vec<Vec<usize>> = functions.iter().map(|&f| decisive(typed, f)).collect::<Result<_, _>>()?;
         // One entry for each function of known extents; the whole module is typed once.
@@ -172,8 +177,11 @@ impl Primitives {
             .iter()
             .zip(decisive)
             .enumerate()
-            .map(|(number, (&func, decisive))| {
-                Primitive { func, decisive, fixed: made.remove(&number), made: Mutex::default() }
+            .map(|(number, (&func, decisive))| Primitive {
+                func,
+                decisive,
+                fixed: made.remove(&number),
+                made: Mutex::default(),
             })
             .collect();
         let primitives = Primitives { module: m.clone(), functions, machine };
@@ -288,9 +296,7 @@ fn concrete<'a>(ty: &Type, given: &mut impl Iterator<Item = (usize, &'a Tensor)>
     match ty {
         Type::Tuple(fields) => Type::tuple(fields.iter().map(|f| concrete(f, given)).collect::<Vec<_>>()),
         _ => match given.next() {
-            Some((_, t)) => {
-                TensorType::of(t.shape().iter().map(|&n| Dim::Known(n as i64)), t.dtype()).into()
-            }
+            Some((_, t)) => TensorType::of(t.shape().iter().map(|&n| Dim::Known(n as i64)), t.dtype()).into(),
             None => ty.clone(),
         },
     }
