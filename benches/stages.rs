@@ -10,7 +10,7 @@ use std::{
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use resat::{
-    driver::{self, Options, assemble, load_module, load_params},
+    driver::{self, CodeSet, Options, assemble, load_module, load_params},
     egraph::encode,
     extract::{DagGreedy, Extractor, Problem},
     infer::infer_types,
@@ -104,7 +104,9 @@ fn stages(c: &mut Criterion) {
         let fused = infer_types(fused).expect("well typed");
         let target = settings.target.codegen();
         let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };
-        group.bench_function("lower", |b| b.iter(|| black_box(assemble(&fused, m.name, unit).map(|a| a.calls))));
+        group.bench_function("lower", |b| {
+            b.iter(|| black_box(assemble(&fused, "main", m.name, &mut CodeSet::new(unit)).map(|a| a.calls)))
+        });
         group.bench_function("compile", |b| {
             b.iter(|| driver::build(m.module.clone(), &[], Options::new(settings.clone())).map(|b| b.calls))
         });
