@@ -11,7 +11,7 @@ use resat::{
     ir::Name,
     loops::{Builder, eval_stages},
     lower::{VectorUnit, kernel},
-    ops::{self, Class},
+    ops,
     runtime::{Call, Executable, Pool, Port, Program, Step},
     tensor::Tensor,
 };
@@ -30,7 +30,8 @@ fn compiled_kernels_agree_with_their_definitions() {
             let Some(args) = common::operands(&sample.args, &mut b) else { continue };
             let out = match op.lower(&attrs, &args, &mut b) {
                 Ok(out) => out,
-                Err(_) if op.class() == Class::Opaque => continue,
+                // Their extents are settled before they are lowered.
+                Err(_) if !op.decided_by(&attrs).is_empty() => continue,
                 Err(e) => panic!("{} {:?}: {e}", op.name(), sample),
             };
             let group = b.finish_with(&out);

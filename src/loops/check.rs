@@ -345,6 +345,12 @@ impl Checker<'_> {
                 Ok(())
             }
             ScalarKind::Cast(a) => self.scalar(s, a),
+            ScalarKind::Bits(a) => {
+                if a.dtype().bits() != dtype.bits() || a.dtype().is_float() == dtype.is_float() && a.dtype().is_int() {
+                    return self.fail(s, format!("bits of {} are read as {dtype}", a.dtype()));
+                }
+                self.scalar(s, a)
+            }
         }
     }
 

@@ -129,6 +129,7 @@ impl Walk {
             ScalarKind::Unary(op, _) => h.add(6).add(*op as u128),
             ScalarKind::Select(..) => h.add(7),
             ScalarKind::Cast(_) => h.add(8),
+            ScalarKind::Bits(_) => h.add(9),
         };
         for o in s.operands() {
             let d = self.scalar(o);

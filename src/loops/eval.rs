@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 
 use super::{
     AxisId, BinOp, Body, Combine, Definition, LoopKind, Routine, Scalar, ScalarKind, Stage, Stages, Stmt, TensorId,
-    num::{Num, ZeroDivision, binary, cast, settle, unary},
+    num::{Num, ZeroDivision, binary, bits, cast, settle, unary},
 };
 use crate::tensor::{DType, Tensor};
 
@@ -93,6 +93,9 @@ impl Evaluator<'_> {
 
     fn routine(&mut self, routine: &Routine) -> Result<(), EvalError> {
         self.spoil(routine.defines.iter().chain(&routine.scratch).chain(&routine.locals));
+        for start in &routine.starts {
+            self.stage(start)?;
+        }
         self.stmt(&routine.body, routine)
     }
 
@@ -189,6 +192,7 @@ impl Evaluator<'_> {
             ScalarKind::Binary(op, a, b) => binary(*op, self.scalar(a)?, self.scalar(b)?, a.dtype())?,
             ScalarKind::Unary(op, a) => settle(unary(*op, self.scalar(a)?, a.dtype()), dtype),
             ScalarKind::Select(c, a, b) => self.scalar(if self.scalar(c)?.int() != 0 { a } else { b })?,
+            ScalarKind::Bits(a) => bits(self.scalar(a)?, a.dtype(), dtype),
             ScalarKind::Cast(a) => cast(self.scalar(a)?, a.dtype(), dtype),
         })
     }
@@ -196,14 +200,17 @@ impl Evaluator<'_> {
     fn read(&self, t: TensorId, index: &[Scalar]) -> Result<Num, EvalError> {
         let tensor = self.tensors[t.0 as usize].as_ref().expect("stages read earlier stages and arguments");
         let at = index.iter().map(|i| Ok(self.scalar(i)?.int())).collect::<Result<Vec<i64>, EvalError>>()?;
+        // A single index into several axes counts elements, as those of routines may.
+        let whole = [tensor.len()];
+        let shape = if at.len() == 1 { &whole[..] } else { tensor.shape() };
+        debug_assert_eq!(at.len(), shape.len());
         let mut flat = 0;
-        for (&i, &n) in at.iter().zip(tensor.shape()) {
+        for (&i, &n) in at.iter().zip(shape) {
             if i < 0 || i >= n as i64 {
                 return Err(EvalError::Outside { tensor: t.0, index: at.clone(), shape: tensor.shape().to_vec() });
             }
             flat = flat * n + i as usize;
         }
-        debug_assert_eq!(at.len(), self.stages.decl(t).shape.len());
         Ok(match tensor.dtype().is_float() {
             true => Num::Float(tensor.get_f64(flat)),
             false => Num::Int(tensor.get_i64(flat)),

@@ -169,6 +169,8 @@ pub enum ScalarKind {
     /// wrapped, to `bool` whether it is not zero. What a float gives is unspecified where it is NaN or its integer part does
     /// not fit the machine's conversion: that to the type itself, or to `int32` for narrower types.
     Cast(Scalar),
+    /// The same bits read as the expression's dtype, which is of the same width; one of both types is a float.
+    Bits(Scalar),
 }
 
 #[derive(PartialEq, Debug)]
@@ -284,6 +286,15 @@ impl Scalar {
         if self.dtype() == dtype { self } else { Scalar::make(ScalarKind::Cast(self), dtype) }
     }
 
+    /// The same bits as another type of the same width; itself where it has that type.
+    pub fn bits(self, dtype: DType) -> Scalar {
+        assert_eq!(self.dtype().bits(), dtype.bits(), "bits read as a type of another width");
+        match self.dtype().is_float() || dtype.is_float() {
+            true if self.dtype() != dtype => Scalar::make(ScalarKind::Bits(self), dtype),
+            _ => self.cast(dtype),
+        }
+    }
+
     /// The value, where it is an integer or `bool` constant.
     pub fn as_int(&self) -> Option<i64> {
         match self.kind() {
@@ -337,7 +348,7 @@ impl Scalar {
             ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => vec![],
             ScalarKind::Read(_, index) => index.iter().collect(),
             ScalarKind::Binary(_, a, b) => vec![a, b],
-            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) => vec![a],
+            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) | ScalarKind::Bits(a) => vec![a],
             ScalarKind::Select(c, a, b) => vec![c, a, b],
         }
     }
@@ -351,6 +362,7 @@ impl Scalar {
             ScalarKind::Unary(op, a) => Scalar::unary(*op, a.rewrite(f)),
             ScalarKind::Select(c, a, b) => Scalar::select(c.rewrite(f), a.rewrite(f), b.rewrite(f)),
             ScalarKind::Cast(a) => a.rewrite(f).cast(self.dtype()),
+            ScalarKind::Bits(a) => a.rewrite(f).bits(self.dtype()),
         };
         f(&new).unwrap_or(new)
     }
@@ -408,6 +420,7 @@ impl fmt::Debug for Scalar {
             ScalarKind::Unary(op, a) => write!(f, "{op:?}({a:?})"),
             ScalarKind::Select(c, a, b) => write!(f, "Select({c:?}, {a:?}, {b:?})"),
             ScalarKind::Cast(a) => write!(f, "{}({a:?})", self.dtype()),
+            ScalarKind::Bits(a) => write!(f, "Bits {}({a:?})", self.dtype()),
         }
     }
 }

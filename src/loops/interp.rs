@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 
 use super::{
     AxisId, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt,
-    num::{Num, ZeroDivision, binary, cast, settle, unary},
+    num::{Num, ZeroDivision, binary, bits, cast, settle, unary},
 };
 use crate::tensor::Tensor;
 
@@ -192,6 +192,7 @@ impl Machine<'_> {
                 let side = if self.node(c, lane, s)?.int() != 0 { a } else { b };
                 self.node(side, lane, s)?
             }
+            ScalarKind::Bits(a) => bits(self.node(a, lane, s)?, a.dtype(), dtype),
             ScalarKind::Cast(a) => cast(self.node(a, lane, s)?, a.dtype(), dtype),
         })
     }

@@ -185,6 +185,27 @@ pub(super) fn unary(op: UnOp, a: Num, dtype: DType) -> Num {
     })
 }
 
+/// The same bits as another type of the same width.
+pub(super) fn bits(v: Num, from: DType, to: DType) -> Num {
+    let raw = match v {
+        Num::Int(i) => i as u64,
+        Num::Float(f) => match from {
+            DType::F16 => half::f16::from_f64(f).to_bits() as u64,
+            DType::BF16 => half::bf16::from_f64(f).to_bits() as u64,
+            DType::F32 => (f as f32).to_bits() as u64,
+            _ => f.to_bits(),
+        },
+    };
+    let v = match to {
+        DType::F16 => Num::Float(half::f16::from_bits(raw as u16).to_f64()),
+        DType::BF16 => Num::Float(half::bf16::from_bits(raw as u16).to_f64()),
+        DType::F32 => Num::Float(f32::from_bits(raw as u32) as f64),
+        DType::F64 => Num::Float(f64::from_bits(raw)),
+        _ => Num::Int(raw as i64),
+    };
+    settle(v, to)
+}
+
 pub(super) fn cast(v: Num, from: DType, to: DType) -> Num {
     let v = match (v, to.is_float()) {
         // Straight to f32: by way of f64, large integers would round twice.

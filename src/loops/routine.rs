@@ -38,7 +38,8 @@
 //! - **An expression reads when its statement runs**, and again in every statement that it stands in. A value that is wanted
 //!   as it is now is given a name by [`Nest::let_`] (as `at` above, which is used after `found` has changed or may have).
 //! - Nothing is zeroed: outputs and scratch hold garbage until they are written, and *every* element of an output must be
-//!   written, whatever the arguments hold. (Rows of a counted result from its count on may stay as they are.)
+//!   written, whatever the arguments hold. (Rows of a counted result from its count on may stay as they are.) What starts
+//!   with certain values, as a copy of an argument, is best made by [`Nest::output_from`].
 //! - **No access may leave its tensor**, whatever values the arguments hold: indices that come from values are clamped, or
 //!   tested by [`Nest::if_`], or stored to by [`Nest::store_within`]. A read whose index is only good under a condition
 //!   stands in a statement under [`Nest::if_`], or in the chosen side of a `select`.
@@ -49,11 +50,11 @@
 
 use hashbrown::HashMap;
 
-use super::{AxisId, BinOp, Builder, Definition, LoopKind, Scalar, Stmt, TensorId};
+use super::{Axis, AxisId, BinOp, Body, Builder, Definition, LoopKind, Scalar, Stage, Stmt, TensorId};
 use crate::tensor::{DType, row_major_strides};
 
-/// The definition of some tensors by statements. Reads have one index per axis, as in other definitions; stores have one
-/// index, in elements from the tensor's start.
+/// The definition of some tensors by statements. Reads have one index per axis, as in other definitions; stores, and reads of the
+/// routine's own tensors that have more than one axis, may have one index instead: in elements from the tensor's start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Routine {
     /// The tensors that it writes, for others to read.
@@ -62,27 +63,46 @@ pub struct Routine {
     pub scratch: Vec<TensorId>,
     /// Small tensors for its own use, on each thread's stack: what they hold lasts for one iteration of a parallel loop.
     pub locals: Vec<TensorId>,
+    /// What some of `defines` and `scratch` hold before the first statement runs; each is a [`Body::Map`] that reads none of
+    /// the routine's own tensors.
+    pub starts: Vec<Stage>,
+    /// Names that are bound to indices from 0 to before an extent.
+    pub indices: Vec<Axis>,
     /// What it does.
     pub body: Stmt,
 }
 
 impl Routine {
-    /// All tensors that the statements read, each once, in the order of the first read.
+    /// All tensors that it reads, each once.
     pub fn reads(&self) -> Vec<TensorId> {
         let mut found = Vec::new();
-        self.body.for_each(&mut |s| {
-            for e in s.scalars() {
-                super::affine::any(e, &mut |e| {
-                    if let super::ScalarKind::Read(t, _) = e.kind()
-                        && !found.contains(t)
-                    {
-                        found.push(*t);
-                    }
-                    false
-                });
+        let mut look = |e: &Scalar| {
+            super::affine::any(e, &mut |e| {
+                if let super::ScalarKind::Read(t, _) = e.kind()
+                    && !found.contains(t)
+                {
+                    found.push(*t);
+                }
+                false
+            });
+        };
+        for stage in &self.starts {
+            if let Body::Map(value) = &stage.body {
+                look(value);
             }
-        });
+        }
+        self.body.for_each(&mut |s| s.scalars().into_iter().for_each(&mut look));
         found
+    }
+
+    /// The routine with every expression replaced.
+    pub fn map(&self, expr: &mut impl FnMut(&Scalar) -> Scalar) -> Routine {
+        let start = |s: &Stage| match &s.body {
+            Body::Map(value) => Stage { body: Body::Map(expr(value)), ..s.clone() },
+            Body::Reduce { .. } => s.clone(),
+        };
+        let starts = self.starts.iter().map(start).collect();
+        Routine { starts, body: self.body.map(expr, &|b| b), ..self.clone() }
     }
 }
 
@@ -103,6 +123,8 @@ pub struct Nest<'a> {
     /// With the parallel loop in which each was made; 0 stands for none.
     locals: HashMap<TensorId, u32>,
     local_order: Vec<TensorId>,
+    starts: Vec<Stage>,
+    indices: Vec<Axis>,
     /// The block at hand.
     items: Vec<Item>,
     /// The parallel loop around the statements at hand; 0 for none.
@@ -119,13 +141,16 @@ impl Builder {
             scratch: Vec::new(),
             locals: HashMap::new(),
             local_order: Vec::new(),
+            starts: Vec::new(),
+            indices: Vec::new(),
             items: Vec::new(),
             region: 0,
             regions: 0,
         };
         let out = body(&mut nest);
         let body = close(std::mem::take(&mut nest.items));
-        let routine = Routine { defines: nest.defines, scratch: nest.scratch, locals: nest.local_order, body };
+        let Nest { defines, scratch, local_order: locals, starts, indices, .. } = nest;
+        let routine = Routine { defines, scratch, locals, starts, indices, body };
         self.stages.definitions.push(Definition::Routine(routine));
         out
     }
@@ -162,6 +187,31 @@ impl Nest<'_> {
         let t = self.builder.declare(shape, dtype);
         self.scratch.push(t);
         t
+    }
+
+    /// A tensor that the routine defines and that holds `value(builder, i)` at each index `i` before the first statement
+    /// runs, wherever this stands: computed as [`Builder::map`] would, in vectors and by several threads. The value reads
+    /// arguments and tensors defined before.
+    pub fn output_from(&mut self, shape: &[i64], value: impl FnOnce(&Builder, &[Scalar]) -> Scalar) -> TensorId {
+        let t = self.started(shape, value);
+        self.defines.push(t);
+        t
+    }
+
+    /// As [`Nest::output_from`], of a tensor for the routine's own use.
+    pub fn scratch_from(&mut self, shape: &[i64], value: impl FnOnce(&Builder, &[Scalar]) -> Scalar) -> TensorId {
+        let t = self.started(shape, value);
+        self.scratch.push(t);
+        t
+    }
+
+    fn started(&mut self, shape: &[i64], value: impl FnOnce(&Builder, &[Scalar]) -> Scalar) -> TensorId {
+        let axes: Vec<Axis> = shape.iter().map(|&n| self.builder.stages.new_axis(n)).collect();
+        let index: Vec<Scalar> = axes.iter().map(|a| Scalar::axis(a.id)).collect();
+        let value = value(self.builder, &index);
+        let tensor = self.builder.declare(shape, value.dtype());
+        self.starts.push(Stage { tensor, axes, body: Body::Map(value) });
+        tensor
     }
 
     /// A small tensor (kilobytes) on the thread's stack. Made within a parallel loop, each iteration has its own.
@@ -209,6 +259,17 @@ impl Nest<'_> {
         self.builder.read(t, index.into_iter().map(Into::into))
     }
 
+    /// Element number `flat`, in row-major order, of a tensor of the routine's own.
+    pub fn read_flat(&self, t: TensorId, flat: Scalar) -> Scalar {
+        self.in_reach(t);
+        assert!(self.owns(t), "what others define may never be in memory");
+        Scalar::read(t, vec![flat], self.dtype(t))
+    }
+
+    fn owns(&self, t: TensorId) -> bool {
+        self.defines.contains(&t) || self.scratch.contains(&t) || self.locals.contains_key(&t)
+    }
+
     /// Whether an index lies within a tensor's extents.
     pub fn within(&self, t: TensorId, index: &[Scalar]) -> Scalar {
         index.iter().zip(self.shape(t)).fold(Scalar::bool(true), |all, (i, &n)| {
@@ -233,12 +294,17 @@ impl Nest<'_> {
         index: impl IntoIterator<Item = I>,
         value: impl Into<Scalar>,
     ) {
-        self.in_reach(t);
-        let own = self.defines.contains(&t) || self.scratch.contains(&t) || self.locals.contains_key(&t);
-        assert!(own, "a routine writes its own tensors only");
         let index: Vec<Scalar> = index.into_iter().map(Into::into).collect();
         let shape: Vec<usize> = self.shape(t).iter().map(|&n| n as usize).collect();
         assert_eq!(index.len(), shape.len(), "one index per axis");
+        let flat = index.into_iter().zip(row_major_strides(&shape)).map(|(i, s)| i * s as i64).reduce(|a, b| a + b);
+        self.store_flat(t, flat.unwrap_or_else(|| Scalar::index(0)), value);
+    }
+
+    /// Writes element number `flat`, in row-major order.
+    pub fn store_flat(&mut self, t: TensorId, flat: Scalar, value: impl Into<Scalar>) {
+        self.in_reach(t);
+        assert!(self.owns(t), "a routine writes its own tensors only");
         // Constants take the tensor's type.
         let value: Scalar = value.into();
         let value = match value.as_int() {
@@ -246,9 +312,7 @@ impl Nest<'_> {
             _ => value,
         };
         assert_eq!(value.dtype(), self.dtype(t), "a value of another type than the tensor's");
-        let flat = index.into_iter().zip(row_major_strides(&shape)).map(|(i, s)| i * s as i64).reduce(|a, b| a + b);
-        let index = flat.unwrap_or_else(|| Scalar::index(0));
-        self.items.push(Item::Stmt(Stmt::Store { buffer: t, index, value }));
+        self.items.push(Item::Stmt(Stmt::Store { buffer: t, index: flat, value }));
     }
 
     /// Writes one element where the index lies within the tensor's extents, else does nothing.
@@ -269,6 +333,15 @@ impl Nest<'_> {
         let name = Scalar::bound(id, value.dtype());
         self.items.push(Item::Let(id, value));
         name
+    }
+
+    /// As [`Nest::let_`], of an index that lies in `0..extent` for certain: divisions of it can be simplified, as those of
+    /// loop variables are.
+    pub fn let_index(&mut self, value: Scalar, extent: i64) -> Scalar {
+        let axis = self.builder.stages.new_axis(extent);
+        self.indices.push(axis);
+        self.items.push(Item::Let(axis.id, value));
+        Scalar::axis(axis.id)
     }
 
     fn block(&mut self, body: impl FnOnce(&mut Self)) -> Stmt {
@@ -337,9 +410,31 @@ impl Nest<'_> {
                 if k == 0 { q } else { q.floor_mod(extent.max(1)) }
             };
             let index: Vec<Scalar> = shape.iter().zip(&strides).enumerate().map(part).collect();
-            let index: Vec<Scalar> = index.into_iter().map(|i| n.let_(i)).collect();
+            let index: Vec<Scalar> = index.into_iter().zip(shape).map(|(i, &extent)| n.let_index(i, extent)).collect();
             body(n, &index);
         });
+    }
+
+    /// Tiles of an extent, for all indices of an outer shape: parallel loops over both. The body gets the outer index, the
+    /// tile's first element, and its size, which is smaller for the last tile where the extent is no multiple; it is called for
+    /// each of both sizes.
+    pub fn parallel_tiles(
+        &mut self,
+        outer: &[i64],
+        extent: i64,
+        tile: i64,
+        body: impl Fn(&mut Self, &[Scalar], Scalar, i64),
+    ) {
+        let (full, rest) = (extent / tile, extent % tile);
+        if full > 0 {
+            self.parallel_each(&[outer, &[full]].concat(), |n, i| {
+                let (number, outer) = i.split_last().expect("the last index is the tile's");
+                body(n, outer, number.clone() * tile, tile);
+            });
+        }
+        if rest > 0 {
+            self.parallel_each(outer, |n, i| body(n, i, Scalar::index(full * tile), rest));
+        }
     }
 
     /// Runs the statements where a condition holds.

@@ -67,6 +67,7 @@ fn expression<W: Write>(f: &mut W, s: &Scalar, around: u8) -> fmt::Result {
         },
         ScalarKind::Unary(op, a) => call(f, &format!("{op:?}").to_lowercase(), &[a]),
         ScalarKind::Select(c, a, b) => call(f, "select", &[c, a, b]),
+        ScalarKind::Bits(a) => call(f, &format!("bits_{}", s.dtype().name()), &[a]),
         ScalarKind::Cast(a) => call(f, s.dtype().name(), &[a]),
     }
 }

@@ -92,6 +92,7 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
             ScalarKind::Unary(op, a) => Scalar::unary(*op, self.apply(a)),
             ScalarKind::Select(c, a, b) => Scalar::select(self.apply(c), self.apply(a), self.apply(b)),
             ScalarKind::Cast(a) => self.apply(a).cast(e.dtype()),
+            ScalarKind::Bits(a) => self.apply(a).bits(e.dtype()),
         };
         let new = match rebuilt.kind() {
             ScalarKind::Axis(_) | ScalarKind::Read(..) => (self.replace)(&rebuilt).unwrap_or(rebuilt),

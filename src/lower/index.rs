@@ -119,6 +119,7 @@ impl<'a> Simplifier<'a> {
             ScalarKind::Unary(op, a) => Scalar::unary(*op, self.simplify(a)),
             ScalarKind::Select(c, a, b) => Scalar::select(self.simplify(c), self.simplify(a), self.simplify(b)),
             ScalarKind::Cast(a) => self.simplify(a).cast(e.dtype()),
+            ScalarKind::Bits(a) => self.simplify(a).bits(e.dtype()),
         };
         self.done.insert(e.key(), (e.clone(), new.clone()));
         new

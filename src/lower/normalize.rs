@@ -81,8 +81,7 @@ pub(crate) fn parts(group: &Stages) -> Vec<Part> {
         let stage = match definition {
             Definition::Stage(s) => s,
             Definition::Routine(r) => {
-                let body = r.body.map(&mut |e| expand(e), &|b| b);
-                kept.push(Definition::Routine(Routine { body, ..r.clone() }));
+                kept.push(Definition::Routine(r.map(&mut |e| expand(e))));
                 continue;
             }
         };
@@ -115,22 +114,32 @@ pub(crate) fn parts(group: &Stages) -> Vec<Part> {
     parts
 }
 
+/// A map as a step by itself.
+pub(crate) fn map_step(stage: &Stage) -> Step {
+    let value = value_of(stage).clone();
+    let mut step = Step { tensor: stage.tensor, axes: stage.axes.clone(), reduction: None, value };
+    simplify(&mut step);
+    step
+}
+
 /// Makes steps of a run of stages, of which `later` definitions read some.
 fn finish_run(group: &Stages, run: Vec<Stage>, later: &[Definition], parts: &mut Vec<Part>) {
     if run.is_empty() {
         return;
     }
     let mut steps = attach_epilogues(group, run, later);
-    for step in &mut steps {
-        let reduced = step.reduction.iter().flat_map(|r| &r.axes);
-        let extents = step.axes.iter().chain(reduced).map(|a| (a.id, a.extent)).collect();
-        let mut simplifier = Simplifier::new(&extents);
-        step.value = simplifier.simplify(&step.value);
-        if let Some(r) = &mut step.reduction {
-            r.value = simplifier.simplify(&r.value);
-        }
-    }
+    steps.iter_mut().for_each(simplify);
     parts.push(Part::Steps(steps));
+}
+
+fn simplify(step: &mut Step) {
+    let reduced = step.reduction.iter().flat_map(|r| &r.axes);
+    let extents = step.axes.iter().chain(reduced).map(|a| (a.id, a.extent)).collect();
+    let mut simplifier = Simplifier::new(&extents);
+    step.value = simplifier.simplify(&step.value);
+    if let Some(r) = &mut step.reduction {
+        r.value = simplifier.simplify(&r.value);
+    }
 }
 
 /// The expression with reads of inlined tensors replaced by their definitions.

@@ -205,6 +205,7 @@ fn expr(e: &Scalar) -> Result<String, String> {
             _ => return Err("a read that is not flat".into()),
         },
         ScalarKind::Select(c, a, b) => format!("({} ? {} : {})", expr(c)?, expr(a)?, expr(b)?),
+        ScalarKind::Bits(_) => return Err("C99 has no plain words for the bits of a float".into()),
         ScalarKind::Cast(a) => match d {
             DType::Bool => format!("({} != 0)", expr(a)?),
             _ => format!("(({ty}){})", expr(a)?),

@@ -137,6 +137,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 let x = self.value(a)?;
                 ops::unary(self, *op, a.dtype(), x)
             }
+            ScalarKind::Bits(a) => {
+                let x = self.value(a)?;
+                let raw = ops::to_memory(self, x, a.dtype());
+                let bits = self.ir.bitcast(raw, self.ir.memory_type(dtype));
+                Ok(ops::from_memory(self, bits, dtype))
+            }
             ScalarKind::Cast(a) => {
                 let x = self.value(a)?;
                 ops::cast(self, x, a.dtype(), dtype)

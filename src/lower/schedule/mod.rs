@@ -134,8 +134,11 @@ pub fn is_view(group: &Stages) -> Option<usize> {
     (same_elements && same_affine(&still(place(*source, index)), &still(place(result, &to)))).then_some(arg)
 }
 
-/// Flat element offset of a place in a tensor.
+/// Flat element offset of a place in a tensor. A single index is one already.
 fn flat_place(group: &Stages, t: TensorId, index: &[Scalar]) -> Scalar {
+    if let [flat] = index {
+        return flat.clone();
+    }
     let shape: Vec<usize> = group.decl(t).shape.iter().map(|&n| n as usize).collect();
     let sum = index.iter().zip(row_major_strides(&shape)).map(|(i, s)| i.clone() * s as i64).reduce(|a, b| a + b);
     sum.unwrap_or_else(|| Scalar::index(0))

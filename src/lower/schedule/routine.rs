@@ -1,7 +1,10 @@
 //! Routines run as they are written: only places in tensors become places in buffers, and parallel loops stay so where they pay.
 
 use super::{Emitter, PARALLEL_FROM};
-use crate::loops::{LoopKind, Routine, Space, Stmt, TensorId};
+use crate::{
+    loops::{LoopKind, Routine, Space, Stmt, TensorId},
+    lower::normalize::{Step, map_step},
+};
 
 impl Emitter {
     /// The statements of a routine over the kernel's buffers.
@@ -12,6 +15,10 @@ impl Emitter {
             }
         }
         r.locals.iter().for_each(|t| self.declare(*t, Space::Local));
+        let starts: Vec<Step> = r.starts.iter().map(map_step).collect();
+        self.extents.extend(starts.iter().flat_map(|s| &s.axes).map(|a| (a.id, a.extent)));
+        let mut all = self.steps(&starts);
+        self.extents.extend(r.indices.iter().map(|a| (a.id, a.extent)));
         r.body.for_each(&mut |s| {
             if let Stmt::For { var, extent, .. } = s
                 && let Some(n) = extent.as_int()
@@ -22,7 +29,8 @@ impl Emitter {
         let body = r.body.map(&mut |e| self.flatten(e), &|t| self.buffer_of[&t]);
         let size = |t: TensorId| self.group.decl(t).shape.iter().product::<i64>();
         let touched: i64 = r.reads().into_iter().chain(r.defines.iter().copied()).map(size).max().unwrap_or(0);
-        if touched.max(visits(&body)) >= PARALLEL_FROM { body } else { serial(body) }
+        all.push(if touched.max(visits(&body)) >= PARALLEL_FROM { body } else { serial(body) });
+        Stmt::Block(all)
     }
 }
 

@@ -168,18 +168,22 @@ impl Op for Reinterpret {
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let dtype = attrs.opt_dtype("dtype").ok_or_else(|| OpError("`dtype` is not set".into()))?;
         let x = args[0].tensor();
-        let from = b.dtype(x);
-        op_ensure!(
-            from == dtype || (from.is_int() && dtype.is_int()),
-            "bits of {from} are not read as {dtype} in generated code"
-        );
         let shape = b.shape(x).to_vec();
-        Ok(b.map(&shape, |b, i| b.read(x, i.iter().cloned()).cast(dtype)).into())
+        Ok(b.map(&shape, |b, i| b.read(x, i.iter().cloned()).bits(dtype)).into())
     }
     fn samples(&self) -> Vec<Sample> {
-        [(DType::I8, DType::U8), (DType::U32, DType::I32), (DType::I64, DType::U64), (DType::F32, DType::F32)]
-            .map(|(from, to)| sample([("dtype", to.into())], vec![t(&[2, 3], from)]))
-            .into()
+        [
+            (DType::I8, DType::U8),
+            (DType::U32, DType::I32),
+            (DType::I64, DType::U64),
+            (DType::F32, DType::F32),
+            (DType::F32, DType::I32),
+            (DType::U16, DType::F16),
+            (DType::BF16, DType::I16),
+            (DType::I64, DType::F64),
+        ]
+        .map(|(from, to)| sample([("dtype", to.into())], vec![t(&[2, 3], from)]))
+        .into()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Operators in which elements' order matters: sorting, scanning, scattering.
 
 mod find;
+mod merge;
 mod scan;
 mod scatter;
 mod search;
@@ -8,6 +9,7 @@ mod sort;
 mod unique;
 
 pub(super) use find::OPS as FIND;
+pub(super) use merge::Lines;
 pub(super) use scan::OPS as SCAN;
 pub(super) use scatter::OPS as SCATTER;
 pub(super) use search::OPS as SEARCH;

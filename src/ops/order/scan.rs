@@ -2,7 +2,7 @@
 
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
-    loops::{Builder, Combine, Operand, Scalar},
+    loops::{BinOp, Builder, Operand, Scalar},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work, op_ensure,
         transform::reshape_index,
@@ -121,19 +121,31 @@ impl Op for Scan {
         let shape = lowered_shapes(self, attrs, args, b)?.remove(0);
         let dtype = attrs.opt_dtype("dtype").unwrap_or(b.dtype(x));
         let axis = attrs.opt_int("axis").map_or(Ok(0), |a| axis_of(a, shape.len()))?;
-        let combine = if self.product { Combine::Prod } else { Combine::Sum };
-        let half = matches!(dtype, DType::F16 | DType::BF16);
-        let wide = if half { DType::F32 } else { dtype };
-        let out = b.reduce(&shape, &[shape[axis]], combine, |b, i, r| {
-            let mut index = i.to_vec();
-            index[axis] = r[0].clone();
-            let end = if attrs.bool("exclusive") { i[axis].clone() } else { i[axis].clone() + 1 };
-            let value = b.read(x, reshape_index(&from, &shape, &index)).cast(wide);
-            Scalar::select(r[0].clone().lt(end), value, Scalar::int(self.product as i64, wide))
+        let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+        // Lines side by side are summed together, as memory has them.
+        const TILE: i64 = 64;
+        let view = [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()];
+        let exclusive = attrs.bool("exclusive");
+        let out = b.routine(|r| {
+            let out = r.output(&shape, dtype);
+            r.parallel_tiles(&view[..1], view[2], TILE.min(view[2]).max(1), |r, outer, first, width| {
+                let sums = r.local(&[width], wide);
+                r.for_(width, |r, t| r.store(sums, [t], Scalar::int(self.product as i64, wide)));
+                r.for_(view[1], |r, k| {
+                    r.for_(width, |r, t| {
+                        let place = [outer[0].clone(), k, r.let_index(first + t.clone(), view[2])];
+                        let before = r.let_(r.read(sums, [t.clone()]));
+                        let x = r.read(x, reshape_index(&from, &view, &place)).cast(wide);
+                        let op = if self.product { BinOp::Mul } else { BinOp::Add };
+                        let after = r.let_(Scalar::binary(op, before.clone(), x));
+                        r.store(sums, [t], after.clone());
+                        let value = if exclusive { before } else { after };
+                        r.store(out, reshape_index(&shape, &view, &place), value.cast(dtype));
+                    });
+                });
+            });
+            out
         });
-        if half {
-            return Ok(b.map(&shape, |b, i| b.read(out, i.iter().cloned()).cast(dtype)).into());
-        }
         Ok(out.into())
     }
     fn samples(&self) -> Vec<Sample> {
@@ -147,6 +159,8 @@ impl Op for Scan {
                 DType::I32,
             ),
             call(vec![("axis", (-1).into()), ("dtype", DType::I32.into())], &[2, 4], DType::Bool),
+            call(vec![("axis", 1.into())], &[2, 3, 5, 27], DType::F16),
+            call(vec![("axis", 0.into()), ("dtype", DType::F32.into())], &[0, 2], DType::U64),
         ]
     }
 }

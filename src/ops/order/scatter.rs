@@ -2,7 +2,7 @@
 
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
-    loops::{BinOp, Builder, Combine, Operand, Scalar, TensorId},
+    loops::{BinOp, Builder, Nest, Operand, Scalar},
     ops::{
         AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_bail, op_ensure,
         transform::reshape_index,
@@ -54,13 +54,23 @@ fn apply(data: &Tensor, updates: &Tensor, pairs: &[(usize, usize)], mode: &str) 
         return Tensor::from_f64_fn(data.dtype(), data.shape(), |i| out[i]);
     }
     let (mut out, us) = (data.to_i64_vec(), updates.to_i64_vec());
-    let less = |a: i64, b: i64| if data.dtype() == DType::U64 { (a as u64) < b as u64 } else { a < b };
+    let unsigned = data.dtype() == DType::U64;
+    let less = |a: i64, b: i64| if unsigned { (a as u64) < b as u64 } else { a < b };
+    // The sum wraps as an element does before it is halved.
+    let mean = |a: i64, b: i64| {
+        let sum = Tensor::from_i64_fn(data.dtype(), &[], |_| a.wrapping_add(b)).get_i64(0);
+        match data.dtype() {
+            DType::Bool => a & b,
+            DType::U64 => (sum as u64 / 2) as i64,
+            _ => sum / 2,
+        }
+    };
     for &(u, to) in pairs {
         let (a, b) = (out[to], us[u]);
         out[to] = match mode {
             "add" => a.wrapping_add(b),
             "mul" => a.wrapping_mul(b),
-            "mean" => a.wrapping_add(b) / 2,
+            "mean" => mean(a, b),
             "min" => {
                 if less(b, a) {
                     b
@@ -81,58 +91,20 @@ fn apply(data: &Tensor, updates: &Tensor, pairs: &[(usize, usize)], mode: &str) 
     Tensor::from_i64_fn(data.dtype(), data.shape(), |i| out[i])
 }
 
-/// A value for an element's index and an update's.
-type AtUpdate<'a> = dyn Fn(&Builder, &[Scalar], &[Scalar]) -> Scalar + 'a;
-
-/// Element by element: each place asks all updates whether they mean it. `hit` says so for the update at index `r` over
-/// `over`, and `update` reads that.
-struct Asked<'a> {
-    data: TensorId,
-    over: &'a [i64],
-    hit: &'a AtUpdate<'a>,
-    update: &'a AtUpdate<'a>,
-}
-
-impl Asked<'_> {
-    fn lower(&self, mode: &str, b: &mut Builder) -> Result<Operand, OpError> {
-        let (shape, dtype) = (b.shape(self.data).to_vec(), b.dtype(self.data));
-        if self.over.contains(&0) {
-            return Ok(b.map(&shape, |b, i| b.read(self.data, i.iter().cloned())).into());
-        }
-        let (least, greatest) = match dtype.int_range() {
-            Some((lo, hi)) => (Scalar::int(lo as i64, dtype), Scalar::int(hi as i64, dtype)),
-            None => (Scalar::float(f64::NEG_INFINITY, dtype), Scalar::float(f64::INFINITY, dtype)),
-        };
-        let (combine, neutral, op) = match mode {
-            "add" => (Combine::Sum, Scalar::int(0, dtype), BinOp::Add),
-            "mul" => (Combine::Prod, Scalar::int(1, dtype), BinOp::Mul),
-            "min" => (Combine::Min, greatest, BinOp::Min),
-            "max" => (Combine::Max, least, BinOp::Max),
-            "update" => {
-                let flat =
-                    |r: &[Scalar]| r.iter().zip(self.over).fold(Scalar::index(0), |sum, (r, &n)| sum * n + r.clone());
-                let last = b.reduce(&shape, self.over, Combine::Max, |b, i, r| {
-                    Scalar::select((self.hit)(b, i, r), flat(r), Scalar::index(-1))
-                });
-                let count: i64 = self.over.iter().product();
-                let out = b.map(&shape, |b, i| {
-                    let at = b.read(last, i.iter().cloned());
-                    let named = at.clone().ge(Scalar::index(0));
-                    let r = reshape_index(self.over, &[count], &[at]);
-                    Scalar::select(named, (self.update)(b, i, &r), b.read(self.data, i.iter().cloned()))
-                });
-                return Ok(out.into());
-            }
-            mode => op_bail!("updates of mode {mode}, which depend on their order, are not generated as code"),
-        };
-        let sum = b.reduce(&shape, self.over, combine, |b, i, r| {
-            Scalar::select((self.hit)(b, i, r), (self.update)(b, i, r), neutral.clone())
-        });
-        let out = b.map(&shape, |b, i| {
-            Scalar::binary(op, b.read(self.data, i.iter().cloned()), b.read(sum, i.iter().cloned()))
-        });
-        Ok(out.into())
-    }
+/// What an element becomes by an update.
+fn updated(mode: &str, element: Scalar, update: Scalar) -> Scalar {
+    let dtype = element.dtype();
+    let op = match mode {
+        "add" => BinOp::Add,
+        "mul" => BinOp::Mul,
+        // Where either is NaN, the element stays.
+        "min" => return Scalar::binary(BinOp::Min, update, element),
+        "max" => return Scalar::binary(BinOp::Max, update, element),
+        "mean" if dtype == DType::Bool => BinOp::And,
+        "mean" => return (element + update) / Scalar::int(2, dtype),
+        _ => return update,
+    };
+    Scalar::binary(op, element, update)
 }
 
 /// An index read as int64 and counted from the front.
@@ -212,20 +184,33 @@ impl Op for ScatterElements {
         let [data, indices, updates] = [0, 1, 2].map(|k| args[k].tensor());
         let (shape, reach) = (b.shape(data).to_vec(), b.shape(indices).to_vec());
         let axis = axis_of(attrs.int("axis"), shape.len())?;
-        let at = |i: &[Scalar], r: &[Scalar]| {
-            let mut index = i.to_vec();
-            index[axis] = r[0].clone();
-            index
-        };
-        let hit = |b: &Builder, i: &[Scalar], r: &[Scalar]| {
-            let inside = (0..shape.len())
-                .filter(|&k| k != axis && reach[k] < shape[k])
-                .fold(Scalar::bool(true), |all, k| all.and(i[k].clone().lt(Scalar::index(reach[k]))));
-            let to = lowered_place(b.read(indices, at(i, r)), shape[axis]);
-            Scalar::select(inside, Scalar::binary(BinOp::Eq, to, i[axis].clone()), Scalar::bool(false))
-        };
-        let update = |b: &Builder, i: &[Scalar], r: &[Scalar]| b.read(updates, at(i, r));
-        Asked { data, over: &[reach[axis]], hit: &hit, update: &update }.lower(attrs.str("reduction"), b)
+        let mode = attrs.str("reduction");
+        let out = b.routine(|r| {
+            let out = r.output_from(&shape, |b, i| b.read(data, i.iter().cloned()));
+            let apply = |r: &mut Nest<'_>, outer: &[Scalar], k: &Scalar, inner: &[Scalar]| {
+                let index = [outer, std::slice::from_ref(k), inner].concat();
+                let at = r.let_(lowered_place(r.read(indices, index.iter().cloned()), shape[axis]));
+                let target = [outer, std::slice::from_ref(&at), inner].concat();
+                let inside = at.clone().ge(Scalar::index(0)).and(at.lt(Scalar::index(shape[axis])));
+                r.if_(inside, |r| {
+                    let update = r.read(updates, index.iter().cloned());
+                    let value = updated(mode, r.read(out, target.iter().cloned()), update);
+                    r.store(out, target.iter().cloned(), value);
+                });
+            };
+            // Lines along the axis don't touch each other.
+            let (outer, inner) = (&reach[..axis], &reach[axis + 1..]);
+            match outer.iter().product::<i64>() > 1 {
+                true => r.parallel_each(outer, |r, o| {
+                    r.for_(reach[axis], |r, k| r.for_each(inner, |r, i| apply(r, o, &k, i)));
+                }),
+                false => r.parallel_each(inner, |r, i| {
+                    r.for_each(outer, |r, o| r.for_(reach[axis], |r, k| apply(r, o, &k, i)));
+                }),
+            }
+            out
+        });
+        Ok(out.into())
     }
     fn samples(&self) -> Vec<Sample> {
         let call = |mode: &str, axis: i64, x: &[i64], i: &[i64], d| {
@@ -239,6 +224,11 @@ impl Op for ScatterElements {
             call("min", 0, &[4, 2], &[3, 2], DType::F32),
             call("max", 0, &[4, 2], &[3, 1], DType::U8),
             call("mean", 0, &[4], &[3], DType::F32),
+            call("mean", 0, &[4, 2], &[3, 2], DType::I8),
+            call("add", 1, &[2, 4], &[1, 3], DType::F16),
+            call("max", 0, &[4], &[3], DType::Bool),
+            call("mean", 0, &[4], &[3], DType::Bool),
+            call("update", 0, &[4, 2], &[0, 2], DType::F32),
             sample(
                 [("reduction", "add".into())],
                 vec![t(&[4, 2], DType::F32), t(&[2, 2], DType::I64), t(&[3, 2], DType::F32)],
@@ -304,22 +294,51 @@ impl Op for ScatterNd {
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let [data, indices, updates] = [0, 1, 2].map(|k| args[k].tensor());
         let (shape, index_shape) = (b.shape(data).to_vec(), b.shape(indices).to_vec());
+        let given = b.shape(updates).to_vec();
         let m = index_shape[0] as usize;
-        let ranks = (b.shape(updates).len(), index_shape.len() - 1 + shape.len() - m);
-        op_ensure!(
-            ranks.0 == ranks.1,
-            "updates of {} axes, not {}, are not written by generated code",
-            ranks.0,
-            ranks.1
-        );
-        let hit = |b: &Builder, i: &[Scalar], r: &[Scalar]| {
-            (0..m).fold(Scalar::bool(true), |all, k| {
-                let index = b.read(indices, [&[Scalar::index(k as i64)], r].concat());
-                all.and(Scalar::binary(BinOp::Eq, lowered_place(index, shape[k]), i[k].clone()))
-            })
-        };
-        let update = |b: &Builder, i: &[Scalar], r: &[Scalar]| b.read(updates, [r, &i[m..]].concat());
-        Asked { data, over: &index_shape[1..], hit: &hit, update: &update }.lower(attrs.str("mode"), b)
+        let (outer, slice) = given.split_at(index_shape.len() - 1);
+        let inner: i64 = slice.iter().product();
+        let extents: Vec<usize> = shape[..m].iter().map(|&n| n as usize).collect();
+        let strides = row_major_strides(&extents);
+        let len: i64 = shape.iter().product();
+        let beyond = inner > shape[m..].iter().product();
+        let mode = attrs.str("mode");
+        // Parts of slices don't touch each other, unless slices overlap.
+        const PART: i64 = 512;
+        let part = if beyond { inner } else { PART.min(inner) };
+        let out = b.routine(|r| {
+            let out = r.output_from(&shape, |b, i| b.read(data, i.iter().cloned()));
+            r.parallel_tiles(&[], inner, part.max(1), |r, _, first, size| {
+                r.for_each(outer, |r, y| {
+                    let (mut start, mut inside) = (Scalar::index(0), Scalar::bool(true));
+                    for k in 0..m {
+                        let index = r.read(indices, [&[Scalar::index(k as i64)], y].concat());
+                        let at = r.let_(lowered_place(index, shape[k]));
+                        inside =
+                            inside.and(at.clone().ge(Scalar::index(0))).and(at.clone().lt(Scalar::index(shape[k])));
+                        start = start + at * (strides[k] as i64 * inner);
+                    }
+                    r.if_(inside, |r| {
+                        let start = r.let_(start);
+                        r.for_(size, |r, k| {
+                            let x = r.let_index(first + k, inner);
+                            let to = r.let_(start + x.clone());
+                            let from = [y, &reshape_index(slice, &[inner], &[x])].concat();
+                            let apply = |r: &mut Nest<'_>| {
+                                let value = updated(mode, r.read_flat(out, to.clone()), r.read(updates, from));
+                                r.store_flat(out, to.clone(), value);
+                            };
+                            match beyond {
+                                true => r.if_(to.clone().lt(Scalar::index(len)), apply),
+                                false => apply(r),
+                            }
+                        });
+                    });
+                });
+            });
+            out
+        });
+        Ok(out.into())
     }
     fn samples(&self) -> Vec<Sample> {
         let call = |mode: &str, x: &[i64], i: &[i64], u: &[i64], d| {
@@ -332,6 +351,11 @@ impl Op for ScatterNd {
             call("mul", &[4, 4], &[2, 3], &[3], DType::I32),
             call("min", &[4], &[1, 3], &[3], DType::F32),
             call("max", &[4], &[1, 3], &[3], DType::U8),
+            call("mean", &[4], &[1, 3], &[3], DType::F32),
+            call("add", &[4, 4, 2], &[2, 5], &[5, 2], DType::BF16),
+            call("add", &[5, 600], &[1, 3], &[3, 600], DType::F32),
+            call("update", &[8], &[1, 2], &[2, 2], DType::F32),
+            call("update", &[4, 3], &[0, 2], &[2, 4, 3], DType::I64),
         ]
     }
 }

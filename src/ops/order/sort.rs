@@ -1,12 +1,12 @@
-//! Sorting along an axis. Sorts are stable: equals keep their order.
-
-use std::cmp::Ordering;
+//! Sorting along an axis. Sorts are stable: equals keep their order. NaN counts as greater than every number.
 
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
-    loops::{BinOp, Builder, Combine, Operand, Scalar, TensorId},
+    loops::{Builder, Operand, Scalar, TensorId},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work, op_ensure,
+        order::Lines,
+        transform::reshape_index,
         util::{axis_of, elements, field, lowered_shapes, t, tensor_arg, value_shapes, work_per_element},
     },
     tensor::{DType, Tensor, Value},
@@ -50,6 +50,8 @@ struct Sorted {
 
 /// For each line of `values` along an axis of extent `n`, the places in sorted order: element `(line * n + k)` is the place
 /// of the line's k-th element. A line's elements lie `inner` apart.
+///
+/// NaN, which alone differs from itself, counts as greater than every number.
 fn orders<T: PartialOrd>(values: &[T], n: usize, inner: usize, ascend: bool) -> Vec<usize> {
     let lines = values.len().checked_div(n).unwrap_or(0);
     let mut all = Vec::with_capacity(values.len());
@@ -57,7 +59,8 @@ fn orders<T: PartialOrd>(values: &[T], n: usize, inner: usize, ascend: bool) -> 
         let at = |k: usize| &values[(line / inner * n + k) * inner + line % inner];
         let mut places: Vec<usize> = (0..n).collect();
         places.sort_by(|&a, &b| {
-            let order = at(a).partial_cmp(at(b)).unwrap_or(Ordering::Equal);
+            let nan = |k: usize| at(k) != at(k);
+            let order = at(a).partial_cmp(at(b)).unwrap_or_else(|| nan(a).cmp(&nan(b)));
             if ascend { order } else { order.reverse() }
         });
         all.extend(places);
@@ -162,42 +165,41 @@ impl Op for Sorted {
         AxisMap(vec![(0..rank).map(|k| if Some(k) == axis { AxisRole::Opaque } else { AxisRole::Maps(k) }).collect()])
     }
     fn work(&self, attrs: &Attrs, args: &[Type], out: &Type) -> Work {
-        // Generated code compares every element with every other one of its line.
         let x = args[0].as_tensor();
         let axis = x.and_then(|x| Some(x.shape[Sorted::axis(attrs, x.rank()).ok()?].known()? as f64));
-        Work { flops: 2.0 * elements(&args[0]) * axis.unwrap_or(1.0), ..work_per_element(1.0, args, out) }
+        let passes = axis.unwrap_or(2.0).max(2.0).log2();
+        Work { flops: 4.0 * elements(&args[0]) * passes, ..work_per_element(1.0, args, out) }
     }
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let x = args[0].tensor();
         let from = b.shape(x).to_vec();
         let axis = Sorted::axis(attrs, from.len())?;
-        let n = from[axis];
         let shape = lowered_shapes(self, attrs, args, b)?.remove(0);
         let dtype = attrs.opt_dtype("dtype").unwrap_or(DType::I32);
-        let before = if attrs.bool("is_ascend") { BinOp::Lt } else { BinOp::Gt };
-        let at = |i: &[Scalar], k: &Scalar| {
-            let mut index = i.to_vec();
-            index[axis] = k.clone();
-            index
-        };
-        // An element's rank: how many come before it.
-        let rank = b.reduce(&from, &[n], Combine::Sum, |b, i, r| {
-            let (mine, other) = (b.read(x, i.iter().cloned()), b.read(x, at(i, &r[0])));
-            let equal = Scalar::binary(BinOp::Eq, other.clone(), mine.clone()).and(r[0].clone().lt(i[axis].clone()));
-            let first = Scalar::binary(BinOp::Or, Scalar::binary(before, other, mine), equal);
-            Scalar::select(first, Scalar::index(1), Scalar::index(0))
-        });
-        let place = b.reduce(&shape, &[n], Combine::Sum, |b, i, r| {
-            let here = Scalar::binary(BinOp::Eq, b.read(rank, at(i, &r[0])), i[axis].clone());
-            Scalar::select(here, r[0].clone(), Scalar::index(0))
-        });
         let (wants_values, wants_places) = self.wants(attrs);
+        // Lines by the other axes.
+        let others: Vec<i64> = (0..from.len()).filter(|&k| k != axis).map(|k| from[k]).collect();
+        let count = others.iter().product();
+        let lines =
+            Lines { count, len: from[axis], dtype: b.dtype(x), ascend: attrs.bool("is_ascend"), places: wants_places };
+        let sorted = b.routine(|r| {
+            lines.sort(r, |r, line, k| {
+                let mut index = reshape_index(&others, &[count], std::slice::from_ref(line));
+                index.insert(axis, k.clone());
+                r.read(x, index)
+            })
+        });
+        let at = |i: &[Scalar]| {
+            let other: Vec<Scalar> = (0..i.len()).filter(|&k| k != axis).map(|k| i[k].clone()).collect();
+            let line = reshape_index(&[count], &others, &other).remove(0);
+            [line, i[axis].clone()]
+        };
         let mut out: Vec<TensorId> = Vec::new();
         if wants_values {
-            out.push(b.map(&shape, |b, i| b.read(x, at(i, &b.read(place, i.iter().cloned())))));
+            out.push(b.map(&shape, |b, i| b.read(sorted.keys, at(i))));
         }
-        if wants_places {
-            out.push(b.map(&shape, |b, i| b.read(place, i.iter().cloned()).cast(dtype)));
+        if let Some(places) = sorted.places {
+            out.push(b.map(&shape, |b, i| b.read(places, at(i)).cast(dtype)));
         }
         Ok(match &out[..] {
             [one] => Operand::Tensor(*one),
@@ -223,6 +225,10 @@ impl Op for Sorted {
             ],
             _ => vec![
                 call(vec![], &[2, 4], DType::F32),
+                call(vec![], &[300], DType::F32),
+                call(vec![("axis", 1.into())], &[20, 70, 2], DType::F16),
+                call(vec![("is_ascend", false.into())], &[1, 33], DType::I16),
+                call(vec![], &[3, 0], DType::F32),
                 call(vec![("axis", 0.into()), ("is_ascend", false.into())], &[4, 2], DType::I32),
                 call(vec![("axis", 1.into()), ("dtype", DType::I64.into())], &[2, 3, 2], DType::U8),
             ],

@@ -2,10 +2,10 @@
 
 use crate::{
     ir::{Attrs, TensorType, Type},
-    loops::{BinOp, Builder, Combine, Operand, Scalar},
+    loops::{Builder, Operand, Scalar},
     ops::{
         AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
-        util::{elements, field, ints_attr, may_equal, op_head, opaque_axes, sample, t, tensor_arg, work_per_element},
+        util::{field, ints_attr, may_equal, op_head, opaque_axes, sample, t, tensor_arg, work_per_element},
     },
     tensor::{DType, Tensor, Value, row_major_strides},
 };
@@ -88,33 +88,31 @@ impl Op for SparseToDense {
         opaque_axes(args)
     }
     fn work(&self, _: &Attrs, args: &[Type], out: &Type) -> Work {
-        // Generated code asks every entry for every element.
-        Work { flops: elements(&args[0]) * elements(out), ..work_per_element(1.0, args, out) }
+        work_per_element(1.0, args, out)
     }
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let [indices, values, default] = [0, 1, 2].map(|k| args[k].tensor());
         let (shape, dtype) = (ints_attr(attrs, "output_shape")?, b.dtype(values));
         let index_shape = b.shape(indices).to_vec();
         let count = index_shape.first().copied().unwrap_or(1);
-        let fill = |b: &Builder| b.read(default, []).cast(dtype);
-        if count == 0 {
-            return Ok(b.map(&shape, |b, _| fill(b)).into());
-        }
         let depth = index_shape.get(1).copied().unwrap_or(1);
-        // Indices of an entry's row: as many of its number and its place as the arguments have axes.
-        let row = |j: &Scalar, k: i64| [j.clone(), Scalar::index(k)][..index_shape.len()].to_vec();
-        let last = b.reduce(&shape, &[count], Combine::Max, |b, i, r| {
-            let hit = (0..depth).fold(Scalar::bool(true), |all, k| {
-                let index = b.read(indices, row(&r[0], k)).cast(DType::I64);
-                all.and(Scalar::binary(BinOp::Eq, index, i[k as usize].clone()))
-            });
-            Scalar::select(hit, r[0].clone(), Scalar::index(-1))
-        });
+        op_ensure!(depth <= shape.len() as i64, "C5: rows of {depth} indices into {} axes", shape.len());
         let scalar = b.shape(values).is_empty();
-        let out = b.map(&shape, |b, i| {
-            let j = b.read(last, i.iter().cloned());
-            let at = if scalar { vec![] } else { vec![j.clone()] };
-            Scalar::select(j.ge(Scalar::index(0)), b.read(values, at), fill(b))
+        let out = b.routine(|r| {
+            let out = r.output_from(&shape, |b, _| b.read(default, []).cast(dtype));
+            r.for_(count, |r, j| {
+                // As many of an entry's number and its place as the arguments have axes.
+                let row = |k: i64| [j.clone(), Scalar::index(k)][..index_shape.len()].to_vec();
+                let start: Vec<Scalar> = (0..depth).map(|k| r.let_(r.read(indices, row(k)).cast(DType::I64))).collect();
+                let inside = start.iter().zip(&shape).fold(Scalar::bool(true), |all, (i, &n)| {
+                    all.and(i.clone().ge(Scalar::index(0))).and(i.clone().lt(Scalar::index(n)))
+                });
+                r.if_(inside, |r| {
+                    let value = r.let_(r.read(values, [j.clone()][..!scalar as usize].to_vec()));
+                    r.for_each(&shape[depth as usize..], |r, i| r.store(out, [&start, i].concat(), value));
+                });
+            });
+            out
         });
         Ok(out.into())
     }

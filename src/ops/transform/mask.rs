@@ -3,7 +3,7 @@
 use super::slice::Cut;
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
-    loops::{BinOp, Builder, Operand, Scalar},
+    loops::{BinOp, Builder, Nest, Operand, Scalar, TensorId, UnOp},
     ops::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_bail, op_ensure,
         util::{field, may_equal, op_head, sample, t, tensor_arg, work_per_element},
@@ -221,12 +221,56 @@ impl Op for StridedSet {
     fn work(&self, _: &Attrs, args: &[Type], out: &Type) -> Work {
         work_per_element(0.0, args, out)
     }
-    fn lower(&self, _: &Attrs, _: &[Operand], _: &mut Builder) -> Result<Operand, OpError> {
-        op_bail!("slices whose places are values are not written by generated code")
+    fn lower(&self, _: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
+        let [x, v, begin, end, strides] = [0, 1, 2, 3, 4].map(|k| args[k].tensor());
+        let (shape, size) = (b.shape(x).to_vec(), b.shape(v).to_vec());
+        let out = b.routine(|r| {
+            let out = r.output_from(&shape, |b, i| b.read(x, i.iter().cloned()));
+            let mut cuts = Vec::new();
+            let mut fits = Scalar::bool(true);
+            for (k, (&n, &len)) in shape.iter().zip(&size).enumerate() {
+                let listed = |r: &mut Nest<'_>, list: TensorId| {
+                    let value = (k as i64) < r.shape(list)[0];
+                    value.then(|| r.let_(r.read(list, [k as i64]).cast(DType::I64)))
+                };
+                let (step, first, last) = (listed(r, strides), listed(r, begin), listed(r, end));
+                let step = step.unwrap_or_else(|| Scalar::index(1));
+                let down = step.clone().lt(Scalar::index(0));
+                let choose = |a: i64, b: i64| Scalar::select(down.clone(), Scalar::index(a), Scalar::index(b));
+                let (least, most) = (choose(-1, 0), choose((n - 1).max(-1), n));
+                // Counted from the end where negative, then clamped.
+                let place = |r: &mut Nest<'_>, at: Scalar| {
+                    let negative = at.clone().lt(Scalar::index(0));
+                    let at = Scalar::select(negative, at.clone() + n, at);
+                    r.let_(at.max(least.clone()).min(most.clone()))
+                };
+                let first = first.map_or_else(|| choose(n - 1, 0), |at| place(r, at));
+                let last = last.map_or_else(|| choose(-1, n), |at| place(r, at));
+                // As long as v is: as many steps as reach no further than the end, and not one more.
+                let span = Scalar::select(down, first.clone() - last.clone(), last - first.clone());
+                let pace = r.let_(Scalar::unary(UnOp::Abs, step.clone()).max(Scalar::index(1)));
+                let count = Scalar::binary(BinOp::Div, span + pace.clone() - 1, pace);
+                fits = fits.and(count.equals(len));
+                cuts.push((r.let_(first), step));
+            }
+            r.if_(fits, |r| {
+                r.parallel_each(&size, |r, i| {
+                    let at = i.iter().zip(&cuts).map(|(i, (first, step))| first.clone() + i.clone() * step.clone());
+                    let at: Vec<Scalar> = at.collect();
+                    let value = r.read(v, i.iter().cloned());
+                    r.store_within(out, at, value);
+                });
+            });
+            out
+        });
+        Ok(out.into())
     }
     fn samples(&self) -> Vec<Sample> {
-        let list = || t(&[0], DType::I64);
-        vec![sample([], vec![t(&[2, 3], DType::F32), t(&[2, 3], DType::F32), list(), list(), list()])]
+        let list = |n: i64| t(&[n], DType::I64);
+        vec![
+            sample([], vec![t(&[2, 3], DType::F32), t(&[2, 3], DType::F32), list(0), list(0), list(0)]),
+            sample([], vec![t(&[], DType::I8), t(&[], DType::I8), list(0), list(0), list(0)]),
+        ]
     }
 }
 
