@@ -2,7 +2,7 @@
 
 use crate::{
     ir::{Attrs, TensorType, Type},
-    loops::{Builder, Operand, Scalar},
+    loops::{BinOp, Builder, Combine, Operand, Scalar},
     ops::{
         AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
         util::{field, ints_attr, may_equal, op_head, opaque_axes, sample, t, tensor_arg, work_per_element},
