@@ -125,10 +125,10 @@ fn sorts_are_stable_and_know_nan() {
         let numbers = Tensor::from_i64_fn(DType::U64, &[2, n], |_| -((rng.next() % 9) as i64) + 4);
         for ascend in [true, false] {
             for name in ["sort", "argsort"] {
-                compare(name, &[("is_ascend", ascend.into())], &[x.clone()]);
-                compare(name, &[("is_ascend", ascend.into())], &[numbers.clone()]);
+                compare(name, &[("is_ascend", ascend.into())], std::slice::from_ref(&x));
+                compare(name, &[("is_ascend", ascend.into())], std::slice::from_ref(&numbers));
             }
-            compare("topk", &[("k", (n as i64 / 2).into()), ("is_ascend", ascend.into())], &[x.clone()]);
+            compare("topk", &[("k", (n as i64 / 2).into()), ("is_ascend", ascend.into())], std::slice::from_ref(&x));
         }
     }
 }
