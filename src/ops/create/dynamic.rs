@@ -4,9 +4,10 @@ use crate::{
     ir::{AttrValue, Attrs, Dim, Name, TensorType, Type},
     loops::{Builder, Operand},
     ops::{
-        AttrDefault, AttrField, AttrKind, AxisMap, Class, Family, Op, OpError, Sample, Settled, Work, make_attrs, op,
-        op_bail, op_ensure,
-        util::{axis_of, field, t, tensor_arg, work_per_element},
+        AttrDefault, AttrField, AttrKind, AxisMap, Class, Family, Op, OpError, Sample, Settled, Work, make_attrs,
+        nn::{PAD_ATTRS, RESIZE2D, UPSAMPLING, UPSAMPLING3D, resized_somehow},
+        op, op_bail, op_ensure,
+        util::{axis_of, field, may_equal, t, tensor_arg, work_per_element},
     },
     tensor::{DType, Tensor, Value},
 };
@@ -22,10 +23,49 @@ struct Dynamic {
     fixed: &'static str,
     /// The arguments that are attributes of it. The others, in order, are its own.
     decisive: &'static [usize],
-    /// Which attribute each of those is, and whether that is a list.
-    values: &'static [(&'static str, bool)],
+    /// Which attribute each of those is, and how it is read.
+    values: &'static [(&'static str, Reads)],
     infer: fn(&Attrs, &[Type]) -> Result<Type, OpError>,
     samples: fn() -> Vec<Sample>,
+}
+
+/// What an argument's elements become as an attribute.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Reads {
+    /// An integer: the first of them.
+    Int,
+    /// A number: the first of them.
+    Float,
+    /// A list of integers.
+    Ints,
+    /// A list of numbers.
+    Floats,
+    /// A list of pairs of integers, a row each.
+    Pairs,
+    /// A list of integers for `reshape`, none of which changes the number of axes.
+    Extents,
+}
+
+impl Reads {
+    fn value(self, name: &str, t: &Tensor) -> Result<AttrValue, OpError> {
+        let ints = t.to_i64_vec();
+        Ok(match self {
+            Reads::Int | Reads::Float if t.is_empty() => op_bail!("`{name}` holds no number"),
+            Reads::Int => ints[0].into(),
+            Reads::Float => t.get_f64(0).into(),
+            Reads::Ints => AttrValue::ints(&ints),
+            Reads::Floats => AttrValue::List(t.to_f64_vec().into_iter().map(AttrValue::from).collect()),
+            Reads::Pairs => AttrValue::List(ints.chunks(2).map(AttrValue::ints).collect()),
+            Reads::Extents => {
+                let fixed = |n: &i64| *n >= -1 || *n == -3;
+                op_ensure!(
+                    ints.iter().all(fixed),
+                    "`{name}` is {ints:?}, but -2 and -4 need a number of axes that types give"
+                );
+                AttrValue::ints(&ints)
+            }
+        })
+    }
 }
 
 const fn unset(name: &'static str) -> AttrField {
@@ -44,6 +84,13 @@ fn length(args: &[Type], i: usize, name: &str) -> Result<usize, OpError> {
         Some(Dim::Known(n)) if (0..=1024).contains(n) => Ok(*n as usize),
         Some(_) => op_bail!("`{name}` is {list}: its length, which is the result's number of axes, should be known"),
     }
+}
+
+/// Whether argument `i` is a factor.
+fn scale(args: &[Type], i: usize) -> Result<(), OpError> {
+    let v = tensor_arg(args, i, "scale")?;
+    op_ensure!(v.rank() == 0 && v.dtype != DType::Bool, "a scale is {v}, but should be one number");
+    Ok(())
 }
 
 fn unknown(rank: usize, dtype: DType) -> Type {
@@ -69,7 +116,7 @@ pub(in crate::ops) const OPS: Family = &[
         attrs: &[unset("newshape"), field("allowzero", AttrKind::Bool, AttrDefault::Bool(false))],
         fixed: "reshape",
         decisive: &[1],
-        values: &[("newshape", true)],
+        values: &[("newshape", Reads::Extents)],
         infer: |_, args| Ok(unknown(length(args, 1, "newshape")?, tensor_arg(args, 0, "data")?.dtype)),
         samples: || vec![call(&[&[1, 1]], &[0], vec![])],
     },
@@ -80,7 +127,7 @@ pub(in crate::ops) const OPS: Family = &[
         attrs: &[unset("reps")],
         fixed: "tile",
         decisive: &[1],
-        values: &[("reps", true)],
+        values: &[("reps", Reads::Ints)],
         infer: |_, args| {
             let x = tensor_arg(args, 0, "data")?;
             Ok(unknown(x.rank().max(length(args, 1, "reps")?), x.dtype))
@@ -94,7 +141,7 @@ pub(in crate::ops) const OPS: Family = &[
         attrs: &[unset("shape"), DTYPE],
         fixed: "broadcast_to",
         decisive: &[1],
-        values: &[("shape", true)],
+        values: &[("shape", Reads::Ints)],
         infer: |_, args| Ok(unknown(length(args, 1, "shape")?, tensor_arg(args, 0, "data")?.dtype)),
         samples: || vec![call(&[&[1, 1]], &[3], vec![]), call(&[&[]], &[2], vec![])],
     },
@@ -105,7 +152,7 @@ pub(in crate::ops) const OPS: Family = &[
         attrs: &[unset("shape"), DTYPE],
         fixed: "zeros",
         decisive: &[0],
-        values: &[("shape", true)],
+        values: &[("shape", Reads::Ints)],
         infer: |attrs, args| Ok(unknown(length(args, 0, "shape")?, dtype(attrs)?)),
         samples: || vec![call(&[], &[2], vec![("dtype", DType::F32.into())])],
     },
@@ -116,7 +163,7 @@ pub(in crate::ops) const OPS: Family = &[
         attrs: &[unset("shape"), DTYPE],
         fixed: "ones",
         decisive: &[0],
-        values: &[("shape", true)],
+        values: &[("shape", Reads::Ints)],
         infer: |attrs, args| Ok(unknown(length(args, 0, "shape")?, dtype(attrs)?)),
         samples: || vec![call(&[], &[3], vec![("dtype", DType::I8.into())])],
     },
@@ -127,7 +174,7 @@ pub(in crate::ops) const OPS: Family = &[
         attrs: &[unset("shape"), DTYPE],
         fixed: "full",
         decisive: &[1],
-        values: &[("shape", true)],
+        values: &[("shape", Reads::Ints)],
         infer: |attrs, args| {
             let v = tensor_arg(args, 0, "fill_value")?;
             op_ensure!(v.rank() == 0, "`fill_value` is {v}, but should have no axes");
@@ -142,7 +189,7 @@ pub(in crate::ops) const OPS: Family = &[
         attrs: &[field("num_newaxis", AttrKind::Int, AttrDefault::Int(1))],
         fixed: "expand_dims",
         decisive: &[1],
-        values: &[("axis", false)],
+        values: &[("axis", Reads::Int)],
         infer: |attrs, args| {
             let (x, new) = (tensor_arg(args, 0, "data")?, attrs.int("num_newaxis"));
             op_ensure!((0..=1024).contains(&new), "`num_newaxis` is {new}, but should be 0 or more (1024 at most)");
@@ -158,7 +205,7 @@ pub(in crate::ops) const OPS: Family = &[
         attrs: &[unset("axis")],
         fixed: "squeeze",
         decisive: &[1],
-        values: &[("axis", true)],
+        values: &[("axis", Reads::Ints)],
         infer: |_, args| {
             let (x, gone) = (tensor_arg(args, 0, "data")?, length(args, 1, "axis")?);
             op_ensure!(gone <= x.rank(), "`data` is {x}, which has fewer axes than the {gone} that should go");
@@ -179,7 +226,7 @@ pub(in crate::ops) const OPS: Family = &[
         ],
         fixed: "strided_slice",
         decisive: &[1, 2, 3],
-        values: &[("begin", true), ("end", true), ("strides", true)],
+        values: &[("begin", Reads::Ints), ("end", Reads::Ints), ("strides", Reads::Ints)],
         infer: |_, args| {
             let (x, n) = (tensor_arg(args, 0, "data")?, length(args, 1, "begin")?);
             let (end, strides) = (length(args, 2, "end")?, length(args, 3, "strides")?);
@@ -201,7 +248,7 @@ pub(in crate::ops) const OPS: Family = &[
         ],
         fixed: "one_hot",
         decisive: &[3],
-        values: &[("depth", false)],
+        values: &[("depth", Reads::Int)],
         infer: |attrs, args| {
             let (i, on) = (tensor_arg(args, 0, "indices")?, tensor_arg(args, 1, "on_value")?);
             length(args, 3, "depth")?;
@@ -228,7 +275,7 @@ pub(in crate::ops) const OPS: Family = &[
         ],
         fixed: "topk",
         decisive: &[1],
-        values: &[("k", false)],
+        values: &[("k", Reads::Int)],
         infer: |attrs, args| {
             let x = tensor_arg(args, 0, "data")?;
             let k = length(args, 1, "k")?;
@@ -249,6 +296,99 @@ pub(in crate::ops) const OPS: Family = &[
                 Sample { attrs: vec![], args: args() },
                 Sample { attrs: vec![("ret_type", "indices".into()), ("dtype", DType::I64.into())], args: args() },
             ]
+        },
+    },
+    &Dynamic {
+        name: "dyn.nn.pad",
+        doc: "As nn.pad, with pad_width as an argument: a row of two per axis.",
+        inputs: &["data", "pad_width", "pad_val"],
+        attrs: PAD_ATTRS,
+        fixed: "nn.pad",
+        decisive: &[1],
+        values: &[("pad_width", Reads::Pairs)],
+        infer: |_, args| {
+            let (x, widths) = (tensor_arg(args, 0, "data")?, tensor_arg(args, 1, "pad_width")?);
+            tensor_arg(args, 2, "pad_val")?;
+            let want = [Dim::Known(x.rank() as i64), Dim::Known(2)];
+            op_ensure!(
+                widths.dtype.is_int() && widths.rank() == 2 && (0..2).all(|k| may_equal(widths.shape[k], want[k])),
+                "`data` is {x} and `pad_width` {widths}, which should be a pair of integers per axis"
+            );
+            Ok(unknown(x.rank(), x.dtype))
+        },
+        samples: || {
+            let args = vec![t(&[2, 3], DType::F32), t(&[2, 2], DType::I64), t(&[], DType::F32)];
+            vec![Sample { attrs: vec![("pad_width", AttrValue::ints(&[]))], args }]
+        },
+    },
+    &Dynamic {
+        name: "dyn.nn.upsampling",
+        doc: "As nn.upsampling, with the scales as arguments.",
+        inputs: &["data", "scale_h", "scale_w"],
+        attrs: UPSAMPLING,
+        fixed: "nn.upsampling",
+        decisive: &[1, 2],
+        values: &[("scale_h", Reads::Float), ("scale_w", Reads::Float)],
+        infer: |attrs, args| {
+            (1..3).try_for_each(|i| scale(args, i))?;
+            resized_somehow(attrs, "HW", tensor_arg(args, 0, "data")?)
+        },
+        samples: || {
+            let attrs = vec![("scale_h", 0.0.into()), ("scale_w", 0.0.into()), ("layout", "NHWC".into())];
+            vec![Sample { attrs, args: vec![t(&[1, 2, 3, 2], DType::F32), t(&[], DType::I32), t(&[], DType::I32)] }]
+        },
+    },
+    &Dynamic {
+        name: "dyn.nn.upsampling3d",
+        doc: "As nn.upsampling3d, with the scales as arguments.",
+        inputs: &["data", "scale_d", "scale_h", "scale_w"],
+        attrs: UPSAMPLING3D,
+        fixed: "nn.upsampling3d",
+        decisive: &[1, 2, 3],
+        values: &[("scale_d", Reads::Float), ("scale_h", Reads::Float), ("scale_w", Reads::Float)],
+        infer: |attrs, args| {
+            (1..4).try_for_each(|i| scale(args, i))?;
+            resized_somehow(attrs, "DHW", tensor_arg(args, 0, "data")?)
+        },
+        samples: || {
+            let attrs = ["scale_d", "scale_h", "scale_w"].map(|name| (name, 0.0.into()));
+            let args = [t(&[1, 1, 2, 3, 2], DType::F32)].into_iter().chain(vec![t(&[], DType::I32); 3]);
+            vec![Sample { attrs: attrs.into(), args: args.collect() }]
+        },
+    },
+    &Dynamic {
+        name: "dyn.image.resize2d",
+        doc: "As image.resize2d, with size and roi as arguments.",
+        inputs: &["data", "size", "roi"],
+        attrs: RESIZE2D,
+        fixed: "image.resize2d",
+        decisive: &[1, 2],
+        values: &[("size", Reads::Ints), ("roi", Reads::Floats)],
+        infer: |attrs, args| {
+            tensor_arg(args, 1, "size")?;
+            tensor_arg(args, 2, "roi")?;
+            resized_somehow(attrs, "HW", tensor_arg(args, 0, "data")?)
+        },
+        samples: || {
+            let args = vec![t(&[1, 2, 2, 3], DType::F32), t(&[2], DType::I64), t(&[4], DType::F32)];
+            vec![
+                Sample { attrs: vec![], args: args.clone() },
+                Sample { attrs: vec![("out_dtype", DType::F64.into())], args },
+            ]
+        },
+    },
+    &Dynamic {
+        name: "dyn.sparse_to_dense",
+        doc: "As sparse_to_dense, with output_shape as an argument.",
+        inputs: &["sparse_indices", "sparse_values", "default_value", "output_shape"],
+        attrs: &[],
+        fixed: "sparse_to_dense",
+        decisive: &[3],
+        values: &[("output_shape", Reads::Ints)],
+        infer: |_, args| Ok(unknown(length(args, 3, "output_shape")?, tensor_arg(args, 1, "sparse_values")?.dtype)),
+        samples: || {
+            let args = vec![t(&[2, 2], DType::I64), t(&[2], DType::F32), t(&[], DType::F32), t(&[2], DType::I64)];
+            vec![Sample { attrs: vec![], args }]
         },
     },
 ];
@@ -309,14 +449,8 @@ impl Op for Dynamic {
                 given.push((name.clone(), value.clone()));
             }
         }
-        for (&(name, list), value) in self.values.iter().zip(values) {
-            let numbers = value.to_i64_vec();
-            let value = match (list, numbers.first()) {
-                (true, _) => AttrValue::ints(&numbers),
-                (false, Some(&n)) => n.into(),
-                (false, None) => op_bail!("`{name}` holds no number"),
-            };
-            given.push((name.into(), value));
+        for (&(name, reads), value) in self.values.iter().zip(values) {
+            given.push((name.into(), reads.value(name, value)?));
         }
         let attrs = make_attrs(fixed, &given).map_err(|e| OpError(e.to_string()))?;
         Ok(Settled { op: fixed, attrs, args: self.own(self.inputs.len()) })
@@ -338,7 +472,9 @@ mod tests {
         let shape = Tensor::from_slice(&[2], &[3i64, -1]);
         let y = reshape.op().eval(&attrs, &[x.clone().into(), shape.into()]).expect("six elements");
         assert_eq!(y.tensor().shape(), [3, 2]);
-        let wrong = Tensor::from_slice(&[1], &[4i64]);
-        assert!(reshape.op().eval(&attrs, &[x.into(), wrong.into()]).is_err());
+        for wrong in [4i64, -2] {
+            let wrong = Tensor::from_slice(&[1], &[wrong]);
+            assert!(reshape.op().eval(&attrs, &[x.clone().into(), wrong.into()]).is_err());
+        }
     }
 }

@@ -177,6 +177,12 @@ fn pairs_value(pairs: &[[i64; 2]]) -> AttrValue {
     AttrValue::List(pairs.iter().map(|p| AttrValue::ints(p)).collect())
 }
 
+/// The attributes of `nn.pad`.
+pub(in crate::ops) const PAD_ATTRS: &[AttrField] = &[
+    AttrField::new("pad_width", AttrKind::List, AttrDefault::Required),
+    AttrField::new("pad_mode", AttrKind::OneOf(&["constant", "edge", "reflect"]), AttrDefault::Str("constant")),
+];
+
 /// `nn.pad`.
 #[derive(Debug)]
 struct Pad;
@@ -203,11 +209,7 @@ impl Op for Pad {
         &["data", "pad_val"]
     }
     fn attrs(&self) -> &'static [AttrField] {
-        const ATTRS: &[AttrField] = &[
-            AttrField::new("pad_width", AttrKind::List, AttrDefault::Required),
-            AttrField::new("pad_mode", AttrKind::OneOf(&["constant", "edge", "reflect"]), AttrDefault::Str("constant")),
-        ];
-        ATTRS
+        PAD_ATTRS
     }
     fn class(&self) -> Class {
         Class::Injective

@@ -52,9 +52,11 @@ macro_rules! resize_attrs {
     };
 }
 const RESIZE1D: &[AttrField] = resize_attrs!("NCW");
-const RESIZE2D: &[AttrField] = resize_attrs!("NCHW");
+/// The attributes of `image.resize2d`.
+pub(in crate::ops) const RESIZE2D: &[AttrField] = resize_attrs!("NCHW");
 const RESIZE3D: &[AttrField] = resize_attrs!("NCDHW");
-const UPSAMPLING: &[AttrField] = &[
+/// The attributes of `nn.upsampling`.
+pub(in crate::ops) const UPSAMPLING: &[AttrField] = &[
     AttrField::new("scale_h", AttrKind::Float, AttrDefault::Required),
     AttrField::new("scale_w", AttrKind::Float, AttrDefault::Required),
     AttrField::new("layout", AttrKind::Str, AttrDefault::Str("NCHW")),
@@ -65,7 +67,8 @@ const UPSAMPLING: &[AttrField] = &[
     ),
     AttrField::new("align_corners", AttrKind::Bool, AttrDefault::Bool(false)),
 ];
-const UPSAMPLING3D: &[AttrField] = &[
+/// The attributes of `nn.upsampling3d`.
+pub(in crate::ops) const UPSAMPLING3D: &[AttrField] = &[
     AttrField::new("scale_d", AttrKind::Float, AttrDefault::Required),
     AttrField::new("scale_h", AttrKind::Float, AttrDefault::Required),
     AttrField::new("scale_w", AttrKind::Float, AttrDefault::Required),
@@ -198,6 +201,21 @@ impl Resize {
                 .collect(),
         })
     }
+}
+
+/// The type of `x` resized to spatial extents that are not known.
+pub(in crate::ops) fn resized_somehow(attrs: &Attrs, spatial: &str, x: &TensorType) -> Result<Type, OpError> {
+    let layout = layout_of(attrs.str("layout"), "layout", &format!("NC{spatial}"), "NC")?;
+    super::geometry::check_shape(&layout, &x.shape, "data").map_err(|e| OpError(format!("C1: {e}")))?;
+    let shape = shape_of(&layout, "layout", |letter| match spatial.contains(letter) {
+        true => Dim::Any,
+        false => whole(&layout, &x.shape, letter),
+    })?;
+    let dtype = match attrs.get("out_dtype") {
+        Some(AttrValue::DType(d)) => *d,
+        _ => x.dtype,
+    };
+    Ok(TensorType::of(shape, dtype).into())
 }
 
 /// Weights of four neighbours at distance `t` from the second, by a cubic spline.
