@@ -1,5 +1,7 @@
 //! Programs as text: their types and their values.
 
+mod common;
+
 use resat::{
     diag::Refused,
     infer::{TypedModule, infer_types},
@@ -35,6 +37,8 @@ fn ints(text: &str, args: &[i32]) -> Vec<i64> {
         assert_eq!(typed.result_type("main"), m.result_type("main"), "after {name}");
         assert_eq!(run(&now), out, "after {name}");
     }
+    let args: Vec<Value> = args.iter().map(|&a| Tensor::scalar(a).into()).collect();
+    common::plain::agree(m.module(), &args).unwrap_or_else(|e| panic!("{e}"));
     out
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A region is a stretch of pure dataflow: the body of a function of the module, of a closure, of a branch, or what
 //! follows a binding that can't be dissolved. An expression that several regions use belongs to the innermost region
-//! around all of them and is *captured* by the others; where evaluating it there could do what the program does not (a
-//! call that might not return, before it is known to be needed), every region has its own copy.
+//! around all of them and is *captured* by the others; a call that might not return, before it is known to be needed, has a
+//! copy in every region.
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
@@ -134,9 +134,11 @@ impl Plan {
             walk.tangled = true;
             return;
         }
+        // What binds variables or has regions of its own is in one place only: copies of it would share what is inside.
+        let copies = flags.partial && (self.dissolves(m, id) || matches!(m[id], Expr::Call { .. }));
         let homes: SmallVec<[RegionId; 1]> = match flags.constant {
             true => uses.into(),
-            false if flags.partial => self.outermost(uses),
+            false if copies => self.outermost(uses),
             false => {
                 let common = uses[1..].iter().fold(uses[0], |a, &b| self.common(a, b));
                 [common].into_iter().collect()

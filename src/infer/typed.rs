@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use crate::{
     diag::{Diagnostic, Refused},
-    ir::{ExprId, Function, Module, Type, VarId},
+    ir::{Dim, Expr, ExprId, Function, Module, Type, VarId},
 };
 
 /// A module with the type of every expression and variable that its functions reach. Made by
@@ -26,8 +26,22 @@ impl TypedModule {
         &self.module
     }
 
-    /// The module alone.
-    pub fn into_module(self) -> Module {
+    /// The module alone. Parameters of its functions and variables of patterns that were not annotated are now: what their
+    /// types were inferred from may go when the module is rewritten.
+    pub fn into_module(mut self) -> Module {
+        let m = &self.module;
+        let params = m.functions().flat_map(|(_, f)| m.func(f).params.iter().copied());
+        let fields = m.ids().flat_map(|e| match &m[e] {
+            Expr::Match { clauses, .. } => clauses.iter().flat_map(|c| c.pattern.vars()).collect(),
+            _ => Vec::new(),
+        });
+        for v in params.chain(fields).collect::<Vec<VarId>>() {
+            let found = self.vars[v.0 as usize].clone();
+            let annotation = &mut self.module.var_mut(v).ty;
+            if annotation.is_none() && is_whole(&found) {
+                *annotation = Some(found);
+            }
+        }
         self.module
     }
 
@@ -64,6 +78,18 @@ impl Deref for TypedModule {
     type Target = Module;
     fn deref(&self) -> &Module {
         &self.module
+    }
+}
+
+/// Whether a type leaves nothing open, extents that are found while running included: more may be known of them later. Inference bounds how deep types are nested.
+fn is_whole(ty: &Type) -> bool {
+    match ty {
+        Type::Hole(_) => false,
+        Type::Tensor(t) => t.shape.iter().all(|d| !matches!(d, Dim::Hole(_) | Dim::Any)),
+        Type::Var(_) => true,
+        Type::Tuple(fields) | Type::Adt(_, fields) => fields.iter().all(is_whole),
+        Type::Func(f) => f.params.iter().all(is_whole) && is_whole(&f.ret),
+        Type::Ref(t) => is_whole(t),
     }
 }
 

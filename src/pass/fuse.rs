@@ -69,8 +69,18 @@ impl<'a> Graph<'a> {
         let m = typed.module();
         let order = scope(m, body);
         let mut readers: HashMap<ExprId, Vec<Option<ExprId>>> = HashMap::from_iter([(body, vec![None])]);
+        // A tuple of which fields are taken right there (because the others have effects) is no way from its fields to who
+        // reads one of them.
+        let projected: HashSet<ExprId> = order
+            .iter()
+            .filter_map(|&id| match m[id] {
+                Expr::Proj(tuple, _) => Some(tuple),
+                _ => None,
+            })
+            .collect();
         for &id in order.iter().rev() {
             let own = match &m[id] {
+                Expr::Tuple(_) if projected.contains(&id) => vec![None],
                 Expr::Tuple(_) | Expr::Proj(..) => readers.get(&id).cloned().unwrap_or_default(),
                 Expr::Call { .. } if m.op_call(id).is_some() => vec![Some(id)],
                 _ => vec![None],

@@ -30,32 +30,35 @@ pub(crate) fn outline(
         Expr::Proj(t, _) => inside.contains(t),
         _ => inside.contains(&e),
     };
-    let mut parts = results.to_vec();
-    let mut seen: HashSet<ExprId> = results.iter().copied().collect();
-    let mut next = 0;
-    while let Some(&e) = parts.get(next) {
-        next += 1;
-        if is_local(e) {
-            children(&m[e], |c| {
-                if seen.insert(c) {
-                    parts.push(c);
-                }
-            });
-        }
-    }
-    parts.sort_unstable();
-    let (mut params, mut args) = (Vec::new(), Vec::new());
-    let mut copier = Copier::new();
-    for e in parts {
-        if is_local(e) {
-            copier.copy(m, e, out);
+    // Arguments are evaluated in the order in which the members would have asked for them: they may have effects.
+    let (mut local, mut outer) = (Vec::new(), Vec::new());
+    let mut seen: HashSet<ExprId> = HashSet::new();
+    let mut stack: Vec<ExprId> = results.iter().rev().copied().collect();
+    while let Some(e) = stack.pop() {
+        if !seen.insert(e) {
             continue;
         }
+        if is_local(e) {
+            local.push(e);
+            let parts = stack.len();
+            children(&m[e], |c| stack.push(c));
+            stack[parts..].reverse();
+        } else {
+            outer.push(e);
+        }
+    }
+    let (mut params, mut args) = (Vec::new(), Vec::new());
+    let mut copier = Copier::new();
+    for e in outer {
         let var = out.new_var(format!("p{}", params.len()), Some(typed.ty(e).clone()));
         params.push(var);
         args.push(done[&e]);
         let used = out.add(Expr::Var(var));
         copier.replace(e, used);
+    }
+    local.sort_unstable();
+    for e in local {
+        copier.copy(m, e, out);
     }
     let copied: Vec<ExprId> = results.iter().map(|r| copier.get(*r).expect("results are members")).collect();
     let (body, ret) = match (&copied[..], results) {

@@ -1,4 +1,4 @@
-//! Programs of the machine with kernels that evaluate their operators one by one, and programs of every construct.
+//! Programs of the machine, with kernels that evaluate their operators one by one.
 
 use hashbrown::HashMap;
 use resat::{
@@ -93,4 +93,30 @@ pub(crate) fn run(program: &(vm::Program, Plain), args: &[Value]) -> Result<Vec<
     let args = args.iter().cloned().map(vm::Value::from).collect();
     let out = program.0.run(&program.1, args)?;
     Ok(out.flatten().expect("the result holds no function"))
+}
+
+/// Checks that the machine gives what the interpreter gives, and only that fails which fails there, as the module is and
+/// after the passes of a build. Gives the interpreter's result.
+pub(crate) fn agree(m: &Module, args: &[Value]) -> Result<Vec<Tensor>, Refused> {
+    let wanted = interp::run_flat(m, "main", args.to_vec());
+    let check = |m: Module, what: &str| {
+        let program = compiled(m).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let found = run(&program, args);
+        match (&wanted, found) {
+            (Ok(wanted), Ok(found)) => {
+                assert_eq!(wanted.len(), found.len(), "{what}: tensors of the result\n{}", program.0);
+                for (w, f) in wanted.iter().zip(&found) {
+                    if let Some(d) = super::difference(f, w) {
+                        panic!("{what}: {d}\n{}", program.0);
+                    }
+                }
+            }
+            (Err(_), Err(_)) => {}
+            (Ok(_), Err(e)) => panic!("{what}: {e}\n{}", program.0),
+            (Err(e), Ok(_)) => panic!("{what}: it runs, where the interpreter says: {e}"),
+        }
+    };
+    check(m.clone(), "as it is");
+    check(after_passes(m.clone()).unwrap_or_else(|e| panic!("{e}")), "after the passes");
+    wanted
 }

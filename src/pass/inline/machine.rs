@@ -66,11 +66,20 @@ enum Task {
         params: Vec<VarId>,
         effects: usize,
     },
+    /// Code of a closure is on top, with all that is bound around it.
+    Closure(ExprId, FrameId),
     If(ExprId),
     Match(ExprId, Vec<Pattern>),
     RefNew(ExprId),
     RefRead(ExprId),
     RefWrite(ExprId),
+}
+
+/// A variable that a function asked for after what it was bound in had been made.
+struct Asked {
+    frame: FrameId,
+    new: VarId,
+    sym: Sym,
 }
 
 pub(super) struct Inliner<'a> {
@@ -90,12 +99,14 @@ pub(super) struct Inliner<'a> {
     /// Effects in the code so far.
     effects: usize,
     level: u32,
+    /// By function that is becoming code, from the outermost: variables to be bound around it.
+    around: Vec<Vec<Asked>>,
     /// Functions of the module that code still names.
     named: Vec<Name>,
 }
 
 impl<'a> Inliner<'a> {
-    pub(super) fn new(m: &'a Module, known: &'a Known) -> Inliner<'a> {
+    pub(super) fn new(m: &'a Module, known: &'a Known, program: Program<'a>) -> Inliner<'a> {
         let top = Frame {
             scope: 0,
             parent: None,
@@ -107,7 +118,7 @@ impl<'a> Inliner<'a> {
         Inliner {
             m,
             known,
-            program: Program::new(m),
+            program,
             out: m.derive(),
             frames: vec![top],
             tuples: Vec::new(),
@@ -118,6 +129,7 @@ impl<'a> Inliner<'a> {
             syms: Vec::new(),
             effects: 0,
             level: 0,
+            around: Vec::new(),
             named: Vec::new(),
         }
     }
@@ -204,7 +216,7 @@ impl<'a> Inliner<'a> {
     }
 
     fn bind(&mut self, frame: FrameId, var: VarId, sym: Sym) {
-        self.frame_mut(frame).vars.insert(var, Binding { sym, let_var: None });
+        self.frame_mut(frame).vars.insert(var, Binding { sym, let_var: None, closed: false });
     }
 
     /// A variable of the new module for one of the old: the same, where it is the first.
@@ -219,14 +231,15 @@ impl<'a> Inliner<'a> {
         new
     }
 
-    /// Whether a symbol costs nothing to be written twice.
+    /// Whether a symbol costs nothing to be written twice. A closure that shares results with what is around it does: they
+    /// would be computed wherever it is written.
     fn trivial(&self, sym: Sym) -> bool {
         match sym {
             Sym::Code(e) => matches!(
                 self.out[e],
                 Expr::Var(_) | Expr::Constant(_) | Expr::Global(_) | Expr::Op(_) | Expr::Constructor(_)
             ),
-            Sym::Closure(..) => true,
+            Sym::Closure(func, _) => !self.known.shared_outside.contains_key(&func),
             Sym::Tuple(_) => false,
         }
     }
@@ -245,6 +258,7 @@ impl<'a> Inliner<'a> {
         // The variable is outside of a function that becomes code: what it stands for must be computed out there.
         let var = match binding.let_var {
             Some(var) => var,
+            None if binding.closed => self.bind_around(Some(v), at, binding.sym),
             None => {
                 let var = self.fresh(v, at);
                 self.frame_mut(at).vars.insert(v, Binding { let_var: Some(var), ..binding });
@@ -252,6 +266,22 @@ impl<'a> Inliner<'a> {
             }
         };
         self.var_code(var)
+    }
+
+    /// A variable around the function that becomes code, for a symbol of an activation around it whose own binding, if
+    /// there is one, is made already: the function is the result of what follows that binding.
+    fn bind_around(&mut self, v: Option<VarId>, at: FrameId, sym: Sym) -> VarId {
+        let function = self.frame(at).level as usize;
+        if let Some(asked) = self.around[function].iter().find(|a| (a.sym, a.frame) == (sym, at)) {
+            return asked.new;
+        }
+        let new = match v {
+            Some(v) => self.fresh(v, at),
+            None => self.out.new_var("function", None),
+        };
+        self.bound.insert(new);
+        self.around[function].push(Asked { frame: at, new, sym });
+        new
     }
 
     fn step(&mut self, task: Task) {
@@ -320,8 +350,15 @@ impl<'a> Inliner<'a> {
                 }
             }
             Task::LetBody(frame, e, new) => {
-                let Expr::Let { body, .. } = &m[e] else { return };
-                let value = self.pop_code();
+                let Expr::Let { value, body, .. } = &m[e] else { return };
+                let recursive = matches!(m[*value], Expr::Func(_));
+                let mut value = self.pop_code();
+                // What had to be bound around a function that calls itself goes around its binding: a function is recursive
+                // only as the very value of a `let`.
+                while let (true, Expr::Let { var, value: outer, body }) = (recursive, &self.out[value]) {
+                    self.tasks.push(Task::Let(*var, *outer, m.span(e).cloned()));
+                    value = *body;
+                }
                 self.tasks.extend([Task::Let(new, value, m.span(e).cloned()), Task::Code, Task::Eval(frame, *body)]);
             }
             Task::Let(var, value, span) => {
@@ -333,6 +370,8 @@ impl<'a> Inliner<'a> {
                 let binding = self.frame(frame).vars[&var];
                 if let Some(new) = binding.let_var {
                     self.tasks.extend([Task::LetAround(new, span), Task::Code, Task::Push(binding.sym), Task::Code]);
+                } else {
+                    self.frame_mut(frame).vars.insert(var, Binding { closed: true, ..binding });
                 }
             }
             Task::LetAround(var, span) => {
@@ -347,6 +386,13 @@ impl<'a> Inliner<'a> {
                 let ret = f.ret.clone().filter(|t| !mentions(t, &self.frame(at).erased));
                 let (type_params, attrs) = (f.type_params.clone(), f.attrs.clone());
                 self.push_code(Expr::Func(Box::new(Function { type_params, params, ret, body, attrs })), func);
+                self.tasks.push(Task::Closure(func, at));
+                let asked = self.around.pop().expect("one for each function that becomes code");
+                for a in asked {
+                    self.tasks.extend([Task::LetAround(a.new, m.span(func).cloned()), Task::Code, Task::Push(a.sym)]);
+                }
+            }
+            Task::Closure(func, at) => {
                 if let Some(Sym::Code(code)) = self.syms.last() {
                     self.closures.insert((func, at), *code);
                 }
@@ -393,6 +439,8 @@ impl<'a> Inliner<'a> {
         let frame = self.outer(frame, self.program.home(e));
         if self.program.shared(e).is_some() {
             if let Some(&sym) = self.frame(frame).shared.get(&e) {
+                // Another branch may have asked first: here, it may be the first time.
+                self.effects += self.known.effects.has(e) as usize;
                 return self.syms.push(sym);
             }
             self.tasks.push(Task::Keep(frame, e));
@@ -410,7 +458,14 @@ impl<'a> Inliner<'a> {
                 self.leaves.insert(e, code);
                 self.syms.push(Sym::Code(code));
             }
-            Expr::Func(_) => self.syms.push(Sym::Closure(e, frame)),
+            Expr::Func(_) => {
+                let mut sym = Sym::Closure(e, frame);
+                if self.frame(frame).level < self.level && !self.trivial(sym) {
+                    let var = self.bind_around(None, frame, sym);
+                    sym = self.var_code(var);
+                }
+                self.syms.push(sym);
+            }
             Expr::Call { callee, args, .. } => {
                 if matches!(m[*callee], Expr::Op(_) | Expr::Constructor(_)) {
                     self.tasks.push(Task::Call(frame, e));
@@ -436,6 +491,9 @@ impl<'a> Inliner<'a> {
                         self.tasks.extend([Task::LetBody(frame, e, new), Task::Code, Task::Push(closure)]);
                     } else {
                         self.bind(frame, *var, closure);
+                        if !self.trivial(closure) {
+                            self.tasks.push(Task::LetIfAsked(frame, *var, m.span(e).cloned()));
+                        }
                         self.tasks.push(Task::Eval(frame, *body));
                     }
                 }
@@ -481,7 +539,10 @@ impl<'a> Inliner<'a> {
             Sym::Tuple(_) => None,
         };
         let room = self.out.len() < LARGEST_GROWTH * m.len().max(SMALL);
-        match known.filter(|(f, _)| room && inlinable(m.func(*f)) && m.func(*f).params.len() == args.len()) {
+        let fits = |&(f, at): &(ExprId, FrameId)| {
+            room && inlinable(m.func(f)) && m.func(f).params.len() == args.len() && !self.repeats(f, at)
+        };
+        match known.filter(fits) {
             Some((func, at)) => {
                 self.tasks.push(Task::Enter { call: e, func, frame: at, effects: self.effects });
                 self.tasks.extend(args.iter().rev().map(|&a| Task::Eval(frame, a)));
@@ -492,6 +553,13 @@ impl<'a> Inliner<'a> {
                 self.tasks.extend([Task::Code, Task::Push(sym)]);
             }
         }
+    }
+
+    /// Whether a function asks for a result that is shared with what is around it, and would do so within another function
+    /// that becomes code: there, the result would be computed at each call.
+    fn repeats(&self, func: ExprId, at: FrameId) -> bool {
+        let Some(homes) = self.known.shared_outside.get(&func) else { return false };
+        homes.iter().any(|&scope| self.frame(self.outer(at, scope)).level < self.level)
     }
 
     fn enter(&mut self, call: ExprId, func: ExprId, at: FrameId, effects: usize) {
@@ -530,7 +598,10 @@ impl<'a> Inliner<'a> {
                     self.bind(frame, param, code);
                     self.tasks.extend([Task::Let(new, value, self.m.span(call).cloned()), Task::Code]);
                 }
-                arg => self.bind(frame, param, arg),
+                sym => {
+                    let binding = Binding { sym, let_var: None, closed: true };
+                    self.frame_mut(frame).vars.insert(param, binding);
+                }
             }
         }
         self.tasks.push(Task::Eval(frame, f.body));
@@ -562,6 +633,7 @@ impl<'a> Inliner<'a> {
                 let f = self.m.func(func);
                 let effects = self.effects;
                 self.level += 1;
+                self.around.push(Vec::new());
                 let frame = self.new_frame(func, at, &[]);
                 let params: Vec<VarId> = f.params.iter().map(|&p| self.fresh(p, frame)).collect();
                 for (&p, &new) in f.params.iter().zip(&params) {

@@ -9,11 +9,12 @@ mod symbols;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::effects::has_references;
+use super::effects::{Effects, has_references};
 use crate::{
     diag::Refused,
     infer,
-    ir::{Expr, ExprId, Function, Module, Name, free_vars, reachable},
+    interp::program::Program,
+    ir::{Expr, ExprId, Function, Module, Name, children, free_vars, reachable},
 };
 
 /// The module with calls of closures and of non-recursive functions replaced by their bodies, tuples projected away, and
@@ -27,9 +28,15 @@ use crate::{
 /// Refuses what [`infer::verify`] refuses.
 pub fn inline(m: &Module) -> Result<Module, Refused> {
     infer::verify(m)?;
-    let known =
-        Known { recursive_lets: recursive_lets(m), globals: inlinable_globals(m), has_effects: has_references(m) };
-    Ok(machine::Inliner::new(m, &known).run())
+    let program = Program::new(m);
+    let known = Known {
+        recursive_lets: recursive_lets(m),
+        globals: inlinable_globals(m),
+        has_effects: has_references(m),
+        effects: Effects::new(m),
+        shared_outside: shared_outside(m, &program),
+    };
+    Ok(machine::Inliner::new(m, &known, program).run())
 }
 
 /// What is known of a module before.
@@ -40,6 +47,35 @@ struct Known {
     globals: HashSet<Name>,
     /// Whether calls of unknown functions may have effects.
     has_effects: bool,
+    /// Which expressions have effects.
+    effects: Effects,
+    /// By function: the scopes around it whose shared results it asks for, itself or in functions within it.
+    shared_outside: HashMap<ExprId, Vec<u32>>,
+}
+
+fn shared_outside(m: &Module, program: &Program<'_>) -> HashMap<ExprId, Vec<u32>> {
+    let ids = reachable(m, m.functions().map(|(_, f)| f));
+    let functions: HashMap<u32, ExprId> =
+        ids.iter().filter(|&&e| matches!(m[e], Expr::Func(_))).map(|&e| (program.scope_of(e), e)).collect();
+    let mut outside: HashMap<ExprId, Vec<u32>> = HashMap::new();
+    for &e in &ids {
+        let user = match m[e] {
+            Expr::Func(_) => program.scope_of(e),
+            _ => program.home(e),
+        };
+        children(&m[e], |c| {
+            let home = program.home(c);
+            let mut scope = user;
+            while scope != home && program.shared(c).is_some() {
+                let homes = outside.entry(functions[&scope]).or_default();
+                if !homes.contains(&home) {
+                    homes.push(home);
+                }
+                scope = program.home(functions[&scope]);
+            }
+        });
+    }
+    outside
 }
 
 fn recursive_lets(m: &Module) -> HashSet<ExprId> {

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use crate::ir::{Dim, ExprId, Type, TypeVarId, VarId};
 
 /// What an expression is worth.
-#[derive(Copy, Clone)]
+#[derive(Copy, Clone, PartialEq)]
 pub(super) enum Sym {
     /// An expression of the new module.
     Code(ExprId),
@@ -46,6 +46,8 @@ pub(super) struct Binding {
     pub(super) sym: Sym,
     /// A variable of the new module, once an inner function that stays has asked for one.
     pub(super) let_var: Option<VarId>,
+    /// Whether the code that the binding is for has been made: who asks from now on is bound anew.
+    pub(super) closed: bool,
 }
 
 /// Whether a type mentions one of the type parameters.
