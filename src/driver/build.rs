@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     assemble::{Assembled, CodeSet, assemble, is_plain},
-    runnable::{MachineProgram, Runnable},
+    runnable::{MachineProgram, Parameter, Runnable},
     specialize::{Compiled, Machine, Primitives},
 };
 use crate::{
@@ -131,7 +131,14 @@ pub fn compile(
                 Primitives::compile(&typed, &functions, machine, |code| tell(&mut cx, code))?;
             let m = typed.module();
             let main = &typed.entry("main")?.params;
-            let params = main.iter().map(|&p| (m.var(p).name.clone(), typed.var_ty(p).clone())).collect();
+            let params = main
+                .iter()
+                .map(|&p| Parameter {
+                    name: m.var(p).name.clone(),
+                    ty: typed.var_ty(p).clone(),
+                    annotated: m.var(p).ty.is_some(),
+                })
+                .collect();
             let machine = MachineProgram { program, kernels: primitives, params };
             (Runnable::Machine(machine), code, objects, calls)
         }

@@ -21,8 +21,16 @@ pub enum Runnable {
 pub struct MachineProgram {
     pub(super) program: vm::Program,
     pub(super) kernels: Primitives,
-    /// Names and types of the parameters.
-    pub(super) params: Vec<(Name, Type)>,
+    pub(super) params: Vec<Parameter>,
+}
+
+/// What is given to a program.
+pub(super) struct Parameter {
+    pub name: Name,
+    pub ty: Type,
+    /// Whether the program says the type. Where it was inferred, it is what the program's functions say of theirs, and extents
+    /// are taken as they come, as the interpreter does.
+    pub annotated: bool,
 }
 
 impl vm::Kernels for Primitives {
@@ -60,37 +68,44 @@ impl MachineProgram {
     }
 
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
-        let wanted: usize = self.params.iter().map(|(_, ty)| ty.flatten().map_or(1, |t| t.len())).sum();
+        let wanted: usize = self.params.iter().map(|p| p.ty.flatten().map_or(1, |t| t.len())).sum();
         if wanted != inputs.len() {
             let message = format!("the program takes {wanted} inputs, but {} were given", inputs.len());
             return Err(Diagnostic::new(message).into());
         }
         let mut given = inputs.iter();
-        let values =
-            self.params.iter().map(|(name, ty)| value(name, ty, &mut given)).collect::<Result<Vec<_>, Refused>>()?;
+        let values = self
+            .params
+            .iter()
+            .map(|p| value(&p.name, &p.ty, p.annotated, &mut given))
+            .collect::<Result<Vec<_>, Refused>>()?;
         let result = self.program.run(&self.kernels, values)?;
         result.flatten().ok_or_else(|| Diagnostic::new("the result of the program holds a function").into())
     }
 }
 
 /// The value of a parameter from the tensors that make it up.
-fn value<'a>(name: &str, ty: &Type, given: &mut impl Iterator<Item = &'a Tensor>) -> Result<vm::Value, Refused> {
+fn value<'a>(
+    name: &str,
+    ty: &Type,
+    annotated: bool,
+    given: &mut impl Iterator<Item = &'a Tensor>,
+) -> Result<vm::Value, Refused> {
     let refuse =
         |found: String| -> Refused { Diagnostic::new(format!("input `{name}` should be {ty}, but is {found}")).into() };
     match ty {
         Type::Tensor(t) => {
             let tensor = given.next().expect("the number of inputs was checked");
-            let fits = t.dtype == tensor.dtype()
-                && t.rank() == tensor.shape().len()
+            let extents_fit = t.rank() == tensor.shape().len()
                 && t.shape.iter().zip(tensor.shape()).all(|(d, &n)| d.known().is_none_or(|d| d == n as i64));
-            if fits {
+            if t.dtype == tensor.dtype() && (extents_fit || !annotated) {
                 return Ok(tensor.clone().into());
             }
             Err(refuse(format!("{} of shape {:?}", tensor.dtype(), tensor.shape())))
         }
         // Types bound how deep tuples are nested.
         Type::Tuple(fields) => {
-            let fields = fields.iter().enumerate().map(|(i, f)| value(&format!("{name}.{i}"), f, given));
+            let fields = fields.iter().enumerate().map(|(i, f)| value(&format!("{name}.{i}"), f, annotated, given));
             Ok(vm::Value::tuple(fields.collect::<Result<Vec<_>, _>>()?))
         }
         _ => Err(refuse("a tensor: only tensors and tuples of tensors can be given".into())),
