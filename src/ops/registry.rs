@@ -64,6 +64,7 @@ const FAMILIES: &[Family] = &[
     nn::POOL_GRAD,
     nn::CONV_GRAD,
     nn::BITSERIAL,
+    nn::WINOGRAD,
     qnn::FIXED,
     qnn::ANNOTATED,
     image::GRID,

@@ -8,6 +8,22 @@ const TABLE: &[(&str, &str)] = &[
     ("contrib.ethosu.", "it is for Arm's Ethos-U processors"),
     ("memory.", "it is a step of TVM's virtual machine, which its passes insert; give the program before these passes"),
     ("meta_schedule_layout_transform", "it converts to layouts that only TVM's tuner knows"),
+    (
+        "nn.contrib_conv2d_gemm_without_weight_transform",
+        "TVM's passes for Arm processors make it of `nn.conv2d`; give the program before these passes",
+    ),
+    (
+        "nn.contrib_conv2d_winograd_nnpack_weight_transform",
+        "it arranges a weight in a way of NNPACK's own; give the program before TVM's passes for that library",
+    ),
+    (
+        "nn.contrib_conv2d_winograd_without_weight_transform",
+        "TVM's passes make it of `nn.conv2d` for its tuner or other processors; give the program before these passes",
+    ),
+    (
+        "nn.contrib_conv3d_winograd_without_weight_transform",
+        "TVM's passes for graphics processors make it of `nn.conv3d`; give the program before these passes",
+    ),
     ("parser.MetaRef", "it stands for an object of a metadata section that was not read"),
     ("torch_op", "it calls a function of PyTorch"),
     ("vm.", "it is a step of TVM's virtual machine, which its passes insert; give the program before these passes"),

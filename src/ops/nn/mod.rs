@@ -22,6 +22,7 @@ mod pool_grad;
 mod rearrange;
 mod resize;
 mod softmax;
+mod winograd;
 
 pub(super) use activation::OPS as ACTIVATION;
 pub(super) use adaptive::OPS as ADAPTIVE;
@@ -40,3 +41,4 @@ pub(super) use pool_grad::OPS as POOL_GRAD;
 pub(super) use rearrange::OPS as REARRANGE;
 pub(super) use resize::{OPS as RESIZE, RESIZE2D, UPSAMPLING, UPSAMPLING3D, resized_somehow};
 pub(super) use softmax::OPS as SOFTMAX;
+pub(super) use winograd::OPS as WINOGRAD;

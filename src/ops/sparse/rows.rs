@@ -28,6 +28,13 @@ pub(in crate::ops) const OPS: Family = &[
         conv: false,
     },
     &Product {
+        name: "nn.internal.sparse_dense_padded",
+        doc: "The same as nn.sparse_dense, of matrices whose rows are filled up with zeros, as graphics processors like them.
+        C1: sparse_data has one or three axes. C2: sparse_indices is a list of integers, one per entry. C3: sparse_indptr is a
+        list of integers, not empty. C4: dense_data has two axes. C5: both are of one element type.",
+        conv: false,
+    },
+    &Product {
         name: "nn.sparse_conv2d",
         doc: "conv2d of one tap with a sparse weight: at each place the products of dense_data's channels with a sparse matrix.
         sparse_data holds blocks of entries, of one column (two axes) or several (three), sparse_indices their columns (of
