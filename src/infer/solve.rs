@@ -407,6 +407,28 @@ impl Solver {
         Ok(self.export(ty, 0, true)?.map(|(ty, _)| ty))
     }
 
+    /// Of a data type's value, gives the parameters that nothing has said anything of the empty tuple's type: `Nil` alone is
+    /// a list of whatever one likes. Terms (roots) of `but` stay as they are.
+    pub(super) fn fill_parameters(&mut self, ty: Ty, but: &HashSet<Ty>) {
+        let mut todo = match self.term(ty) {
+            Term::Adt(_, params) => params.clone(),
+            _ => return,
+        };
+        let mut seen = HashSet::new();
+        while let Some(ty) = todo.pop() {
+            let root = self.root(ty);
+            if !seen.insert(root) || but.contains(&root) {
+                continue;
+            }
+            match &self.terms[root.0 as usize] {
+                Term::Hole => self.terms[root.0 as usize] = Term::Tuple(Vec::new()),
+                Term::Tuple(parts) | Term::Adt(_, parts) => todo.extend(parts),
+                Term::Ref(t) => todo.push(*t),
+                _ => {}
+            }
+        }
+    }
+
     /// The type as far as it is known.
     pub(super) fn partial(&mut self, ty: Ty) -> Type {
         self.export(ty, 0, false).ok().flatten().map_or(Type::Hole(0), |(ty, _)| ty)

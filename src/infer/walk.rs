@@ -95,6 +95,7 @@ impl<'a> Infer<'a> {
         let mut types = vec![Type::Hole(0); m.len()];
         let mut vars = vec![Type::Hole(0); m.var_count()];
         if self.complaints.is_empty() {
+            self.fill_parameters();
             let mut unknown_vars = HashSet::new();
             for (i, var) in self.vars.clone().into_iter().enumerate() {
                 let Some(var) = var else { continue };
@@ -127,6 +128,25 @@ impl<'a> Infer<'a> {
         match self.complaints.is_empty() {
             true => Ok((types, vars)),
             false => Err(Refused(self.complaints)),
+        }
+    }
+
+    /// Gives values of data types a type where nothing says what they would hold. Parameters of functions should be annotated
+    /// where nothing tells their type: these stay open.
+    fn fill_parameters(&mut self) {
+        let (m, mut open) = (self.m, HashSet::new());
+        for id in m.ids() {
+            let Expr::Func(f) = &m[id] else { continue };
+            for ty in f.params.iter().filter_map(|p| self.vars[p.0 as usize]).collect::<Vec<_>>() {
+                open.insert(self.solver.root(ty));
+            }
+        }
+        for id in m.ids() {
+            if let (Some(ty), Expr::Call { callee, .. }) = (self.types[id.index()], &m[id])
+                && matches!(m[*callee], Expr::Constructor(_))
+            {
+                self.solver.fill_parameters(ty, &open);
+            }
         }
     }
 

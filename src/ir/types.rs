@@ -39,7 +39,7 @@ impl From<i64> for Dim {
 pub struct TypeVarId(pub u32);
 
 /// No machine holds a tensor of more elements.
-pub const MOST_ELEMENTS: i64 = 1 << 48;
+pub const MOST_ELEMENTS: i64 = 1 << 40;
 
 /// Extents and element type.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -425,7 +425,9 @@ impl Op for Dynamic {
         let args: Vec<Value> = settled.args.iter().map(|&i| args[i].clone()).collect();
         // The values may not be legal attributes for the other arguments.
         let fixed = settled.op.op();
-        fixed.infer(&settled.attrs, &args.iter().map(crate::ops::util::value_type).collect::<Vec<_>>())?;
+        let ty = fixed.infer(&settled.attrs, &args.iter().map(crate::ops::util::value_type).collect::<Vec<_>>())?;
+        let fits = ty.flatten().is_none_or(|t| t.iter().all(TensorType::is_sensible));
+        op_ensure!(fits, "the result would be {ty}: more than memory can hold");
         fixed.eval(&settled.attrs, &args)
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {

@@ -32,6 +32,8 @@ pub(super) enum Kind {
 /// The type of object: its fields in TVM's order.
 pub(super) struct Class {
     pub(super) fields: Vec<(&'static str, Kind)>,
+    /// Whether objects have some of the fields only: two classes of one name. The table writes `|` before the fields.
+    pub(super) either: bool,
 }
 
 impl Class {
@@ -48,7 +50,7 @@ impl Class {
             _ => unreachable!("the table writes one of these letters after each field"),
         };
         let field = |f: &'static str| f.split_once(':').map(|(name, letter)| (name, kind(letter)));
-        Class { fields: fields.split_whitespace().filter_map(field).collect() }
+        Class { fields: fields.split_whitespace().filter_map(field).collect(), either: fields.starts_with('|') }
     }
 
     /// How a field is written.
@@ -202,7 +204,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("ArgsortAttrs", "axis:i is_ascend:b dtype:d", "argsort sort"),
     ("AutoSchedulerLayoutTransformAttrs", "src_layout:s dst_layout:s", "auto_scheduler_layout_transform"),
     ("AvgPool1DAttrs", "pool_size:o strides:o dilation:o padding:o layout:s out_layout:o ceil_mode:b count_include_pad:b", "nn.avg_pool1d"),
-    ("AvgPool2DAttrs", "pool_size:o strides:o dilation:o padding:o layout:o out_layout:o ceil_mode:b count_include_pad:b", "nn.avg_pool2d qnn.avg_pool2d"),
+    ("AvgPool2DAttrs", "pool_size:o strides:o dilation:o padding:o layout:o out_layout:o ceil_mode:b count_include_pad:b", "nn.avg_pool2d nn.avg_pool2d_grad qnn.avg_pool2d"),
     ("AvgPool3DAttrs", "pool_size:o strides:o dilation:o padding:o layout:s out_layout:o ceil_mode:b count_include_pad:b", "nn.avg_pool3d"),
     ("BatchMatmulAttrs", "out_dtype:d transpose_a:b transpose_b:b", "nn.batch_matmul qnn.batch_matmul"),
     ("BatchNormAttrs", "axis:i epsilon:f center:b scale:b", "nn.batch_norm"),
@@ -234,8 +236,8 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("DFTAttrs", "inverse:o", "dft"),
     ("DebugAttrs", "debug_func:o", "debug"),
     ("DeformableConv2DAttrs", "strides:o padding:o dilation:o deformable_groups:i groups:i channels:o kernel_size:o data_layout:s kernel_layout:s out_layout:s out_dtype:d", "nn.deformable_conv2d"),
-    ("DenseAttrs", "units:o out_dtype:d", "nn.contrib_dense_pack nn.dense qnn.dense"),
-    ("DensePackAttrs", "units:o out_dtype:d weight_layout:o", "qnn.contrib_dense_pack"),
+    ("DenseAttrs", "units:o out_dtype:d", "nn.dense qnn.dense"),
+    ("DensePackAttrs", "units:o out_dtype:d weight_layout:o", "nn.contrib_dense_pack qnn.contrib_dense_pack"),
     ("DequantizeAttrs", "out_dtype:d axis:i", "qnn.dequantize qnn.simulated_dequantize"),
     ("DeviceCopyAttrs", "src_virtual_device:o dst_virtual_device:o", "device_copy"),
     ("DilateAttrs", "strides:o dilation_value:f", "nn.dilate"),
@@ -269,7 +271,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("MatmulAttrs", "units:o out_dtype:d transpose_a:b transpose_b:b", "nn.matmul"),
     ("MatrixSetDiagAttrs", "k1:i k2:i super_diag_right_align:b sub_diag_right_align:b", "matrix_set_diag"),
     ("MaxPool1DAttrs", "pool_size:o strides:o dilation:o padding:o layout:s out_layout:o ceil_mode:b", "nn.max_pool1d"),
-    ("MaxPool2DAttrs", "pool_size:o strides:o dilation:o padding:o layout:o out_layout:o ceil_mode:b", "nn.avg_pool2d_grad nn.max_pool2d nn.max_pool2d_grad"),
+    ("MaxPool2DAttrs", "pool_size:o strides:o dilation:o padding:o layout:o out_layout:o ceil_mode:b", "nn.max_pool2d nn.max_pool2d_grad"),
     ("MaxPool3DAttrs", "pool_size:o strides:o dilation:o padding:o layout:s out_layout:o ceil_mode:b", "nn.max_pool3d"),
     ("MeshgridAttrs", "indexing:s", "meshgrid"),
     ("MetaRefAttrs", "node_type_key:o node_index:i", "parser.MetaRef"),
@@ -309,7 +311,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("SequenceMaskAttrs", "mask_value:f axis:i", "sequence_mask"),
     ("ShapeFuncAttrs", "is_input:o", ""),
     ("ShapeOfAttrs", "dtype:d", "shape_of vm.shape_of"),
-    ("SimulatedQuantizeAttrs", "axis:i", "qnn.simulated_quantize"),
+    ("SimulatedQuantizeAttrs", "| axis:i kind:i sign:b rounding:s", "qnn.simulated_quantize relay.op.annotation.simulated_quantize"),
     ("SliceLikeAttrs", "axes:o", "slice_like"),
     ("SlidingWindowAttrs", "axis:i window_shape:o strides:o", "sliding_window"),
     ("SoftmaxAttrs", "axis:i", "nn.fast_softmax nn.log_softmax nn.softmax qnn.softmax"),

@@ -90,7 +90,8 @@ impl Graph {
             };
             Ok((Name::from(field), value))
         };
-        class.fields.iter().map(value).collect()
+        let there = |(field, _): &&(&'static str, Kind)| !class.either || self.nodes[node].attrs.contains_key(*field);
+        class.fields.iter().filter(there).map(value).collect()
     }
 
     /// A tensor type; `None` where an extent is an expression other than a number or `?`.
@@ -132,10 +133,12 @@ impl Writer {
     /// Adds an object of the given fields. A field of its class that is not given is written as null.
     pub(super) fn object(&mut self, type_key: &str, fields: &[(&str, String)]) -> usize {
         let mut node = Node::new(type_key);
-        for (field, kind) in schema::class(type_key).iter().flat_map(|c| &c.fields) {
+        let class = schema::class(type_key);
+        for (field, kind) in class.iter().flat_map(|c| &c.fields) {
             let given = fields.iter().find(|(n, _)| n == field).map(|(_, v)| v.clone());
             let text = match (given, kind) {
                 (Some(text), _) => text,
+                (None, _) if class.is_some_and(|c| c.either) => continue,
                 (None, Kind::Ref) if *field == "virtual_device_" => self.device().to_string(),
                 (None, _) => "0".to_owned(),
             };
@@ -289,7 +292,7 @@ impl Writer {
             }
         }
         for (field, kind) in &class.fields {
-            if !texts.iter().any(|(n, _)| n == field) && matches!(kind, Kind::Str | Kind::DType) {
+            if !class.either && !texts.iter().any(|(n, _)| n == field) && matches!(kind, Kind::Str | Kind::DType) {
                 texts.push((field, String::new()));
             }
         }

@@ -1,0 +1,390 @@
+//! What must hold of every program: it reads back as it was written, has the types that its values have, and gives the same
+//! values through every route.
+//!
+//! How far floats may be off is measured: the program is run again with every float disturbed by a few units in its last
+//! places, and what that makes of the results is what rounding may make of them. Results that such a disturbance throws far off
+//! (a comparison of nearly equal numbers, a difference of large ones) are not compared.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use resat::{
+    driver::{self, BuildError, Options},
+    infer::{TypedModule, infer_types},
+    interp,
+    ir::{Copier, Dim, Module, Type},
+    ops,
+    pass::{Pass, PassContext, Settings, sequence},
+    relay::{json, text},
+    rules,
+    target::Target,
+    tensor::{DType, Tensor, Value},
+};
+
+use crate::{
+    common::{Rng, plain},
+    make::{self, Case},
+    same::Same,
+};
+
+/// What is wrong: which check found it, and what it says.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) check: String,
+    pub(crate) what: String,
+}
+
+/// What became of a program.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Results that were compared.
+    pub(crate) compared: usize,
+    /// Results that were not: rounding decides them.
+    pub(crate) chaotic: usize,
+    /// What the back end refused, in its words.
+    pub(crate) refused: Vec<String>,
+}
+
+/// The checks, by name. Of those with a number in the list, a program goes through some.
+#[derive(Clone, Debug)]
+pub(crate) enum Route {
+    /// Print and parse, as text and as JSON.
+    Texts,
+    /// Machine code of the program as it stands.
+    Plain,
+    /// Machine code of what the default pipeline makes of it.
+    Default,
+    /// The machine for control flow, its kernels evaluated operator by operator.
+    Machine,
+    /// The same of what the default pipeline makes of the program.
+    MachineDefault,
+    /// A pass, and the interpreter.
+    Pass(String),
+}
+
+impl Route {
+    fn name(&self) -> String {
+        match self {
+            Route::Texts => "texts".into(),
+            Route::Plain => "compiled as it is".into(),
+            Route::Default => "compiled by the default pipeline".into(),
+            Route::Machine => "machine".into(),
+            Route::MachineDefault => "machine after the default pipeline".into(),
+            Route::Pass(p) => p.clone(),
+        }
+    }
+}
+
+/// All routes; `all` or those of a seed's turn.
+pub(crate) fn routes(seed: u64, all: bool) -> Vec<Route> {
+    let mut passes: Vec<String> = rules::shipped().iter().map(|r| format!("Saturate({})", r.name)).collect();
+    passes.extend(["Inline", "FoldConstant", "DeadCodeElimination", "FuseOps"].map(String::from));
+    let mut routes = vec![Route::Texts, Route::Plain, Route::Default, Route::Machine, Route::MachineDefault];
+    let n = passes.len();
+    let turn = |k: usize| all || k == seed as usize % n || k == (seed as usize / n + 3) % n;
+    routes.extend(passes.into_iter().enumerate().filter(|(k, _)| turn(*k)).map(|(_, p)| Route::Pass(p)));
+    routes
+}
+
+/// What passes may take of a small program.
+fn settings() -> Settings {
+    let mut s = Settings::new(Target::host());
+    (s.limits.nodes, s.limits.iterations) = (5_000, 8);
+    s
+}
+
+/// Runs `f`; a panic is a fault, too.
+fn guarded<T>(check: &str, f: impl FnOnce() -> Result<T, String>) -> Result<T, Fault> {
+    let fault = |what: String| Fault { check: check.to_owned(), what };
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(done) => done.map_err(fault),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+            Err(fault(format!("panicked: {text}")))
+        }
+    }
+}
+
+/// What results must be, and how far off.
+struct Expected {
+    values: Vec<Tensor>,
+    /// Largest error per result; `None` where rounding decides it.
+    errors: Vec<Option<f64>>,
+    /// Whether nothing on the way was infinite or not a number: rules need not keep what comes of that.
+    finite: bool,
+}
+
+/// Takes a program through routes. `None` where it can't be run at all: values that it computes on the way do not exist.
+pub(crate) fn check(case: &Case, routes: &[Route]) -> Result<Option<Outcome>, Fault> {
+    let typed = guarded("types", || infer_types(case.m.clone()).map_err(|e| e.to_string()))?;
+    let Some(expected) = guarded("interpreter", || expected(case, &typed))? else { return Ok(None) };
+    let mut outcome = Outcome::default();
+    outcome.compared = expected.errors.iter().flatten().count();
+    outcome.chaotic = expected.errors.len() - outcome.compared;
+    for route in routes {
+        let name = route.name();
+        guarded(&name, || match route {
+            Route::Texts => texts(&case.m),
+            Route::Plain | Route::Default => {
+                let passes = if matches!(route, Route::Plain) { "none" } else { "default" };
+                match compiled(case, passes)? {
+                    Ok(found) => agree(&expected, &found, matches!(route, Route::Plain)),
+                    Err(refused) => {
+                        // It may refuse what it has no code for, and says so; not that a pass made of it what has no types.
+                        let m = optimized(case.m.clone(), passes)?;
+                        infer_types(m).map_err(|e| format!("its result has no types: {e}"))?;
+                        outcome.refused.push(refused);
+                        Ok(())
+                    }
+                }
+            }
+            Route::Machine => agree(&expected, &machine(case.m.clone(), &case.inputs)?, true),
+            Route::MachineDefault => {
+                let m = optimized(case.m.clone(), "default")?;
+                agree(&expected, &machine(m, &case.inputs)?, false)
+            }
+            Route::Pass(pass) => passed(case, &typed, pass, &expected),
+        })?;
+    }
+    Ok(Some(outcome))
+}
+
+fn texts(m: &Module) -> Result<(), String> {
+    let printed = text::print_module(m);
+    let again = text::parse_module("printed", &printed).map_err(|e| format!("its text is refused: {e}"))?;
+    Same::modules(m, &again).map_err(|e| format!("read back from text: {e}"))?;
+    if text::print_module(&again) != printed {
+        return Err("printed twice, it is two texts".into());
+    }
+    let written = json::print_module(m).map_err(|e| format!("it has no JSON: {e}"))?;
+    let again = json::parse_module("written", &written).map_err(|e| format!("its JSON is refused: {e}"))?;
+    Same::modules(m, &again).map_err(|e| format!("read back from JSON: {e}"))
+}
+
+fn run(m: &Module, inputs: &[Value]) -> Result<Vec<Tensor>, String> {
+    interp::run_flat(m, "main", inputs.to_vec()).map_err(|e| e.to_string())
+}
+
+fn fits(ty: &Type, t: &Tensor) -> bool {
+    ty.as_tensor().is_some_and(|ty| {
+        ty.dtype == t.dtype()
+            && ty.rank() == t.shape().len()
+            && ty.shape.iter().zip(t.shape()).all(|(d, &n)| matches!(d, Dim::Any) || d.known() == Some(n as i64))
+    })
+}
+
+fn expected(case: &Case, typed: &TypedModule) -> Result<Option<Expected>, String> {
+    // Calls of undefined value make a program that says nothing; so do errors that only running shows.
+    let (mut finite, mut defined, mut misfit) = (true, true, None);
+    let values = {
+        let mut interp = interp::Interpreter::new(&case.m).map_err(|e| e.to_string())?;
+        interp.observe(|e, op, args, out| {
+            let flat = out.flatten();
+            finite &= flat.iter().all(|t| !t.dtype().is_float() || t.to_f64_vec().iter().all(|x| x.abs() < 1e15));
+            let (name, attrs) = (op.op().name(), case.m.op_call(e).expect("operators are called").2);
+            defined &= make::defined(op, attrs, args);
+            let types = typed.ty(e).flatten().unwrap_or_default();
+            if types.len() != flat.len() || !types.iter().zip(&flat).all(|(t, v)| fits(&t.clone().into(), v)) {
+                misfit.get_or_insert_with(|| format!("`{name}` has the type {}, but gives {flat:?}", typed.ty(e)));
+            }
+        });
+        let args = case.inputs.iter().cloned().map(interp::Value::from).collect();
+        match interp.call("main", args) {
+            Ok(v) => v.flatten(),
+            Err(_) => return Ok(None),
+        }
+    };
+    if let Some(misfit) = misfit {
+        return Err(misfit);
+    }
+    if !defined {
+        return Ok(None);
+    }
+    let values = values.ok_or("the result holds a function")?;
+    let types = typed.result_type("main").flatten().ok_or("the result is no tensor or tuple")?;
+    if types.len() != values.len() || !types.iter().zip(&values).all(|(t, v)| fits(&t.clone().into(), v)) {
+        return Err(format!("the result's type is {}, but its value {values:?}", typed.result_type("main")));
+    }
+    let mut errors: Vec<Option<f64>> = values
+        .iter()
+        .map(|v| match v.dtype().is_float() {
+            true => Some(largest(v) * 10.0 * unit(v.dtype())),
+            false => Some(0.0),
+        })
+        .collect();
+    for seed in 0..3 {
+        let disturbed = disturbed(case, typed, seed);
+        // Where rounding decides whether there is a value at all, nothing can be said of it.
+        let Ok(found) = run(&disturbed.m, &disturbed.inputs) else { return Ok(None) };
+        for ((want, found), error) in values.iter().zip(&found).zip(&mut errors) {
+            *error = match (*error, spread(want, found)) {
+                (Some(e), Some(off)) if off <= 1e-2 * largest(want).max(1e-3) || short(want) && off <= 0.2 * largest(want) => {
+                    Some(e.max(20.0 * off))
+                }
+                _ => None,
+            };
+        }
+    }
+    Ok(Some(Expected { values, errors, finite }))
+}
+
+fn short(t: &Tensor) -> bool {
+    t.dtype().is_float() && t.dtype().bytes() == 2
+}
+
+fn largest(t: &Tensor) -> f64 {
+    t.to_f64_vec().into_iter().filter(|x| x.is_finite()).fold(0.0, |m, x| m.max(x.abs()))
+}
+
+/// A few units in the last place.
+fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2e-3,
+        DType::BF16 => 1.6e-2,
+        DType::F64 => 1e-12,
+        _ => 5e-7,
+    }
+}
+
+/// How far two tensors are apart, if the distance is a number.
+fn spread(a: &Tensor, b: &Tensor) -> Option<f64> {
+    if a.dtype() != b.dtype() || a.shape() != b.shape() {
+        return None;
+    }
+    if !a.dtype().is_float() {
+        return a.same_bits(b).then_some(0.0);
+    }
+    a.to_f64_vec().into_iter().zip(b.to_f64_vec()).try_fold(0.0f64, |m, (x, y)| {
+        match x == y || (x.is_nan() && y.is_nan()) {
+            true => Some(m),
+            false if (x - y).is_finite() => Some(m.max((x - y).abs())),
+            false => None,
+        }
+    })
+}
+
+/// The program with every float that an operator gives, and every float that goes in, a little off.
+fn disturbed(case: &Case, typed: &TypedModule, seed: u64) -> Case {
+    let mut rng = Rng(seed ^ 0x5eed);
+    let mut to = case.m.derive();
+    let mut copier = Copier::new();
+    let mut factor = |dtype: DType, shape: &[usize]| {
+        Tensor::from_f64_fn(dtype, shape, |_| 1.0 + unit(dtype) * (2.0 * rng.unit() - 1.0))
+    };
+    let none = ops::make_attrs(ops::op("multiply"), &[]).expect("it has none");
+    for (name, f) in case.m.functions() {
+        let new = copier.copy_with(&case.m, f, &mut to, |to, id, expr| {
+            let t = typed.ty(id).as_tensor().filter(|t| t.dtype.is_float())?;
+            let call = case.m.op_call(id)?;
+            // What only moves elements does not round.
+            if call.0.op().class() == ops::Class::Injective {
+                return None;
+            }
+            let shape: Vec<usize> = t.known_shape()?.iter().map(|&n| n as usize).collect();
+            let noise = to.constant(factor(t.dtype, &shape));
+            let plain = to.add(expr.clone());
+            Some(to.call_op(ops::op("multiply"), vec![plain, noise], none.clone()))
+        });
+        to.define(name.clone(), new);
+    }
+    let mut off = |v: &Tensor| -> Tensor {
+        match v.dtype().is_float() {
+            true => {
+                let f = factor(v.dtype(), v.shape());
+                Tensor::from_f64_fn(v.dtype(), v.shape(), |i| v.get_f64(i) * f.get_f64(i))
+            }
+            false => v.clone(),
+        }
+    };
+    fn each(v: &Value, off: &mut impl FnMut(&Tensor) -> Tensor) -> Value {
+        match v {
+            Value::Tensor(t) => off(t).into(),
+            Value::Tuple(f) => Value::Tuple(f.iter().map(|v| each(v, off)).collect()),
+        }
+    }
+    let inputs = case.inputs.iter().map(|v| each(v, &mut off)).collect();
+    Case { m: to, inputs }
+}
+
+fn agree(expected: &Expected, found: &[Tensor], exact_route: bool) -> Result<(), String> {
+    if found.len() != expected.values.len() {
+        return Err(format!("{} results, but {} were expected", found.len(), expected.values.len()));
+    }
+    for (k, (want, found)) in expected.values.iter().zip(found).enumerate() {
+        if want.dtype() != found.dtype() || want.shape() != found.shape() {
+            return Err(format!("result {k} is {found:?}, but should be {want:?}"));
+        }
+        let Some(error) = expected.errors[k] else { continue };
+        let (w, f) = match want.dtype().is_float() {
+            true => (want.to_f64_vec(), found.to_f64_vec()),
+            false => {
+                let (w, f) = (want.to_i64_vec(), found.to_i64_vec());
+                match (0..w.len()).find(|&i| w[i] != f[i]) {
+                    Some(i) => return Err(format!("result {k}, element {i} is {}, but should be {}", f[i], w[i])),
+                    None => continue,
+                }
+            }
+        };
+        if !exact_route && !expected.finite {
+            continue;
+        }
+        let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= error;
+        if let Some(i) = (0..w.len()).find(|&i| !same(w[i], f[i])) {
+            return Err(format!("result {k}, element {i} is {:?}, but should be {:?} (at most {error:e} off)", f[i], w[i]));
+        }
+    }
+    Ok(())
+}
+
+/// The results of machine code, or why there is none.
+fn compiled(case: &Case, passes: &str) -> Result<Result<Vec<Tensor>, String>, String> {
+    let mut options = Options::new(settings());
+    options.passes = Some(Box::new(sequence(passes, &options.settings).map_err(|e| e.to_string())?));
+    options.threads = 1;
+    let built = match driver::build(case.m.clone(), &[], options) {
+        Ok(built) => built,
+        Err(BuildError::Refused(why)) => return Ok(Err(why.to_string())),
+        Err(e) => return Err(e.to_string()),
+    };
+    let flat: Vec<Tensor> = case.inputs.iter().flat_map(Value::flatten).collect();
+    built.executable.run(&flat).map(Ok).map_err(|e| e.to_string())
+}
+
+/// Whether a type says what another says, or more: which extents are not unknown.
+fn refines(new: &Type, old: &Type) -> bool {
+    match (new, old) {
+        (Type::Tensor(n), Type::Tensor(o)) => {
+            n.dtype == o.dtype
+                && n.rank() == o.rank()
+                && n.shape.iter().zip(o.shape.iter()).all(|(n, o)| n == o || *o == Dim::Any)
+        }
+        (Type::Tuple(n), Type::Tuple(o)) => n.len() == o.len() && n.iter().zip(o.iter()).all(|(n, o)| refines(n, o)),
+        _ => new == old,
+    }
+}
+
+/// The program after passes.
+fn optimized(m: Module, passes: &str) -> Result<Module, String> {
+    let passes = sequence(passes, &settings()).map_err(|e| e.to_string())?;
+    passes.run(m, &mut PassContext::default()).map_err(|e| format!("refused: {e}"))
+}
+
+fn machine(m: Module, inputs: &[Value]) -> Result<Vec<Tensor>, String> {
+    let program = plain::compiled(m).map_err(|e| format!("not compiled: {e}"))?;
+    plain::run(&program, inputs).map_err(|e| e.to_string())
+}
+
+fn passed(case: &Case, typed: &TypedModule, pass: &str, expected: &Expected) -> Result<(), String> {
+    let settings = settings();
+    let passes = sequence(pass, &settings).map_err(|e| e.to_string())?;
+    let mut cx = PassContext::default();
+    let m = passes.run(case.m.clone(), &mut cx).map_err(|e| format!("refused: {e}"))?;
+    if let Some(r) = cx.reports.iter().find(|r| !r.faults.is_empty()) {
+        return Err(format!("faults: {:?}", r.faults));
+    }
+    let after = infer_types(m).map_err(|e| format!("its result has no types: {e}"))?;
+    if !refines(after.result_type("main"), typed.result_type("main")) {
+        return Err(format!("{} became {}", typed.result_type("main"), after.result_type("main")));
+    }
+    agree(expected, &run(after.module(), &case.inputs)?, false)
+}
