@@ -310,7 +310,8 @@ fn values_that_hold_nothing_have_a_type() {
         match (if (False) { Some(%x) } else { None }) { Some(%y) => { add(%x, 1) }, None => { %x }, }
     }";
     assert_eq!(ints(text, &[5]), [5]);
-    let text = "type Maybe[A] { Some(A), None, } def @main(%x: int32) { match (None) { Some(_) => { 1 }, None => { %x }, } }";
+    let text =
+        "type Maybe[A] { Some(A), None, } def @main(%x: int32) { match (None) { Some(_) => { 1 }, None => { %x }, } }";
     assert_eq!(ints(text, &[5]), [5]);
     let text = "type Maybe[A] { Some(A), None, } def @main() { let %f = fn (%y) { Some(%y) }; 1 }";
     assert!(refusal(text).contains("the type of parameter `%y` can't be inferred"), "{}", refusal(text));

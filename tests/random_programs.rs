@@ -4,7 +4,6 @@
 //! Programs run in a process of their own, so that machine code that crashes or hangs is told with its seed as well.
 //! `RESAT_PROGRAMS` says how many there are (of each kind), `RESAT_SEED` with which seed they begin.
 
-#[allow(dead_code, reason = "each test file uses its part")]
 mod common;
 #[path = "common/same.rs"]
 #[allow(unreachable_pub, reason = "it is also a module of a library")]
@@ -187,8 +186,7 @@ fn worker(work: &str) {
             Ok(Some(o)) => {
                 say(&format!("run {} {}", o.compared, o.chaotic));
                 let ids = reachable(&case.m, case.m.functions().map(|(_, f)| f));
-                let names: Vec<&str> =
-                    ids.iter().filter_map(|&e| Some(case.m.op_call(e)?.0.op().name())).collect();
+                let names: Vec<&str> = ids.iter().filter_map(|&e| Some(case.m.op_call(e)?.0.op().name())).collect();
                 say(&format!("ops {}", names.join(" ")));
                 for why in o.refused {
                     say(&format!("refused {}", why.lines().next().unwrap_or_default()));
@@ -225,9 +223,16 @@ fn report(seed: u64, kind: Kind, case: Case, fault: &Fault, routes: &[Route]) {
     let inputs: Vec<String> = small
         .m
         .function("main")
-        .map(|f| f.params.iter().zip(&small.inputs).map(|(&p, v)| format!("%{} = {v:?}", small.m.var(p).name)).collect())
+        .map(|f| {
+            f.params.iter().zip(&small.inputs).map(|(&p, v)| format!("%{} = {v:?}", small.m.var(p).name)).collect()
+        })
         .unwrap_or_default();
-    let shown =
-        format!("{kind:?} seed {seed}, {}: {}\n{}\n{}\n", last.check, last.what, inputs.join("\n"), text::print_module(&small.m));
+    let shown = format!(
+        "{kind:?} seed {seed}, {}: {}\n{}\n{}\n",
+        last.check,
+        last.what,
+        inputs.join("\n"),
+        text::print_module(&small.m)
+    );
     shown.lines().for_each(|l| say(&format!("| {l}")));
 }

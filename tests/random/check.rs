@@ -218,7 +218,9 @@ fn expected(case: &Case, typed: &TypedModule) -> Result<Option<Expected>, String
         let Ok(found) = run(&disturbed.m, &disturbed.inputs) else { return Ok(None) };
         for ((want, found), error) in values.iter().zip(&found).zip(&mut errors) {
             *error = match (*error, spread(want, found)) {
-                (Some(e), Some(off)) if off <= 1e-2 * largest(want).max(1e-3) || short(want) && off <= 0.2 * largest(want) => {
+                (Some(e), Some(off))
+                    if off <= 1e-2 * largest(want).max(1e-3) || short(want) && off <= 0.2 * largest(want) =>
+                {
                     Some(e.max(20.0 * off))
                 }
                 _ => None,
@@ -330,7 +332,10 @@ fn agree(expected: &Expected, found: &[Tensor], exact_route: bool) -> Result<(),
         }
         let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= error;
         if let Some(i) = (0..w.len()).find(|&i| !same(w[i], f[i])) {
-            return Err(format!("result {k}, element {i} is {:?}, but should be {:?} (at most {error:e} off)", f[i], w[i]));
+            return Err(format!(
+                "result {k}, element {i} is {:?}, but should be {:?} (at most {error:e} off)",
+                f[i], w[i]
+            ));
         }
     }
     Ok(())

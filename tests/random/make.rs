@@ -101,9 +101,7 @@ pub(crate) fn program(seed: u64, kind: Kind) -> Case {
 /// The value's type.
 pub(crate) fn type_of(v: &Value) -> Type {
     match v {
-        Value::Tensor(t) => {
-            Type::tensor(&t.shape().iter().map(|&n| n as i64).collect::<Vec<_>>(), t.dtype())
-        }
+        Value::Tensor(t) => Type::tensor(&t.shape().iter().map(|&n| n as i64).collect::<Vec<_>>(), t.dtype()),
         Value::Tuple(f) => Type::tuple(f.iter().map(type_of)),
     }
 }
@@ -144,7 +142,8 @@ impl Maker {
         // Shapes that operators' samples do not have: larger than a vector, not a multiple of one.
         for _ in 0..self.below(3) {
             let shapes: [&[i64]; 7] = [&[17], &[3, 33], &[2, 16, 5], &[1, 8, 6, 6], &[64], &[5, 1, 9], &[2, 3]];
-            let dtypes = [DType::F32, DType::F32, DType::F32, DType::I32, DType::I8, DType::F16, DType::I64, DType::F64];
+            let dtypes =
+                [DType::F32, DType::F32, DType::F32, DType::I32, DType::I8, DType::F16, DType::I64, DType::F64];
             let ty = Type::tensor(shapes[self.below(shapes.len())], dtypes[self.below(dtypes.len())]);
             let item = self.fresh(&mut scope, &ty);
             drop(item);
@@ -456,7 +455,8 @@ impl Maker {
                 (_, AttrKind::Float) => [0.0, 0.5, 1.0, 2.0, -1.0][self.below(5)].into(),
                 (_, AttrKind::OneOf(names)) => names[self.below(names.len())].into(),
                 (_, AttrKind::DType) => {
-                    [DType::F32, DType::F64, DType::F16, DType::I32, DType::I64, DType::I8, DType::U8][self.below(7)].into()
+                    [DType::F32, DType::F64, DType::F16, DType::I32, DType::I64, DType::I8, DType::U8][self.below(7)]
+                        .into()
                 }
                 (_, AttrKind::Ints) => {
                     let n = given.iter().find(|g| g.0.as_str() == field.name).and_then(|g| Some(g.1.as_ints()?.len()));
@@ -541,7 +541,8 @@ impl Maker {
         let cond = self.condition(scope);
         let Some(like) = self.some(scope, |i| known(&i.ty)) else { return };
         let ty = like.ty.clone();
-        let (Some(then), Some(otherwise)) = (self.block(scope, &[], Some(&ty)), self.block(scope, &[], Some(&ty))) else {
+        let (Some(then), Some(otherwise)) = (self.block(scope, &[], Some(&ty)), self.block(scope, &[], Some(&ty)))
+        else {
             return;
         };
         let e = self.m.add(Expr::If { cond: cond.e, then: then.0, otherwise: otherwise.0 });
@@ -661,11 +662,21 @@ impl Maker {
         let list = Type::Adt("List".into(), [Type::Var(a)].into());
         let cons = Constructor { name: "Cons".into(), fields: vec![Type::Var(a), list] };
         let nil = Constructor { name: "Nil".into(), fields: vec![] };
-        self.m.add_adt(AdtDef { name: "List".into(), params: vec![a], constructors: vec![cons, nil], is_extern: false });
+        self.m.add_adt(AdtDef {
+            name: "List".into(),
+            params: vec![a],
+            constructors: vec![cons, nil],
+            is_extern: false,
+        });
         let b = self.m.new_type_var("B");
         let some = Constructor { name: "Some".into(), fields: vec![Type::Var(b)] };
         let none = Constructor { name: "None".into(), fields: vec![] };
-        self.m.add_adt(AdtDef { name: "Maybe".into(), params: vec![b], constructors: vec![some, none], is_extern: false });
+        self.m.add_adt(AdtDef {
+            name: "Maybe".into(),
+            params: vec![b],
+            constructors: vec![some, none],
+            is_extern: false,
+        });
     }
 
     fn construct(&mut self, name: &str, fields: Vec<ExprId>) -> ExprId {
@@ -715,7 +726,8 @@ impl Maker {
         let Some(like) = self.some(scope, |i| known(&i.ty)) else { return };
         let v = self.var("m", None);
         let item = Item { e: self.m.add(Expr::Var(v)), used: false, ..inside.clone() };
-        let (Some(some), Some(none)) = (self.block(scope, &[item], Some(&like.ty)), self.block(scope, &[], Some(&like.ty)))
+        let (Some(some), Some(none)) =
+            (self.block(scope, &[item], Some(&like.ty)), self.block(scope, &[], Some(&like.ty)))
         else {
             return;
         };

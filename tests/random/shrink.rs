@@ -107,7 +107,8 @@ fn candidates(case: &Case) -> Vec<Case> {
     // Parts instead of the whole, small ones first.
     let plain = |e: &ExprId| *e != main.body && typed.ty(*e).flatten().is_some_and(|t| !t.is_empty());
     for &e in ids.iter().filter(|e| plain(e)) {
-        if free_vars(m, e).iter().all(|v| main.params.contains(v)) && !matches!(m[e], Expr::Var(_) | Expr::Constant(_)) {
+        if free_vars(m, e).iter().all(|v| main.params.contains(v)) && !matches!(m[e], Expr::Var(_) | Expr::Constant(_))
+        {
             found.push(with_body(case, e));
         }
     }
