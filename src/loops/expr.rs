@@ -220,12 +220,12 @@ impl Scalar {
         if dtype.is_float() { Scalar::float(i as f64, dtype) } else { Scalar::make(ScalarKind::Int(i), dtype) }
     }
 
-    /// A constant of a float type; of an integer type it is truncated.
+    /// A constant of a float type; of an integer type it is truncated, of `bool` whether it is not zero.
     pub fn float(f: f64, dtype: DType) -> Scalar {
-        if dtype.is_float() {
-            Scalar::make(ScalarKind::Float(f), dtype)
-        } else {
-            Scalar::make(ScalarKind::Int(f as i64), dtype)
+        match dtype {
+            d if d.is_float() => Scalar::make(ScalarKind::Float(f), dtype),
+            DType::Bool => Scalar::bool(f != 0.0),
+            _ => Scalar::make(ScalarKind::Int(f as i64), dtype),
         }
     }
 

@@ -228,9 +228,18 @@ impl Op for Multinomial {
             value.max(Scalar::float(0.0, DType::F32))
         };
         let total = b.reduce(lines, &[n], Combine::Sum, |b, i, r| weight(b, i, &r[0]));
-        let upto = b.reduce(&from, &[n], Combine::Sum, |b, i, r| {
-            let part = weight(b, &i[..last], &r[0]) / b.read(total, i[..last].iter().cloned());
-            Scalar::select(r[0].clone().lt(i[last].clone() + 1), part, Scalar::float(0.0, DType::F32))
+        let share = b.map(&from, |b, i| weight(b, &i[..last], &i[last]) / b.read(total, i[..last].iter().cloned()));
+        let upto = b.routine(|r| {
+            let upto = r.output(&from, DType::F32);
+            r.parallel_each(lines, |r, line| {
+                let sum = r.var(Scalar::float(0.0, DType::F32));
+                r.for_(n, |r, k| {
+                    let at = [line, &[k]].concat();
+                    r.set(sum, r.get(sum) + r.read(share, at.iter().cloned()));
+                    r.store(upto, at, r.get(sum));
+                });
+            });
+            upto
         });
         let beyond = |b: &Builder, i: &[Scalar], k: &Scalar| {
             let u = lowered_unit(b.read(bits, i.iter().cloned()), DType::F32);
