@@ -105,6 +105,10 @@ struct AxisPlan {
     to: i64,
     /// The ends of the region of interest, as parts of the extent.
     roi: (f32, f32),
+    /// How often each element is repeated, where TVM finds that this is all that there is to do: then no rounding matters.
+    repeats: Option<i64>,
+    /// Whether places outside of the data are extrapolated. (TVM never looks at an image's depth.)
+    bounded: bool,
 }
 
 /// The attributes, read.
@@ -117,6 +121,12 @@ struct Plan {
     exclude: bool,
     extrapolation: f32,
     axes: Vec<AxisPlan>,
+}
+
+/// By how much the output is longer, where two-dimensional nearest neighbours of asymmetric coordinates just repeat elements.
+fn repeats(from: i64, to: i64) -> Option<i64> {
+    let factor = to as f32 / from as f32;
+    (from > 0 && to % from == 0 && factor <= 1.0 / (SLACK * from as f32 + SLACK)).then(|| to / from)
 }
 
 /// Guards the rounding of coordinates that are whole but for an error of float arithmetic.
@@ -135,7 +145,8 @@ impl Resize {
                     let scale = attrs.float(name);
                     op_ensure!(scale.is_finite() && scale > 0.0, "C2: `{name}` is {scale}, but should be positive");
                     Ok(match whole(layout, x, letter) {
-                        Dim::Known(n) => Dim::Known((n as f64 * scale).round() as i64),
+                        // Halves to even, as TVM folds constants.
+                        Dim::Known(n) => Dim::Known((n as f32 * scale as f32).round_ties_even() as i64),
                         _ => Dim::Any,
                     })
                 };
@@ -177,12 +188,14 @@ impl Resize {
         let place = |k: usize| if axes == 3 { axes - 1 - k } else { k };
         let part = |k: usize| roi.get(k).copied().unwrap_or(0.0);
         let sizes = self.sizes(attrs, &layout, &dims)?;
+        let method = match attrs.str("method") {
+            "nearest_neighbor" => Method::Nearest,
+            "linear" | "bilinear" | "trilinear" => Method::Linear,
+            _ => Method::Cubic,
+        };
+        let may_repeat = axes == 2 && method == Method::Nearest && mode == "asymmetric";
         Ok(Plan {
-            method: match attrs.str("method") {
-                "nearest_neighbor" => Method::Nearest,
-                "linear" | "bilinear" | "trilinear" => Method::Linear,
-                _ => Method::Cubic,
-            },
+            method,
             mode,
             rounding,
             alpha: number("cubic_alpha", -0.5),
@@ -196,7 +209,9 @@ impl Resize {
                 .map(|(k, (letter, to))| {
                     let axis = layout.position(letter).expect("the layout's letters were checked");
                     let roi = (part(place(k)), part(place(k) + axes));
-                    AxisPlan { axis, from: shape[axis], to: to.known().unwrap_or(0), roi }
+                    let (from, to) = (shape[axis], to.known().unwrap_or(0));
+                    let repeats = if may_repeat { repeats(from, to) } else { None };
+                    AxisPlan { axis, from, to, roi, repeats, bounded: axes < 3 || k > 0 }
                 })
                 .collect(),
         })
@@ -254,9 +269,12 @@ impl Plan {
 
     /// The input positions of output position `i`, with their weights, and whether it lies outside the data.
     fn taps(&self, axis: &AxisPlan, i: i64) -> (Vec<(usize, f32)>, bool) {
+        if let Some(repeats) = axis.repeats {
+            return (vec![((i / repeats) as usize, 1.0)], false);
+        }
         let x = self.coordinate(axis, i);
         let clamp = |k: i64| k.clamp(0, axis.from - 1) as usize;
-        let outside = self.mode == "tf_crop_and_resize" && (x < 0.0 || x > (axis.from - 1) as f32);
+        let outside = axis.bounded && self.mode == "tf_crop_and_resize" && (x < 0.0 || x > (axis.from - 1) as f32);
         let (first, part) = (x.floor() as i64, x - x.floor());
         let taps = match self.method {
             Method::Nearest => {
@@ -308,8 +326,11 @@ impl Plan {
     }
 
     /// The input positions and weights as expressions.
-    fn taps_scalar(&self, axis: &AxisPlan, x: Scalar) -> Vec<(Scalar, Scalar)> {
+    fn taps_scalar(&self, axis: &AxisPlan, i: &Scalar, x: Scalar) -> Vec<(Scalar, Scalar)> {
         let real = |f: f32| Scalar::float(f as f64, DType::F32);
+        if let Some(repeats) = axis.repeats {
+            return vec![(i.clone().floor_div(repeats), real(1.0))];
+        }
         let clamp = |k: Scalar| k.max(Scalar::index(0)).min(Scalar::index(axis.from - 1));
         let floor = Scalar::unary(UnOp::Floor, x.clone());
         let (first, t) = (floor.clone().cast(DType::I64), x.clone() - floor);
@@ -358,7 +379,9 @@ impl Op for Resize {
     fn doc(&self) -> &'static str {
         "The spatial axes resized: each output position has a coordinate in the input (by the transformation mode, or aligned
         corners), and is the nearest element there or the linear or cubic mixture of the neighbours, axis by axis; neighbours
-        beyond the ends are the last elements. Coordinates and mixtures are float32.
+        beyond the ends are the last elements. Coordinates and mixtures are float32. Two-dimensional asymmetric nearest neighbours
+        of a multiple of the size are the elements repeated, whatever the rounding. With tf_crop_and_resize, what lies outside
+        (in width, and of images in height) is extrapolation_value.
         C1: layout names N, C and the spatial axes, the latter not split, and has data's rank. C2: size has a positive number
         per spatial axis, or the scales are positive. C3: tf_crop_and_resize needs a roi of two numbers per spatial axis."
     }
@@ -464,7 +487,7 @@ impl Op for Resize {
         let out = b.map(&shape, |b, i| {
             let coordinates: Vec<Scalar> = plan.axes.iter().map(|a| plan.coordinate_scalar(a, &i[a.axis])).collect();
             let taps: Vec<Vec<(Scalar, Scalar)>> =
-                plan.axes.iter().zip(&coordinates).map(|(a, x)| plan.taps_scalar(a, x.clone())).collect();
+                plan.axes.iter().zip(&coordinates).map(|(a, x)| plan.taps_scalar(a, &i[a.axis], x.clone())).collect();
             let mut places = vec![i.to_vec()];
             for (a, t) in plan.axes.iter().zip(&taps) {
                 let moved = |p: &Vec<Scalar>, at: &Scalar| {
@@ -492,7 +515,8 @@ impl Op for Resize {
                 return value;
             }
             let real = |f: f32| Scalar::float(f as f64, DType::F32);
-            let inside = plan.axes.iter().zip(coordinates).fold(Scalar::bool(true), |all, (a, x)| {
+            let bounded = plan.axes.iter().zip(coordinates).filter(|(a, _)| a.bounded);
+            let inside = bounded.fold(Scalar::bool(true), |all, (a, x)| {
                 let end = Scalar::binary(BinOp::Le, x.clone(), real((a.from - 1) as f32));
                 all.and(x.ge(real(0.0))).and(end)
             });
@@ -542,6 +566,8 @@ impl Op for Resize {
             };
         let roi =
             |from: f64, to: f64| AttrValue::List((0..2 * n).map(|k| if k < n { from } else { to }.into()).collect());
+        let mut doubled = call(&plain, "nearest_neighbor", "asymmetric", "ceil", vec![]);
+        doubled.attrs[0].1 = AttrValue::ints(&[4, 6, 12][3 - n..]);
         vec![
             call(&plain, "linear", "half_pixel", "", vec![]),
             call(&last, "linear", "align_corners", "", vec![]),
@@ -549,6 +575,7 @@ impl Op for Resize {
             call(&last, "cubic", "half_pixel", "", vec![("cubic_exclude", 1.into())]),
             call(&plain, "nearest_neighbor", "asymmetric", "", vec![]),
             call(&plain, "nearest_neighbor", "align_corners", "", vec![]),
+            doubled,
             call(&plain, "nearest_neighbor", "half_pixel", "round_prefer_ceil", vec![]),
             call(&plain, "nearest_neighbor", "tf_half_pixel_for_nn", "round_prefer_floor", vec![]),
             call(&plain, "linear", "pytorch_half_pixel", "ceil", vec![]),

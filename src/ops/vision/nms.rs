@@ -333,7 +333,8 @@ impl Op for NonMaxSuppression {
         invalid_to_bottom those whose first number is not negative first.
         C1: data has floats and the shape (batch, boxes, numbers per box). C2: coord_start (of four numbers), score_index and
         id_index are places of a box's numbers, the latter possibly negative. C3: valid_count has an integer per batch, indices
-        has integers and the shape (batch, boxes); max_output_size is a single integer, iou_threshold a single float.",
+        has integers and the shape (batch, boxes), unless return_indices is
+        not set; max_output_size is a single integer, iou_threshold a single float.",
         ["data", "valid_count", "indices", "max_output_size", "iou_threshold"],
         [
             field("force_suppress", AttrKind::Bool, AttrDefault::Bool(false)),
@@ -354,10 +355,10 @@ impl Op for NonMaxSuppression {
             valid.rank() == 1 && valid.dtype.is_int() && may_equal(valid.shape[0], x.shape[0]),
             "C3: `valid_count` is {valid}, but should have one integer per batch of {x}"
         );
-        let fits = !attrs.bool("return_indices")
-            || indices.rank() == 2 && (0..2).all(|k| may_equal(indices.shape[k], x.shape[k]));
+        let fits =
+            indices.rank() == 2 && indices.dtype.is_int() && (0..2).all(|k| may_equal(indices.shape[k], x.shape[k]));
         op_ensure!(
-            fits && indices.dtype.is_int(),
+            fits || !attrs.bool("return_indices"),
             "C3: `indices` is {indices}, but should have an integer for each box of {x}"
         );
         check_number(args, 3, "max_output_size", false).map_err(|e| OpError(format!("C3: {e}")))?;
