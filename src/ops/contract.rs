@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The family.
-pub(super) const OPS: Family = &[&DENSE, &MATMUL, &BATCH_MATMUL, &DensePack];
+pub(super) const OPS: Family = &[&DENSE, &MATMUL, &BATCH_MATMUL, &DENSE_PACK];
 
 const UNITS: AttrField = AttrField::new("units", AttrKind::Int, AttrDefault::None);
 const OUT_DTYPE: AttrField = AttrField::new("out_dtype", AttrKind::DType, AttrDefault::None);
@@ -339,10 +339,13 @@ impl Op for BatchMatmul {
 
 /// `nn.contrib_dense_pack`.
 #[derive(Debug)]
-struct DensePack;
+pub(super) struct DensePack;
+
+/// `nn.contrib_dense_pack`.
+pub(super) const DENSE_PACK: DensePack = DensePack;
 
 /// The weight's layout: outputs and summed axis, either in blocks.
-fn packed_layout(attrs: &Attrs) -> Result<Layout, OpError> {
+pub(super) fn packed_layout(attrs: &Attrs) -> Result<Layout, OpError> {
     layout_of(attrs.str("weight_layout"), "weight_layout", "NC", "NC")
 }
 

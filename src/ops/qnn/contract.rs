@@ -6,7 +6,7 @@ use crate::{
     loops::{Builder, Operand, Scalar, TensorId},
     ops::{
         AttrField, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work,
-        contract::{BATCH_MATMUL, DENSE},
+        contract::{BATCH_MATMUL, DENSE, DENSE_PACK, packed_layout},
         nn::{
             CONV2D, CONV2D_TRANSPOSE, ConvAttrs,
             geometry::{offsets, whole},
@@ -28,6 +28,13 @@ pub(in crate::ops) const OPS: Family = &[
         inputs: WEIGHTED,
         base: &CONV2D_TRANSPOSE,
         channel: Channel::Output,
+    },
+    &Quantized {
+        name: "qnn.contrib_dense_pack",
+        doc: PACK_DOC,
+        inputs: WEIGHTED,
+        base: &DENSE_PACK,
+        channel: Channel::Packed,
     },
     &Quantized {
         name: "qnn.batch_matmul",
@@ -59,6 +66,7 @@ macro_rules! doc {
 const DENSE_DOC: &str = doc!("nn.dense");
 const CONV_DOC: &str = doc!("nn.conv2d");
 const TRANSPOSE_DOC: &str = doc!("nn.conv2d_transpose");
+const PACK_DOC: &str = doc!("nn.contrib_dense_pack");
 const BATCH_DOC: &str = doc!("nn.batch_matmul");
 
 /// What a vector of weight scales runs along.
@@ -70,6 +78,8 @@ enum Channel {
     First,
     /// The output channels that the kernel layout tells.
     Output,
+    /// The outputs that the weight layout tells.
+    Packed,
 }
 
 /// A quantized product.
@@ -92,6 +102,9 @@ struct Outputs {
 
 impl Quantized {
     fn outputs(&self, attrs: &Attrs, data: &[Dim], weight: &[Dim]) -> Result<Outputs, OpError> {
+        if self.channel == Channel::Packed {
+            return Ok(Outputs { layout: packed_layout(attrs)?, multiplied: false });
+        }
         let layout: Layout =
             attrs.str("kernel_layout").parse().map_err(|e| OpError(format!("`kernel_layout`: {e}")))?;
         let multiplied = self.name == "qnn.conv2d" && ConvAttrs::new(attrs, "HW")?.is_depthwise(data, weight);
@@ -103,6 +116,7 @@ impl Quantized {
         let one = match self.channel {
             Channel::None => Some(Dim::Known(1)),
             Channel::First => weight.first().copied(),
+            Channel::Packed => Some(whole(&packed_layout(attrs)?, weight, 'N')),
             Channel::Output => {
                 let o = self.outputs(attrs, data, weight)?;
                 let product_of = |letters: &[char]| {
@@ -135,7 +149,8 @@ fn channel_of_each(o: &Outputs, shape: &[usize]) -> Vec<usize> {
     let outputs = tables.iter().find(|(l, _)| *l == 'O').map_or(1, |(_, t)| t.len());
     let step_of = |letter| match letter {
         'G' => outputs,
-        'O' => 1,
+        // A dense layer's outputs are its N.
+        'O' | 'N' => 1,
         _ => 0,
     };
     let mut all = vec![(0, 0)];
@@ -191,7 +206,7 @@ impl Op for Quantized {
         let x = Tensor::from_i64_fn(DType::I32, x.shape(), |i| x.get_i64(i).wrapping_sub(zero));
         let each = match self.channel {
             _ if w_zero.len() == 1 => vec![0; w.len()],
-            Channel::Output => {
+            Channel::Output | Channel::Packed => {
                 let dims = |t: &Tensor| t.shape().iter().map(|&n| Dim::Known(n as i64)).collect::<Vec<_>>();
                 channel_of_each(&self.outputs(attrs, &dims(&x), &dims(w))?, w.shape())
             }
@@ -229,7 +244,7 @@ impl Op for Quantized {
         let data = b.map(&from, |b, i| wide(b, x, i) - read_param(b, x_zero, None));
         let shape = b.shape(w).to_vec();
         let outputs = match self.channel {
-            Channel::Output => Some(self.outputs(attrs, &known(&from), &known(&shape))?),
+            Channel::Output | Channel::Packed => Some(self.outputs(attrs, &known(&from), &known(&shape))?),
             _ => None,
         };
         let weight = b.map(&shape, |b, i| {
@@ -237,7 +252,7 @@ impl Op for Quantized {
                 None => i[0].clone(),
                 Some(o) => {
                     let place = |letter| place_in(&o.layout, letter, i).index();
-                    place('G') * extent(&o.layout, &shape, 'O') + place('O')
+                    place('G') * extent(&o.layout, &shape, 'O') + place('O') + place('N')
                 }
             };
             wide(b, w, i) - read_param(b, w_zero, Some(&channel))

@@ -160,6 +160,9 @@ impl Op for Quantize {
     }
 }
 
+/// The greatest finite number of `float16`.
+const GREATEST_F16: f64 = 65504.0;
+
 /// `qnn.dequantize`.
 #[derive(Debug)]
 struct Dequantize;
@@ -169,7 +172,7 @@ impl Op for Dequantize {
         "qnn.dequantize"
     }
     fn doc(&self) -> &'static str {
-        "out = (data - input_zero_point) * input_scale, in float32.
+        "out = (data - input_zero_point) * input_scale, in float32, clipped to the range of float16 where out_dtype is that.
         C1: data is int8, uint8, int16, uint16 or int32, out_dtype float32 or float16. C2: scale (float32) and zero point
         (int32) are single numbers or vectors of data's axis."
     }
@@ -192,7 +195,8 @@ impl Op for Dequantize {
             matches!(dtype, DType::F32 | DType::F16),
             "C1: `out_dtype` is {dtype}, but should be float32 or float16"
         );
-        let extent = channel_extent(x, channel_axis(attrs.int("axis"), x.rank())?);
+        let single = [1, 2].iter().all(|&k| args[k].as_tensor().is_some_and(|t| t.elements() == Some(1)));
+        let extent = if single { None } else { channel_extent(x, channel_axis(attrs.int("axis"), x.rank())?) };
         check_param(args, 1, "input_scale", DType::F32, extent)?;
         check_param(args, 2, "input_zero_point", DType::I32, extent)?;
         Ok(TensorType { shape: x.shape.clone(), dtype }.into())
@@ -200,10 +204,12 @@ impl Op for Dequantize {
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let [x, scale, zero] = [0, 1, 2].map(|i| args[i].tensor());
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(DType::F32);
-        let channels = Channels::new(x.shape(), channel_axis(attrs.int("axis"), x.shape().len())?);
+        // An axis that there is not has no meaning, and needs none, for single numbers.
+        let channels = Channels::new(x.shape(), channel_axis(attrs.int("axis"), x.shape().len()).ok().flatten());
         let out = Tensor::from_f64_fn(dtype, x.shape(), |i| {
             let (s, z) = (scale.get_f64(channels.at(i, scale)), zero.get_i64(channels.at(i, zero)));
-            dequantize_f32(x.get_i64(i), s as f32, z) as f64
+            let value = dequantize_f32(x.get_i64(i), s as f32, z) as f64;
+            if dtype == DType::F16 { value.clamp(-GREATEST_F16, GREATEST_F16) } else { value }
         });
         Ok(out.into())
     }
@@ -216,12 +222,20 @@ impl Op for Dequantize {
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let [x, scale, zero] = [0, 1, 2].map(|i| args[i].tensor());
         let shape = b.shape(x).to_vec();
-        let (axis, dtype) = (channel_axis(attrs.int("axis"), shape.len())?, attrs.opt_dtype("out_dtype"));
+        let axis = channel_axis(attrs.int("axis"), shape.len()).ok().flatten();
+        let dtype = attrs.opt_dtype("out_dtype");
         let out = b.map(&shape, |b, i| {
             let channel = axis.map(|k| &i[k]);
             let (s, z) = (read_param(b, scale, channel), read_param(b, zero, channel));
             let shifted = b.read(x, i.iter().cloned()).cast(DType::I32) - z;
-            (shifted.cast(DType::F32) * s).cast(dtype.unwrap_or(DType::F32))
+            let value = shifted.cast(DType::F32) * s;
+            match dtype {
+                Some(DType::F16) => {
+                    let end = |v: f64| Scalar::float(v, DType::F32);
+                    value.min(end(GREATEST_F16)).max(end(-GREATEST_F16)).cast(DType::F16)
+                }
+                _ => value,
+            }
         });
         Ok(out.into())
     }
@@ -230,7 +244,15 @@ impl Op for Dequantize {
             attrs: vec![("axis", axis.into())],
             args: vec![Type::tensor(&[2, 3, 2], dtype), Type::tensor(n, DType::F32), Type::tensor(n, DType::I32)],
         };
-        vec![call(DType::I8, -1, &[]), call(DType::U8, 1, &[3]), call(DType::I32, 0, &[1])]
+        let mut half = call(DType::I16, -1, &[]);
+        half.attrs.push(("out_dtype", DType::F16.into()));
+        vec![
+            call(DType::I8, -1, &[]),
+            call(DType::U8, 1, &[3]),
+            call(DType::I32, 0, &[1]),
+            call(DType::I16, 7, &[]),
+            half,
+        ]
     }
 }
 

@@ -23,20 +23,28 @@ pub(in crate::ops) const OPS: Family = &[
     &Float { name: "qnn.exp", float: |x| (x as f64).exp() as f32, lower: |x| Scalar::unary(UnOp::Exp, x) },
     &Float { name: "qnn.log", float: |x| (x as f64).ln() as f32, lower: |x| Scalar::unary(UnOp::Log, x) },
     &Float { name: "qnn.sqrt", float: f32::sqrt, lower: |x| Scalar::unary(UnOp::Sqrt, x) },
-    &Float { name: "qnn.rsqrt", float: |x| (1.0 / (x as f64).sqrt()) as f32, lower: |x| Scalar::unary(UnOp::Rsqrt, x) },
+    &Float {
+        name: "qnn.rsqrt",
+        // Rounded twice, as in what follows: quantization shows the last bit.
+        float: |x| 1.0 / x.sqrt(),
+        lower: |x| Scalar::float(1.0, DType::F32) / Scalar::unary(UnOp::Sqrt, x),
+    },
     &Float { name: "qnn.erf", float: |x| crate::tensor::erf(x as f64) as f32, lower: |x| Scalar::unary(UnOp::Erf, x) },
     &Float {
         name: "qnn.sigmoid",
-        float: |x| (1.0 / (1.0 + (-x as f64).exp())) as f32,
-        lower: |x| Scalar::unary(UnOp::Sigmoid, x),
+        float: |x| 1.0 / (1.0 + (-x as f64).exp() as f32),
+        lower: |x| {
+            let one = Scalar::float(1.0, DType::F32);
+            one.clone() / (one + Scalar::unary(UnOp::Exp, -x))
+        },
     },
     &Float { name: "qnn.tanh", float: |x| (x as f64).tanh() as f32, lower: |x| Scalar::unary(UnOp::Tanh, x) },
     &Float {
         name: "qnn.hardswish",
-        float: |x| x * ((x + 3.0).clamp(0.0, 6.0) / 6.0),
+        float: |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
         lower: |x| {
             let real = |f: f64| Scalar::float(f, DType::F32);
-            x.clone() * ((x + real(3.0)).max(real(0.0)).min(real(6.0)) / real(6.0))
+            x.clone() * (x + real(3.0)).max(real(0.0)).min(real(6.0)) / real(6.0)
         },
     },
     &LeakyRelu,
