@@ -199,6 +199,32 @@ fn deep_programs_are_printed() {
     }
 }
 
+#[test]
+fn names_with_signs_end_where_they_are_bound() {
+    let text = "#[version = \"0.0.5\"]
+        def @main(%in-0: (float32, float32), %a+b: float32, %x {virtual_device=meta[VirtualDevice][0]}: float32,
+                  %data:0 /* ty=float32 */, %conv/w-1.5: float32) {
+          let %t-1: float32 = add(%a+b, %in-0.1);
+          let %u-v = (%t-1, %x-%x);
+          add(%u-v.0, @g-h(%conv/w-1.5 - %data:0, -%x-1f))
+        }
+        def @g-h(%y: float32, %z: float32) { %y-%z }
+        #[metadata]
+        {\"root\": 1, \"nodes\": [{\"type_key\": \"\"}, {\"type_key\": \"Map\", \"keys\": [\"VirtualDevice\"], \"data\": [2]},
+         {\"type_key\": \"Array\", \"data\": [3]}, {\"type_key\": \"VirtualDevice\", \"attrs\": {\"device_type_int\": \"1\",
+         \"memory_scope\": \"4\", \"target\": \"0\", \"virtual_device_id\": \"0\"}}, {\"type_key\": \"runtime.String\"}],
+         \"b64ndarrays\": [], \"attrs\": {\"tvm_version\": \"0.14.0\"}}";
+    let m = parse("names", text).unwrap_or_else(|e| panic!("{e}")).into_module();
+    let main = m.function("main").expect("it is there");
+    let names: Vec<&str> = main.params.iter().map(|&p| m.var(p).name.as_str()).collect();
+    assert_eq!(names, ["in-0", "a+b", "x", "data:0", "conv/w-1.5"]);
+    assert!(m.function("g-h").is_some());
+    // Printed, they are names that every reader takes.
+    let printed = resat::relay::text::print_module(&m);
+    assert!(printed.contains("%in_0: (float32, float32), %a_b: float32"), "{printed}");
+    parse("printed", &printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+}
+
 /// Each `tests/fail/NAME.relay` is refused with the message in `NAME.stderr`. With `BLESS=1` the messages are written.
 #[test]
 fn wrong_texts_are_refused_with_these_words() {

@@ -83,7 +83,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Backend::Interp if args.passes.passes.is_none() => interp::run_flat(typed.module(), "main", inputs.clone())?,
         Backend::Interp => {
             let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
-            let module = passes.run(typed.module().clone(), &mut cx)?;
+            let module = passes.run(typed.clone().into_module(), &mut cx)?;
             interp::run_flat(&module, "main", inputs.clone())?
         }
     };

@@ -295,8 +295,26 @@ impl Solver {
         self.relate(from, to, false, 0)
     }
 
-    /// [`Solver::flow`], or (`same`) makes two types the same.
+    /// [`Solver::flow`], or (`same`) makes two types the same. What is left to do lies on a stack of its own.
     fn relate(&mut self, from: Ty, to: Ty, same: bool, depth: usize) -> Result<(), Misfit> {
+        let mut todo = vec![(from, to, same, depth)];
+        while let Some((from, to, same, depth)) = todo.pop() {
+            let at = todo.len();
+            self.relate_heads(from, to, same, depth, &mut todo)?;
+            todo[at..].reverse();
+        }
+        Ok(())
+    }
+
+    /// Relates the outermost terms of two types, and notes which parts are to be related, in order.
+    fn relate_heads(
+        &mut self,
+        from: Ty,
+        to: Ty,
+        same: bool,
+        depth: usize,
+        todo: &mut Vec<(Ty, Ty, bool, usize)>,
+    ) -> Result<(), Misfit> {
         let (from, to) = (self.root(from), self.root(to));
         if from == to {
             return Ok(());
@@ -305,11 +323,12 @@ impl Solver {
             return Err(Misfit::TooDeep);
         }
         let (a, b) = (self.terms[from.0 as usize].clone(), self.terms[to.0 as usize].clone());
-        let list = |s: &mut Solver, a: &[Ty], b: &[Ty]| -> Result<(), Misfit> {
+        let mut list = |a: &[Ty], b: &[Ty]| -> Result<(), Misfit> {
             if a.len() != b.len() {
                 return Err(Misfit::Differ);
             }
-            a.iter().zip(b).try_for_each(|(&a, &b)| s.relate(a, b, same, depth + 1))
+            todo.extend(a.iter().zip(b).map(|(&a, &b)| (a, b, same, depth + 1)));
+            Ok(())
         };
         match (a, b) {
             (Term::Hole, _) => self.bind(from, to),
@@ -337,9 +356,12 @@ impl Solver {
                 }
                 Ok(())
             }
-            (Term::Tuple(a), Term::Tuple(b)) => list(self, &a, &b),
-            (Term::Adt(n, a), Term::Adt(m, b)) if n == m => list(self, &a, &b),
-            (Term::Ref(a), Term::Ref(b)) => self.relate(a, b, true, depth + 1),
+            (Term::Tuple(a), Term::Tuple(b)) => list(&a, &b),
+            (Term::Adt(n, a), Term::Adt(m, b)) if n == m => list(&a, &b),
+            (Term::Ref(a), Term::Ref(b)) => {
+                todo.push((a, b, true, depth + 1));
+                Ok(())
+            }
             (Term::Func(a), Term::Func(b)) => {
                 let a = match (a.type_params.is_empty(), b.type_params.len() == a.type_params.len()) {
                     (true, _) => a,
@@ -355,8 +377,8 @@ impl Solver {
                         self.instantiate(&a, &instance)?
                     }
                 };
-                list(self, &b.params, &a.params)?;
-                self.relate(a.ret, b.ret, same, depth + 1)
+                list(&b.params, &a.params)?;
+                list(&[a.ret], &[b.ret])
             }
             (Term::Op(op), Term::Func(f)) | (Term::Func(f), Term::Op(op)) => {
                 self.op_flows.push((op, f));
@@ -404,7 +426,11 @@ impl Solver {
 
     /// The type, where nothing in it is a hole. Fails where it is nested too deeply.
     pub(super) fn complete(&mut self, ty: Ty) -> Result<Option<Type>, Misfit> {
-        Ok(self.export(ty, 0, true)?.map(|(ty, _)| ty))
+        let root = self.root(ty);
+        let mut known = std::mem::take(&mut self.complete);
+        let found = self.export(root, &mut known, true);
+        self.complete = known;
+        Ok(found?.map(|(ty, _)| ty))
     }
 
     /// Of a data type's value, gives the parameters that nothing has said anything of the empty tuple's type: `Nil` alone is
@@ -431,61 +457,77 @@ impl Solver {
 
     /// The type as far as it is known.
     pub(super) fn partial(&mut self, ty: Ty) -> Type {
-        self.export(ty, 0, false).ok().flatten().map_or(Type::Hole(0), |(ty, _)| ty)
+        let root = self.root(ty);
+        let found = self.export(root, &mut HashMap::new(), false);
+        found.ok().flatten().map_or(Type::Hole(0), |(ty, _)| ty)
     }
 
-    fn export(&mut self, ty: Ty, depth: usize, whole: bool) -> Result<Option<Nested>, Misfit> {
-        let root = self.root(ty);
-        if let Some(t) = self.complete.get(&root) {
-            return Ok(Some(t.clone()));
-        }
-        if depth > MAX_NESTING {
-            return Err(Misfit::TooDeep);
-        }
-        let term = self.terms[root.0 as usize].clone();
-        let parts: Vec<Ty> = match &term {
+    /// The types of the terms that a term is made of.
+    fn parts(&mut self, root: Ty) -> Vec<Ty> {
+        let parts: Vec<Ty> = match &self.terms[root.0 as usize] {
             Term::Tuple(parts) | Term::Adt(_, parts) => parts.clone(),
             Term::Func(f) => f.params.iter().copied().chain([f.ret]).collect(),
             Term::Ref(t) => vec![*t],
             _ => Vec::new(),
         };
-        let mut done = Vec::with_capacity(parts.len());
-        let mut nesting = 0;
-        for part in parts {
-            match self.export(part, depth + 1, whole)? {
-                Some((t, n)) => {
-                    nesting = nesting.max(n + 1);
-                    done.push(t);
-                }
+        parts.into_iter().map(|p| self.root(p)).collect()
+    }
+
+    /// A term as a type; those of its parts go to `known`. Parts come first, by a stack of their own.
+    fn export(&mut self, root: Ty, known: &mut HashMap<Ty, Nested>, whole: bool) -> Result<Option<Nested>, Misfit> {
+        let mut todo = vec![(root, 0, false)];
+        while let Some((term, depth, parts_done)) = todo.pop() {
+            if known.contains_key(&term) {
+                continue;
+            }
+            if depth > MAX_NESTING {
+                return Err(Misfit::TooDeep);
+            }
+            let parts = self.parts(term);
+            if !parts_done && !parts.is_empty() {
+                todo.push((term, depth, true));
+                todo.extend(parts.into_iter().map(|p| (p, depth + 1, false)));
+                continue;
+            }
+            let mut done = Vec::with_capacity(parts.len());
+            let mut nesting = 0;
+            for part in &parts {
+                let (ty, n) = &known[part];
+                nesting = nesting.max(n + 1);
+                done.push(ty.clone());
+            }
+            if nesting > MAX_NESTING {
+                return Err(Misfit::TooDeep);
+            }
+            match self.typed(term, done, whole) {
+                Some(ty) => drop(known.insert(term, (ty, nesting))),
                 None => return Ok(None),
             }
         }
-        if nesting > MAX_NESTING {
-            return Err(Misfit::TooDeep);
-        }
-        let ty = match term {
-            Term::Hole if whole => return Ok(None),
+        Ok(known.get(&root).cloned())
+    }
+
+    /// A term whose parts have these types as a type; `None` where a `whole` one is wanted and something is not known.
+    fn typed(&self, term: Ty, mut parts: Vec<Type>, whole: bool) -> Option<Type> {
+        Some(match &self.terms[term.0 as usize] {
+            Term::Hole if whole => return None,
             Term::Hole | Term::Link(_) | Term::Op(_) => Type::Hole(0),
             Term::Tensor { shape, dtype, .. } => {
                 let shape: Vec<Dim> = shape.iter().map(|&d| self.dim(d)).collect();
                 if whole && shape.iter().any(|d| matches!(d, Dim::Hole(_))) {
-                    return Ok(None);
+                    return None;
                 }
-                Type::Tensor(TensorType::of(shape, dtype))
+                Type::Tensor(TensorType::of(shape, *dtype))
             }
-            Term::Tuple(_) => Type::tuple(done),
+            Term::Tuple(_) => Type::tuple(parts),
             Term::Func(f) => {
-                let ret = done.pop().expect("the result's type comes last");
-                Type::Func(FuncType { type_params: f.type_params, params: done, ret }.into())
+                let ret = parts.pop().expect("the result's type comes last");
+                Type::Func(FuncType { type_params: f.type_params.clone(), params: parts, ret }.into())
             }
-            Term::Ref(_) => Type::Ref(done.pop().expect("a cell has one content").into()),
-            Term::Adt(name, _) => Type::Adt(name, done.into()),
-            Term::Var(v) => Type::Var(v),
-        };
-        if whole {
-            self.complete.insert(root, (ty.clone(), nesting));
-        }
-        Ok(Some((ty, nesting)))
+            Term::Ref(_) => Type::Ref(parts.pop().expect("a cell has one content").into()),
+            Term::Adt(name, _) => Type::Adt(name.clone(), parts.into()),
+            Term::Var(v) => Type::Var(*v),
+        })
     }
 
     /// A constructor as a function from its fields' types to the data type, over an instance of its type parameters.

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Patterns and annotated types nested deeper than this are refused: what walks them recurses.
-pub const MAX_NESTING: usize = 500;
+pub const MAX_NESTING: usize = 1100;
 
 /// The most complaints that one refusal holds.
 const MAX_COMPLAINTS: usize = 20;

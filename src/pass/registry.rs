@@ -22,7 +22,7 @@ struct Entry {
 const PASSES: &[Entry] = &[
     Entry {
         name: "InferType",
-        doc: "checks the module's types",
+        doc: "checks the module's types and annotates parameters",
         make: |s, _| plain(s, "InferType", |m| Ok(infer_types(m)?.into_module())),
     },
     Entry {

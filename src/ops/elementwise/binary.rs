@@ -101,9 +101,35 @@ fn is_float(a: &Scalar) -> bool {
 
 /// Binary operators.
 pub(in crate::ops) const OPS: Family = &[
-    row!("add", "lhs + rhs, broadcast.", Numbers, |a, b| a + b, |a, b| a + b, Nothing, Add),
-    row!("subtract", "lhs - rhs, broadcast.", Numbers, |a, b| a - b, |a, b| a - b, Nothing, Sub),
-    row!("multiply", "lhs * rhs, broadcast.", Numbers, |a, b| a * b, i128::wrapping_mul, Nothing, Mul),
+    row!(
+        "add",
+        "lhs + rhs, broadcast; wraps, so that of bools it is whether they differ.",
+        Any,
+        |a, b| a + b,
+        |a, b| a + b,
+        Nothing,
+        // As TVM's code does, which has bools as integers of one bit.
+        |a, b| Scalar::binary(if a.dtype() == DType::Bool { BinOp::Xor } else { BinOp::Add }, a, b),
+        1.0
+    ),
+    row!(
+        "subtract",
+        "lhs - rhs, broadcast; wraps, so that of bools it is whether they differ.",
+        Any,
+        |a, b| a - b,
+        |a, b| a - b,
+        Nothing,
+        Sub
+    ),
+    row!(
+        "multiply",
+        "lhs * rhs, broadcast; wraps, so that of bools it is whether both hold.",
+        Any,
+        |a, b| a * b,
+        i128::wrapping_mul,
+        Nothing,
+        Mul
+    ),
     row!(
         "divide",
         "lhs / rhs, broadcast; integers truncate towards zero.",
@@ -257,7 +283,8 @@ impl Op for Binary {
                     op_ensure!(wrong.is_none(), "{} would be shifted by {} bits", a.dtype(), wrong.unwrap_or(&0));
                 }
             }
-            Tensor::from_i64_fn(dtype, &shape, |i| (self.int)(x[ia.at(i)], y[ib.at(i)]) as i64)
+            let bits = if a.dtype() == DType::Bool { 1 } else { -1 };
+            Tensor::from_i64_fn(dtype, &shape, |i| (self.int)(x[ia.at(i)], y[ib.at(i)]) as i64 & bits)
         };
         Ok(out.into())
     }

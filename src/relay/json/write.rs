@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     diag::Refused,
-    ir::{Attrs, Dim, Expr, ExprId, Function, Module, Name, Pattern, Type, TypeVarId, VarId, reachable},
+    ir::{Attrs, Dim, Expr, ExprId, Function, Module, Name, Pattern, TensorType, Type, TypeVarId, VarId, reachable},
 };
 
 /// TVM's numbers for kinds of types.
@@ -164,35 +164,38 @@ impl ModuleWriter<'_> {
     }
 
     fn types(&mut self, types: &[Type]) -> Result<usize, Refused> {
-        let types = types.iter().map(|t| self.ty(t)).collect::<Result<_, _>>()?;
-        Ok(self.w.array(types))
+        // A plain loop: this recurses, and iterators would take more of the stack.
+        let mut ids = Vec::with_capacity(types.len());
+        for t in types {
+            ids.push(self.ty(t)?);
+        }
+        Ok(self.w.array(ids))
+    }
+
+    fn tensor_type(&mut self, t: &TensorType) -> usize {
+        let vars = t.shape.iter().filter_map(|d| match d {
+            Dim::Var(v) => Some((*v, self.type_var(*v))),
+            _ => None,
+        });
+        let vars: HashMap<TypeVarId, usize> = vars.collect();
+        let m = self.m;
+        // An extent's parameter is told apart from others of its name by its type.
+        let shape = self.w.shape(&t.shape, |w, d| match d {
+            Dim::Var(v) => {
+                let name = w.string(m.type_var(v));
+                let fields =
+                    [("name", number(name)), ("dtype", "int32".to_owned()), ("type_annotation", number(vars[&v]))];
+                w.object("tir.Var", &fields)
+            }
+            _ => w.object("tir.Any", &[("dtype", "int32".to_owned())]),
+        });
+        self.w.object("relay.TensorType", &[("shape", number(shape)), ("dtype", t.dtype.to_string())])
     }
 
     /// Types nest as deep as the program's author wrote them, which the parsers bound.
     fn ty(&mut self, ty: &Type) -> Result<usize, Refused> {
         Ok(match ty {
-            Type::Tensor(t) => {
-                let vars = t.shape.iter().filter_map(|d| match d {
-                    Dim::Var(v) => Some((*v, self.type_var(*v))),
-                    _ => None,
-                });
-                let vars: HashMap<TypeVarId, usize> = vars.collect();
-                let m = self.m;
-                // An extent's parameter is told apart from others of its name by its type.
-                let shape = self.w.shape(&t.shape, |w, d| match d {
-                    Dim::Var(v) => {
-                        let name = w.string(m.type_var(v));
-                        let fields = [
-                            ("name", number(name)),
-                            ("dtype", "int32".to_owned()),
-                            ("type_annotation", number(vars[&v])),
-                        ];
-                        w.object("tir.Var", &fields)
-                    }
-                    _ => w.object("tir.Any", &[("dtype", "int32".to_owned())]),
-                });
-                self.w.object("relay.TensorType", &[("shape", number(shape)), ("dtype", t.dtype.to_string())])
-            }
+            Type::Tensor(t) => self.tensor_type(t),
             Type::Tuple(fields) => {
                 let fields = self.types(fields)?;
                 self.w.object("TupleType", &[("fields", number(fields))])
@@ -309,21 +312,32 @@ impl ModuleWriter<'_> {
     }
 
     fn pattern(&mut self, p: &Pattern) -> Result<usize, Refused> {
-        let mut all = |ps: &[Pattern]| ps.iter().map(|p| self.pattern(p)).collect::<Result<Vec<_>, _>>();
+        let inner: &[Pattern] = match p {
+            Pattern::Tuple(ps) | Pattern::Constructor(_, ps) => ps,
+            Pattern::Wildcard | Pattern::Var(_) => &[],
+        };
+        // A plain loop, as for types.
+        let mut ids = Vec::with_capacity(inner.len());
+        for p in inner {
+            ids.push(self.pattern(p)?);
+        }
+        self.pattern_of(p, ids)
+    }
+
+    /// A pattern whose parts are these objects.
+    fn pattern_of(&mut self, p: &Pattern, parts: Vec<usize>) -> Result<usize, Refused> {
         Ok(match p {
             Pattern::Wildcard => self.w.object("relay.PatternWildcard", &[]),
             Pattern::Var(v) => {
                 let var = self.var(*v)?;
                 self.w.object("relay.PatternVar", &[("var", number(var))])
             }
-            Pattern::Tuple(ps) => {
-                let ps = all(ps)?;
-                let ps = self.w.array(ps);
+            Pattern::Tuple(_) => {
+                let ps = self.w.array(parts);
                 self.w.object("relay.PatternTuple", &[("patterns", number(ps))])
             }
-            Pattern::Constructor(name, ps) => {
-                let ps = all(ps)?;
-                let (constructor, ps) = (self.known_constructor(name)?, self.w.array(ps));
+            Pattern::Constructor(name, _) => {
+                let (constructor, ps) = (self.known_constructor(name)?, self.w.array(parts));
                 let fields = [("constructor", number(constructor)), ("patterns", number(ps))];
                 self.w.object("relay.PatternConstructor", &fields)
             }

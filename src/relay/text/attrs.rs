@@ -6,7 +6,10 @@ use super::{
     literal,
     parser::{Parser, Read, Stop},
 };
-use crate::ir::{AttrValue, Name};
+use crate::{
+    diag::Diagnostic,
+    ir::{AttrValue, Name},
+};
 
 /// An attribute as given, with the token that names it.
 pub(super) type Given = (Token, Name, AttrValue);
@@ -114,6 +117,15 @@ impl Parser<'_> {
                 None
             }
             None if self.metadata_damaged => None,
+            None if self.metadata.is_empty() => {
+                let d = Diagnostic::new(format!(
+                    "`{}` refers to the metadata section, which this text lacks",
+                    self.text_of(t)
+                ));
+                let d = d.at(Some(self.token_span(t)));
+                self.report(d.help("TVM prints it under `#[metadata]` at the end, unless it was told not to"));
+                None
+            }
             None => {
                 let known: Vec<Name> = self.metadata.iter().map(|(k, _)| k.clone()).collect();
                 self.unknown(t, "metadata type", key, known.iter().map(Name::as_str));

@@ -1,7 +1,8 @@
 //! Relay text as tokens.
 //!
 //! The rules are TVM's, read generously where TVM's own printer writes what its tokenizer can't take back: dotted and
-//! `::` names after `%`, `nan` and infinities of every width, escapes in strings.
+//! `::` names after `%`, names with signs in them (where a variable is bound it shows where its name ends, and uses are known
+//! by that), `nan` and infinities of every width, escapes in strings.
 
 /// What a token is. Names and literals are read from the text by the token's range.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -99,6 +100,9 @@ fn is_name(c: u8) -> bool {
     is_name_start(c) || c.is_ascii_digit()
 }
 
+/// What no name holds, however odd.
+const NAME_ENDS: &[u8] = b" \t\r\n,(){}[];=<>%@\"";
+
 /// A lexer in the middle of a text.
 struct Lexer<'a> {
     text: &'a str,
@@ -106,12 +110,23 @@ struct Lexer<'a> {
     pos: usize,
     tokens: Vec<Token>,
     errors: Vec<LexError>,
+    /// Names with signs in them that were bound so far, with `%` or `@`; longer ones before their beginnings.
+    odd: Vec<&'a str>,
 }
 
 /// All tokens of a text, the last one being [`Kind::End`], and what could not be read. The text is shorter than 4 GB.
 pub(super) fn lex(text: &str) -> (Vec<Token>, Vec<LexError>) {
-    let mut l =
-        Lexer { text, bytes: text.as_bytes(), pos: 0, tokens: Vec::with_capacity(text.len() / 8), errors: Vec::new() };
+    let tokens = Vec::with_capacity(text.len() / 8);
+    let mut l = Lexer { text, bytes: text.as_bytes(), pos: 0, tokens, errors: Vec::new(), odd: Vec::new() };
+    // Functions may be called before they are defined.
+    for (at, def) in text.match_indices("def @") {
+        let start = at + def.len() - 1;
+        let run = text[start + 1..].bytes().take_while(|c| !NAME_ENDS.contains(c)).count();
+        let plain = |c: u8| is_name(c) || matches!(c, b'.' | b':' | b'/');
+        if !text[start + 1..][..run].bytes().all(plain) {
+            l.odd.push(&text[start..start + 1 + run]);
+        }
+    }
     while l.pos < l.bytes.len() {
         l.token();
     }
@@ -126,7 +141,7 @@ pub(super) fn is_local_name(name: &str) -> bool {
     errors.is_empty() && tokens.len() == 2 && tokens[0].kind == Kind::Local
 }
 
-impl Lexer<'_> {
+impl<'a> Lexer<'a> {
     fn peek(&self, ahead: usize) -> u8 {
         self.bytes.get(self.pos + ahead).copied().unwrap_or(0)
     }
@@ -152,6 +167,7 @@ impl Lexer<'_> {
             b'@' if is_name_start(self.peek(1)) => {
                 self.pos += 1;
                 self.name(true);
+                self.odd_name(start);
                 self.push(Kind::Global, start);
             }
             b'#' => self.attribute(),
@@ -239,10 +255,51 @@ impl Lexer<'_> {
                 _ => break,
             }
         }
+        if self.odd_name(start) {
+            while self.peek(0) == b'.' && self.peek(1).is_ascii_digit() {
+                self.pos += 1;
+                self.digits();
+            }
+        }
         if self.pos == start + 1 {
             return self.error(start, self.pos, "`%` must be followed by a name or a number", None);
         }
         self.push(Kind::Local, start);
+    }
+
+    /// Takes the rest of a name from `start` on that has signs in it, where it is bound here or was bound before.
+    fn odd_name(&mut self, start: usize) -> bool {
+        // Nearly always the name ends here by all rules.
+        let next = self.peek(0);
+        if NAME_ENDS.contains(&next) || (next == b':' && self.peek(1) == b' ') || self.pos >= self.bytes.len() {
+            return false;
+        }
+        let after = |end: usize| &self.text[end..];
+        let ends_here = |end: usize| !self.bytes.get(end).is_some_and(|&c| is_name(c));
+        let known = |name: &&&str| after(start).starts_with(**name) && ends_here(start + name.len());
+        if let Some(name) = self.odd.iter().find(known) {
+            self.pos = start + name.len();
+            return true;
+        }
+        let run = self.bytes[start + 1..].iter().take_while(|c| !NAME_ENDS.contains(c)).count();
+        let end = start + 1 + run;
+        let bound = match self.tokens.last().map(|t| t.kind) {
+            // `let %x =`, `let %x: T =`.
+            Some(Kind::Word(Word::Let)) => Some(end - after(start)[..end - start].ends_with(':') as usize),
+            // `%x: T`, and the type that TVM notes of a variable without annotation.
+            _ if after(start)[..end - start].ends_with(':') && after(end).starts_with(' ') => Some(end - 1),
+            _ if after(end).starts_with(" /* ty=") => Some(end),
+            _ => None,
+        };
+        let Some(end) = bound.filter(|&end| end > self.pos && !after(end).starts_with('.')) else { return false };
+        let name: &'a str = &self.text[start..end];
+        if name.contains("/*") || name.contains("//") {
+            return false;
+        }
+        self.pos = end;
+        self.odd.push(name);
+        self.odd.sort_by_key(|n| std::cmp::Reverse(n.len()));
+        true
     }
 
     fn word(&mut self) {

@@ -52,7 +52,12 @@ pub(super) fn float(text: &str) -> Result<(f64, u32), String> {
         _ => f64::MAX,
     };
     if value > largest && (body != "inf") {
-        return Err(format!("floating point number `{text}` does not fit float{width}"));
+        let most = match width {
+            16 => "65504",
+            32 => "3.4028235e38",
+            _ => "1.7976931348623157e308",
+        };
+        return Err(format!("floating point number `{text}` does not fit float{width}, whose greatest is {most}"));
     }
     Ok((if negative { -value } else { value }, width))
 }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How deep types, patterns and attribute values may nest.
-pub const DEEPEST: usize = 200;
+pub const DEEPEST: usize = 1100;
 
 /// What a text holds.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use super::{
     attrs::Given,
     expr::{Frame, Header, Infix, Next},
     lexer::{Kind, Token},
-    parser::{Parser, Read, Stop},
+    parser::{Parser, Read},
 };
 use crate::{
     diag::Diagnostic,
@@ -115,10 +115,6 @@ impl<'a> Parser<'a> {
             match t.kind {
                 Kind::Local => {
                     self.next();
-                    if self.at(b'{') {
-                        self.error(t, "virtual devices of parameters are not supported");
-                        return Err(Stop);
-                    }
                     let ty = self.annotation()?;
                     params.push(self.bind_var(t, ty));
                 }

@@ -399,7 +399,13 @@ impl<'a> Parser<'a> {
                     }
                 }
                 if self.constructors.insert(ctor, fields.len()).is_some() {
-                    self.error(t, format!("constructor `{ctor}` is already defined"));
+                    let owner = self.m.constructor(ctor).map(|(adt, _)| adt.name.clone());
+                    let d = Diagnostic::new(format!("constructor `{ctor}` is already defined"));
+                    let d = d.at(Some(self.token_span(t)));
+                    let owner = owner.map_or("this data type".into(), |adt| format!("data type `{adt}`"));
+                    self.report(
+                        d.help(format!("{owner} has it; constructors' names must differ in all of the module")),
+                    );
                 }
                 constructors.push(Constructor { name: ctor.into(), fields });
                 if !self.eat(b',') && !self.at(b'}') {

@@ -64,8 +64,16 @@ impl<'a> Parser<'a> {
         Ok(patterns)
     }
 
-    /// `: T`, where it is next; `_` is no annotation.
+    /// `: T`, where it is next; `_` is no annotation. Before it may stand `{virtual_device=…}`, which says on which device the
+    /// variable is, and is not kept: there is one device.
     pub(super) fn annotation(&mut self) -> Read<Option<Type>> {
+        if self.eat(b'{') {
+            let (t, name, _) = self.attr()?;
+            if name.as_str() != "virtual_device" {
+                self.error(t, format!("variables have no attribute `{name}`, only `virtual_device`"));
+            }
+            self.expect(b'}', "after the variable's device")?;
+        }
         match self.eat(b':') {
             true => Ok(Some(self.ty(0)?).filter(|t| !matches!(t, Type::Hole(_)))),
             false => Ok(None),
