@@ -200,17 +200,12 @@ pub(in crate::ops) fn infer_shape(
     })
 }
 
-/// The weight's type, where `kernel_size` and `channels` are given and it is not for groups (which may be depthwise or not).
-fn weight_type(attrs: &Attrs, spatial: &'static str, args: &[Type]) -> Option<Type> {
+/// The weight's type, where `kernel_size` and `channels` are given.
+pub(super) fn weight_type(attrs: &Attrs, spatial: &'static str, args: &[Type]) -> Option<Type> {
     let c = ConvAttrs::new(attrs, spatial).ok()?;
     let (x, channels) = (args[0].as_tensor()?, attrs.opt_int("channels")?);
     let size = attrs.opt_ints("kernel_size").filter(|s| s.len() == spatial.len())?;
     check_shape(&c.data, &x.shape, "data").ok()?;
-    // Of groups over two spatial axes TVM wants to see the weight.
-    let grouped = c.groups > 1;
-    if grouped && spatial == "HW" {
-        return None;
-    }
     let ins = match whole(&c.data, &x.shape, 'C') {
         Dim::Known(n) => Dim::Known(n / c.groups),
         unknown => unknown,
@@ -363,7 +358,11 @@ impl Op for Conv {
         Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
     }
     fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
-        weight_type(attrs, self.spatial, args).map(|w| (1, w)).into_iter().collect()
+        // Of groups over two spatial axes TVM wants to see the weight: they may be depthwise.
+        match attrs.int("groups") > 1 && self.spatial == "HW" {
+            true => Vec::new(),
+            false => weight_type(attrs, self.spatial, args).map(|w| (1, w)).into_iter().collect(),
+        }
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w) = (args[0].tensor(), args[1].tensor());

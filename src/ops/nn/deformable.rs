@@ -1,7 +1,7 @@
 //! Convolution whose taps are displaced by data.
 
 use super::{
-    conv::{ConvAttrs, infer_shape},
+    conv::{ConvAttrs, infer_shape, weight_type},
     geometry::{offsets, whole},
     place::{Place, indices, place_in},
 };
@@ -145,6 +145,9 @@ impl Op for DeformableConv {
             out('W')
         );
         Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
+    }
+    fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
+        weight_type(attrs, "HW", args).map(|w| (2, w)).into_iter().collect()
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let tensors = [0, 1, 2].map(|k| args[k].tensor());
