@@ -5,7 +5,7 @@ use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{Builder, Combine, Operand, Scalar},
     ops::{
-        AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_ensure,
+        AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Settled, Work, op, op_ensure,
         util::{
             broadcast_shapes, broadcast_sources, bytes, elements, extents, field, may_equal, op_head, sample, show, t,
             tensor_arg,
@@ -172,10 +172,21 @@ impl Op for CollapseSumTo {
             None => Err(OpError("the result's extents follow from values, not from types".into())),
         }
     }
+    fn decided_by(&self, attrs: &Attrs) -> &'static [usize] {
+        if attrs.opt_ints("shape").is_some() { &[] } else { &[1] }
+    }
+    fn settle(&self, attrs: &Attrs, values: &[&Tensor]) -> Result<Settled, OpError> {
+        Ok(Settled { op: op("collapse_sum_to"), attrs: attrs.with("shape", values[0].to_i64_vec()), args: vec![0, 1] })
+    }
     fn samples(&self) -> Vec<Sample> {
         let call = |x: &[i64], to: &[i64]| {
             sample([("shape", to.into())], vec![t(x, DType::F32), t(&[to.len() as i64], DType::I32)])
         };
-        vec![call(&[2, 3, 4], &[3, 4]), call(&[2, 3, 4], &[3, 1]), call(&[2], &[])]
+        vec![
+            call(&[2, 3, 4], &[3, 4]),
+            call(&[2, 3, 4], &[3, 1]),
+            call(&[2], &[]),
+            sample([], vec![t(&[2, 3], DType::F32), t(&[0], DType::I64)]),
+        ]
     }
 }
