@@ -1,6 +1,6 @@
 //! Numbers drawn from distributions.
 
-use super::threefry::{check_key, generate, key_type, lower_generate, shape_attr};
+use super::threefry::{check_key, complete_key, generate, key_type, lower_generate, shape_attr};
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{BinOp, Builder, Combine, Operand, Scalar, UnOp},
@@ -145,6 +145,10 @@ impl Op for Draw {
         });
         Ok(Operand::Tuple(vec![next.into(), out.into()]))
     }
+    fn complete(&self, attrs: &Attrs, _: &[Type]) -> Vec<(usize, Type)> {
+        let scalars = Draw::dtype(attrs).into_iter().flat_map(|d| [1, 2].map(|i| (i, Type::tensor(&[], d))));
+        complete_key().into_iter().chain(scalars).collect()
+    }
     fn samples(&self) -> Vec<Sample> {
         let call = |s: &[i64], d: DType| {
             sample([("out_shape", s.into()), ("out_dtype", d.into())], vec![key_type(), t(&[], d), t(&[], d)])
@@ -253,6 +257,9 @@ impl Op for Multinomial {
             Scalar::select(here, r[0].clone().cast(DType::I32), Scalar::int(n - 1, DType::I32))
         });
         Ok(Operand::Tuple(vec![next.into(), out.into()]))
+    }
+    fn complete(&self, _: &Attrs, _: &[Type]) -> Vec<(usize, Type)> {
+        complete_key()
     }
     fn samples(&self) -> Vec<Sample> {
         let call = |n: i64, s: &[i64], d| sample([("num_samples", n.into())], vec![key_type(), t(s, d)]);

@@ -102,6 +102,11 @@ pub(super) fn check_key(args: &[Type]) -> Result<(), OpError> {
     Ok(())
 }
 
+/// What is known of an argument that is a key before its type is.
+pub(super) fn complete_key() -> Vec<(usize, Type)> {
+    vec![(0, key_type())]
+}
+
 /// The attribute `out_shape`.
 pub(super) fn shape_attr(attrs: &Attrs) -> Result<Vec<i64>, OpError> {
     let shape = ints_attr(attrs, "out_shape")?;
@@ -248,6 +253,9 @@ impl Op for Generate {
         let (next, bits) = lower_generate(args[0].tensor(), &shape_attr(attrs)?, b);
         Ok(Operand::Tuple(vec![next.into(), bits.into()]))
     }
+    fn complete(&self, _: &Attrs, _: &[Type]) -> Vec<(usize, Type)> {
+        complete_key()
+    }
     fn samples(&self) -> Vec<Sample> {
         let call = |s: &[i64]| sample([("out_shape", s.into())], vec![key_type()]);
         vec![call(&[7]), call(&[2, 4]), call(&[3]), call(&[]), call(&[0, 2])]
@@ -316,6 +324,9 @@ impl Op for Split {
             keys
         });
         Ok(Operand::Tuple(keys.map(Operand::from).into()))
+    }
+    fn complete(&self, _: &Attrs, _: &[Type]) -> Vec<(usize, Type)> {
+        complete_key()
     }
     fn samples(&self) -> Vec<Sample> {
         vec![sample([], vec![t(&[10], DType::U64)])]
