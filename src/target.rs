@@ -23,6 +23,25 @@ pub struct Target {
     pub clock: f64,
     /// Bytes per second between one core and the caches that layers' results live in.
     pub bandwidth_per_core: f64,
+    /// What was measured of this very machine, where it was: counts instead of the nominal figures.
+    pub peaks: Option<Peaks>,
+}
+
+/// What one core of a machine reaches, as measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peaks {
+    /// Operations per second on factors of a type, multiply-adds counted as two; types that are not listed are taken to be
+    /// as much faster or slower than `float32` as nominally.
+    pub arithmetic: Vec<(DType, f64)>,
+    /// Bytes per second between a core and its outer caches.
+    pub bandwidth: f64,
+}
+
+impl Peaks {
+    /// The operations per second that were measured for a type.
+    pub fn of(&self, dtype: DType) -> Option<f64> {
+        self.arithmetic.iter().find(|(d, _)| *d == dtype).map(|(_, ops)| *ops)
+    }
 }
 
 /// Nominal cycles per second of a server core under vector load.
@@ -105,6 +124,7 @@ impl Target {
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             clock: NOMINAL_CLOCK,
             bandwidth_per_core: NOMINAL_BANDWIDTH,
+            peaks: None,
         }
     }
 
@@ -232,12 +252,17 @@ impl Target {
 
     /// Operations per second of all cores together on factors of a type, at best.
     pub fn peak(&self, dtype: DType) -> f64 {
-        self.ops_per_cycle(dtype) * self.clock * self.cores as f64
+        let nominal = |d| self.ops_per_cycle(d) * self.clock;
+        let of_core = self
+            .peaks
+            .as_ref()
+            .and_then(|p| p.of(dtype).or_else(|| Some(p.of(DType::F32)? * nominal(dtype) / nominal(DType::F32))));
+        of_core.unwrap_or_else(|| nominal(dtype)) * self.cores as f64
     }
 
     /// Bytes per second of all cores together.
     pub fn bandwidth(&self) -> f64 {
-        self.bandwidth_per_core * self.cores as f64
+        self.peaks.as_ref().map_or(self.bandwidth_per_core, |p| p.bandwidth) * self.cores as f64
     }
 }
 

@@ -145,13 +145,27 @@ fn recorded() -> Vec<(Name, Tensor)> {
 #[test]
 fn help_shows_an_example() {
     let f = Folder::new();
-    for line in ["parse", "opt", "build", "run", "bench", "rules", "rules list", "rules check", "rules show"] {
+    let subcommands = [
+        "parse",
+        "opt",
+        "build",
+        "run",
+        "bench",
+        "rules",
+        "rules list",
+        "rules check",
+        "rules show",
+        "explain",
+        "why-not",
+        "extract",
+    ];
+    for line in subcommands {
         let help = f.line(&format!("{line} --help")).done();
         let example = help.split_once("Example").unwrap_or_else(|| panic!("{line}: no example in\n{help}")).1;
         assert!(example.contains(&format!("resat {line}")), "{line}\n{help}");
     }
     let help = f.run(&["--help"]).done();
-    for command in ["parse", "opt", "build", "run", "bench", "rules"] {
+    for command in ["parse", "opt", "build", "run", "bench", "rules", "explain", "why-not", "extract"] {
         assert!(help.contains(command), "{command} is not in\n{help}");
     }
 }
@@ -265,6 +279,96 @@ fn a_region_for_an_external_compiler_agrees() {
     }
     let printed = f.run(&["opt", "digits.relay", "--passes", "Partition(c, nn.softmax)"]).done();
     assert!(printed.contains("Compiler=\"c\""), "{printed}");
+}
+
+#[test]
+fn e_graphs_are_dumped_and_extracted_from() {
+    let f = Folder::new();
+    let ran = f.line("opt digits.relay --params digits.params --dump-egraph graph.json --report -o out.relay");
+    let cost = ran.stderr.split("cost ").nth(1).and_then(|s| s.split(" -> ").nth(1)).and_then(|s| s.split(';').next());
+    let cost: f64 = cost.expect("the report says the cost").parse().expect("a number");
+    ran.done();
+    let said = f.line("extract graph.json --extractor tree,dag,search -o choice.json").done();
+    assert_eq!(said.matches("cost").count(), 3, "{said}");
+    let choice: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(f.path("choice.json")).expect("written")).expect("JSON");
+    let found = choice["cost"].as_f64().expect("a number");
+    assert!(found <= cost * 1.000_001, "{found} where the compiler found {cost}");
+    let said = f.line("extract graph.json --choice choice.json").done();
+    assert!(said.contains("choice.json: cost"), "{said}");
+    f.line("extract digits.relay").refused(&["digits.relay: no e-graph of egraph-serialize"]);
+    f.line("extract graph.json --extractor dga").refused(&["no extractor `dga`", "did you mean `dag`"]);
+}
+
+#[test]
+fn cost_models_are_named() {
+    let f = Folder::new();
+    let table = "{\"default\": {\"cost\": 1}, \"rows\": [{\"op\": \"nn.relu\", \"cost\": 5}]}";
+    f.write("prices.json", table);
+    f.write("p.relay", program("def @main(%x: Tensor[(2, 3), float32]) { nn.relu(nn.relu(%x)) }"));
+    let opt = |cost: &str| f.run(&["opt", "p.relay", "--passes", "Saturate", "--report", "--cost", cost]);
+    let ran = opt("2*table:prices.json + nodes");
+    assert!(ran.stderr.contains("cost 2.200000e1 -> 1.100000e1"), "{}", ran.stderr);
+    ran.done();
+    opt("nodez").refused(&["there is no cost model `nodez`", "roofline:measured", "did you mean `nodes`"]);
+    opt("table:none.json").refused(&["none.json"]);
+    f.line("opt p.relay --extractor best").refused(&["no extractor `best`; there are tree, dag, search, ilp"]);
+    f.line("opt p.relay --without algebra/nothing").refused(&["no rule `algebra/nothing`"]);
+}
+
+const WRONG_RULES: &str = ";; Rules of a test.
+(ruleset mine :numerics exact)
+;; This one is right.
+(rule relu-of-relu
+  (nn.relu (nn.relu ?x)) => (nn.relu ?x))
+;; This one is wrong.
+(rule wrong
+  (abs (negative ?x)) => ?x)
+";
+
+#[test]
+fn a_wrong_rule_is_named() {
+    let f = Folder::new();
+    f.write("mine.rules", WRONG_RULES);
+    let main = "def @main(%x: Tensor[(4), float32]) { nn.relu(nn.relu(exp(abs(negative(add(%x, %x)))))) }";
+    f.write("p.relay", program(main));
+    for backend in ["llvm", "interp"] {
+        let line = format!("run p.relay --rules mine.rules --passes default --validate --backend {backend}");
+        let ran = f.line(&line);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("rule `mine/wrong` is at fault, in pass Saturate(all)"), "{}", ran.stderr);
+    }
+    f.line("run p.relay --rules mine.rules --without mine/wrong --passes default --validate").done();
+}
+
+#[test]
+fn what_became_of_a_program_is_explained() {
+    let f = Folder::new();
+    let main = "def @main(%x: Tensor[(4), float32]) {\n  %0 = add(%x, 0f);\n  nn.relu(nn.relu(%0))\n}";
+    f.write("p.relay", program(main));
+    f.write("mine.rules", USER_RULES);
+    let said = f.line("explain p.relay --rules mine.rules").done();
+    assert!(said.contains("p.relay:3:") && said.contains("algebra/drop-add-zero"), "{said}");
+    assert!(said.contains("relu-of-relu: nn.relu(nn.relu) => nn.relu("), "{said}");
+    let said = f.line("explain p.relay --rules mine.rules --at 3").done();
+    assert!(!said.contains("relu-of-relu") && said.contains("1 calls: 1 changed"), "{said}");
+}
+
+#[test]
+fn why_a_form_is_not_reached_is_said() {
+    let f = Folder::new();
+    let of = |body: &str| program(&format!("def @main(%x: Tensor[(4), float32]) {{ {body} }}"));
+    f.write("p.relay", of("nn.relu(add(%x, 0f))"));
+    f.write("same.relay", of("nn.relu(%x)"));
+    f.write("dear.relay", of("nn.relu(add(add(%x, 0f), 0f))"));
+    f.write("other.relay", of("exp(nn.relu(abs(%x)))"));
+    f.write("two.relay", program("def @main(%x: Tensor[(4), float32], %y: bool) { %x }"));
+    let ask = |wanted: &str| f.line(&format!("why-not p.relay {wanted}")).done();
+    assert!(ask("same.relay").contains("is found, and no dearer"), "{}", ask("same.relay"));
+    assert!(ask("dear.relay").contains("is found, but costs"), "{}", ask("dear.relay"));
+    let said = ask("other.relay");
+    assert!(said.contains("no chain of rules") && said.contains("abs(input#0)") && !said.contains("exp"), "{said}");
+    f.line("why-not p.relay two.relay").refused(&["2 parameters, the program 1"]);
 }
 
 #[test]

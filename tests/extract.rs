@@ -3,7 +3,7 @@
 mod common;
 
 use common::Rng;
-use resat::extract::{Choice, DagGreedy, Extractor, Flaw, Problem, Total, TreeGreedy};
+use resat::extract::{Choice, DagGreedy, Extractor, Flaw, Problem, Search, Total, TreeGreedy, by_name};
 
 type Classes = Vec<Vec<(f64, Vec<u32>)>>;
 
@@ -156,4 +156,136 @@ fn large_problems_are_solved_in_time() {
     let choice = DagGreedy::default().extract(&p);
     assert!(start.elapsed().as_secs_f64() < 30.0);
     choice.check(&p).expect("a program");
+}
+
+#[test]
+fn search_is_never_worse_than_dag_greedy() {
+    let mut rng = Rng(11);
+    let search = Search { most_moves: 4_000, ..Search::default() };
+    let (mut better, mut exact) = (0, 0);
+    for round in 0..200 {
+        let p = random(&mut rng, 3 + round % 60, 3);
+        let (dag, found) = (DagGreedy::default().extract(&p), search.extract(&p));
+        let (d, s) = (dag.total(&p).expect("a program"), found.total(&p).expect("a program"));
+        assert!(s <= d, "round {round}: {s:?} > {d:?}");
+        assert_eq!(found, search.extract(&p), "round {round}: the same on every run");
+        better += (s < d) as usize;
+    }
+    for _ in 0..100 {
+        let p = random(&mut rng, 7, 2);
+        exact += (search.extract(&p).total(&p).expect("a program") == best(&p)) as usize;
+    }
+    assert!(exact >= 99, "{exact} of 100");
+    println!("search is better than DAG-greedy on {better} of 200");
+}
+
+/// Layers that can be computed two at a time, and four at a time only by way of two merged pairs: each pair costs more than its
+/// two layers, the merged four much less.
+fn merged_layers() -> Problem {
+    // 0: root; 1..=4: layers; 5, 6: pairs; 7: all four.
+    Problem::from_parts(
+        &[
+            vec![(0.0, vec![1, 2, 3, 4])],
+            vec![(10.0, vec![]), (0.5, vec![5])],
+            vec![(10.0, vec![]), (0.5, vec![5])],
+            vec![(10.0, vec![]), (0.5, vec![6])],
+            vec![(10.0, vec![]), (0.5, vec![6])],
+            vec![(21.0, vec![]), (0.5, vec![7])],
+            vec![(21.0, vec![]), (0.5, vec![7])],
+            vec![(24.0, vec![])],
+        ],
+        0,
+    )
+}
+
+#[test]
+fn search_finds_layers_that_pay_only_together() {
+    let p = merged_layers();
+    assert_eq!(Search::default().extract(&p).cost(&p), Ok(27.0));
+}
+
+#[test]
+fn extractors_are_known_by_name() {
+    let time = std::time::Duration::from_secs(1);
+    for name in ["tree", "dag", "search"] {
+        assert_eq!(by_name(name, time).expect("shipped").name(), name);
+    }
+    let said = by_name("dagg", time).err().expect("refused").to_string();
+    assert!(said.contains("there are tree, dag, search, ilp") && said.contains("did you mean `dag`"), "{said}");
+    #[cfg(not(feature = "ilp"))]
+    {
+        let said = by_name("ilp", time).err().expect("refused").to_string();
+        assert!(said.contains("--features ilp"), "{said}");
+    }
+}
+
+#[cfg(feature = "ilp")]
+mod ilp {
+    use std::time::Duration;
+
+    use resat::extract::Ilp;
+
+    use super::*;
+
+    fn ilp() -> Ilp {
+        Ilp { time: Duration::from_secs(60) }
+    }
+
+    #[test]
+    fn no_extractor_is_better() {
+        let mut rng = Rng(21);
+        let (mut better, mut bounded) = (0, 0);
+        for round in 0..200 {
+            let p = random(&mut rng, 3 + round % 80, 3);
+            let solution = ilp().solve(&p);
+            let [i, d, t] = [&solution.choice, &DagGreedy::default().extract(&p), &TreeGreedy.extract(&p)]
+                .map(|c| c.total(&p).expect("a program"));
+            let s = Search { most_moves: 4_000, ..Search::default() }.extract(&p).total(&p).expect("a program");
+            assert!(i <= d && d <= t && i.units <= s.units, "round {round}: {i:?} {s:?} {d:?} {t:?}");
+            better += (i.units < d.units) as usize;
+            bounded += solution.gap(&p).is_some_and(|g| g < 1e-6) as usize;
+        }
+        assert_eq!(bounded, 200, "all are solved");
+        println!("the program is better than DAG-greedy's on {better} of 200");
+    }
+
+    #[test]
+    fn small_problems_with_cycles_are_solved_exactly() {
+        let mut rng = Rng(5);
+        for round in 0..200 {
+            let p = random(&mut rng, 7, 3);
+            let units = ilp().extract(&p).total(&p).expect("a program").units;
+            assert_eq!(units, best(&p).units, "round {round}");
+        }
+    }
+
+    #[test]
+    fn cycles_are_not_chosen() {
+        // Classes 1, 2 and 3 are cheapest by way of each other.
+        let p = Problem::from_parts(
+            &[
+                vec![(0.0, vec![1])],
+                vec![(1.0, vec![2]), (50.0, vec![])],
+                vec![(1.0, vec![3]), (40.0, vec![])],
+                vec![(1.0, vec![1]), (60.0, vec![])],
+            ],
+            0,
+        );
+        let solution = ilp().solve(&p);
+        assert_eq!(solution.choice.cost(&p), Ok(41.0));
+        assert!((solution.bound.expect("solved") - 41.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn layers_are_merged() {
+        let p = merged_layers();
+        assert_eq!(ilp().extract(&p).cost(&p), Ok(27.0));
+    }
+
+    #[test]
+    fn without_time_the_greedy_choice_is_left() {
+        let p = merged_layers();
+        let solution = Ilp { time: Duration::ZERO }.solve(&p);
+        assert!(solution.timed_out && solution.choice == DagGreedy::default().extract(&p));
+    }
 }

@@ -1,6 +1,6 @@
 //! Arguments that several subcommands share.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 
@@ -8,6 +8,7 @@ use super::Failure;
 use crate::{
     cost,
     diag::{Diagnostic, Refused},
+    driver::Stopwatch,
     extract,
     ir::{Module, Name},
     ops::nearest,
@@ -38,12 +39,18 @@ pub(super) struct PassArgs {
     /// Rulesets of your own, used beside the shipped ones; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(super) rules: Vec<PathBuf>,
-    /// What is cheap: roofline, flops or nodes
+    /// Rules that are not used, as "algebra/some-rule"; may be given several times
+    #[arg(long, value_name = "RULE")]
+    pub(super) without: Vec<String>,
+    /// What is cheap: roofline, roofline:measured, measured, flops, nodes, table:FILE, or a sum as "0.9*roofline+1e-7*nodes"
     #[arg(long, value_name = "MODEL", default_value = "roofline")]
     pub(super) cost: String,
-    /// Who chooses the program: dag or tree
-    #[arg(long, value_name = "NAME", default_value = "dag")]
-    pub(super) extract: String,
+    /// Who chooses the program: dag, tree, search or ilp
+    #[arg(long, value_name = "NAME", default_value = "dag", alias = "extract")]
+    pub(super) extractor: String,
+    /// Seconds that the extractor may take, per region; `search` and `ilp` give the best that they have by then
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    pub(super) extract_time: f64,
     /// The machine, as "llvm,-mcpu=native"
     #[arg(long, value_name = "TARGET", default_value = "llvm,-mcpu=native")]
     pub(super) target: String,
@@ -76,9 +83,12 @@ fn by_name<T>(what: &str, name: &str, found: Option<T>, names: &[&str]) -> Resul
 impl PassArgs {
     pub(super) fn settings(&self) -> Result<Settings, Refused> {
         let mut settings = Settings::new(Target::parse(&self.target)?);
-        settings.cost = Arc::from(by_name("cost model", &self.cost, cost::by_name(&self.cost), &cost::NAMES)?);
-        let extractor = extract::by_name(&self.extract);
-        settings.extractor = Arc::from(by_name("extractor", &self.extract, extractor, &extract::NAMES)?);
+        let watch: Arc<dyn cost::Machine> =
+            Arc::new(Stopwatch::new(settings.target.clone(), Stopwatch::folder_of_user()));
+        settings.cost = cost::parse(&self.cost, Some(&watch))?;
+        let time = Duration::try_from_secs_f64(self.extract_time)
+            .map_err(|e| Refused::from(Diagnostic::new(format!("--extract-time {}: {e}", self.extract_time))))?;
+        settings.extractor = Arc::from(extract::by_name(&self.extractor, time)?);
         settings.grade = by_name("grade", &self.grade, self.grade.parse().ok(), &Grade::ALL.map(Grade::name))?;
         let mut complaints = Vec::new();
         for path in &self.rules {
@@ -89,6 +99,24 @@ impl PassArgs {
                     Ok(sets) => settings.rulesets.extend(sets),
                     Err(Refused(d)) => complaints.extend(d),
                 },
+            }
+        }
+        if !self.without.is_empty() {
+            let known: Vec<String> = rules::shipped()
+                .iter()
+                .chain(&settings.rulesets)
+                .flat_map(|set| set.rules.iter().map(|r| format!("{}/{}", set.name, r.name)))
+                .collect();
+            for name in &self.without {
+                if known.contains(name) {
+                    settings.without.push(name.as_str().into());
+                    continue;
+                }
+                let d = Diagnostic::new(format!("there is no rule `{name}`"));
+                complaints.push(match nearest(name, known.iter().map(String::as_str)) {
+                    Some(near) => d.help(format!("did you mean `{near}`?")),
+                    None => d.help("`resat rules list` lists them"),
+                });
             }
         }
         if complaints.is_empty() { Ok(settings) } else { Err(Refused(complaints)) }

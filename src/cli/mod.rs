@@ -46,6 +46,12 @@ commands! {
     bench Bench,
     /// List, show and check the rulesets
     rules Rules,
+    /// Say by which rules the pieces of a program became what they are
+    explain Explain,
+    /// Say why a program does not become the form that is wanted
+    why_not WhyNot,
+    /// Choose the cheapest program of an e-graph in egraph-serialize's JSON
+    extract Extract,
 }
 
 /// Why a command did not do what it was asked.

@@ -1,6 +1,9 @@
 //! `resat opt`.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
     Failure,
@@ -8,9 +11,11 @@ use super::{
     progress::Progress,
 };
 use crate::{
+    extract::to_json,
     infer::infer_types,
     pass::{Pass, PassContext, bind_params},
     relay::{json, text},
+    saturate::Extracted,
 };
 
 /// Arguments of `resat opt`.
@@ -29,6 +34,10 @@ pub(super) struct Args {
     /// Say on stderr what each pass and rule did
     #[arg(long)]
     report: bool,
+    /// Where the e-graphs go, as egraph-serialize's JSON: one per region and saturation, the second as FILE with `.1` before its
+    /// ending
+    #[arg(long, value_name = "FILE")]
+    dump_egraph: Option<PathBuf>,
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
@@ -36,6 +45,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let passes = args.passes.sequence(&settings)?;
     let progress = Progress::new();
     let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
+    let graphs: Arc<Mutex<Vec<String>>> = Arc::default();
+    if args.dump_egraph.is_some() {
+        let graphs = graphs.clone();
+        cx.on_region = Some(Box::new(move |x: Extracted| {
+            let json = to_json(x.problem, &x.region.graph).to_string();
+            graphs.lock().unwrap_or_else(PoisonError::into_inner).push(json);
+        }));
+    }
     let module = bind_params(&args.model.module()?, &args.model.params()?)?;
     // Errors of types are told of the program as it was written, before passes move things about.
     let module = infer_types(module)?.into_module();
@@ -44,11 +61,25 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     if args.report {
         super::report(&cx.log, &cx.reports);
     }
+    if let Some(path) = &args.dump_egraph {
+        for (i, json) in graphs.lock().unwrap_or_else(PoisonError::into_inner).iter().enumerate() {
+            write_file(&numbered(path, i), json.as_bytes())?;
+        }
+    }
     match &args.output {
         Some(path) if path.extension().is_some_and(|e| e == "json") => {
             write_file(path, json::print_module(&module)?.as_bytes())
         }
         Some(path) => write_file(path, text::print_module(&module).as_bytes()),
         None => super::print(&text::print_module(&module)),
+    }
+}
+
+/// The name of file number `i`: that of the first as it is.
+fn numbered(path: &Path, i: usize) -> PathBuf {
+    match (i, path.extension()) {
+        (0, _) => path.to_owned(),
+        (_, Some(e)) => path.with_extension(format!("{i}.{}", e.to_string_lossy())),
+        (_, None) => path.with_extension(i.to_string()),
     }
 }

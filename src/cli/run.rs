@@ -3,6 +3,8 @@
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
 use clap::ValueEnum;
@@ -18,9 +20,8 @@ use crate::{
     infer::{TypedModule, infer_types},
     interp,
     ir::{Module, Type},
-    pass::{Pass, PassContext, bind_params},
+    pass::{Pass, PassContext, Same, Settings, bind_params, blame},
     relay::npz,
-    saturate::Grade,
     tensor::{DType, Tensor, Value},
 };
 
@@ -46,7 +47,7 @@ pub(super) struct Args {
     /// Threads; all cores where not given
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Compare with the program as it was before the passes, run by the interpreter
+    /// Compare with the program as it was before the passes, run by the interpreter; on a difference, name the rule at fault
     #[arg(long)]
     validate: bool,
 }
@@ -89,8 +90,17 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     drop(progress);
     if args.validate {
-        let want = interp::run_flat(typed.module(), "main", inputs)?;
-        validate(&want, &outputs, settings.grade)?;
+        let want = interp::run_flat(typed.module(), "main", inputs.clone())?;
+        match difference(&want, &outputs) {
+            Ok(worst) => eprintln!(
+                "validated: largest difference {worst:.1e} of the largest value (rules up to grade {})",
+                settings.grade
+            ),
+            Err(what) => {
+                let culprit = culprit(&args.passes, settings, &typed.clone().into_module(), &inputs)?;
+                return Err(Failure::Other(format!("validation: {what}\n{culprit}")));
+            }
+        }
     }
     write_outputs(args.outputs.as_deref(), &outputs)
 }
@@ -148,16 +158,19 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-fn validate(want: &[Tensor], got: &[Tensor], grade: Grade) -> Result<(), Failure> {
+/// The largest difference, as a share of the largest value; `Err` says where results differ by more than rounding.
+fn difference(want: &[Tensor], got: &[Tensor]) -> Result<f64, String> {
+    if want.len() != got.len() {
+        return Err(format!("there are {} outputs where {} were expected", got.len(), want.len()));
+    }
     let mut worst: f64 = 0.0;
     for (i, (w, g)) in want.iter().zip(got).enumerate() {
-        let different = |what: String| Failure::Other(format!("validation: output {i} {what}"));
         if (w.dtype(), w.shape()) != (g.dtype(), g.shape()) {
-            return Err(different(format!("is {g:?} where {w:?} was expected")));
+            return Err(format!("output {i} is {g:?} where {w:?} was expected"));
         }
         if !w.dtype().is_float() {
             if !w.same_bits(g) {
-                return Err(different("has other integers".into()));
+                return Err(format!("output {i} has other integers"));
             }
             continue;
         }
@@ -167,13 +180,24 @@ fn validate(want: &[Tensor], got: &[Tensor], grade: Grade) -> Result<(), Failure
         for (j, (a, b)) in w.iter().zip(&g).enumerate() {
             let off = if a == b || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() / scale };
             if off.is_nan() || off > allowed {
-                return Err(different(format!("differs at element {j}: {b} where {a} was expected")));
+                return Err(format!("output {i} differs at element {j}: {b} where {a} was expected"));
             }
             worst = worst.max(off);
         }
     }
-    eprintln!("validated: largest difference {worst:.1e} of the largest value (rules up to grade {grade})");
-    Ok(())
+    Ok(worst)
+}
+
+/// What is at fault for a difference: the rule, the pass, or the back end.
+fn culprit(args: &PassArgs, mut settings: Settings, module: &Module, inputs: &[Value]) -> Result<String, Failure> {
+    // Runs that are compared must not differ by how far they came in time.
+    settings.limits.time = Duration::MAX;
+    let passes = args.sequence(&settings)?;
+    let same: Same = Arc::new(|want, got| difference(want, got).is_ok());
+    Ok(match blame(&passes, module, inputs, &same)? {
+        Some(blame) => blame.to_string(),
+        None => "the passes are right by the interpreter: the back end is at fault".to_owned(),
+    })
 }
 
 fn write_outputs(path: Option<&Path>, outputs: &[Tensor]) -> Result<(), Failure> {

@@ -42,4 +42,8 @@ impl CostModel for Legal<'_> {
             _ => price,
         }
     }
+
+    fn notes(&self) -> Vec<String> {
+        self.model.notes()
+    }
 }

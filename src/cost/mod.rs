@@ -1,16 +1,26 @@
 //! What a program costs, node by node. A cost model sees facts of one e-node, not its syntax; extraction adds up.
+//!
+//! Models are named on the command line as [`parse`] reads them: one of [`NAMES`], or a weighted sum of several.
 
 mod counts;
 mod legal;
+mod measured;
 mod roofline;
+mod spec;
+mod table;
+mod weighted;
 
 pub use counts::{Flops, NodeCount};
 pub use legal::Legal;
-pub use roofline::Roofline;
+pub use measured::Measured;
+pub use roofline::{MeasuredRoofline, Roofline};
+pub use spec::{NAMES, parse};
+pub use table::Table;
+pub use weighted::Weighted;
 
 use crate::{
-    ir::{Attrs, OpId, Type},
-    target::Target,
+    ir::{Attrs, Module, OpId, Type},
+    target::{Peaks, Target},
 };
 
 /// What an e-node is, for a cost model. Leaves never reach one: they cost nothing.
@@ -49,23 +59,62 @@ pub struct NodeView<'a> {
 ///
 /// What can be computed before the program runs (a node all of whose arguments are constants) is not asked for: it is
 /// free under every model.
+///
+/// A model of one's own is a few lines. This one minimizes the bytes of intermediate results:
+///
+/// ```
+/// use resat::cost::{CostModel, Head, NodeView};
+///
+/// struct ResultBytes;
+///
+/// impl CostModel for ResultBytes {
+///     fn name(&self) -> &str {
+///         "result-bytes"
+///     }
+///     fn cost(&self, node: &NodeView) -> f64 {
+///         match node.head {
+///             Head::Op(..) => node.out.flatten().map_or(0.0, |ts| ts.iter().filter_map(|t| t.bytes()).sum::<i64>() as f64),
+///             Head::Carried { bodies } => bodies,
+///             Head::Tuple | Head::Proj(_) => 0.0,
+///         }
+///     }
+/// }
+///
+/// # use std::sync::Arc;
+/// # use resat::{pass::{default_pipeline, Pass, PassContext, Settings}, relay::text, target::Target};
+/// # fn main() -> Result<(), resat::diag::Refused> {
+/// let mut settings = Settings::new(Target::host());
+/// settings.cost = Arc::new(ResultBytes);
+/// let module = text::parse_module(
+///     "example.relay",
+///     r#"#[version = "0.0.5"]
+///     def @main(%x: Tensor[(2, 3), float32]) { transpose(transpose(%x, axes=[1, 0]), axes=[1, 0]) }"#,
+/// )?;
+/// let mut cx = PassContext::default();
+/// default_pipeline(&settings)?.run(module, &mut cx)?;
+/// assert_eq!((cx.reports[0].cost_before, cx.reports[0].cost_after), (48.0, 0.0));
+/// # Ok(())
+/// # }
+/// ```
 pub trait CostModel: Send + Sync {
     /// The model's name, as reports and the command line use it.
     fn name(&self) -> &str;
 
     /// The price of one evaluation of the node, its arguments not included.
     fn cost(&self, node: &NodeView) -> f64;
+
+    /// What the prices given so far rest on that a user should know, such as which operators could not be measured.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
-/// The shipped models by name.
-pub fn by_name(name: &str) -> Option<Box<dyn CostModel>> {
-    Some(match name {
-        "nodes" => Box::new(NodeCount),
-        "flops" => Box::new(Flops),
-        "roofline" => Box::new(Roofline),
-        _ => return None,
-    })
-}
+/// A machine on which programs can be timed, for models that measure. The driver has one, `driver::Stopwatch`.
+pub trait Machine: Send + Sync {
+    /// Seconds that a warm run of the module's `main` takes, a group of operators fused where it can be. `Err` says why it
+    /// can't be timed.
+    fn seconds(&self, program: &Module) -> Result<f64, String>;
 
-/// Names of the shipped models.
-pub const NAMES: [&str; 3] = ["nodes", "flops", "roofline"];
+    /// What one core of the machine reaches.
+    fn peaks(&self) -> Result<Peaks, String>;
+}

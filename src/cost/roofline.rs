@@ -1,10 +1,10 @@
-//! The default cost model: seconds, by the machine's peak arithmetic and bandwidth.
+//! The default cost model: seconds, by the machine's peak arithmetic and bandwidth, nominal or measured.
 
 use super::{CostModel, Head, NodeView};
 use crate::{
     ir::{AttrValue, Attrs, Type},
     ops::{Class, Work},
-    target::Target,
+    target::{Peaks, Target},
     tensor::DType,
 };
 
@@ -16,11 +16,36 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Roofline;
 
+/// [`Roofline`] with peaks that were measured instead of nominal ones. Its prices differ from machine to machine, and a little
+/// from one measurement to another; the nominal ones don't.
+#[derive(Clone, Debug)]
+pub struct MeasuredRoofline {
+    peaks: Peaks,
+}
+
+impl MeasuredRoofline {
+    /// Prices by these peaks.
+    pub fn new(peaks: Peaks) -> MeasuredRoofline {
+        MeasuredRoofline { peaks }
+    }
+}
+
+impl CostModel for MeasuredRoofline {
+    fn name(&self) -> &str {
+        "roofline:measured"
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        let target = Target { peaks: Some(self.peaks.clone()), ..node.target.clone() };
+        Roofline.cost(&NodeView { target: &target, ..node.clone() })
+    }
+}
+
 /// Seconds that a kernel takes to start: call, wake-up and barrier of the threads.
-const CALL: f64 = 1.0e-6;
+pub(super) const CALL: f64 = 1.0e-6;
 
 /// Seconds that an operator adds to the kernel that it is fused into.
-const FUSED_CALL: f64 = 2.0e-8;
+pub(super) const FUSED_CALL: f64 = 2.0e-8;
 
 /// Seconds for an operator that only renames the axes of an array: nothing moves, but fewer are nicer.
 const RENAMED: f64 = 1.0e-9;
@@ -103,7 +128,7 @@ fn seconds(name: &str, class: Class, attrs: &Attrs, work: &Work, node: &NodeView
 }
 
 /// Operators that give the same elements in the same order under other extents.
-fn renames_axes(name: &str) -> bool {
+pub(super) fn renames_axes(name: &str) -> bool {
     matches!(
         name,
         "reshape"

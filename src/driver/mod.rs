@@ -8,6 +8,8 @@ mod load;
 mod runnable;
 #[cfg(feature = "llvm")]
 mod specialize;
+#[cfg(feature = "llvm")]
+mod stopwatch;
 
 pub use assemble::{Assembled, CodeSet, assemble, is_plain};
 #[cfg(feature = "llvm")]
@@ -15,3 +17,5 @@ pub use build::{BuildError, Built, Options, build, compile};
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable};
+#[cfg(feature = "llvm")]
+pub use stopwatch::Stopwatch;

@@ -189,6 +189,8 @@ pub struct Facts {
     pub budget: Budget,
     /// What was refused so far, each (rule, reason) once, the first few.
     pub refusals: Vec<Refusal>,
+    /// The rule that made the latest union.
+    pub last_rule: Option<Name>,
 }
 
 /// So many refusals are remembered; a wrong rule would repeat itself without end.
@@ -241,6 +243,7 @@ pub fn union_checked(graph: &mut Graph, a: Id, b: Id, rule: &Name) -> bool {
         return false;
     }
     graph.analysis.budget.unions -= 1;
+    graph.analysis.last_rule = Some(rule.clone());
     // egg asks for a reason only where explanations are on; it knows rules by symbol.
     match graph.are_explanations_enabled() {
         true => graph.union_trusted(a, b, rule.as_str()),

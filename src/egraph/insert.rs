@@ -92,8 +92,8 @@ impl Term {
 }
 
 impl RegionGraph {
-    /// The term that was encoded, whatever has been added since.
-    pub fn original(&self) -> Term {
+    /// The nodes of the term that was encoded, whatever has been added since: children before parents, the result last.
+    pub fn original_nodes(&self) -> Vec<Id> {
         let nodes = self.graph.nodes();
         let mut needed = vec![false; self.spans.len()];
         needed[usize::from(self.origin)] = true;
@@ -102,13 +102,23 @@ impl RegionGraph {
                 egg::Language::for_each(&nodes[at], |c| needed[usize::from(c)] = true);
             }
         }
+        (0..needed.len()).filter(|&at| needed[at]).map(Id::from).collect()
+    }
+
+    /// The term that was encoded, whatever has been added since.
+    pub fn original(&self) -> Term {
         let mut term = Term::default();
         let mut places: HashMap<Id, Id> = HashMap::new();
-        for at in (0..needed.len()).filter(|&at| needed[at]) {
-            let node = egg::Language::map_children(nodes[at].clone(), |c| places[&c]);
-            places.insert(Id::from(at), term.add(node, self.spans[at].clone()));
+        for id in self.original_nodes() {
+            let node = egg::Language::map_children(self.graph.nodes()[usize::from(id)].clone(), |c| places[&c]);
+            places.insert(id, term.add(node, self.spans[usize::from(id)].clone()));
         }
         term
+    }
+
+    /// Where an encoded node stands in the source, where known.
+    pub fn span(&self, node: Id) -> Option<&Span> {
+        self.spans.get(usize::from(node)).and_then(Option::as_ref)
     }
 
     /// The source places of classes: of the first encoded node of each.

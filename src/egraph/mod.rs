@@ -3,14 +3,12 @@
 //! One e-graph holds one *region*: the body of a function, or of a branch or closure inside one. Regions do not share
 //! e-graphs, so a class never mixes terms whose variables are in different scopes.
 
-mod export;
 mod facts;
 mod insert;
 mod node;
 mod plan;
 mod rebuild;
 
-pub use export::to_json;
 pub use facts::{
     Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, union_checked,
     worth_rewriting,

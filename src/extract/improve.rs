@@ -25,7 +25,8 @@ pub(super) fn improve(p: &Problem, choice: Choice) -> Choice {
     }
 }
 
-struct State<'a> {
+/// A program under change.
+pub(super) struct State<'a> {
     p: &'a Problem,
     choice: Choice,
     users: Vec<Vec<(u32, u32)>>,
@@ -40,7 +41,8 @@ struct State<'a> {
 const UNORDERED: u32 = u32::MAX;
 
 impl<'a> State<'a> {
-    fn new(p: &'a Problem, choice: &Choice) -> Option<State<'a>> {
+    /// The program of a choice; `None` where it is none.
+    pub(super) fn new(p: &'a Problem, choice: &Choice) -> Option<State<'a>> {
         let mut state = State {
             p,
             choice: choice.clone(),
@@ -59,6 +61,35 @@ impl<'a> State<'a> {
             }
         }
         Some(state)
+    }
+
+    /// The choice as it is now; of classes outside of the program, what was chosen last.
+    pub(super) fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// The classes of the program, children before parents.
+    pub(super) fn order(&self) -> &[u32] {
+        &self.order
+    }
+
+    pub(super) fn is_chosen(&self, class: u32, candidate: u32) -> bool {
+        self.chosen(class) == Some(candidate)
+    }
+
+    /// Whether classes of any program could use the class together.
+    pub(super) fn could_share(&self, class: u32) -> bool {
+        self.chosen(class).is_some() && self.users[class as usize].len() > 1
+    }
+
+    /// The moves by which all classes of the program that can come to use a class outside of it; none where they are not
+    /// several.
+    pub(super) fn sharers(&self, class: u32) -> Vec<(u32, u32)> {
+        if self.uses[class as usize] > 0 {
+            return Vec::new();
+        }
+        let moves = self.users_in_program(class);
+        if moves.len() > 1 { moves } else { Vec::new() }
     }
 
     fn chosen(&self, class: u32) -> Option<u32> {
@@ -119,7 +150,7 @@ impl<'a> State<'a> {
     }
 
     /// Whether a node's needs lead to a class by what is chosen now.
-    fn leads_to(&self, candidate: u32, class: u32) -> bool {
+    pub(super) fn leads_to(&self, candidate: u32, class: u32) -> bool {
         let limit = self.place[class as usize];
         let mut seen = hashbrown::HashSet::new();
         let mut stack = self.p.needs(candidate).to_vec();
@@ -205,6 +236,12 @@ impl<'a> State<'a> {
     }
 
     fn adopt(&mut self, moves: &[(u32, u32)]) -> bool {
+        self.try_moves(moves, |delta| delta < 0).is_some()
+    }
+
+    /// Chooses other nodes for several classes at once, where what that adds to the price (in units, then nodes, in the lowest
+    /// bits) is accepted and no cycle comes of it. Gives what it added in units; `None`, and no change, where it is not done.
+    pub(super) fn try_moves(&mut self, moves: &[(u32, u32)], accept: impl Fn(i128) -> bool) -> Option<i128> {
         let (mut added, mut freed) = (Total::default(), Total::default());
         let mut undo = Vec::new();
         for &(class, candidate) in moves {
@@ -218,13 +255,16 @@ impl<'a> State<'a> {
                 undo.push((class, old));
             }
         }
-        if added < freed && self.reorder() {
-            return true;
+        let delta = added.units as i128 - freed.units as i128;
+        // Of programs at one price, the one with fewer nodes.
+        let ranked = if delta == 0 { added.nodes as i128 - freed.nodes as i128 } else { delta };
+        if !undo.is_empty() && accept(ranked) && self.reorder() {
+            return Some(delta);
         }
         for (class, old) in undo.into_iter().rev() {
             self.switch(class, old).expect("it was there before");
         }
-        false
+        None
     }
 }
 

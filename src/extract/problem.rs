@@ -182,8 +182,18 @@ impl Problem {
         users
     }
 
+    /// The e-graph's class.
+    pub fn class_id(&self, class: u32) -> Id {
+        self.ids[class as usize]
+    }
+
+    /// The class of that id in the e-graph (as `find` gives it), where the root can need it.
+    pub fn class_of(&self, id: Id) -> Option<u32> {
+        self.ids.iter().position(|&c| c == id).map(|at| at as u32)
+    }
+
     /// The e-graph's class and node of a candidate of a class.
-    pub(super) fn origin(&self, class: u32, candidate: u32) -> (Id, usize) {
+    pub fn origin(&self, class: u32, candidate: u32) -> (Id, usize) {
         (self.ids[class as usize], self.places[candidate as usize] as usize)
     }
 }

@@ -1,6 +1,7 @@
 //! Passes: `Module -> Module`, composed in a [`Sequential`] or in a [`Pipeline`] whose stages have names.
 
 mod bind_params;
+mod blame;
 mod dead_code;
 mod dynamic_to_static;
 mod effects;
@@ -9,6 +10,7 @@ mod fold_constant;
 mod fuse;
 mod inline;
 mod outline;
+mod pair;
 mod pipeline;
 mod registry;
 mod saturate;
@@ -17,6 +19,7 @@ mod spec;
 use std::time::{Duration, Instant};
 
 pub use bind_params::bind_params;
+pub use blame::{Blame, Same, blame};
 pub use dead_code::dead_code;
 pub use dynamic_to_static::dynamic_to_static;
 pub(crate) use dynamic_to_static::settle_calls;
@@ -25,12 +28,17 @@ pub use fold_constant::fold_constant;
 pub use fuse::{LARGEST_GROUP, fuse};
 pub use inline::inline;
 pub(crate) use outline::outline;
+pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
 pub use registry::{default_pipeline, passes, sequence};
 pub use saturate::{Legalize, Saturate, Settings};
 pub use spec::{PassSpec, SpecArg, parse_specs};
 
-use crate::{diag::Refused, ir::Module, saturate::Report};
+use crate::{
+    diag::Refused,
+    ir::{Module, Name},
+    saturate::{Extracted, Report},
+};
 
 /// What passes share: settings that they read, and what they report.
 #[derive(Default)]
@@ -41,7 +49,14 @@ pub struct PassContext {
     pub reports: Vec<Report>,
     /// Called when a pass starts, with its name: for showing progress.
     pub on_start: Option<Box<dyn FnMut(&str) + Send>>,
+    /// Called with every region that a saturation has extracted.
+    pub on_region: Option<Box<dyn FnMut(Extracted) + Send>>,
+    /// Called after a pass, with the module as it was before and is now. An error ends the compilation.
+    pub after_pass: Option<AfterPass>,
 }
+
+/// Looks at what a pass did.
+pub type AfterPass = Box<dyn FnMut(&dyn Pass, &Module, &Module) -> Result<(), Refused> + Send>;
 
 /// What one pass did.
 #[derive(Clone, Debug)]
@@ -61,6 +76,12 @@ pub trait Pass: Send + Sync {
 
     /// The transformed module.
     fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused>;
+
+    /// The same pass with fewer rules: without those named (as `ruleset/rule`), and stopping after so many unions. `None` for passes
+    /// that have no rules: to find out which of them is at fault when a result is wrong.
+    fn restricted(&self, _without: &[Name], _unions: u64) -> Option<Box<dyn Pass>> {
+        None
+    }
 }
 
 /// A pass of a name and a function.
@@ -100,7 +121,11 @@ pub fn run_logged(pass: &dyn Pass, module: Module, cx: &mut PassContext) -> Resu
         f(&name);
     }
     let (start, before) = (Instant::now(), module.len());
+    let original = cx.after_pass.is_some().then(|| module.clone());
     let module = pass.run(module, cx)?;
     cx.log.push(PassEntry { name, time: start.elapsed(), expressions: (before, module.len()) });
+    if let (Some(f), Some(original)) = (&mut cx.after_pass, original) {
+        f(pass, &original, &module)?;
+    }
     Ok(module)
 }

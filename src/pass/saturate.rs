@@ -9,8 +9,8 @@ use crate::{
     dialect,
     extract::Extractor,
     infer::infer_types,
-    ir::Module,
-    saturate::{Grade, Limits, Ruleset, optimize},
+    ir::{Module, Name},
+    saturate::{Extracted, Grade, Limits, Rule, Ruleset, optimize_observed},
     target::Target,
 };
 
@@ -29,6 +29,8 @@ pub struct Settings {
     pub grade: Grade,
     /// The user's own rulesets; the default pipeline and passes that name them use them.
     pub rulesets: Vec<Ruleset>,
+    /// Rules that are not used, as `ruleset/rule`.
+    pub without: Vec<Name>,
 }
 
 impl Settings {
@@ -41,6 +43,7 @@ impl Settings {
             extractor: Arc::new(crate::extract::DagGreedy::default()),
             grade: Grade::Real,
             rulesets: Vec::new(),
+            without: Vec::new(),
         }
     }
 }
@@ -57,6 +60,7 @@ enum Dialects {
 }
 
 /// Saturates with rulesets and extracts.
+#[derive(Clone)]
 pub struct Saturate {
     name: String,
     rulesets: Vec<Ruleset>,
@@ -77,6 +81,15 @@ impl Saturate {
         Saturate { dialects: Dialects::Weighed, ..self }
     }
 
+    /// The same without some rules, and with few unions.
+    fn with_fewer(&self, without: &[Name], unions: u64) -> Saturate {
+        let mut fewer = self.clone();
+        fewer.settings.without.extend_from_slice(without);
+        fewer.settings.limits.unions = unions;
+        strict(&mut fewer.rulesets, &fewer.settings);
+        fewer
+    }
+
     fn saturate(&self, module: Module, dialects: &[&str], cx: &mut PassContext) -> Result<Module, Refused> {
         let typed = infer_types(module)?;
         let s = &self.settings;
@@ -85,15 +98,22 @@ impl Saturate {
         let rulesets: Vec<Ruleset> = self.rulesets.iter().cloned().chain(legalizing).collect();
         let legal = Legal { model: s.cost.as_ref(), all: self.dialects == Dialects::Legalized };
         let model: &dyn CostModel = if dialects.is_empty() { s.cost.as_ref() } else { &legal };
-        let done = optimize(&typed, &rulesets, &s.limits, model, s.extractor.as_ref(), &s.target);
+        let mut nothing = |_: Extracted| {};
+        let observer: &mut dyn FnMut(Extracted) = match &mut cx.on_region {
+            Some(f) => f.as_mut(),
+            None => &mut nothing,
+        };
+        let extractor = s.extractor.as_ref();
+        let done = optimize_observed(&typed, &rulesets, &s.limits, model, extractor, &s.target, observer);
         cx.reports.push(done.report);
         Ok(done.module)
     }
 }
 
-/// Leaves out rules of a looser grade than the settings allow.
+/// Leaves out rules of a looser grade than the settings allow, and those that they exclude.
 fn strict(rulesets: &mut [Ruleset], settings: &Settings) {
-    rulesets.iter_mut().for_each(|r| r.rules.retain(|rule| rule.grade <= settings.grade));
+    let excluded = |rule: &Rule| settings.without.iter().any(|name| rule.is_named(name));
+    rulesets.iter_mut().for_each(|r| r.rules.retain(|rule| rule.grade <= settings.grade && !excluded(rule)));
 }
 
 /// The pass that makes plain operators of those of dialects: it finds out which dialects a module holds and runs their rules
@@ -118,11 +138,19 @@ impl Pass for Legalize {
         dialect::refuse_unlegalized(&module)?;
         Ok(module)
     }
+
+    fn restricted(&self, without: &[Name], unions: u64) -> Option<Box<dyn Pass>> {
+        Some(Box::new(Legalize(self.0.with_fewer(without, unions))))
+    }
 }
 
 impl Pass for Saturate {
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn restricted(&self, without: &[Name], unions: u64) -> Option<Box<dyn Pass>> {
+        Some(Box::new(self.with_fewer(without, unions)))
     }
 
     fn run(&self, mut module: Module, cx: &mut PassContext) -> Result<Module, Refused> {

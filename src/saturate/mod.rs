@@ -1,13 +1,15 @@
 //! Running rulesets over an e-graph, bounded and with a report; and the way of a whole module through it.
 
+mod explain;
 mod limits;
 mod optimize;
 mod report;
 mod rule;
 mod run;
 
+pub use explain::{Became, Piece, ProofStep, WhyNot, explain, why_not};
 pub use limits::Limits;
-pub use optimize::{Optimized, optimize};
+pub use optimize::{Extracted, Optimized, optimize, optimize_observed};
 pub use report::{Report, RuleReport, Stop};
 pub use rule::{Grade, Rule, Ruleset};
 pub use run::saturate;

@@ -6,7 +6,7 @@ use super::{Limits, Report, Ruleset, saturate};
 use crate::{
     cost::CostModel,
     egraph::{RegionGraph, Term, encode, meet},
-    extract::{Extractor, Problem, chosen_term, term_cost},
+    extract::{Choice, Extractor, Problem, chosen_term, term_cost},
     infer::TypedModule,
     ir::Module,
     target::Target,
@@ -21,11 +21,19 @@ pub struct Optimized {
     pub report: Report,
 }
 
-/// The program that the rules, the model and the extractor make of a module.
-///
-/// Whatever limit is met, the result is a program equal to the module (to the grade that the report states), and no
-/// dearer by the model: a region for which nothing cheaper is found stays as it is. What an extractor gets wrong (a cycle,
-/// a type that does not fit) is kept out, and reported in [`Report::faults`].
+/// A region after saturation, and what was chosen for it: for whoever wants to look.
+pub struct Extracted<'a> {
+    /// The region and its e-graph. Nodes may be added, and equalities explained where limits asked for that.
+    pub region: &'a mut RegionGraph,
+    /// What there was to choose from.
+    pub problem: &'a Problem,
+    /// What was chosen.
+    pub choice: &'a Choice,
+    /// What saturation did.
+    pub report: &'a Report,
+}
+
+/// As [`optimize_observed`], without an observer.
 pub fn optimize(
     module: &TypedModule,
     rulesets: &[Ruleset],
@@ -33,6 +41,25 @@ pub fn optimize(
     model: &dyn CostModel,
     extractor: &dyn Extractor,
     target: &Target,
+) -> Optimized {
+    optimize_observed(module, rulesets, limits, model, extractor, target, &mut |_| {})
+}
+
+/// The program that the rules, the model and the extractor make of a module.
+///
+/// Whatever limit is met, the result is a program equal to the module (to the grade that the report states), and no
+/// dearer by the model: a region for which nothing cheaper is found stays as it is. What an extractor gets wrong (a cycle,
+/// a type that does not fit) is kept out, and reported in [`Report::faults`].
+///
+/// The observer sees every region that was saturated.
+pub fn optimize_observed(
+    module: &TypedModule,
+    rulesets: &[Ruleset],
+    limits: &Limits,
+    model: &dyn CostModel,
+    extractor: &dyn Extractor,
+    target: &Target,
+    observer: &mut dyn FnMut(Extracted),
 ) -> Optimized {
     let start = Instant::now();
     let mut report = Report::of(rulesets.iter().flat_map(|r| &r.rules));
@@ -53,7 +80,7 @@ pub fn optimize(
             .unwrap_or_else(|why| unreachable!("an encoded term is well typed: {why}"));
         let found = match frozen {
             true => Ok(None),
-            false => extract(&region, model, extractor, target).map(Some),
+            false => extract(&mut region, model, extractor, target, &mut of_region, observer).map(Some),
         };
         let (term, after) = match found {
             // Sums of the same prices in another order differ in the last bits.
@@ -83,19 +110,26 @@ pub fn optimize(
         }
         encoded.close(region, term, after);
     }
+    report.notes = model.notes();
     Optimized { module: encoded.finish(), report }
 }
 
 /// The program that the extractor chooses, its price as it stands, and its type.
 fn extract(
-    region: &RegionGraph,
+    region: &mut RegionGraph,
     model: &dyn CostModel,
     extractor: &dyn Extractor,
     target: &Target,
+    report: &mut Report,
+    observer: &mut dyn FnMut(Extracted),
 ) -> Result<(Term, f64, Option<crate::ir::Type>), String> {
     let problem = Problem::new(&region.graph, region.root, model, target);
-    let choice = extractor.extract(&problem);
-    let term = chosen_term(&problem, &choice, region).map_err(|flaw| format!("{}: {flaw}", extractor.name()))?;
+    let solution = extractor.solve(&problem);
+    let term =
+        chosen_term(&problem, &solution.choice, region).map_err(|flaw| format!("{}: {flaw}", extractor.name()))?;
     let (cost, ty) = term_cost(&term, &region.graph.analysis.tables, model, target)?;
+    report.gap = solution.gap(&problem);
+    report.extractor_timed_out = solution.timed_out;
+    observer(Extracted { region, problem: &problem, choice: &solution.choice, report });
     Ok((term, cost, ty))
 }

@@ -94,6 +94,15 @@ pub struct Report {
     pub refusals: Vec<Refusal>,
     /// What extraction came up with and could not be used, and why: faults of an extractor or a rule.
     pub faults: Vec<String>,
+    /// How far the chosen programs may be from the cheapest, as a share of their cost, at most; none where the extractor knows
+    /// no bound.
+    pub gap: Option<f64>,
+    /// Whether an extractor stopped for want of time.
+    pub extractor_timed_out: bool,
+    /// What the prices rest on that a user should know.
+    pub notes: Vec<String>,
+    /// The rule that taught the last equality, as `ruleset/rule`.
+    pub last_rule: Option<Name>,
 }
 
 impl Report {
@@ -134,6 +143,9 @@ impl Report {
             }
         }
         self.faults.extend(region.faults);
+        self.gap = [self.gap, region.gap].into_iter().flatten().reduce(f64::max);
+        self.extractor_timed_out |= region.extractor_timed_out;
+        self.last_rule = region.last_rule.or(self.last_rule.take());
     }
 
     /// Equalities taught, over all rules.
@@ -164,6 +176,10 @@ impl fmt::Display for Report {
             self.extract_time.as_secs_f64(),
             self.grade,
         )?;
+        if let Some(gap) = self.gap {
+            let why = if self.extractor_timed_out { ", where time was up" } else { "" };
+            writeln!(f, "the cheapest program costs at most {:.2} % less{why}", 100.0 * gap)?;
+        }
         for r in self.rules.iter().filter(|r| r.unions > 0) {
             writeln!(
                 f,
@@ -179,6 +195,7 @@ impl fmt::Display for Report {
             let rule = r.rule.as_ref().map_or("congruence", |n| n.as_str());
             writeln!(f, "  refused: {rule}: {}", r.reason)?;
         }
+        self.notes.iter().try_for_each(|note| writeln!(f, "  {note}"))?;
         self.faults.iter().try_for_each(|fault| writeln!(f, "  not used: {fault}"))
     }
 }

@@ -65,6 +65,16 @@ pub struct Rule {
     pub rewrite: egg::Rewrite<Node, Facts>,
 }
 
+impl Rule {
+    /// Whether this is its name, as `ruleset/rule`.
+    pub fn is_named(&self, name: &str) -> bool {
+        match name.split_once('/') {
+            Some((set, rule)) => set == self.ruleset.as_str() && rule == self.name.as_str(),
+            None => name == self.name.as_str(),
+        }
+    }
+}
+
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} ({}{})", self.ruleset, self.name, self.grade, if self.grows { ", grows" } else { "" })

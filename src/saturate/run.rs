@@ -116,6 +116,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
     report.classes = graph.number_of_classes();
     report.peak_bytes = report.nodes * BYTES_PER_NODE;
     report.refusals = graph.analysis.refusals.clone();
+    report.last_rule = graph.analysis.last_rule.take();
     report.grade = report.rules.iter().filter(|r| r.unions > 0).map(|r| r.grade).max().unwrap_or_default();
     report.saturate_time = start.elapsed();
     report

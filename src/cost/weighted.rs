@@ -1,0 +1,42 @@
+//! Sums of cost models.
+
+use std::sync::Arc;
+
+use super::{CostModel, Head, NodeView};
+
+/// A weighted sum of cost models: `0.9 * roofline + 1e-7 * nodes`.
+pub struct Weighted {
+    name: String,
+    parts: Vec<(f64, Arc<dyn CostModel>)>,
+}
+
+impl Weighted {
+    /// The sum of these models, each times its weight. Panics where a weight is negative or not finite.
+    pub fn new(parts: Vec<(f64, Arc<dyn CostModel>)>) -> Weighted {
+        assert!(parts.iter().all(|(w, _)| w.is_finite() && *w >= 0.0), "weights are finite and not negative");
+        let name = parts.iter().map(|(w, m)| format!("{w}*{}", m.name())).collect::<Vec<_>>().join("+");
+        Weighted { name, parts }
+    }
+}
+
+impl CostModel for Weighted {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        // What is inside is priced by the whole sum already: no part may count it again.
+        let (head, inside) = match node.head {
+            Head::Carried { bodies } => (Head::Carried { bodies: 0.0 }, bodies),
+            other => (other, 0.0),
+        };
+        let view = NodeView { head, ..node.clone() };
+        // A weight of 0 leaves a model out, also where its price is infinite.
+        let parts = self.parts.iter().filter(|(w, _)| *w > 0.0);
+        inside + parts.map(|(w, m)| w * m.cost(&view)).sum::<f64>()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.parts.iter().flat_map(|(_, m)| m.notes()).collect()
+    }
+}

@@ -1,0 +1,341 @@
+//! Programs timed on this machine, for cost models that measure.
+//!
+//! What was timed is remembered on disk, so that a kernel is timed once per machine: a file per machine, a line per kernel.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
+
+use hashbrown::HashMap;
+
+use super::assemble::{Assembled, CodeSet, assemble, is_plain};
+use crate::{
+    codegen::llvm::{self, JitLibrary},
+    cost::Machine,
+    infer::infer_types,
+    ir::{Expr, Function, Module, Type},
+    loops::{AxisId, BinOp, Buffer, Digest, Kernel, LoopKind, Scalar, Space, Stmt, TensorId, digest_bytes},
+    lower::VectorUnit,
+    ops,
+    pass::{LARGEST_GROUP, fuse},
+    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, Step},
+    target::{Peaks, Target},
+    tensor::{DType, Tensor},
+};
+
+/// Times programs with a target's kernels and threads, one at a time.
+pub struct Stopwatch {
+    target: Target,
+    /// What the machine is called in the cache, in words.
+    machine: String,
+    folder: Option<PathBuf>,
+    /// Made when something is timed: its threads wait by spinning.
+    pool: OnceLock<Arc<Pool>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    seconds: HashMap<Digest, f64>,
+    peaks: Option<Peaks>,
+}
+
+/// A sample is at least so long: short against what disturbs a machine, long against the clock's own cost.
+const SAMPLE: Duration = Duration::from_micros(50);
+
+/// So many samples must agree...
+const AGREEING: usize = 4;
+
+/// ...within this share of the fastest...
+const AGREEMENT: f64 = 0.03;
+
+/// ...or this time must be over, and ten runs done.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+impl Stopwatch {
+    /// A stopwatch for kernels of a target, which must be this machine, run by as many threads as it has cores. It remembers
+    /// what it timed in a folder, where one is given.
+    pub fn new(target: Target, folder: Option<PathBuf>) -> Stopwatch {
+        let codegen = target.codegen();
+        let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = model.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split(": ").nth(1));
+        let machine = format!(
+            "resat {} on {}; {} {} {}; {} threads",
+            env!("CARGO_PKG_VERSION"),
+            model.unwrap_or("an unnamed processor"),
+            codegen.triple,
+            codegen.cpu,
+            codegen.features,
+            target.cores
+        );
+        let watch = Stopwatch { target, machine, folder, pool: OnceLock::new(), known: Mutex::default() };
+        *watch.known.lock().unwrap_or_else(PoisonError::into_inner) = watch.read();
+        watch
+    }
+
+    /// The folder of the user's caches: `resat/times` within `$XDG_CACHE_HOME` or `~/.cache`. None where neither is set.
+    pub fn folder_of_user() -> Option<PathBuf> {
+        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let base = var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache")))?;
+        Some(base.join("resat").join("times"))
+    }
+
+    /// The file of this machine: times by kernel, peaks by type.
+    pub fn file(&self) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(format!("{}.tsv", digest_bytes(&[self.machine.as_bytes()]))))
+    }
+
+    fn read(&self) -> Known {
+        let mut known = Known::default();
+        let text = self.file().and_then(|f| fs::read_to_string(f).ok()).unwrap_or_default();
+        let mut peaks = Peaks { arithmetic: Vec::new(), bandwidth: 0.0 };
+        // Lines that are none of ours, such as one that was cut short, are passed over: what they knew is measured again.
+        for line in text.lines() {
+            let mut words = line.split('\t');
+            let (Some(key), Some(Ok(value)), Some(_)) =
+                (words.next(), words.next().map(str::parse::<f64>), words.next())
+            else {
+                continue;
+            };
+            if !(value.is_finite() && value > 0.0) {
+                continue;
+            }
+            match key.strip_prefix("peak ") {
+                Some("bandwidth") => peaks.bandwidth = value,
+                Some(dtype) => peaks.arithmetic.extend(dtype.parse().map(|d: DType| (d, value))),
+                None => known.seconds.extend(u128::from_str_radix(key, 16).map(|d| (Digest(d), value))),
+            }
+        }
+        if peaks.bandwidth > 0.0 && peaks.of(DType::F32).is_some() {
+            known.peaks = Some(peaks);
+        }
+        known
+    }
+
+    /// Adds lines to the machine's file. A cache that can't be written costs time and nothing else.
+    fn remember(&self, lines: &str) {
+        let Some(file) = self.file() else { return };
+        let append = |file: &Path| {
+            fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+            let new = !file.exists();
+            let mut to = fs::OpenOptions::new().create(true).append(true).open(file)?;
+            let header = if new { format!("# {}\n", self.machine) } else { String::new() };
+            // In one piece: other processes may append to the same file.
+            to.write_all(format!("{header}{lines}").as_bytes())
+        };
+        if let Err(e) = append(&file) {
+            log::debug!("{}: {e}", file.display());
+        }
+    }
+
+    fn time(&self, program: &Module, known: &mut Known) -> Result<f64, String> {
+        let typed = infer_types(program.clone()).map_err(|e| e.to_string())?;
+        let fused = fuse(&typed, LARGEST_GROUP);
+        let typed = infer_types(fuse(&infer_types(fused).map_err(|e| e.to_string())?, 1)).map_err(|e| e.to_string())?;
+        let target = self.target.codegen();
+        let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };
+        if !is_plain(&typed, "main").map_err(|e| e.to_string())? {
+            return Err("its extents are not all known".into());
+        }
+        let mut code = CodeSet::new(unit);
+        let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;
+        let key = content(&assembled, &code);
+        if let Some(&seconds) = known.seconds.get(&key) {
+            return Ok(seconds);
+        }
+        if !code.external.is_empty() {
+            return Err("it holds regions of external compilers".into());
+        }
+        let name = code.kernels.first().map_or("no kernel", |k| k.name.as_str()).to_owned();
+        let (_, library) = code.compile(&target).map_err(|e| e.to_string())?;
+        let pool = self.pool.get_or_init(|| Arc::new(Pool::new(self.target.cores))).clone();
+        let exe = Executable::link(assembled.program, vec![library], pool).map_err(|e| e.to_string())?;
+        let inputs: Vec<Tensor> = exe.program().inputs().iter().map(tame).collect();
+        let mut outputs = exe.run(&inputs).map_err(|e| e.to_string())?;
+        let seconds = steady(|| exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;
+        known.seconds.insert(key, seconds);
+        self.remember(&format!("{key}\t{seconds:e}\t{name}\n"));
+        Ok(seconds)
+    }
+
+    fn measure_peaks(&self, known: &mut Known) -> Result<Peaks, String> {
+        let f32s = self.multiply_adds()?;
+        let mut arithmetic = vec![(DType::F32, f32s)];
+        let reference = self.time(&product(DType::F32), known)?;
+        // What type relations or kernels refuse keeps its nominal ratio.
+        for dtype in [DType::F64, DType::F16, DType::BF16, DType::I8, DType::U8, DType::I16, DType::I32, DType::I64] {
+            if let Ok(seconds) = self.time(&product(dtype), known) {
+                arithmetic.push((dtype, f32s * reference / seconds));
+            }
+        }
+        let seconds = self.time(&stream(), known)?;
+        let bandwidth = 2.0 * (STREAMED * 4) as f64 / seconds / self.target.cores as f64;
+        let peaks = Peaks { arithmetic, bandwidth };
+        let mut lines: String = peaks
+            .arithmetic
+            .iter()
+            .map(|(d, ops)| format!("peak {d}\t{ops:e}\toperations per second and core\n"))
+            .collect();
+        lines += &format!("peak bandwidth\t{bandwidth:e}\tbytes per second and core\n");
+        self.remember(&lines);
+        Ok(peaks)
+    }
+
+    /// Multiply-adds of `float32` per second and core, counted as two operations, out of registers.
+    fn multiply_adds(&self) -> Result<f64, String> {
+        let target = self.target.codegen();
+        let lanes = (target.vector_bytes() / 4) as i64;
+        let kernel = register_kernel(lanes);
+        let objects = llvm::compile(&[&kernel], &target).map_err(|e| e.to_string())?;
+        let code: Arc<dyn CompiledCode> = Arc::new(JitLibrary::load(&objects).map_err(|e| e.to_string())?);
+        let mut program = Program::new("peak");
+        let input = program.input(Port::new("x", DType::F32, &[2 * lanes as usize]));
+        let output = program.buffer(4 * lanes as usize);
+        let function = program.function(&kernel.name);
+        let args = vec![(input, false), (output, true)];
+        program.step(Step::Call(Call { function, args, workspace: 0, in_place: vec![] }));
+        program.output(Port::new("y", DType::F32, &[lanes as usize]), output);
+        let exe = Executable::link(program, vec![code], Arc::new(Pool::new(1))).map_err(|e| e.to_string())?;
+        let inputs = [Tensor::from_f64_fn(DType::F32, &[2 * lanes as usize], |_| 0.5)];
+        let mut outputs = exe.run(&inputs).map_err(|e| e.to_string())?;
+        let seconds = steady(|| exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;
+        Ok((2 * ROUNDS * CHAINS * lanes) as f64 / seconds)
+    }
+}
+
+impl Machine for Stopwatch {
+    fn seconds(&self, program: &Module) -> Result<f64, String> {
+        // One at a time: what runs beside a measurement disturbs it.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.time(program, &mut known)
+    }
+
+    fn peaks(&self) -> Result<Peaks, String> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peaks) = &known.peaks {
+            return Ok(peaks.clone());
+        }
+        let peaks = self.measure_peaks(&mut known)?;
+        known.peaks = Some(peaks.clone());
+        Ok(peaks)
+    }
+}
+
+impl std::fmt::Debug for Stopwatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stopwatch").field("machine", &self.machine).field("file", &self.file()).finish_non_exhaustive()
+    }
+}
+
+/// What a program's time depends on: its kernels, and on which buffers it calls them.
+fn content(assembled: &Assembled, code: &CodeSet) -> Digest {
+    let kernels: Vec<[u8; 16]> = code.kernels.iter().map(|k| k.digest().0.to_le_bytes()).collect();
+    let ports: Vec<String> = assembled.program.inputs().iter().map(|p| format!("{} {:?}", p.dtype, p.shape)).collect();
+    let steps = assembled.calls.to_string();
+    let mut parts: Vec<&[u8]> = kernels.iter().map(|k| &k[..]).collect();
+    parts.extend(ports.iter().map(|p| p.as_bytes()));
+    parts.push(steps.as_bytes());
+    digest_bytes(&parts)
+}
+
+/// An argument that is legal for every operator, and on which none is slower than on others: floats within 1 to 2, integers 0,
+/// which is an index into everything; compiled code divides by it as by any other.
+fn tame(port: &Port) -> Tensor {
+    match port.dtype {
+        d if d.is_float() => Tensor::from_f64_fn(d, &port.shape, |i| 1.0 + (i % 7) as f64 / 8.0),
+        d => Tensor::from_i64_fn(d, &port.shape, |_| 0),
+    }
+}
+
+/// The seconds of one run, by the fastest of samples that agree: what disturbs a machine only ever makes it slower.
+fn steady(mut once: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+    let mut timed = |n: u32| -> Result<Duration, String> {
+        let start = Instant::now();
+        (0..n).try_for_each(|_| once())?;
+        Ok(start.elapsed())
+    };
+    timed(2)?;
+    let first = timed(1)?.max(Duration::from_nanos(20));
+    let runs = (SAMPLE.as_nanos() / first.as_nanos() + 1).min(10_000) as u32;
+    let begin = Instant::now();
+    let mut samples: Vec<f64> = Vec::new();
+    loop {
+        let sample = timed(runs)?.as_secs_f64() / runs as f64;
+        let at = samples.partition_point(|&s| s < sample);
+        samples.insert(at, sample);
+        let agree = samples.len() >= AGREEING && samples[AGREEING - 1] <= samples[0] * (1.0 + AGREEMENT);
+        let tired = begin.elapsed() > PATIENCE && samples.len() >= 10.min(AGREEING * 2);
+        if (agree && samples.len() > AGREEING) || tired {
+            return Ok(samples[0].max(1e-9));
+        }
+    }
+}
+
+/// Independent chains of multiply-adds: enough to hide their latency, few enough for 16 registers.
+const CHAINS: i64 = 12;
+
+/// Turns of the loop over the chains.
+const ROUNDS: i64 = 2_000;
+
+/// `acc = acc * b + a` in registers, over and over.
+fn register_kernel(lanes: i64) -> Kernel {
+    let (x, y, acc) = (TensorId(0), TensorId(1), TensorId(2));
+    let (chain, lane, round) = (AxisId(0), AxisId(1), AxisId(2));
+    let axis = Scalar::axis;
+    let read = |t, i| Scalar::read(t, vec![i], DType::F32);
+    let a = || read(x, axis(lane));
+    let b = || read(x, axis(lane) + Scalar::index(lanes));
+    let at = || axis(chain) * Scalar::index(lanes) + axis(lane);
+    let add = |p, q| Scalar::binary(BinOp::Add, p, q);
+    let each = |var, n, kind, body| Stmt::For { var, extent: Scalar::index(n), kind, body: Box::new(body) };
+    let chains = |body| each(chain, CHAINS, LoopKind::Unrolled, each(lane, lanes, LoopKind::Vector, body));
+    let store = |buffer, index, value| Stmt::Store { buffer, index, value };
+    let step = store(acc, at(), add(Scalar::binary(BinOp::Mul, read(acc, at()), b()), a()));
+    let body = Stmt::Block(vec![
+        chains(store(acc, at(), add(a(), Scalar::float(0.0, DType::F32)))),
+        each(round, ROUNDS, LoopKind::Serial, chains(step)),
+        each(lane, lanes, LoopKind::Vector, store(y, axis(lane), a())),
+        chains(store(y, axis(lane), add(read(y, axis(lane)), read(acc, at())))),
+    ]);
+    let buffer = |len, space| Buffer { dtype: DType::F32, len, space };
+    let buffers = vec![
+        buffer(2 * lanes, Space::Input(0)),
+        buffer(lanes, Space::Output(1)),
+        buffer(CHAINS * lanes, Space::Register),
+    ];
+    Kernel { name: "peak".into(), buffers, body }
+}
+
+/// A program of one operator's call on parameters of these types.
+fn call(name: &str, params: &[Type], attrs: &[(crate::ir::Name, crate::ir::AttrValue)]) -> Module {
+    let mut m = Module::new();
+    let vars: Vec<_> = params.iter().enumerate().map(|(i, t)| m.new_var(format!("p{i}"), Some(t.clone()))).collect();
+    let args = vars.iter().map(|&v| m.add(Expr::Var(v))).collect();
+    let op = ops::op(name);
+    let attrs = ops::make_attrs(op, attrs).expect("attributes of the operator");
+    let body = m.call_op(op, args, attrs);
+    let f = m.add(Expr::Func(Box::new(Function::new(vars, body, None))));
+    m.define("main", f);
+    m
+}
+
+/// A matrix product small enough for the inner caches; its kernels reach the same share of peak for all types.
+fn product(dtype: DType) -> Module {
+    let sums = match dtype {
+        DType::I8 | DType::U8 | DType::I16 => DType::I32,
+        other => other,
+    };
+    let types = [Type::tensor(&[64, 256], dtype), Type::tensor(&[256, 256], dtype)];
+    call("nn.dense", &types, &[("out_dtype".into(), crate::ir::AttrValue::DType(sums))])
+}
+
+/// Elements of [`stream`]'s argument: 2 MiB, and as much of its result, which the outer caches hold.
+const STREAMED: i64 = 1 << 19;
+
+fn stream() -> Module {
+    call("negative", &[Type::tensor(&[STREAMED], DType::F32)], &[])
+}

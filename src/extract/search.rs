@@ -1,0 +1,163 @@
+//! Extraction by local search that can be stopped at any time.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    Choice, DagGreedy, Extractor, Problem, Solution,
+    improve::{State, improve},
+};
+
+/// Simulated annealing from DAG-greedy's choice, and never worse than it.
+///
+/// A move chooses another node for one class of the program, or lets all classes use a class that could serve several of
+/// them: the second kind finds merged layers, which pay only once all their users have changed. Prices of moves are exact
+/// (what is then no longer needed is subtracted). The numbers that moves are drawn with are always the same, so that a run
+/// within its time gives the same choice as every other.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// Moves tried per candidate of the problem.
+    pub moves_per_candidate: usize,
+    /// Moves tried at most.
+    pub most_moves: usize,
+    /// Wall time: the best choice by then counts.
+    pub time: Duration,
+}
+
+impl Default for Search {
+    fn default() -> Search {
+        Search { moves_per_candidate: 40, most_moves: 300_000, time: Duration::from_secs(10) }
+    }
+}
+
+/// Time is looked at once in so many moves.
+const MOVES_BETWEEN_LOOKS: usize = 64;
+
+/// One move in so many lets several classes share one.
+const ADOPTION_EVERY: u64 = 4;
+
+/// Temperatures, from the first to the last move, as shares of the program's average price per class.
+const TEMPERATURES: (f64, f64) = (2.0, 0.002);
+
+impl Extractor for Search {
+    fn name(&self) -> &str {
+        "search"
+    }
+
+    fn extract(&self, p: &Problem) -> Choice {
+        self.solve(p).choice
+    }
+
+    fn solve(&self, p: &Problem) -> Solution {
+        let start = Instant::now();
+        let greedy = DagGreedy::default().extract(p);
+        let moves = p.candidates().saturating_mul(self.moves_per_candidate).min(self.most_moves);
+        let Some(mut walk) = Walk::new(p, &greedy) else {
+            return Solution { choice: greedy, bound: None, timed_out: false };
+        };
+        let mut timed_out = false;
+        for step in 0..moves {
+            if step % MOVES_BETWEEN_LOOKS == 0 && start.elapsed() >= self.time {
+                timed_out = true;
+                break;
+            }
+            walk.step(step as f64 / moves as f64);
+        }
+        let best = improve(p, walk.best);
+        let choice = match (best.total(p), greedy.total(p)) {
+            (Ok(new), Ok(old)) if new < old => best,
+            _ => greedy,
+        };
+        Solution { choice, bound: None, timed_out }
+    }
+}
+
+struct Walk<'a> {
+    p: &'a Problem,
+    state: State<'a>,
+    rng: Rng,
+    /// Classes of the program with a choice.
+    open: Vec<u32>,
+    /// Classes that several could share.
+    shared: Vec<u32>,
+    /// What the program costs more than the first one did.
+    above: i128,
+    best: Choice,
+    best_above: i128,
+    /// The average price of a class.
+    average: f64,
+}
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// `None` where there is nothing to choose, or the choice is no program.
+    fn new(p: &'a Problem, choice: &Choice) -> Option<Walk<'a>> {
+        let state = State::new(p, choice)?;
+        let total = choice.total(p).ok()?;
+        let average = total.units as f64 / state.order().len().max(1) as f64;
+        let shared = (0..p.classes() as u32).filter(|&c| state.could_share(c)).collect();
+        let best = choice.clone();
+        let mut walk =
+            Walk { p, state, rng: Rng(0x5eed), open: Vec::new(), shared, above: 0, best, best_above: 0, average };
+        walk.note_order();
+        (!walk.open.is_empty()).then_some(walk)
+    }
+
+    fn note_order(&mut self) {
+        self.open.clear();
+        self.open.extend(self.state.order().iter().copied().filter(|&c| self.p.of_class(c).len() > 1));
+    }
+
+    /// One move; `progress` goes from 0 to 1.
+    fn step(&mut self, progress: f64) {
+        if self.open.is_empty() {
+            return;
+        }
+        let (hot, cold) = TEMPERATURES;
+        let temperature = self.average * hot * (cold / hot).powf(progress);
+        let adoption = !self.shared.is_empty() && self.rng.next().is_multiple_of(ADOPTION_EVERY);
+        let moves = if adoption {
+            let shared = self.shared[self.rng.below(self.shared.len())];
+            self.state.sharers(shared)
+        } else {
+            let class = self.open[self.rng.below(self.open.len())];
+            let of_class = self.p.of_class(class);
+            let candidate = of_class.start + self.rng.below(of_class.len()) as u32;
+            if self.state.is_chosen(class, candidate) || self.state.leads_to(candidate, class) {
+                return;
+            }
+            vec![(class, candidate)]
+        };
+        if moves.is_empty() {
+            return;
+        }
+        let luck = self.rng.unit();
+        let accept = |delta: i128| delta <= 0 || luck < (-(delta as f64) / temperature).exp();
+        if let Some(delta) = self.state.try_moves(&moves, accept) {
+            self.above += delta;
+            self.note_order();
+            if self.above < self.best_above {
+                self.best_above = self.above;
+                self.best = self.state.choice().clone();
+            }
+        }
+    }
+}
