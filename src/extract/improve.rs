@@ -151,14 +151,19 @@ impl<'a> State<'a> {
 
     /// Whether a node's needs lead to a class by what is chosen now.
     pub(super) fn leads_to(&self, candidate: u32, class: u32) -> bool {
-        let limit = self.place[class as usize];
+        self.leads_to_since(candidate, class, UNORDERED)
+    }
+
+    /// The same where classes have been given other nodes since the program was ordered: the first of them stands at `changed`.
+    fn leads_to_since(&self, candidate: u32, class: u32, changed: u32) -> bool {
+        let limit = self.place[class as usize].min(changed);
         let mut seen = hashbrown::HashSet::new();
         let mut stack = self.p.needs(candidate).to_vec();
         while let Some(c) = stack.pop() {
             if c == class {
                 return true;
             }
-            // What stands before the class in the order does not need it.
+            // What stands before the class in the order does not need it, nor anything that has changed.
             if self.place[c as usize] < limit || !seen.insert(c) {
                 continue;
             }
@@ -244,15 +249,18 @@ impl<'a> State<'a> {
     pub(super) fn try_moves(&mut self, moves: &[(u32, u32)], accept: impl Fn(i128) -> bool) -> Option<i128> {
         let (mut added, mut freed) = (Total::default(), Total::default());
         let mut undo = Vec::new();
+        let mut changed = UNORDERED;
         for &(class, candidate) in moves {
-            // An earlier move may have taken the class out of the program.
-            if self.uses[class as usize] == 0 {
+            // An earlier move may have taken the class out of the program, or made this one close a cycle: uses that go round
+            // in a circle would never come to an end.
+            if self.uses[class as usize] == 0 || self.leads_to_since(candidate, class, changed) {
                 continue;
             }
             let old = self.chosen(class).expect("what is in the program is chosen");
             if let Some((a, f)) = self.switch(class, candidate) {
                 (added, freed) = (added.plus(a), freed.plus(f));
                 undo.push((class, old));
+                changed = changed.min(self.place[class as usize]);
             }
         }
         let delta = added.units as i128 - freed.units as i128;
