@@ -6,6 +6,7 @@ const TABLE: &[(&str, &str)] = &[
     ("auto_scheduler_layout_transform", "it converts to layouts that only TVM's tuner knows"),
     ("call_lowered", "it calls a function that TVM has lowered to its tensor IR, which is not part of Relay's text"),
     ("contrib.ethosu.", "it is for Arm's Ethos-U processors"),
+    ("hardswish", "TVM knows only its name; qnn.hardswish is an operator"),
     ("memory.", "it is a step of TVM's virtual machine, which its passes insert; give the program before these passes"),
     ("meta_schedule_layout_transform", "it converts to layouts that only TVM's tuner knows"),
     (
@@ -25,6 +26,7 @@ const TABLE: &[(&str, &str)] = &[
         "TVM's passes for graphics processors make it of `nn.conv3d`; give the program before these passes",
     ),
     ("parser.MetaRef", "it stands for an object of a metadata section that was not read"),
+    ("scatter", "TVM knows only its name; scatter_elements and scatter_nd are operators"),
     ("torch_op", "it calls a function of PyTorch"),
     ("vm.", "it is a step of TVM's virtual machine, which its passes insert; give the program before these passes"),
 ];

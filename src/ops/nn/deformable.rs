@@ -2,7 +2,7 @@
 
 use super::{
     conv::{ConvAttrs, infer_shape, weight_type},
-    geometry::{offsets, whole},
+    geometry::{check_shape, offsets, shape_of, whole},
     place::{Place, indices, place_in},
 };
 use crate::{
@@ -147,7 +147,30 @@ impl Op for DeformableConv {
         Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
     }
     fn complete(&self, attrs: &Attrs, args: &[Type]) -> Vec<(usize, Type)> {
-        weight_type(attrs, "HW", args).map(|w| (2, w)).into_iter().collect()
+        let (Ok(plan), Some(x)) = (Plan::new(attrs), args[0].as_tensor()) else { return Vec::new() };
+        let c = &plan.conv;
+        if check_shape(&c.data, &x.shape, "data").is_err() {
+            return Vec::new();
+        }
+        let mut found: Vec<(usize, Type)> = weight_type(attrs, "HW", args).map(|w| (2, w)).into_iter().collect();
+        let size = attrs.opt_ints("kernel_size").filter(|s| s.len() == 2).map(|s| [Dim::Known(s[0]), Dim::Known(s[1])]);
+        let own = args[2].as_tensor().filter(|w| check_shape(&c.kernel, &w.shape, "weight").is_ok());
+        let Some(size) = size.or_else(|| own.map(|w| ['H', 'W'].map(|l| whole(&c.kernel, &w.shape, l)))) else {
+            return found;
+        };
+        let outputs = [0, 1].map(|k| match (whole(&c.data, &x.shape, ['H', 'W'][k]), size[k]) {
+            (Dim::Known(n), Dim::Known(kernel)) => Dim::Known(c.window(k, kernel).outputs(n)),
+            _ => Dim::Any,
+        });
+        let taps = size[0].known().zip(size[1].known()).map(|(h, w)| 2 * h * w * plan.displaced);
+        let shape = shape_of(&c.data, "data_layout", |letter| match letter {
+            'N' => whole(&c.data, &x.shape, 'N'),
+            'C' => taps.map_or(Dim::Any, Dim::Known),
+            'H' => outputs[0],
+            _ => outputs[1],
+        });
+        found.extend(shape.ok().map(|s| (1, TensorType::of(s, x.dtype).into())));
+        found
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let tensors = [0, 1, 2].map(|k| args[k].tensor());

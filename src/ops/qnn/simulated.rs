@@ -232,6 +232,9 @@ impl Op for Annotated {
         }
         Ok(x.clone().into())
     }
+    fn complete(&self, _: &Attrs, _: &[Type]) -> Vec<(usize, Type)> {
+        (1..4).map(|k| (k, t(&[], DType::F32))).collect()
+    }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let [x, scale, least, greatest] = [0, 1, 2, 3].map(|k| args[k].tensor());
         if attrs.int("kind") == IDENTITY {
