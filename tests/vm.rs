@@ -80,9 +80,10 @@ fn nested_patterns() {
 fn functions_are_values() {
     let text = format!(
         "{LIST}
+    def @id[A](%x: A) -> A {{ %x }}
     def @compose[A, B, C](%f: fn (B) -> C, %g: fn (A) -> B) -> fn (A) -> C {{ fn (%x: A) {{ %f(%g(%x)) }} }}
     def @iterate[A](%f: fn (A) -> A, %n: int32) -> fn (A) -> A {{
-        if (equal(%n, 0)) {{ fn (%x: A) {{ %x }} }} else {{ @compose(%f, @iterate(%f, subtract(%n, 1))) }}
+        if (equal(%n, 0)) {{ @id }} else {{ @compose(%f, @iterate(%f, subtract(%n, 1))) }}
     }}
     def @main(%x: int32) {{
         let %l = @fill(5, Nil);

@@ -332,8 +332,7 @@ impl<'a> Infer<'a> {
                 self.put(self.ty(*cond), scalar, *cond, |_| "the condition of `if`".into());
                 // A fresh place, not the first branch's type: the other branch may make extents unknown.
                 let out = self.solver.hole();
-                for branch in [*then, *otherwise] {
-                    let found = self.ty(branch);
+                for found in self.alternatives(&[*then, *otherwise]) {
                     if let Err(misfit) = self.solver.flow(found, out) {
                         let (found, wanted) = (self.solver.partial(found), self.solver.partial(out));
                         self.complain_flow(e, misfit, "the `else` branch", &found, &wanted);
@@ -349,8 +348,8 @@ impl<'a> Infer<'a> {
             }
             Expr::Match { clauses, .. } => {
                 let out = self.solver.hole();
-                for c in clauses {
-                    let found = self.ty(c.body);
+                let bodies: Vec<ExprId> = clauses.iter().map(|c| c.body).collect();
+                for (c, found) in clauses.iter().zip(self.alternatives(&bodies)) {
                     if let Err(misfit) = self.solver.flow(found, out) {
                         let (found, wanted) = (self.solver.partial(found), self.solver.partial(out));
                         self.complain_flow(c.body, misfit, "the result of a clause", &found, &wanted);
@@ -384,6 +383,30 @@ impl<'a> Infer<'a> {
         let wanted = self.solver.add(Term::Ref(content));
         self.put(found, wanted, cell, |_| "what is read or written".into());
         content
+    }
+
+    /// The types of what may be one expression's result. Where some are functions of one type and others are polymorphic, these
+    /// are taken for that type.
+    fn alternatives(&mut self, es: &[ExprId]) -> Vec<Ty> {
+        let mut types: Vec<Ty> = es.iter().map(|&e| self.ty(e)).collect();
+        let mut functions = Vec::new();
+        for (i, &ty) in types.iter().enumerate() {
+            if let Term::Func(f) = self.solver.term(ty) {
+                functions.push((i, f.clone()));
+            }
+        }
+        if functions.iter().any(|(_, f)| f.type_params.is_empty()) {
+            for (i, f) in functions.into_iter().filter(|(_, f)| !f.type_params.is_empty()) {
+                let instance = self.solver.instance(&f.type_params);
+                match self.solver.instantiate(&f, &instance) {
+                    Ok(inner) => types[i] = self.solver.add(Term::Func(inner)),
+                    Err(misfit) => {
+                        self.complain_misfit::<()>(es[i], misfit);
+                    }
+                }
+            }
+        }
+        types
     }
 
     fn call(&mut self, e: ExprId, callee: ExprId, args: &[ExprId], attrs: &Attrs, type_args: &[Type]) -> Ty {
