@@ -60,6 +60,14 @@ fn extents_follow_from_values() {
 }
 
 #[test]
+fn values_that_decide_nothing_are_taken_all_the_same() {
+    let text = "def @main(%x: Tensor[(5, 2), float32], %e: Tensor[(0), int64], %s: Tensor[(0), int64]) {
+        dyn.strided_slice(%x, %e, %e, %s) }";
+    let none = || Tensor::zeros(DType::I64, &[0]);
+    checked(text, &built(text).executable, &[floats(&[5, 2], 1), none(), none()]);
+}
+
+#[test]
 fn extents_are_found_while_running() {
     let text = "def @main(%x: Tensor[(?, ?), float32]) { argwhere(greater(%x, 0f)) }";
     let exe = built(text).executable;

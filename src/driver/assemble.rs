@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
-    ir::{AttrValue, Expr, ExprId, Function, TensorType, Type},
+    ir::{AttrValue, Expr, ExprId, Function, TensorType, Type, reachable},
     loops::{Kernel, Stages},
     lower::{self, VectorUnit},
     partition::{self, Compiled},
@@ -73,7 +73,12 @@ pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
             Expr::Global(name) => m.function_id(name),
             _ => None,
         };
-        func.is_some_and(|f| m.func(f).is_primitive() || m.func(f).compiler().is_some())
+        // Arguments may decide extents even where these are known: a list of no axes leaves a tensor as it is.
+        let settled = |f: ExprId| {
+            let calls = reachable(m, [m.func(f).body]).into_iter().filter_map(|e| m.op_call(e));
+            calls.into_iter().all(|(op, _, attrs)| op.op().decided_by(attrs).is_empty())
+        };
+        func.is_some_and(|f| (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && settled(f))
     };
     let plain = |&id: &ExprId| match &m[id] {
         Expr::Var(v) => f.params.contains(v) && known(typed.var_ty(*v)),

@@ -351,7 +351,7 @@ mod tests {
     fn the_tables_are_well_formed() {
         for fields in NODES.iter().map(|r| r.1).chain(ATTRS.iter().map(|r| r.1)) {
             let class = Class::parse(fields);
-            assert_eq!(class.fields.len(), fields.split_whitespace().count(), "{fields}");
+            assert_eq!(class.fields.len(), fields.split_whitespace().filter(|f| *f != "|").count(), "{fields}");
         }
         assert_eq!(table().classes.len(), NODES.len() + ATTRS.len(), "no type key stands twice");
         let ops: usize = ATTRS.iter().map(|(_, _, ops)| ops.split_whitespace().count()).sum();
