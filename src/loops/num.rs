@@ -170,8 +170,8 @@ pub(super) fn unary(op: UnOp, a: Num, dtype: DType) -> Num {
         UnOp::Atan => f.atan(),
         UnOp::Sinh => f.sinh(),
         UnOp::Cosh => f.cosh(),
-        UnOp::Asinh => f.asinh(),
-        UnOp::Acosh => f.acosh(),
+        UnOp::Asinh => crate::tensor::asinh(f),
+        UnOp::Acosh => crate::tensor::acosh(f),
         UnOp::Atanh => f.atanh(),
         UnOp::Floor => f.floor(),
         UnOp::Ceil => f.ceil(),
@@ -212,7 +212,7 @@ pub(super) fn cast(v: Num, from: DType, to: DType) -> Num {
         (Num::Int(i), true) if to == DType::F32 => Num::Float(wide(i, from) as f32 as f64),
         (Num::Int(i), true) => Num::Float(wide(i, from) as f64),
         (Num::Float(f), false) if to == DType::Bool => Num::Int((f != 0.0) as i64),
-        (Num::Float(f), false) => Num::Int(f as i128 as i64),
+        (Num::Float(f), false) => Num::Int(crate::tensor::float_to_int(f, to)),
         (v, _) => v,
     };
     settle(v, to)

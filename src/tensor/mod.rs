@@ -8,4 +8,4 @@ mod math;
 pub use data::{Element, Shape, ShapeMismatch, Tensor, Value, row_major_strides};
 pub use dtype::{DType, UnknownDType};
 pub use layout::{IndexPart, Layout, LayoutAxis, LayoutError, SourceIndex};
-pub use math::erf;
+pub use math::{acosh, asinh, erf, float_to_int};

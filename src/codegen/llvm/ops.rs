@@ -140,12 +140,7 @@ pub(super) fn cast<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>, from: DType, to: DTy
             rounded(e, ir.cast(op, v, ty), to)
         }
         (true, false) if to == DType::Bool => ir.fcmp(FP::UNE, v, ir.float(0.0, v.get_type())),
-        (true, false) => match to {
-            DType::I64 | DType::I32 => ir.cast(Opcode::FPToSI, v, ty),
-            DType::U64 | DType::U32 => ir.cast(Opcode::FPToUI, v, ty),
-            // Machines convert to 32 bits; the narrow types wrap around.
-            _ => ir.cast(Opcode::Trunc, ir.cast(Opcode::FPToSI, v, ir.value_type(DType::I32)), ty),
-        },
+        (true, false) => float_to_int(e, v, to),
         (true, true) => {
             let wide = |d: DType| d == DType::F64;
             let v = match (wide(from), wide(to)) {
@@ -156,6 +151,37 @@ pub(super) fn cast<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>, from: DType, to: DTy
             rounded(e, v, to)
         }
     })
+}
+
+/// A float as an integer. What the type can't hold is what x86's instructions make of it: its least number.
+fn float_to_int<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>, to: DType) -> V<'ctx> {
+    let ir = &e.ir;
+    let signed = |v: V<'ctx>, bits: DType| {
+        // LLVM leaves open what is out of range; its code for x86 gives what the instruction gives.
+        let (int, limit) = (ir.value_type(bits), if bits == DType::I32 { 31 } else { 63 });
+        let converted = ir.cast(Opcode::FPToSI, v, int);
+        if e.unit.target.arch() == "x86_64" {
+            return converted;
+        }
+        let bound = |x: f64| ir.float(x, v.get_type());
+        let end = 2f64.powi(limit);
+        let fits = ir.and(ir.fcmp(FP::OGE, v, bound(-end)), ir.fcmp(FP::OLT, v, bound(end)));
+        let least = if bits == DType::I32 { i32::MIN as i64 } else { i64::MIN };
+        ir.select(fits, converted, ir.int(least, converted.get_type()))
+    };
+    match to {
+        DType::I32 | DType::I64 => signed(v, to),
+        DType::U64 => {
+            let half = ir.float(2f64.powi(63), v.get_type());
+            let large = ir.fcmp(FP::OGE, v, half);
+            let low = signed(ir.select(large, ir.fsub(v, half), v), DType::I64);
+            let top = ir.int(i64::MIN, low.get_type());
+            ir.select(large, ir.xor(low, top), low)
+        }
+        DType::U32 => ir.cast(Opcode::Trunc, signed(v, DType::I64), ir.value_type(to)),
+        // Machines convert to 32 bits; the narrow types wrap around.
+        _ => ir.cast(Opcode::Trunc, signed(v, DType::I32), ir.value_type(to)),
+    }
 }
 
 // Binary operations.

@@ -158,9 +158,11 @@ pub(in crate::ops) const OPS: Family = &[
         |a, b| a / b,
         Zero,
         |a, b| {
-            let float = is_float(&a);
-            let q = Scalar::binary(BinOp::Div, a, b);
-            if float { Scalar::unary(crate::loops::UnOp::Trunc, q) } else { q }
+            // In double width, so that a quotient just below an integer is not rounded up to it.
+            let (d, float) = (a.dtype(), is_float(&a));
+            let wide = if float { DType::F64 } else { d };
+            let q = Scalar::binary(BinOp::Div, a.cast(wide), b.cast(wide));
+            if float { Scalar::unary(crate::loops::UnOp::Trunc, q).cast(d) } else { q }
         },
         5.0
     ),
@@ -188,13 +190,10 @@ pub(in crate::ops) const OPS: Family = &[
         "trunc_mod",
         "lhs - rhs * trunc(lhs / rhs), broadcast: the remainder with the sign of lhs.",
         Numbers,
-        |a, b| a - (a / b).trunc() * b,
+        |a, b| a % b,
         |a, b| a % b,
         Zero,
-        |a, b| match is_float(&a) {
-            true => a.clone() - Scalar::unary(crate::loops::UnOp::Trunc, a / b.clone()) * b,
-            false => Scalar::binary(BinOp::Rem, a, b),
-        },
+        |a, b| Scalar::binary(BinOp::Rem, a, b),
         6.0
     ),
     row!(

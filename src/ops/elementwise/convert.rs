@@ -8,7 +8,7 @@ use crate::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_ensure,
         util::{field, op_head, sample, t, tensor_arg, work_per_element},
     },
-    tensor::{DType, Tensor, Value},
+    tensor::{DType, Tensor, Value, float_to_int},
 };
 
 /// The family.
@@ -30,14 +30,17 @@ struct Reinterpret;
 #[derive(Debug)]
 struct Clip;
 
-/// Each element converted: to floats rounded once, to integers truncated towards zero and wrapped, to `bool` compared with 0.
+/// Each element converted: to floats rounded once, to integers truncated towards zero or wrapped, to `bool` compared with 0.
 fn converted(x: &Tensor, dtype: DType) -> Tensor {
     if x.dtype() == dtype {
         return x.clone();
     }
     if x.dtype().is_float() {
         let values = x.to_f64_vec();
-        return Tensor::from_f64_fn(dtype, x.shape(), |i| values[i]);
+        return match dtype.is_int() {
+            true => Tensor::from_i64_fn(dtype, x.shape(), |i| float_to_int(values[i], dtype)),
+            false => Tensor::from_f64_fn(dtype, x.shape(), |i| values[i]),
+        };
     }
     let values = wide(x);
     match dtype {
@@ -78,8 +81,9 @@ fn pairs() -> impl Iterator<Item = (DType, DType)> {
 impl Op for Cast {
     op_head!(
         "cast",
-        "data as elements of dtype: to floats rounded to nearest even, to integers truncated towards zero and wrapped, to
-        bool whether it is not zero.",
+        "data as elements of dtype: to floats rounded to nearest even, from integers to integers wrapped, from floats to integers
+        truncated towards zero (beyond the type as x86 does it, which gives the least int32 for what has no int32), to bool
+        whether it is not zero.",
         ["data"],
         [field("dtype", AttrKind::DType, AttrDefault::Required)],
         Elementwise

@@ -8,7 +8,7 @@ use crate::{
         AttrField, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work, op_ensure,
         util::{tensor_arg, work_per_element},
     },
-    tensor::{DType, Tensor, Value, erf},
+    tensor::{DType, Tensor, Value, acosh, asinh, erf},
 };
 
 /// A unary operator without attributes.
@@ -113,8 +113,8 @@ pub(in crate::ops) const OPS: Family = &[
     floats!("asin", "Inverse sine of x, in radians.", f64::asin, Asin, 20.0),
     floats!("acos", "Inverse cosine of x, in radians.", f64::acos, Acos, 20.0),
     floats!("atan", "Inverse tangent of x, in radians.", f64::atan, Atan, 20.0),
-    floats!("asinh", "Inverse hyperbolic sine of x.", f64::asinh, Asinh, 20.0),
-    floats!("acosh", "Inverse hyperbolic cosine of x.", f64::acosh, Acosh, 20.0),
+    floats!("asinh", "Inverse hyperbolic sine of x.", asinh, Asinh, 20.0),
+    floats!("acosh", "Inverse hyperbolic cosine of x.", acosh, Acosh, 20.0),
     floats!("atanh", "Inverse hyperbolic tangent of x.", f64::atanh, Atanh, 20.0),
     rounding!("floor", "x rounded down.", f64::floor, Floor),
     rounding!("ceil", "x rounded up.", f64::ceil, Ceil),

@@ -1,0 +1,310 @@
+//! What elementwise operators make of every element type's odd values: the interpreter and compiled code give the same bits
+//! where the operator is exact, and the same to a few units in the last place where it is a function such as `tanh`.
+#![cfg(feature = "llvm")]
+
+use resat::{
+    driver::{Options, build},
+    interp,
+    ir::{Attrs, Module, Type},
+    ops,
+    pass::{Settings, sequence},
+    relay::text::parse_module,
+    target::Target,
+    tensor::{DType, Tensor, Value},
+};
+
+/// Of integers these refuse a zero on the right.
+const DIVISIONS: [&str; 6] = ["divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod"];
+
+/// These refuse amounts that are not within 0 and the width.
+const SHIFTS: [&str; 2] = ["left_shift", "right_shift"];
+
+/// Functions of floats that are computed by other means in compiled code: not the same to the last bit.
+const ROUGH: &[&str] = &[
+    "log",
+    "log2",
+    "log10",
+    "exp",
+    "fast_exp",
+    "erf",
+    "fast_erf",
+    "rsqrt",
+    "sigmoid",
+    "tanh",
+    "fast_tanh",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "power",
+];
+
+fn odd_floats(d: DType) -> Vec<f64> {
+    let (greatest, least, epsilon) = match d {
+        DType::F16 => (65504.0, 2f64.powi(-24), 2f64.powi(-10)),
+        DType::BF16 => (3.3895313892515355e38, 2f64.powi(-126), 2f64.powi(-7)),
+        DType::F32 => (f32::MAX as f64, 2f64.powi(-126), 2f64.powi(-23)),
+        _ => (f64::MAX, f64::MIN_POSITIVE, f64::EPSILON),
+    };
+    let some = [0.0, 0.5, 1.0, 1.0 + epsilon, 1.5, 2.5, 3.0, 0.1, 7.25, 127.5, 1000.0, greatest, least, f64::INFINITY];
+    some.iter().flat_map(|&v| [v, -v]).chain([f64::NAN]).collect()
+}
+
+fn odd_ints(d: DType) -> Vec<i64> {
+    if d == DType::Bool {
+        return vec![0, 1];
+    }
+    let (least, greatest) = d.int_range().expect("an integer type");
+    let some = [least, least + 1, greatest, greatest - 1, greatest / 2, -100, -7, -3, -2, -1, 0, 1, 2, 3, 5, 7, 8, 100];
+    some.into_iter().filter(|v| (least..=greatest).contains(v)).map(|v| v as i64).collect()
+}
+
+fn tensor(d: DType, values: &[Number]) -> Tensor {
+    match d.is_float() {
+        true => Tensor::from_f64_fn(d, &[values.len()], |i| values[i].0),
+        false => Tensor::from_i64_fn(d, &[values.len()], |i| values[i].1),
+    }
+}
+
+/// A value as a float and as an integer: which one is meant follows from the element type.
+#[derive(Copy, Clone)]
+struct Number(f64, i64);
+
+fn odd(d: DType) -> Vec<Number> {
+    match d.is_float() {
+        true => odd_floats(d).into_iter().map(|f| Number(f, 0)).collect(),
+        false => odd_ints(d).into_iter().map(|i| Number(0.0, i)).collect(),
+    }
+}
+
+/// Every pair of a left and a right side.
+fn pairs(left: &[Number], right: &[Number]) -> (Vec<Number>, Vec<Number>) {
+    left.iter().flat_map(|a| right.iter().map(move |b| (*a, *b))).unzip()
+}
+
+/// The results of a program, interpreted and compiled operator by operator.
+fn both(m: &Module, inputs: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) {
+    let args: Vec<Value> = inputs.iter().cloned().map(Value::from).collect();
+    let want = interp::run_flat(m, "main", args).unwrap_or_else(|e| panic!("{e}"));
+    let settings = Settings::new(Target::host());
+    let mut options = Options::new(settings.clone());
+    options.passes = Some(Box::new(sequence("none", &settings).expect("it is a list of passes")));
+    options.threads = 1;
+    let built = build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{e}"));
+    let got = built.executable.run(inputs).unwrap_or_else(|e| panic!("{e}"));
+    (want, got)
+}
+
+/// Distance in units of the last place that the type has at that size.
+fn far(d: DType, want: f64, got: f64) -> f64 {
+    if want == got || (want.is_nan() && got.is_nan()) {
+        return 0.0;
+    }
+    let digits = match d {
+        DType::F16 => 10,
+        DType::BF16 => 7,
+        DType::F32 => 23,
+        _ => 52,
+    };
+    let least = match d {
+        DType::F16 => 2f64.powi(-24),
+        DType::F64 => f64::MIN_POSITIVE,
+        _ => 2f64.powi(-126),
+    };
+    let unit = (want.abs().max(f64::MIN_POSITIVE).log2().floor() - digits as f64).exp2().max(least);
+    (want - got).abs() / unit
+}
+
+fn compare(what: &str, rough: bool, inputs: &[&Tensor], want: &Tensor, got: &Tensor, wrong: &mut Vec<String>) {
+    assert_eq!((want.dtype(), want.shape()), (got.dtype(), got.shape()), "{what}");
+    let d = want.dtype();
+    for i in 0..want.len() {
+        let fine = match d.is_float() {
+            false => want.get_i64(i) == got.get_i64(i),
+            true => {
+                let (w, g) = (want.get_f64(i), got.get_f64(i));
+                let same = (w.is_nan() && g.is_nan()) || (w == g && w.is_sign_negative() == g.is_sign_negative());
+                same || (rough && far(d, w, g) <= if d.bytes() == 2 { 1.0 } else { 8.0 })
+            }
+        };
+        if !fine && wrong.len() < 40 {
+            let args: Vec<String> = inputs
+                .iter()
+                .map(|t| if t.dtype().is_float() { t.get_f64(i).to_string() } else { t.get_i64(i).to_string() })
+                .collect();
+            let (w, g) = (want.get_f64(i), got.get_f64(i));
+            wrong.push(format!("{what} of {}: interpreted {w:?}, compiled {g:?}", args.join(", ")));
+        }
+    }
+}
+
+/// The operators without attributes that map elements of these types.
+fn takers(args: &[Type], inputs: &[&str]) -> Vec<&'static str> {
+    let maps = |op: &&'static dyn ops::Op| {
+        matches!(op.class(), ops::Class::Elementwise | ops::Class::Broadcast)
+            && op.inputs() == inputs
+            && op.attrs().is_empty()
+            && op
+                .infer(&Attrs::empty(), args)
+                .is_ok_and(|t| t.as_tensor().map(|t| &t.shape) == args[0].as_tensor().map(|t| &t.shape))
+    };
+    ops::all().into_iter().map(|id| id.op()).filter(maps).map(|op| op.name()).collect()
+}
+
+fn check_unary(d: DType, wrong: &mut Vec<String>) -> usize {
+    let x = tensor(d, &odd(d));
+    let ty = Type::tensor(&[x.len() as i64], d);
+    let names = takers(std::slice::from_ref(&ty), &["data"]);
+    let calls: Vec<String> = names.iter().map(|n| format!("{n}(%x)")).collect();
+    let text = format!("#[version = \"0.0.5\"] def @main(%x: {ty}) {{ ({},) }}", calls.join(", "));
+    let m = parse_module("unary", &text).unwrap_or_else(|e| panic!("{e}"));
+    let (want, got) = both(&m, std::slice::from_ref(&x));
+    for ((n, w), g) in names.iter().zip(&want).zip(&got) {
+        compare(&format!("{n} {d}"), ROUGH.contains(n), &[&x], w, g, wrong);
+    }
+    names.len()
+}
+
+fn check_binary(d: DType, wrong: &mut Vec<String>) -> usize {
+    let all = odd(d);
+    let divisors: Vec<Number> = all.iter().copied().filter(|n| d.is_float() || n.1 != 0).collect();
+    let amounts: Vec<Number> =
+        [0, 1, 3, 7, 31, 63].into_iter().filter(|&n| n < d.bits() as i64).map(|n| Number(0.0, n)).collect();
+    let mut count = 0;
+    let groups: [(&[Number], fn(&str) -> bool); 3] = [
+        (&all, |n| !DIVISIONS.contains(&n) && !SHIFTS.contains(&n)),
+        (&divisors, |n| DIVISIONS.contains(&n)),
+        (&amounts, |n| SHIFTS.contains(&n)),
+    ];
+    for (right, wanted) in groups {
+        let (x, y) = pairs(&all, right);
+        let (x, y) = (tensor(d, &x), tensor(d, &y));
+        let ty = Type::tensor(&[x.len() as i64], d);
+        let names: Vec<&str> =
+            takers(&[ty.clone(), ty.clone()], &["lhs", "rhs"]).into_iter().filter(|n| wanted(n)).collect();
+        if names.is_empty() {
+            continue;
+        }
+        let calls: Vec<String> = names.iter().map(|n| format!("{n}(%x, %y)")).collect();
+        let text = format!("#[version = \"0.0.5\"] def @main(%x: {ty}, %y: {ty}) {{ ({},) }}", calls.join(", "));
+        let m = parse_module("binary", &text).unwrap_or_else(|e| panic!("{e}"));
+        let (want, got) = both(&m, &[x.clone(), y.clone()]);
+        for ((n, w), g) in names.iter().zip(&want).zip(&got) {
+            compare(&format!("{n} {d}"), d.is_float() && ROUGH.contains(n), &[&x, &y], w, g, wrong);
+        }
+        count += names.len();
+    }
+    count
+}
+
+fn fail(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{} values differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn unary_operators() {
+    let mut wrong = Vec::new();
+    let count: usize = DType::ALL.into_iter().map(|d| check_unary(d, &mut wrong)).sum();
+    assert!(count > 150, "only {count} operators and types were found");
+    fail(&wrong);
+}
+
+#[test]
+fn binary_operators() {
+    let mut wrong = Vec::new();
+    let count: usize = DType::ALL.into_iter().map(|d| check_binary(d, &mut wrong)).sum();
+    assert!(count > 150, "only {count} operators and types were found");
+    fail(&wrong);
+}
+
+#[test]
+fn casts_and_clips() {
+    let mut wrong = Vec::new();
+    for from in DType::ALL {
+        let mut values = odd(from);
+        if from.is_float() {
+            let edges =
+                [127.9, 128.0, 255.5, 256.0, 32768.0, 65535.0, 2147483520.0, 2147483648.0, 4294967040.0, 4294967296.0];
+            let more =
+                [9.223371487098962e18, 9.223372036854775807e18, 1.8446742974197924e19, 1.8446744073709552e19, 1e30];
+            values.extend(edges.iter().chain(&more).flat_map(|&f| [Number(f, 0), Number(-f, 0)]));
+        }
+        let x = tensor(from, &values);
+        let ty = Type::tensor(&[x.len() as i64], from);
+        let mut calls: Vec<String> = DType::ALL.iter().map(|to| format!("cast(%x, dtype=\"{to}\")")).collect();
+        if from != DType::Bool {
+            calls.extend(
+                ["-1f, a_max=6f", "0f, a_max=255f", "-1000000f, a_max=1000000f"]
+                    .map(|b| format!("clip(%x, a_min={b})")),
+            );
+        }
+        let text = format!("#[version = \"0.0.5\"] def @main(%x: {ty}) {{ ({},) }}", calls.join(", "));
+        let m = parse_module("casts", &text).unwrap_or_else(|e| panic!("{e}"));
+        let (want, got) = both(&m, std::slice::from_ref(&x));
+        for ((call, w), g) in calls.iter().zip(&want).zip(&got) {
+            compare(&format!("{call} {from}"), false, &[&x], w, g, &mut wrong);
+        }
+    }
+    fail(&wrong);
+}
+
+#[test]
+fn extremes_of_softmax() {
+    let rows: [[f32; 4]; 5] = [
+        [1e4, -1e4, 0.0, 1e4],
+        [f32::MAX, f32::MIN, 0.0, 1.0],
+        [-1e30, -1e30, -1e30, -1e30],
+        [88.0, 89.0, -103.0, -104.0],
+        [0.0, -0.0, 1e-40, -1e-40],
+    ];
+    let x = Tensor::from_slice(&[5, 4], &rows.concat());
+    let text = "#[version = \"0.0.5\"] def @main(%x: Tensor[(5, 4), float32]) {
+        (nn.softmax(%x), nn.log_softmax(%x), nn.fast_softmax(%x), sum(%x, axis=[1]), max(%x, axis=[1]), min(%x, axis=[1])) }";
+    let m = parse_module("softmax", text).unwrap_or_else(|e| panic!("{e}"));
+    let (want, got) = both(&m, std::slice::from_ref(&x));
+    let mut wrong = Vec::new();
+    for (i, (w, g)) in want.iter().zip(&got).enumerate() {
+        compare(&format!("result {i}"), true, &[], w, g, &mut wrong);
+    }
+    fail(&wrong);
+    assert!(
+        want[0].to_f64_vec().iter().all(|v| (0.0..=1.0).contains(v)),
+        "softmax stays finite: {:?}",
+        want[0].to_f64_vec()
+    );
+}
+
+#[test]
+fn short_floats_are_summed_as_tvm_sums_them() {
+    // float16 rounds each product and each sum: 2048 + 1 is 2048. bfloat16 sums in float32 and rounds once.
+    let text = |d: &str, n: usize| {
+        format!(
+            "#[version = \"0.0.5\"] def @main(%x: Tensor[(1, {n}), {d}], %w: Tensor[(1, {n}), {d}]) {{
+                (nn.dense(%x, %w), nn.dense(%x, %w, out_dtype=\"float32\")) }}"
+        )
+    };
+    let ones = |d, n: usize| {
+        (
+            Tensor::from_f64_fn(d, &[1, n], |_| 1.0),
+            Tensor::from_f64_fn(d, &[1, n], |i| if i == 0 { 2048.0 } else { 1.0 }),
+        )
+    };
+    for (d, wanted) in [(DType::F16, 2048.0), (DType::BF16, 2080.0)] {
+        let n = 30;
+        let m = parse_module("sums", &text(d.name(), n)).unwrap_or_else(|e| panic!("{e}"));
+        let (w, x) = ones(d, n);
+        let (want, got) = both(&m, &[x, w]);
+        assert_eq!(want[0].get_f64(0), wanted, "{d}");
+        // Compiled code sums float16 in lanes, each in the type.
+        let compiled = got[0].get_f64(0);
+        assert!((2048.0..=2080.0).contains(&compiled) && (d == DType::F16 || compiled == wanted), "{d}: {compiled}");
+        assert_eq!((want[1].get_f64(0), got[1].get_f64(0)), (2077.0, 2077.0), "{d}");
+    }
+}
