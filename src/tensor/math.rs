@@ -6,7 +6,7 @@ use super::DType;
 /// 8 and 16 bits keep the low bits of the conversion to `int32`, 32 unsigned ones those of the conversion to `int64`, and
 /// what these can't hold, NaN too, is their least number. `uint64` wraps below zero.
 pub fn float_to_int(v: f64, dtype: DType) -> i64 {
-    let long = |v: f64| if v >= -TWO_63 && v < TWO_63 { v as i64 } else { i64::MIN };
+    let long = |v: f64| if (-TWO_63..TWO_63).contains(&v) { v as i64 } else { i64::MIN };
     const TWO_31: f64 = 2147483648.0;
     const TWO_63: f64 = 9223372036854775808.0;
     match dtype {
