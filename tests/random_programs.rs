@@ -1,6 +1,8 @@
 //! Random typed programs through every route: text and JSON, types, the interpreter, machine code as it stands and
 //! optimized, every shipped ruleset and pass alone.
 //!
+//! The programs of `tests/random/found` once went wrong; they come first, through all routes.
+//!
 //! Programs run in a process of their own, so that machine code that crashes or hangs is told with its seed as well.
 //! `RESAT_PROGRAMS` says how many there are (of each kind), `RESAT_SEED` with which seed they begin.
 
@@ -18,6 +20,7 @@ mod shrink;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     io::{BufRead, BufReader, Write},
     process::{Command, ExitCode, Stdio},
     sync::mpsc,
@@ -26,7 +29,7 @@ use std::{
 
 use check::{Fault, Route, check, routes};
 use make::{Case, Kind};
-use resat::{ir::reachable, relay::text};
+use resat::{infer::infer_types, interp, ir::reachable, relay::text};
 
 /// Programs of each kind.
 const PROGRAMS: u64 = 150;
@@ -51,16 +54,49 @@ fn main() -> ExitCode {
     }
     let (first, n) = (number("RESAT_SEED", 0), number("RESAT_PROGRAMS", PROGRAMS));
     let kinds: [Kind; 2] = [Kind::Straight, Kind::Control];
+    let mut sound = found();
     let summaries: Vec<Summary> = std::thread::scope(|s| {
         let threads = kinds.map(|kind| s.spawn(move || programs(kind, first, first + n)));
         threads.into_iter().map(|t| t.join().expect("no thread panics")).collect()
     });
-    let mut sound = true;
     for (kind, summary) in kinds.iter().zip(&summaries) {
         summary.show(*kind);
         sound &= summary.faults == 0 && summary.is_meaningful();
     }
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the programs that were found, in a process of their own; whether all is well.
+fn found() -> bool {
+    let this = std::env::current_exe().expect("this program has a path");
+    let done = Command::new(this).env(WORK, "found").output().expect("this program can be started");
+    let out = String::from_utf8_lossy(&done.stdout);
+    let sound = done.status.success() && !out.lines().any(|l| l.starts_with("fault"));
+    if !sound {
+        println!("programs that were found: {}\n{out}", done.status);
+    }
+    sound
+}
+
+/// Takes each program of the folder through all routes, with arguments that follow from its types.
+fn check_found() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/random/found");
+    let mut files: Vec<_> = std::fs::read_dir(dir).expect("the folder is there").flatten().map(|e| e.path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in files {
+        let name = file.display().to_string();
+        say(&format!("at {name}"));
+        let text = std::fs::read_to_string(&file).expect("a test can be read");
+        let m = text::parse_module(&name, &text).unwrap_or_else(|e| panic!("{e}"));
+        let typed = infer_types(m.clone()).unwrap_or_else(|e| panic!("{e}"));
+        let inputs = interp::random_inputs(&typed, 1).unwrap_or_else(|e| panic!("{e}"));
+        match check(&Case { m, inputs }, &routes(0, true)) {
+            Ok(Some(o)) if o.compared > 0 || o.chaotic == 0 => {}
+            Ok(_) => say(&format!("fault {name}: nothing was compared")),
+            Err(f) => say(&format!("fault {name}: {}: {}", f.check, f.what)),
+        }
+    }
 }
 
 /// What became of the programs of a kind.
@@ -169,6 +205,9 @@ impl Summary {
 }
 
 fn worker(work: &str) {
+    if work == "found" {
+        return check_found();
+    }
     let parts: Vec<&str> = work.split(' ').collect();
     let kind = if parts[0] == "Straight" { Kind::Straight } else { Kind::Control };
     let first: u64 = parts[1].parse().expect("a number");

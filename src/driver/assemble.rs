@@ -244,7 +244,7 @@ impl Assembler<'_> {
         let ty = self.typed.ty(id).clone();
         if let Some(arg) = lower::is_view(&group) {
             // The same bytes in the same order: no code, no copy.
-            return Ok(Slot::Tensor(inputs[arg]));
+            return Ok(shaped(&ty, &mut std::iter::once(inputs[arg])));
         }
         let number = self.kernel(f, &group);
         let kernel = &self.code.kernels[number];

@@ -1,9 +1,11 @@
 //! The operators: each is one `impl Op`, and everything else in resat reads that.
 //!
 //! To add an operator: a row in a table of [`elementwise`], or a file (or a place in its family's file) with its
-//! `impl Op` and a row in that family's `OPS`.
+//! `impl Op` and a row in that family's `OPS`. [`adding`] shows both.
 
 mod annotation;
+#[doc = include_str!("../../docs/adding-operators.md")]
+pub mod adding {}
 mod axes;
 mod contract;
 mod create;

@@ -6,7 +6,7 @@ use super::effects::Effects;
 use crate::{
     diag::{Diagnostic, Refused},
     interp,
-    ir::{Copier, Expr, ExprId, Module, VarId, reachable},
+    ir::{Clause, Copier, Expr, ExprId, Module, Pattern, VarId, reachable},
     tensor::{Tensor, Value},
 };
 
@@ -15,7 +15,7 @@ use crate::{
 const LARGEST_GROWN: usize = 1 << 16;
 
 /// The module with every operator call of nothing but constants evaluated, projections of tuples taken, and conditionals
-/// on constants decided. Variables that are bound to constants count as constants; other bindings are looked through after inlining.
+/// on constants and matches of known constructors decided. Variables that are bound to constants count as constants; other bindings are looked through after inlining.
 ///
 /// Refuses a call that its operator does not allow.
 pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
@@ -23,7 +23,7 @@ pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
     let mut copier = Copier::new();
     let bound = bound_constants(m);
     let effects = Effects::new(m);
-    let mut refused = Vec::new();
+    let (mut refused, mut bindings) = (Vec::new(), false);
     for (name, id) in m.functions() {
         let new = copier.copy_with(m, id, &mut out, |out, from, expr| {
             let span = || m.span(from).cloned();
@@ -37,6 +37,14 @@ pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
                     Expr::Constant(t) if t.len() == 1 => Some(if t.get_i64(0) != 0 { *then } else { *otherwise }),
                     _ => None,
                 },
+                Expr::Match { data, clauses, .. } => {
+                    let Expr::Match { data: before, .. } = &m[from] else { return None };
+                    let clauses = if effects.has(*before) { &[] } else { &clauses[..] };
+                    let (bound, body) = decided(out, *data, clauses)?;
+                    bindings |= !bound.is_empty();
+                    let bind = |body, (var, value)| out.add_at(Expr::Let { var, value, body }, span());
+                    Some(bound.into_iter().rev().fold(body, bind))
+                }
                 Expr::Call { callee, args, attrs, .. } => {
                     let Expr::Op(op) = out[*callee] else { return None };
                     let args: Vec<Value> = args.iter().map(|&a| constant(out, a)).collect::<Option<_>>()?;
@@ -54,7 +62,38 @@ pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
         });
         out.define(name.clone(), new);
     }
-    if refused.is_empty() { Ok(out) } else { Err(Refused(refused)) }
+    match refused.is_empty() {
+        // Fields of known constructors are bindings that sharing does without.
+        true if bindings => super::inline(&out),
+        true => Ok(out),
+        false => Err(Refused(refused)),
+    }
+}
+
+/// The clause that a known constructor meets, and what it binds; `None` where that is not to be seen.
+fn decided(m: &Module, data: ExprId, clauses: &[Clause]) -> Option<(Vec<(VarId, ExprId)>, ExprId)> {
+    let Expr::Call { callee, args, .. } = &m[data] else { return None };
+    let Expr::Constructor(name) = &m[*callee] else { return None };
+    for Clause { pattern, body } in clauses {
+        match pattern {
+            Pattern::Wildcard => return Some((Vec::new(), *body)),
+            Pattern::Var(v) => return Some((vec![(*v, data)], *body)),
+            Pattern::Constructor(other, _) if other != name => {}
+            Pattern::Constructor(_, fields) => {
+                let mut bound = Vec::new();
+                for (field, &arg) in fields.iter().zip(args) {
+                    match field {
+                        Pattern::Wildcard => {}
+                        Pattern::Var(v) => bound.push((*v, arg)),
+                        Pattern::Constructor(..) | Pattern::Tuple(_) => return None,
+                    }
+                }
+                return Some((bound, *body));
+            }
+            Pattern::Tuple(_) => return None,
+        }
+    }
+    None
 }
 
 /// Variables that a `let` binds to a constant as written.
@@ -123,6 +162,21 @@ mod tests {
     #[test]
     fn conditionals_on_constants_are_decided() {
         let (m, body) = folded("def @main(%x: int32) { if (True) { %x } else { 0 } }");
+        assert!(matches!(m[body], Expr::Var(_)));
+    }
+
+    #[test]
+    fn matches_of_known_constructors_are_decided() {
+        let types = "type Maybe[A] { Some(A), None, }";
+        let (m, body) = folded(&format!(
+            "{types} def @main(%x: int32) {{ match (Some(%x)) {{ None => {{ 0 }}, Some(%y) => {{ add(%y, %y) }}, }} }}"
+        ));
+        let (_, args, _) = m.op_call(body).expect("the clause's body");
+        assert!(args.iter().all(|&a| matches!(m[a], Expr::Var(_))), "{:?}", m[body]);
+        // Of a missing value nothing is known, not even what the other clause would do with it.
+        let (m, body) = folded(&format!(
+            "{types} def @main(%x: int32) {{ match (if (False) {{ Some(%x) }} else {{ None }}) {{ Some(%y) => {{ add(%y, 1) }}, _ => {{ %x }}, }} }}"
+        ));
         assert!(matches!(m[body], Expr::Var(_)));
     }
 

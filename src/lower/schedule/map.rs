@@ -128,7 +128,7 @@ impl Emitter {
 
     /// The output's axes with extents of 1 gone and neighbours merged where every access steps evenly along both. `to` and the
     /// expressions are rewritten alike; an axis that stands outside of reads in one of them stays as it is.
-    pub(super) fn merge_axes(&self, axes: &[Axis], to: &mut Scalar, exprs: &mut [&mut Scalar]) -> Vec<Axis> {
+    pub(super) fn merge_axes(&mut self, axes: &[Axis], to: &mut Scalar, exprs: &mut [&mut Scalar]) -> Vec<Axis> {
         let (mut axes, single): (Vec<Axis>, Vec<Axis>) = axes.iter().partition(|a| a.extent != 1);
         let mut stand_still = |axes: &[Axis], to: &mut Scalar| {
             let with = axes.iter().map(|a| (a.id, Scalar::index(0))).collect();
@@ -152,6 +152,8 @@ impl Emitter {
             // Every offset goes on along the inner axis as it steps along the outer one.
             let outer = axes.remove(i);
             axes[i].extent *= outer.extent;
+            // What is simplified from now on must know how far the axis goes.
+            self.extents.insert(axes[i].id, axes[i].extent);
             now = stand_still(&[outer], to);
         }
         axes

@@ -29,6 +29,20 @@ pub struct Unary {
     flops: f64,
 }
 
+impl Unary {
+    /// A function of floats: `float` says what it is, in f64, and `lower` how it is computed in the operand's own type. `doc` is
+    /// its formula in x; `flops` are operations per element.
+    pub const fn floats(
+        name: &'static str,
+        doc: &'static str,
+        float: fn(f64) -> f64,
+        lower: fn(Scalar) -> Scalar,
+        flops: f64,
+    ) -> Unary {
+        Unary { name, doc, takes: Takes::Floats, to_bool: false, float, int: no_int, lower, flops }
+    }
+}
+
 /// For an operator that does not take integers: `infer` has refused them.
 fn no_int(_: i128) -> i128 {
     unreachable!("type inference refuses integers here")
@@ -42,16 +56,7 @@ fn no_float(_: f64) -> f64 {
 /// A row of the table: a function of floats only.
 macro_rules! floats {
     ($name:literal, $doc:literal, $f:expr, $op:ident, $flops:literal) => {
-        &Unary {
-            name: $name,
-            doc: $doc,
-            takes: Takes::Floats,
-            to_bool: false,
-            float: $f,
-            int: no_int,
-            lower: |x| Scalar::unary(UnOp::$op, x),
-            flops: $flops,
-        }
+        &Unary::floats($name, $doc, $f, |x| Scalar::unary(UnOp::$op, x), $flops)
     };
 }
 
