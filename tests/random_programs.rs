@@ -20,8 +20,8 @@ mod shrink;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
     io::{BufRead, BufReader, Write},
+    path::Path,
     process::{Command, ExitCode, Stdio},
     sync::mpsc,
     time::Duration,

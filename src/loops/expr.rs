@@ -220,12 +220,15 @@ impl Scalar {
         if dtype.is_float() { Scalar::float(i as f64, dtype) } else { Scalar::make(ScalarKind::Int(i), dtype) }
     }
 
-    /// A constant of a float type; of an integer type it is truncated, of `bool` whether it is not zero.
+    /// A constant of a float type; of an integer type it is truncated and wraps, of `bool` whether it is not zero.
     pub fn float(f: f64, dtype: DType) -> Scalar {
         match dtype {
             d if d.is_float() => Scalar::make(ScalarKind::Float(f), dtype),
             DType::Bool => Scalar::bool(f != 0.0),
-            _ => Scalar::make(ScalarKind::Int(f as i64), dtype),
+            _ => {
+                let wrapped = super::num::settle(super::num::Num::Int(f as i64), dtype);
+                Scalar::make(ScalarKind::Int(wrapped.int()), dtype)
+            }
         }
     }
 
