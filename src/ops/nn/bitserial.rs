@@ -359,6 +359,10 @@ impl ConvRecord {
         let word = attrs.opt_dtype("pack_dtype");
         let (size, strides) = (per_axis(attrs, "kernel_size", 2)?, per_axis(attrs, "strides", 2)?);
         let padding = paddings(attrs, 2)?;
+        op_ensure!(
+            padding.iter().all(|p| p.0 >= 0 && p.1 >= 0),
+            "C8: `padding` is {padding:?}, but should not be negative"
+        );
         let window = |k: usize| Window {
             kernel: size[k],
             stride: strides[k],
@@ -403,7 +407,8 @@ impl Op for BitserialConv2d {
         five axes is packed by bitpack along its input channels already, with the bits along axis 4. C1: the layouts are NCHW
         and OIHW, or NHWC and HWIO. C2: data has four axes of integers. C3: channels is given. C4: the weight fits data,
         channels and kernel_size. C5: out_dtype is given as an integer type. C6: pack_dtype is an unsigned type whose words
-        divide the input channels. C7: the window fits the padded data.",
+        divide the input channels. C7: the window fits the padded data. C8: no padding is
+        negative.",
         ["data", "weight"],
         [
             field("strides", AttrKind::Ints, AttrDefault::Ints(&[1, 1])),

@@ -44,6 +44,10 @@ impl Record {
         };
         let (strides, dilation) = (per_axis(attrs, "strides", 2)?, per_axis(attrs, "dilation", 2)?);
         let padding = paddings(attrs, 2)?;
+        op_ensure!(
+            padding.iter().all(|p| p.0 >= 0 && p.1 >= 0),
+            "C6: `padding` is {padding:?}, but should not be negative"
+        );
         let groups = attrs.int("groups");
         op_ensure!(groups > 0, "C4: `groups` is {groups}, but should be positive");
         let window = |k: usize| Window {
@@ -111,7 +115,7 @@ impl Op for Conv2dBackwardWeight {
         where g is the first channel of o's group, and data outside its extents is 0. data_layout is that of grad,
         kernel_layout that of data, and out_layout that of the result. C1: kernel_size is given. C2: ranks and blocks are
         those of the layouts. C3: both have one batch. C4: groups divides the channels of both. C5: the windows of grad fit
-        the padded data."
+        the padded data. C6: no padding is negative."
     }
     fn inputs(&self) -> &'static [&'static str] {
         &["grad", "data"]
@@ -139,7 +143,7 @@ impl Op for Conv2dBackwardWeight {
         for (letter, w) in "HW".chars().zip(&r.windows) {
             if let (Dim::Known(y), Dim::Known(n)) = of(letter) {
                 op_ensure!(
-                    w.needs(y) <= n + w.before + w.after,
+                    w.needs(y) <= n.saturating_add(w.before).saturating_add(w.after),
                     "C5: {y} windows of {} along {letter} do not fit an extent of {n}",
                     w.kernel
                 );

@@ -54,7 +54,7 @@ fn covered(w: &Window, y: usize, extent: usize) -> std::ops::Range<usize> {
 
 /// Over which windows an element of the data sums: for each pooled axis the number of windows that can cover it.
 fn reach(p: &PoolAttrs) -> Vec<i64> {
-    p.windows.iter().map(|(_, w)| (w.kernel + w.stride - 1) / w.stride).collect()
+    p.windows.iter().map(|(_, w)| 1 + (w.kernel - 1) / w.stride).collect()
 }
 
 /// The index of window number `r` among those that can cover the element at `i`, and whether it exists and does.

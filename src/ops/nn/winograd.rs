@@ -210,8 +210,8 @@ impl GemmWeight {
     fn tiles(attrs: &Attrs, w: &[Dim]) -> Result<[Dim; 2], OpError> {
         let (rows, columns) = (attrs.int("tile_rows"), attrs.int("tile_cols"));
         op_ensure!(
-            rows > 0 && columns > 0,
-            "C2: `tile_rows` is {rows} and `tile_cols` {columns}, but should be positive"
+            [rows, columns].iter().all(|n| (1..1 << 32).contains(n)),
+            "C2: `tile_rows` is {rows} and `tile_cols` {columns}, but should be positive, and no more than memory holds"
         );
         let summed: Option<i64> = w[..3].iter().map(|d| d.known()).product();
         // Four tiles along the summed side go together.
@@ -287,5 +287,35 @@ impl Op for GemmWeight {
             call([3, 1], &[1, 2, 4, 3], DType::F32),
             call([2, 4], &[1, 1, 3, 1], DType::U8),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row of outputs by Winograd's algorithm is that of the convolution: the points' products, interpolated.
+    #[test]
+    fn transformed_weights_convolve() {
+        for (tile, taps) in [(2, 3), (4, 3), (6, 3), (2, 5), (3, 4), (8, 7)] {
+            let weight: Vec<f64> = (0..taps).map(|k| 1.0 + 0.25 * k as f64).collect();
+            let g = transform(tile, taps);
+            let finite = points(tile + taps - 2);
+            // The product of two polynomials, of `taps` and of `tile` coefficients, by its values at all points.
+            let other: Vec<f64> = (0..tile).map(|k| 0.5 - 0.125 * k as f64).collect();
+            let mut product = vec![0.0; tile + taps - 1];
+            for (i, a) in weight.iter().enumerate() {
+                other.iter().enumerate().for_each(|(j, b)| product[i + j] += a * b);
+            }
+            for (row, p) in g.iter().zip(&finite) {
+                let value = |c: &[f64]| c.iter().enumerate().map(|(k, c)| c * p.powi(k as i32)).sum::<f64>();
+                let scale: f64 = finite.iter().filter(|q| *q != p).map(|q| p - q).product();
+                let scale = if *p == 0.0 { scale.abs() } else { scale };
+                let transformed: f64 = row.iter().zip(&weight).map(|(g, w)| g * w).sum();
+                let difference = transformed * scale * value(&other) - value(&product);
+                assert!(difference.abs() < 1e-6 * (1.0 + value(&product).abs()), "{tile} {taps} {p}: {difference}");
+            }
+            assert_eq!(g[finite.len()][taps - 1], 1.0);
+        }
     }
 }

@@ -207,3 +207,23 @@ impl Op for StaticFillEmptyRows {
         vec![call(6, 3, 2, DType::I64), call(2, 4, 1, DType::I32), call(3, 0, 3, DType::I64), call(0, 2, 2, DType::I64)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_without_entries_get_one() {
+        let op = op("sparse_fill_empty_rows").op();
+        let args = [
+            Tensor::from_slice(&[4, 2], &[0i64, 3, 1, 0, 1, 2, 3, 1]),
+            Tensor::from_slice(&[4], &[5i64, 10, 13, 14]),
+            Tensor::from_slice(&[2], &[5i64, 6]),
+            Tensor::from_slice(&[1], &[7i64]),
+        ];
+        let out = op.eval(&Attrs::empty(), &args.map(Value::from)).unwrap_or_else(|e| panic!("{e}")).flatten();
+        assert_eq!(out[0], Tensor::from_slice(&[6, 2], &[0i64, 3, 1, 0, 1, 2, 2, 0, 3, 1, 4, 0]));
+        assert_eq!(out[1], Tensor::from_slice(&[6], &[5i64, 10, 13, 7, 14, 7]));
+        assert_eq!(out[2], Tensor::from_slice(&[5], &[0i64, 0, 1, 0, 1]));
+    }
+}

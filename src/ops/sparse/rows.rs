@@ -165,7 +165,7 @@ impl Op for Product {
         }
         let per_block = data.shape.get(1).copied().unwrap_or(Dim::Known(1));
         let rows = match (rows, per_block) {
-            (Dim::Known(n), Dim::Known(m)) => Dim::Known(n * m),
+            (Dim::Known(n), Dim::Known(m)) => Dim::Known(n.saturating_mul(m)),
             _ => Dim::Any,
         };
         let places = self.places(attrs);
@@ -455,5 +455,55 @@ impl Op for SparseTranspose {
             sample([], vec![t(&[entries], d), t(&[entries], index), t(&[rows + 1], index)])
         };
         vec![call(4, 5, DType::F32, DType::I32), call(5, 3, DType::I8, DType::I64), call(4, 0, DType::F32, DType::I32)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{make_attrs, op};
+
+    fn run(name: &str, given: &[(&str, AttrValue)], args: &[&Tensor]) -> Vec<Tensor> {
+        let op = op(name);
+        let given: Vec<_> = given.iter().map(|(n, v)| ((*n).into(), v.clone())).collect();
+        let attrs = make_attrs(op, &given).unwrap_or_else(|e| panic!("{e}"));
+        let args: Vec<Value> = args.iter().map(|&t| t.clone().into()).collect();
+        op.op().eval(&attrs, &args).unwrap_or_else(|e| panic!("{e}")).flatten()
+    }
+
+    /// The matrix [[0, 2, 0], [3, 0, 4], [0, 0, 5]].
+    fn matrix() -> [Tensor; 3] {
+        [
+            Tensor::from_slice(&[4], &[2.0f32, 3.0, 4.0, 5.0]),
+            Tensor::from_slice(&[4], &[1i32, 0, 2, 2]),
+            Tensor::from_slice(&[4], &[0i32, 1, 3, 4]),
+        ]
+    }
+
+    #[test]
+    fn products_are_those_of_the_dense_matrix() {
+        let [data, indices, starts] = matrix();
+        let x = Tensor::from_slice(&[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let out = run("nn.sparse_dense", &[], &[&x, &data, &indices, &starts]);
+        assert_eq!(out, [Tensor::from_slice(&[2, 3], &[4.0f32, 15.0, 15.0, 10.0, 36.0, 30.0])]);
+        let out = run("nn.sparse_dense", &[("sparse_lhs", true.into())], &[&x, &data, &indices, &starts]);
+        assert_eq!(out, [Tensor::from_slice(&[3, 2], &[4.0f32, 10.0, 15.0, 36.0, 15.0, 30.0])]);
+    }
+
+    #[test]
+    fn sums_are_those_of_the_dense_matrix() {
+        let [data, indices, starts] = matrix();
+        let x = Tensor::from_slice(&[3, 3], &[1.0f32; 9]);
+        let out = run("nn.sparse_add", &[], &[&x, &data, &indices, &starts]);
+        assert_eq!(out, [Tensor::from_slice(&[3, 3], &[1.0f32, 3.0, 1.0, 4.0, 1.0, 5.0, 1.0, 1.0, 6.0])]);
+    }
+
+    #[test]
+    fn transposed_twice_is_the_same() {
+        let m = matrix();
+        let once = run("nn.sparse_transpose", &[], &[&m[0], &m[1], &m[2]]);
+        assert_eq!(once[0], Tensor::from_slice(&[4], &[3.0f32, 2.0, 4.0, 5.0]));
+        assert_eq!(once[2], Tensor::from_slice(&[4], &[0i32, 1, 2, 4]));
+        assert_eq!(run("nn.sparse_transpose", &[], &[&once[0], &once[1], &once[2]]), m);
     }
 }
