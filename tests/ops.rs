@@ -190,6 +190,54 @@ fn stages_compute_what_evaluation_does() {
     });
 }
 
+/// A value of the type that holds whatever it may.
+fn any_value(t: &Type, rng: &mut Rng) -> Value {
+    let tensor = |t: &TensorType, rng: &mut Rng| {
+        let shape: Vec<usize> = t.shape.iter().map(|d| d.known().unwrap_or(2) as usize).collect();
+        match t.dtype.is_float() {
+            true => Tensor::from_f64_fn(t.dtype, &shape, |_| match rng.next() % 8 {
+                0 => f64::NAN,
+                // Not more: how long some operators take follows from the size of regions that they are given.
+                1 => 50.0,
+                2 => -50.0,
+                _ => 20.0 * rng.unit() - 10.0,
+            }),
+            false => Tensor::from_i64_fn(t.dtype, &shape, |_| match rng.next() % 4 {
+                0 => rng.next() as i64,
+                1 => i64::MIN >> (rng.next() % 2 * 32),
+                _ => (rng.next() >> 20) as i64 % 12 - 5,
+            }),
+        }
+    };
+    match t {
+        Type::Tensor(t) => tensor(t, rng).into(),
+        Type::Tuple(f) => Value::Tuple(f.iter().map(|t| any_value(t, rng)).collect()),
+        other => panic!("samples take tensors and tuples, not {other}"),
+    }
+}
+
+/// Compiled code checks no access: what operators lower to must stay within its tensors by itself, also where evaluation would
+/// refuse the values.
+#[test]
+fn no_values_lead_out_of_tensors() {
+    for_all_samples(|op, attrs, sample, _| {
+        let mut b = Builder::new();
+        let Some(operands) = operands(&sample.args, &mut b) else { return Ok(()) };
+        let Ok(out) = op.lower(attrs, &operands, &mut b) else { return Ok(()) };
+        let stages = b.finish_with(&out);
+        for seed in 0..2 {
+            let mut rng = Rng(seed);
+            let args: Vec<Tensor> = sample.args.iter().flat_map(|t| any_value(t, &mut rng).flatten()).collect();
+            match eval_stages(&stages, &args) {
+                Err(e @ EvalError::Outside { .. }) => return Err(e.to_string()),
+                Err(EvalError::ZeroDivision(_)) => {}
+                Ok(out) => _ = cut_counted(&stages, out)?,
+            }
+        }
+        Ok(())
+    });
+}
+
 /// `t` with the order of elements along an axis reversed.
 fn reversed(t: &Tensor, axis: usize) -> Tensor {
     let (n, inner) = (t.shape()[axis], t.shape()[axis + 1..].iter().product::<usize>());

@@ -25,7 +25,7 @@ enum Mode {
     Clip,
     /// It counts modulo the extent.
     Wrap,
-    /// It is not allowed, and not checked by generated code.
+    /// It is not allowed; generated code stays inside.
     Fast,
 }
 
@@ -53,11 +53,15 @@ impl Mode {
 
     fn lower(self, index: Scalar, extent: i64) -> Scalar {
         match self {
-            Mode::Clip => index.max(Scalar::index(0)).min(Scalar::index(extent - 1)),
+            Mode::Clip | Mode::Fast => nearest(index, extent),
             Mode::Wrap => Scalar::binary(BinOp::FloorMod, index, Scalar::index(extent)),
-            Mode::Fast => index,
         }
     }
+}
+
+/// The nearest index inside an extent: compiled code checks none, and may not read beyond.
+pub(super) fn nearest(index: Scalar, extent: i64) -> Scalar {
+    index.min(Scalar::index(extent - 1)).max(Scalar::index(0))
 }
 
 /// `take`.
@@ -243,7 +247,7 @@ impl Op for Gather {
         let axis = Gather::axis(attrs, shape.len())?;
         let out = b.map(&shape, |b, i| {
             let mut index = i.to_vec();
-            index[axis] = b.read(indices, i.iter().cloned()).cast(DType::I64);
+            index[axis] = nearest(b.read(indices, i.iter().cloned()).cast(DType::I64), b.shape(x)[axis]);
             b.read(x, index)
         });
         Ok(out.into())
@@ -345,7 +349,7 @@ impl Op for GatherNd {
             let mut index = i[..batch].to_vec();
             for k in 0..m {
                 let at = [&[Scalar::index(k)], &i[..n]].concat();
-                index.push(b.read(indices, at).cast(DType::I64));
+                index.push(nearest(b.read(indices, at).cast(DType::I64), b.shape(x)[batch + k as usize]));
             }
             index.extend(i[n..].iter().cloned());
             b.read(x, index)
