@@ -262,9 +262,10 @@ impl Op for AdvIndex {
         let shape = lowered_shapes(self, attrs, args, b)?.remove(0);
         let chosen = indices.iter().map(|i| b.shape(*i).len()).max().unwrap_or(0);
         let out = b.map(&shape, |b, i| {
-            let at = indices.iter().zip(b.shape(x)).map(|(&index, &extent)| {
-                nearest(broadcast_read(b, index, &i[..chosen]).cast(DType::I64), extent)
-            });
+            let at = indices
+                .iter()
+                .zip(b.shape(x))
+                .map(|(&index, &extent)| nearest(broadcast_read(b, index, &i[..chosen]).cast(DType::I64), extent));
             b.read(x, at.chain(i[chosen..].iter().cloned()).collect::<Vec<_>>())
         });
         Ok(out.into())
