@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     Choice, DagGreedy, Extractor, Problem, Solution,
     improve::{State, improve},
+    tree::Trees,
 };
 
 /// Simulated annealing from DAG-greedy's choice, and never worse than it.
@@ -15,7 +16,7 @@ use super::{
 /// within its time gives the same choice as every other.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    /// Moves tried per candidate of the problem.
+    /// Moves tried per candidate of the classes that cost something.
     pub moves_per_candidate: usize,
     /// Moves tried at most.
     pub most_moves: usize,
@@ -50,10 +51,10 @@ impl Extractor for Search {
     fn solve(&self, p: &Problem) -> Solution {
         let start = Instant::now();
         let greedy = DagGreedy::default().extract(p);
-        let moves = p.candidates().saturating_mul(self.moves_per_candidate).min(self.most_moves);
         let Some(mut walk) = Walk::new(p, &greedy) else {
             return Solution { choice: greedy, bound: None, timed_out: false };
         };
+        let moves = walk.candidates.saturating_mul(self.moves_per_candidate).min(self.most_moves);
         let mut timed_out = false;
         for step in 0..moves {
             if step % MOVES_BETWEEN_LOOKS == 0 && start.elapsed() >= self.time {
@@ -75,6 +76,10 @@ struct Walk<'a> {
     p: &'a Problem,
     state: State<'a>,
     rng: Rng,
+    /// By class: whether it can be had for nothing, and there is nothing to choose.
+    free: Vec<bool>,
+    /// Candidates of the other classes.
+    candidates: usize,
     /// Classes of the program with a choice.
     open: Vec<u32>,
     /// Classes that several could share.
@@ -113,17 +118,21 @@ impl<'a> Walk<'a> {
         let state = State::new(p, choice)?;
         let total = choice.total(p).ok()?;
         let average = total.units as f64 / state.order().len().max(1) as f64;
-        let shared = (0..p.classes() as u32).filter(|&c| state.could_share(c)).collect();
+        let free: Vec<bool> = Trees::grow(p).totals.iter().map(|t| t.is_some_and(|t| t.is_free())).collect();
+        let classes = || (0..p.classes() as u32).filter(|&c| !free[c as usize]);
+        let candidates = classes().map(|c| p.of_class(c).len()).sum();
+        let shared = classes().filter(|&c| state.could_share(c)).collect();
         let best = choice.clone();
-        let mut walk =
-            Walk { p, state, rng: Rng(0x5eed), open: Vec::new(), shared, above: 0, best, best_above: 0, average };
+        let (rng, open) = (Rng(0x5eed), Vec::new());
+        let mut walk = Walk { p, state, rng, free, candidates, open, shared, above: 0, best, best_above: 0, average };
         walk.note_order();
         (!walk.open.is_empty()).then_some(walk)
     }
 
     fn note_order(&mut self) {
         self.open.clear();
-        self.open.extend(self.state.order().iter().copied().filter(|&c| self.p.of_class(c).len() > 1));
+        let has_choice = |&c: &u32| self.p.of_class(c).len() > 1 && !self.free[c as usize];
+        self.open.extend(self.state.order().iter().copied().filter(has_choice));
     }
 
     /// One move; `progress` goes from 0 to 1.
