@@ -240,6 +240,23 @@ fn ten_thousand_bindings() {
     assert_eq!(compiled_ints(&text, &[5]), [10_005, 5]);
 }
 
+#[test]
+fn branches_within_branches() {
+    // What all of them share, and what each shares with the next.
+    let body = (0..2000)
+        .fold("%0".to_owned(), |inner, i| format!("if (equal(%x, {})) {{ add(%0, {i}) }} else {{ {inner} }}", i + 100));
+    let text = format!("def @main(%x: int32) {{ %0 = multiply(%x, 3); {body} }}");
+    assert_eq!(compiled_ints(&text, &[5]), [15]);
+    assert_eq!(compiled_ints(&text, &[107]), [328]);
+    let shared: String = (1..200)
+        .map(|i| format!("%{i} = if (less(%x, {i})) {{ add(%{}, 1) }} else {{ subtract(%{}, 1) }};", i - 1, i - 1))
+        .collect();
+    let text = format!(
+        "def @main(%x: int32) {{ %0 = @f(%x); {shared} %199 }} def @f(%x: int32) -> int32 {{ if (less(%x, 0)) {{ @f(1) }} else {{ %x }} }}"
+    );
+    assert_eq!(compiled_ints(&text, &[100]), [99]);
+}
+
 /// The result without the interpreter's, for programs that are large.
 fn compiled_ints(text: &str, args: &[i32]) -> Vec<i64> {
     let m = typed(text).unwrap_or_else(|e| panic!("{e}")).into_module();
