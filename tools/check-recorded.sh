@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the recorded models on both back ends, where they are: the folder that RESAT_SHARED names, else ../shared. Needs python3,
+# Runs the recorded models and the recorded programs of TVM's tests on both back ends, where they are: the folder that RESAT_SHARED names, else ../shared. Needs python3,
 # and installs numpy beside the build where it is missing.
 #
 #     check-recorded.sh BIN
@@ -17,3 +17,4 @@ if ! python3 -c 'import numpy' 2>/dev/null; then
     PATH="$here/target/venv/bin:$PATH"
 fi
 python3 "$shared/corpus/check.py" "$bin"
+python3 "$here/tools/conformance.py" "$bin" "$shared"
