@@ -113,6 +113,7 @@ impl Op for Adaptive {
         let x = tensor_arg(args, 0, "data")?;
         let mut shape = x.shape.to_vec();
         for (axis, size) in self.sizes(attrs, Some(x.rank()))? {
+            op_ensure!(shape[axis] != Dim::Known(0), "`data` is {x}: there is nothing to pool along axis {axis}");
             shape[axis] = size.map_or(shape[axis], Dim::Known);
         }
         Ok(TensorType::of(shape, x.dtype).into())

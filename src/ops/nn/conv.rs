@@ -138,6 +138,10 @@ pub(in crate::ops) fn infer_shape(
     x: &TensorType,
     w: &TensorType,
 ) -> Result<Vec<Dim>, OpError> {
+    op_ensure!(
+        x.dtype != DType::Bool && w.dtype != DType::Bool,
+        "`data` is {x} and `weight` {w}, but the operator takes numbers only"
+    );
     check_shape(&c.data, &x.shape, "data")?;
     check_shape(&c.kernel, &w.shape, "weight")?;
     let (channels, o, i) = (whole(&c.data, &x.shape, 'C'), c.weight_out(&w.shape), whole(&c.kernel, &w.shape, 'I'));

@@ -47,6 +47,10 @@ impl Window {
 /// Padding before and after each of `axes` spatial axes: one number for all, one per axis, or all befores, then all afters.
 pub(crate) fn paddings(attrs: &Attrs, axes: usize) -> Result<Vec<(i64, i64)>, OpError> {
     let p = attrs.ints("padding");
+    op_ensure!(
+        p.iter().all(|&n| n.abs_diff(0) <= i32::MAX as u64),
+        "`padding` is {p:?}, which is more than int32 holds"
+    );
     Ok(match p.len() {
         1 => vec![(p[0], p[0]); axes],
         n if n == axes => p.iter().map(|&p| (p, p)).collect(),
@@ -62,7 +66,8 @@ pub(crate) fn per_axis(attrs: &Attrs, name: &str, axes: usize) -> Result<Vec<i64
         v = vec![v[0]; axes];
     }
     op_ensure!(v.len() == axes, "`{name}` has {} numbers, but should have {axes}", v.len());
-    op_ensure!(v.iter().all(|&n| n > 0), "`{name}` is {v:?}, but should be positive");
+    // Products of such numbers with extents are far from what arithmetic can hold.
+    op_ensure!(v.iter().all(|&n| 0 < n && n <= i32::MAX.into()), "`{name}` is {v:?}, but should be positive (int32)");
     Ok(v)
 }
 

@@ -400,6 +400,8 @@ impl Op for Resize {
         super::geometry::check_shape(&layout, &x.shape, "data").map_err(|e| OpError(format!("C1: {e}")))?;
         let known: Vec<i64> = x.shape.iter().map(|d| d.known().unwrap_or(1)).collect();
         self.plan(attrs, &known)?;
+        let empty = self.spatial.chars().any(|letter| whole(&layout, &x.shape, letter) == Dim::Known(0));
+        op_ensure!(!empty, "`data` is {x}: there is nothing to resize");
         let sizes = self.sizes(attrs, &layout, &x.shape)?;
         let shape = shape_of(&layout, "layout", |letter| match self.spatial.find(letter) {
             Some(k) => sizes[k],

@@ -107,7 +107,8 @@ impl Op for ArgExtreme {
         let (from, dtype) = (b.shape(x).to_vec(), b.dtype(x));
         let plan = Plan::new(attrs, from.len())?;
         let (shape, over) = (plan.shape(&from, 1), plan.over(&from));
-        if over.is_empty() {
+        // Of one element and of none it is the first.
+        if over.is_empty() || over.contains(&0) {
             return Ok(b.map(&shape, |_, _| Scalar::int(0, DType::I32)).into());
         }
         // First the extreme itself, then the least (last: greatest) place that holds it.

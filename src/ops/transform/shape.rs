@@ -206,6 +206,9 @@ impl Reshape {
             };
             to[k] = match (product(free(&from, &used)), product(free(&to, &copied))) {
                 (Some(n), Some(m)) if m > 0 => Dim::Known(n / m),
+                (Some(_), Some(_)) => {
+                    op_bail!("C4: `data` is {x}: `newshape` {given:?} does not tell what -1 stands for")
+                }
                 _ => Dim::Any,
             };
         }
