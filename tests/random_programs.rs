@@ -32,7 +32,7 @@ use make::{Case, Kind};
 use resat::{infer::infer_types, interp, ir::reachable, relay::text};
 
 /// Programs of each kind.
-const PROGRAMS: u64 = 150;
+const PROGRAMS: u64 = 300;
 /// A program that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Candidates that shrinking tries.
