@@ -517,8 +517,12 @@ pub(crate) fn defined(op: OpId, attrs: &Attrs, args: &[Value]) -> bool {
         return each(&|input, t| !input.contains("scale") || t.to_f64_vec().into_iter().all(scale));
     }
     if name.starts_with("dyn.") {
+        // They may all be extents of one tensor.
+        let few = |v: &[i64]| {
+            v.iter().try_fold(1i64, |p, n| p.checked_mul(n.unsigned_abs().max(1) as i64)).is_some_and(|p| p < 4096)
+        };
         let extents = |t: &Tensor| !t.dtype().is_float() && t.shape().len() < 2 && t.len() < 8;
-        return each(&|_, t| !extents(t) || t.to_i64_vec().iter().all(|n| n.abs() < 64));
+        return each(&|_, t| !extents(t) || few(&t.to_i64_vec()));
     }
     true
 }
