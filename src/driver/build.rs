@@ -89,18 +89,23 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
     let Options { settings, passes, threads, name, on_phase } = options;
     let mut cx = PassContext { on_start: on_phase, ..PassContext::default() };
     // Errors of types are told of the program as it was written, before passes move things about.
-    let module = infer_types(bind_params(&module, params)?)?.into_module();
+    let typed = infer_types(bind_params(&module, params)?)?;
+    let main = &typed.entry("main")?.params;
+    let annotated: Vec<bool> = main.iter().map(|&p| typed.var(p).ty.is_some()).collect();
+    let module = typed.into_module();
     let passes = match passes {
         Some(p) => p,
         None => Box::new(default_pipeline(&settings)?),
     };
     let module = passes.run(module, &mut cx)?;
-    compile(module, &settings, threads, &name, cx, start)
+    compile(module, &annotated, &settings, threads, &name, cx, start)
 }
 
-/// Makes code of a module that went through its passes.
-pub fn compile(
+/// Makes code of a module that went through its passes. `annotated` says of which parameters of `@main` the program itself gives
+/// the type.
+fn compile(
     module: Module,
+    annotated: &[bool],
     settings: &Settings,
     threads: usize,
     name: &str,
@@ -133,10 +138,11 @@ pub fn compile(
             let main = &typed.entry("main")?.params;
             let params = main
                 .iter()
-                .map(|&p| Parameter {
+                .zip(annotated)
+                .map(|(&p, &annotated)| Parameter {
                     name: m.var(p).name.clone(),
                     ty: typed.var_ty(p).clone(),
-                    annotated: m.var(p).ty.is_some(),
+                    annotated,
                 })
                 .collect();
             let machine = MachineProgram { program, kernels: primitives, params };

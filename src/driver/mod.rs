@@ -13,7 +13,7 @@ mod stopwatch;
 
 pub use assemble::{Assembled, CodeSet, assemble, is_plain};
 #[cfg(feature = "llvm")]
-pub use build::{BuildError, Built, Options, build, compile};
+pub use build::{BuildError, Built, Options, build};
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable};

@@ -85,7 +85,7 @@ impl Deref for TypedModule {
 fn is_whole(ty: &Type) -> bool {
     match ty {
         Type::Hole(_) => false,
-        Type::Tensor(t) => t.shape.iter().all(|d| !matches!(d, Dim::Hole(_) | Dim::Any)),
+        Type::Tensor(t) => t.shape.iter().all(|d| !matches!(d, Dim::Hole(_))),
         Type::Var(_) => true,
         Type::Tuple(fields) | Type::Adt(_, fields) => fields.iter().all(is_whole),
         Type::Func(f) => f.params.iter().all(is_whole) && is_whole(&f.ret),
