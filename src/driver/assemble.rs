@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
-    ir::{AttrValue, Expr, ExprId, Function, TensorType, Type, reachable},
+    ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, reachable},
     loops::{Kernel, Stages},
     lower::{self, VectorUnit},
     partition::{self, Compiled},
@@ -61,6 +61,13 @@ impl CodeSet {
     }
 }
 
+/// Whether no argument's value decides extents within a function, be it a constant's. One may even where the extents are known: a
+/// list of no axes leaves a tensor as it is.
+pub(super) fn is_settled(m: &Module, f: ExprId) -> bool {
+    let mut calls = reachable(m, [m.func(f).body]).into_iter().filter_map(|e| m.op_call(e));
+    calls.all(|(op, _, attrs)| op.op().decided_by(attrs).is_empty())
+}
+
 /// Whether a function's body is a plain sequence of calls of primitive functions and of functions for external compilers on tensors
 /// of known extents: what [`assemble`] takes.
 pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
@@ -73,12 +80,7 @@ pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
             Expr::Global(name) => m.function_id(name),
             _ => None,
         };
-        // Arguments may decide extents even where these are known: a list of no axes leaves a tensor as it is.
-        let settled = |f: ExprId| {
-            let calls = reachable(m, [m.func(f).body]).into_iter().filter_map(|e| m.op_call(e));
-            calls.into_iter().all(|(op, _, attrs)| op.op().decided_by(attrs).is_empty())
-        };
-        func.is_some_and(|f| (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && settled(f))
+        func.is_some_and(|f| (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && is_settled(m, f))
     };
     let plain = |&id: &ExprId| match &m[id] {
         Expr::Var(v) => f.params.contains(v) && known(typed.var_ty(*v)),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hashbrown::{Equivalent, HashMap};
 
 use super::{
-    assemble::{Assembled, CodeSet, assemble},
+    assemble::{Assembled, CodeSet, assemble, is_settled},
     build::BuildError,
 };
 use crate::{
@@ -151,7 +151,7 @@ impl Primitives {
             let func = m.func(f);
             let types: Vec<Type> = func.params.iter().map(|&p| typed.var_ty(p).clone()).collect();
             let known = |t: &Type| t.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()));
-            if decisive[number].is_empty() && types.iter().all(known) && known(typed.ty(func.body)) {
+            if is_settled(m, f) && types.iter().all(known) && known(typed.ty(func.body)) {
                 let callee = copier.copy(m, f, &mut entries);
                 define_entry(&mut entries, number, callee, &types);
                 fixed.push(number);

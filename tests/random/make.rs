@@ -8,6 +8,7 @@
 mod control;
 
 use resat::{
+    interp,
     ir::{AttrValue, Attrs, Expr, ExprId, Function, Module, Name, OpId, TensorType, Type, VarId},
     ops::{self, AttrKind, Sample},
     tensor::{DType, Tensor, Value},
@@ -333,6 +334,15 @@ impl Maker {
         // What values decide the extents of is made in code of its own kind.
         if self.kind == Kind::Straight && out.iter().any(|t| t.known_shape().is_none()) {
             return None;
+        }
+        let decisive = op.op().decided_by(&attrs);
+        if !decisive.is_empty() {
+            let given: Vec<&Tensor> = decisive.iter().map(|&i| values[i].tensor()).collect();
+            let settled = op.op().settle(&attrs, &given).ok()?;
+            let own: Vec<Type> = settled.args.iter().map(|&i| interp::type_of(&values[i])).collect();
+            if !settled.op.op().infer(&settled.attrs, &own).ok()?.flatten()?.iter().all(most) {
+                return None;
+            }
         }
         let value = op.op().eval(&attrs, &values).ok().filter(tame)?;
         // `?` says less than what the value's type says; unknown extents go no further.
