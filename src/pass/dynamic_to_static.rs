@@ -35,6 +35,7 @@ fn has_computed_extents(m: &Module) -> bool {
 
 /// The module with calls whose extents follow from constants turned into calls whose extents follow from types: one round,
 /// without folding anything.
+#[cfg(feature = "llvm")]
 pub(crate) fn settle_calls(typed: TypedModule) -> Result<TypedModule, Refused> {
     match step(&typed)? {
         Some(m) => infer_types(m),

@@ -22,6 +22,7 @@ pub use bind_params::bind_params;
 pub use blame::{Blame, Same, blame};
 pub use dead_code::dead_code;
 pub use dynamic_to_static::dynamic_to_static;
+#[cfg(feature = "llvm")]
 pub(crate) use dynamic_to_static::settle_calls;
 pub use eta_expand::eta_expand;
 pub use fold_constant::fold_constant;
