@@ -73,6 +73,11 @@ fn long_programs_go_through() {
 }
 
 #[test]
+fn data_types_that_nothing_makes_are_extern() {
+    goes_through("never", "#[version = \"0.0.5\"] type Never[A] type None {} def @main() { 1 }");
+}
+
+#[test]
 fn wrong_programs_are_refused() {
     let m = text::parse_module("t", "fn (%x: Tensor[(3), float32]) { tanh(add(%x, 1f)) }").expect("it is legal");
     let good = json::print_module(&m).expect("it can be written");
@@ -83,6 +88,11 @@ fn wrong_programs_are_refused() {
             .contains("(tir.PrimFunc): a module or a function is wanted")
     );
     assert!(refused(&good.replace("\"float32\"", "\"float33\"")).contains("float33"));
+    let named = text::parse_module("t", "fn (%x: Tensor[(3), float32], Primitive=1) { %x }").expect("it is legal");
+    let named = json::print_module(&named).expect("it can be written");
+    assert!(
+        refused(&named.replace("\"Primitive\"", "\"Primit*ve\"")).contains("`Primit*ve` is no name of an attribute")
+    );
     for end in (0..good.len()).step_by(7) {
         assert!(json::parse_module("t", &good[..end]).is_err());
     }

@@ -4,6 +4,7 @@ use super::{
     graph::{Graph, Node},
     schema::{self, Kind},
 };
+use crate::relay::text::is_identifier;
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{AttrValue, ConstAttr, Dim, Name, TensorType, Type},
@@ -62,7 +63,12 @@ impl Graph {
     /// The fields of a free-form attribute record.
     pub(super) fn dict_fields(&self, node: usize) -> Result<Vec<(Name, AttrValue)>, Refused> {
         let entries = self.entries(self.reference(node, "__dict__")?)?.into_iter();
-        entries.map(|(key, n)| Ok((Name::from(key), self.value(n)?))).collect()
+        entries
+            .map(|(key, n)| match is_identifier(&key) {
+                true => Ok((Name::from(key), self.value(n)?)),
+                false => self.refuse(node, format!("`{key}` is no name of an attribute: Relay's text can't have it")),
+            })
+            .collect()
     }
 
     fn opaque(&self, node: usize) -> Result<AttrValue, Refused> {

@@ -114,6 +114,13 @@ struct Lexer<'a> {
     odd: Vec<&'a str>,
 }
 
+/// Whether a name of an attribute or the like can be written as it is.
+pub(in crate::relay) fn is_identifier(name: &str) -> bool {
+    let (tokens, errors) = lex(name);
+    let is_whole = |t: &Token| t.kind == Kind::Ident && t.start == 0 && t.end as usize == name.len();
+    errors.is_empty() && tokens.first().is_some_and(is_whole)
+}
+
 /// All tokens of a text, the last one being [`Kind::End`], and what could not be read. The text is shorter than 4 GB.
 pub(super) fn lex(text: &str) -> (Vec<Token>, Vec<LexError>) {
     let tokens = Vec::with_capacity(text.len() / 8);

@@ -20,6 +20,8 @@ mod places;
 mod printer;
 mod types;
 
+pub(in crate::relay) use lexer::is_identifier;
+
 use crate::{
     diag::Refused,
     ir::{Expr, ExprId, Function, Module, free_vars},

@@ -416,6 +416,8 @@ impl<'a> Parser<'a> {
             // An extern type's declaration may end in a semicolon.
         }
         self.type_vars.leave(mark);
+        // A type that nothing makes is what TVM takes an extern one for, and Relay's JSON tells no difference.
+        let is_extern = is_extern || constructors.is_empty();
         self.m.add_adt(AdtDef { name: name.into(), params, constructors, is_extern });
         Ok(())
     }
