@@ -4,10 +4,10 @@ use super::{
     graph::{Graph, Node},
     schema::{self, Kind},
 };
-use crate::relay::text::is_identifier;
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{AttrValue, ConstAttr, Dim, Name, TensorType, Type},
+    relay::text::is_identifier,
     tensor::{DType, Tensor},
 };
 

@@ -20,12 +20,12 @@ mod places;
 mod printer;
 mod types;
 
-pub(in crate::relay) use lexer::is_identifier;
-
 use crate::{
     diag::Refused,
     ir::{Expr, ExprId, Function, Module, free_vars},
 };
+
+pub(in crate::relay) use lexer::is_identifier;
 
 /// How deep types, patterns and attribute values may nest.
 pub const DEEPEST: usize = 1100;
