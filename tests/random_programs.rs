@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     });
     for (kind, summary) in kinds.iter().zip(&summaries) {
         summary.show(*kind);
-        sound &= summary.faults == 0 && summary.is_meaningful();
+        sound &= summary.faults == 0 && summary.refused.is_empty() && summary.is_meaningful();
     }
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

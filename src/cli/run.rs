@@ -148,7 +148,7 @@ pub(super) const SEED: u64 = 0;
 /// Largest difference that floats may show, against the largest value, where rules round differently; integers may show none.
 /// Short floats may be so many units in the last place of the largest value apart, where that is more.
 const TOLERANCE: f64 = 1e-3;
-const UNITS_IN_LAST_PLACE: f64 = 8.0;
+const UNITS_IN_LAST_PLACE: f64 = 2.0;
 
 fn tolerance(dtype: DType) -> f64 {
     match dtype {

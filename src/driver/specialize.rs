@@ -263,14 +263,14 @@ impl Primitives {
 }
 
 impl CodeSet {
-    /// Machine code of everything, as objects and in this process.
+    /// Machine code of everything, as objects and in this process. What other compilers made moves into the objects.
     pub(super) fn compile(
         &mut self,
         target: &CodegenTarget,
     ) -> Result<(Vec<ObjectCode>, Arc<dyn CompiledCode>), BuildError> {
         let mut objects = llvm::compile(&self.kernels.iter().collect::<Vec<_>>(), target)?;
-        for (symbol, compiled) in &self.external {
-            objects.push(ObjectCode { bytes: compiled.object.clone(), symbols: vec![symbol.clone()] });
+        for (symbol, compiled) in &mut self.external {
+            objects.push(ObjectCode { bytes: std::mem::take(&mut compiled.object), symbols: vec![symbol.clone()] });
         }
         let library = Arc::new(JitLibrary::load(&objects)?);
         Ok((objects, library))

@@ -228,18 +228,6 @@ impl Value {
         Some(out)
     }
 
-    /// The tensor or (nested) tuple of tensors, where it is one.
-    pub fn to_tensors(&self) -> Option<tensor::Value> {
-        match self {
-            Value::Tensor(t) => Some(t.clone().into()),
-            // Types bound how deep tuples are nested.
-            Value::Tuple(f) => {
-                f.as_slice().iter().map(Value::to_tensors).collect::<Option<Vec<_>>>().map(tensor::Value::Tuple)
-            }
-            _ => None,
-        }
-    }
-
     /// What kind of value it is, for messages.
     pub(super) fn kind(&self) -> String {
         match self {
