@@ -102,11 +102,10 @@ impl PassArgs {
             }
         }
         if !self.without.is_empty() {
-            let known: Vec<String> = rules::shipped()
-                .iter()
-                .chain(&settings.rulesets)
-                .flat_map(|set| set.rules.iter().map(|r| format!("{}/{}", set.name, r.name)))
-                .collect();
+            let shipped =
+                rules::shipped_definitions().iter().flat_map(|set| set.rules.iter().map(|r| r.name().to_string()));
+            let mine = settings.rulesets.iter().flat_map(|set| &set.rules).map(|r| format!("{}/{}", r.ruleset, r.name));
+            let known: Vec<String> = shipped.chain(mine).collect();
             for name in &self.without {
                 if known.contains(name) {
                     settings.without.push(name.as_str().into());

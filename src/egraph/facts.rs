@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::{
     RegionId,
     node::{AttrsId, Case, ConstId, InputId, Node, OpaqueId},
+    uses::Uses,
 };
 use crate::{
     ir::{Attrs, Dim, Name, TensorType, Type},
@@ -187,6 +188,8 @@ pub struct Facts {
     pub tables: Tables,
     /// What the run may still do.
     pub budget: Budget,
+    /// Which calls of the program as written use which values.
+    pub uses: Uses,
     /// What was refused so far, each (rule, reason) once, the first few.
     pub refusals: Vec<Refusal>,
     /// The rule that made the latest union.

@@ -8,6 +8,7 @@ mod insert;
 mod node;
 mod plan;
 mod rebuild;
+mod uses;
 
 pub use facts::{
     Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, union_checked,
@@ -16,3 +17,4 @@ pub use facts::{
 pub use insert::{Encoded, RegionGraph, Term, encode};
 pub use node::{AttrsId, Case, ConstId, InputId, Node, OpaqueId};
 pub use plan::RegionId;
+pub use uses::{Uses, note_uses, refresh_uses};

@@ -173,6 +173,7 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     if names.is_empty() {
         return Ok(Box::new(Saturate::new(format!("{}(all)", spec.name), all, settings).with_dialects()));
     }
+    all.extend(rules::by_request());
     all.extend(ops::dialects().iter().flat_map(|d| dialect::legalization(d.name())));
     for name in names {
         if !all.iter().any(|r| r.name.as_str() == *name) {

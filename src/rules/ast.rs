@@ -205,6 +205,8 @@ pub(super) struct RuleDef {
     pub(super) name: Name,
     pub(super) grade: Grade,
     pub(super) grows: bool,
+    /// `:limit N`: equalities that the rule may teach in one round.
+    pub(super) limit: Option<u64>,
     /// What a match holds.
     pub(super) slots: Vec<SlotKind>,
     /// Number of sequences in a match.

@@ -80,6 +80,22 @@ impl<'a> ClassView<'a> {
         Some(graph[id].parents().any(|p| graph[graph.find(p)].iter().any(applies)))
     }
 
+    /// By how many different values the program as written uses the value; `None` where the program as written has no term of
+    /// the class, or the class is not in the e-graph yet.
+    pub fn uses(&self) -> Option<usize> {
+        let (graph, id) = self.place?;
+        graph.analysis.uses.of(graph.find(id))
+    }
+
+    /// How many classes have a term that uses the class; `None` where the class is not in the e-graph yet.
+    pub fn users(&self) -> Option<usize> {
+        let (graph, id) = self.place?;
+        let mut users: Vec<Id> = graph[graph.find(id)].parents().map(|p| graph.find(p)).collect();
+        users.sort_unstable();
+        users.dedup();
+        Some(users.len())
+    }
+
     /// The class's number, for an order among matches; `None` where the class is not in the e-graph yet.
     pub fn id(&self) -> Option<usize> {
         self.place.map(|(graph, id)| usize::from(graph.find(id)))

@@ -165,6 +165,15 @@ const SHIPPED: &[Guard] = &[
         eval: |a| a[0].class()?.feeds(crate::ops::lookup(a[1].str()?)?),
     },
     Guard {
+        name: "used-once",
+        params: &[Param::Class],
+        doc: "One value of the program as written uses this one. Of what rules alone made: one class of the e-graph does.",
+        eval: |a| {
+            let x = a[0].class()?;
+            Some(x.uses().or(x.users())? <= 1)
+        },
+    },
+    Guard {
         name: "=",
         params: &[Param::Any, Param::Any],
         doc: "Both attribute values are equal; numbers of different kinds by value.",

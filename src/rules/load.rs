@@ -22,6 +22,8 @@ use crate::{
 pub(super) struct SetDef {
     pub(super) name: Name,
     pub(super) doc: Arc<str>,
+    /// `:by-request`: it runs where it is named only.
+    pub(super) by_request: bool,
     pub(super) rules: Vec<RuleDef>,
 }
 
@@ -78,19 +80,33 @@ impl File {
             return;
         };
         self.grade = Grade::Exact;
-        match &rest[1..] {
-            [] => {}
-            [key, grade] if key.word() == Some(":numerics") => match grade.to_string().parse() {
-                Ok(g) => self.grade = g,
-                Err(why) => self.errors.push(grade.complain(why)),
-            },
-            [odd, ..] => self.errors.push(odd.complain(format!("`{odd}` is no option of a ruleset")).help(":numerics")),
+        let (mut options, mut by_request) = (&rest[1..], false);
+        loop {
+            options = match options {
+                [key, grade, rest @ ..] if key.word() == Some(":numerics") => {
+                    match grade.to_string().parse() {
+                        Ok(g) => self.grade = g,
+                        Err(why) => self.errors.push(grade.complain(why)),
+                    }
+                    rest
+                }
+                [key, rest @ ..] if key.word() == Some(":by-request") => {
+                    by_request = true;
+                    rest
+                }
+                [odd, ..] => {
+                    let d = odd.complain(format!("`{odd}` is no option of a ruleset"));
+                    self.errors.push(d.help("options are :numerics GRADE and :by-request"));
+                    break;
+                }
+                [] => break,
+            };
         }
         if self.sets.iter().any(|(s, _)| s.name.as_str() == name) {
             self.errors.push(rest[0].complain(format!("ruleset `{name}` is defined twice")));
             return;
         }
-        let set = SetDef { name: name.into(), doc: top.comment.as_str().into(), rules: Vec::new() };
+        let set = SetDef { name: name.into(), doc: top.comment.as_str().into(), by_request, rules: Vec::new() };
         self.sets.push((set, rest[0].span.clone()));
     }
 
@@ -149,6 +165,7 @@ fn plain_name(form: &Form) -> Option<&str> {
 struct Parts<'a> {
     grade: Grade,
     grows: bool,
+    limit: Option<u64>,
     both_ways: bool,
     left: &'a Form,
     right: &'a Form,
@@ -167,7 +184,7 @@ impl<'a> Parts<'a> {
             return None;
         };
         let both_ways = items[arrow].word() == Some("<=>");
-        let (mut grade, mut grows, mut head) = (grade, false, &items[..arrow]);
+        let (mut grade, mut grows, mut limit, mut head) = (grade, false, None, &items[..arrow]);
         loop {
             head = match head {
                 [key, value, rest @ ..] if key.word() == Some(":numerics") => {
@@ -179,6 +196,15 @@ impl<'a> Parts<'a> {
                 }
                 [key, rest @ ..] if key.word() == Some(":grows") => {
                     grows = true;
+                    rest
+                }
+                [key, value, rest @ ..] if key.word() == Some(":limit") => {
+                    limit = value.word().and_then(|w| w.parse().ok()).filter(|&n: &u64| n > 0);
+                    if limit.is_none() {
+                        errors.push(
+                            value.complain(format!("`:limit` is {value} here, but should be a positive integer")),
+                        );
+                    }
                     rest
                 }
                 _ => break,
@@ -217,8 +243,18 @@ impl<'a> Parts<'a> {
         if both_ways && !lets.is_empty() {
             errors.push(items[arrow].complain("a rule that goes both ways can't have `let`"));
         }
-        let mut parts =
-            Parts { grade, grows, both_ways, left, right, lets, locals: vec![], guards: vec![], samples: vec![] };
+        let mut parts = Parts {
+            grade,
+            grows,
+            limit,
+            both_ways,
+            left,
+            right,
+            lets,
+            locals: vec![],
+            guards: vec![],
+            samples: vec![],
+        };
         while let [key, rest @ ..] = tail {
             let (values, rest) = rest.split_at(rest.iter().position(is_key).unwrap_or(rest.len()));
             tail = rest;
@@ -237,7 +273,7 @@ impl<'a> Parts<'a> {
                 (_, _) => {
                     let d = key.complain(format!("`{key}` is no clause of a rule"));
                     errors.push(d.help(
-                        "clauses are :when, :for, :let, :sample; :numerics and :grows stand before the left side",
+                        "clauses are :when, :for, :let, :sample; :numerics, :grows and :limit stand before the left side",
                     ));
                 }
             }
@@ -338,6 +374,7 @@ fn build(
         name: name.into(),
         grade: parts.grade,
         grows: parts.grows,
+        limit: parts.limit,
         slots: s.slots,
         seqs: s.seqs,
         attr_vars: s.attr_vars,

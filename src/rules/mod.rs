@@ -19,7 +19,7 @@ mod terms;
 use std::sync::Arc;
 
 pub use check::{CheckReport, check};
-pub use registry::{SHIPPED, general, general_definitions, shipped, shipped_definitions};
+pub use registry::{SHIPPED, by_request, general, general_definitions, shipped, shipped_definitions};
 
 use crate::{
     diag::Refused,
@@ -34,6 +34,8 @@ pub struct Definitions {
     pub name: Name,
     /// The comment above it.
     pub doc: Arc<str>,
+    /// Whether it runs only where a pass or a user names it.
+    pub by_request: bool,
     /// Its rules, in the order of the file. A rule that goes both ways is two.
     pub rules: Vec<Definition>,
 }
@@ -56,6 +58,11 @@ impl Definition {
     /// Whether it is marked as one that can grow the graph without end.
     pub fn grows(&self) -> bool {
         self.0.grows
+    }
+
+    /// How many equalities it may teach in one round, where it says so.
+    pub fn limit(&self) -> Option<u64> {
+        self.0.limit
     }
 
     /// The comment above it: its algebra.
@@ -106,6 +113,7 @@ impl Definition {
             ruleset: self.0.ruleset.clone(),
             grade: self.0.grade,
             grows: self.0.grows,
+            limit: self.0.limit,
             rewrite,
         }
     }
@@ -126,6 +134,7 @@ pub fn define(name: &str, text: &str) -> Result<Vec<Definitions>, Refused> {
         .map(|s| Definitions {
             name: s.name,
             doc: s.doc,
+            by_request: s.by_request,
             rules: s.rules.into_iter().map(|r| Definition(Arc::new(r))).collect(),
         })
         .collect())
@@ -145,6 +154,7 @@ mod tests {
         egraph::{Graph, Node},
         ir::{AttrValue, Type},
         ops::{make_attrs, op},
+        saturate::{Limits, saturate},
         tensor::{DType, Tensor},
     };
 
@@ -215,6 +225,53 @@ mod tests {
         g.rebuild();
         let found = sets[0].rules[0].rewrite.search(&g);
         assert_eq!(found.iter().map(|m| m.substs.len()).sum::<usize>(), 1);
+    }
+
+    #[test]
+    fn pairs_of_roots_come_from_an_index() {
+        // Each layer has an input of its own: all pairs would be 400 million.
+        let mut g = Graph::default();
+        for _ in 0..20_000 {
+            let (x, w) = (input(&mut g, &[1, 2]), input(&mut g, &[2, 2]));
+            call(&mut g, "nn.dense", &[], &[x, w]);
+        }
+        let rule = "(ruleset t) (rule pair ((?l (nn.dense {..?a} ?x ?v)) (?r (nn.dense {..?a} ?x ?w)))
+                      => ((?l (nn.dense {..?a} ?x ?v)) (?r (nn.dense {..?a} ?x ?w))))";
+        let sets = load("t.rules", rule).unwrap_or_else(|e| panic!("{e}"));
+        g.rebuild();
+        assert!(sets[0].rules[0].rewrite.search(&g).is_empty());
+    }
+
+    #[test]
+    fn a_rule_teaches_no_more_than_its_limit_in_a_round() {
+        let rule = "(ruleset t) (rule twice :limit 3 (abs ?x) => (abs (abs ?x)) :when (has-rank ?x 2) (not (has-op ?x \"abs\")))";
+        let sets = load("t.rules", rule).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(sets[0].rules[0].limit, Some(3));
+        for (rounds, wanted) in [(1, 3), (2, 6), (9, 10)] {
+            let mut g = Graph::default();
+            for _ in 0..10 {
+                let x = input(&mut g, &[2, 3]);
+                call(&mut g, "abs", &[], &[x]);
+            }
+            let limits = Limits { iterations: rounds, ..Limits::default() };
+            assert_eq!(saturate(&mut g, &sets, &limits).unions(), wanted, "{rounds} rounds");
+        }
+    }
+
+    #[test]
+    fn uses_are_those_of_the_program_as_written() {
+        let mut g = Graph::default();
+        let x = input(&mut g, &[2, 3]);
+        let (a, b) = (call(&mut g, "exp", &[], &[x]), call(&mut g, "tanh", &[], &[x]));
+        let once = call(&mut g, "nn.relu", &[], &[a]);
+        let root = g.add(Node::tuple([once, b, b]));
+        crate::egraph::note_uses(&mut g, &[root]);
+        // A rule's alternative is no use of the program as written.
+        run(&mut g, "(ruleset t) (rule more (nn.relu ?x) => (nn.relu (nn.relu ?x)))");
+        let uses = |id: Id| functions::ClassView::of(&g, g.find(id)).uses();
+        assert_eq!((uses(x), uses(a), uses(b), uses(root)), (Some(2), Some(1), Some(1), Some(1)));
+        let made = call(&mut g, "sqrt", &[], &[x]);
+        assert_eq!(functions::ClassView::of(&g, made).uses(), None);
     }
 
     #[test]

@@ -39,12 +39,17 @@ pub fn shipped_definitions() -> &'static [Definitions] {
     })
 }
 
-/// The shipped rulesets that are of no dialect, ready to run.
+/// The shipped rulesets that are of no dialect and run where none is named, ready to run.
 pub fn general() -> Vec<Ruleset> {
-    general_definitions().iter().map(Definitions::compile).collect()
+    general_definitions().iter().filter(|s| !s.by_request).map(Definitions::compile).collect()
 }
 
-/// All shipped rulesets, ready to run.
+/// The shipped rulesets that are of no dialect and run only where they are named, ready to run.
+pub fn by_request() -> Vec<Ruleset> {
+    general_definitions().iter().filter(|s| s.by_request).map(Definitions::compile).collect()
+}
+
+/// All shipped rulesets that run where none is named, ready to run.
 pub fn shipped() -> Vec<Ruleset> {
-    shipped_definitions().iter().map(Definitions::compile).collect()
+    shipped_definitions().iter().filter(|s| !s.by_request).map(Definitions::compile).collect()
 }

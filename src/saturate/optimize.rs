@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Limits, Report, Ruleset, saturate};
 use crate::{
     cost::CostModel,
-    egraph::{RegionGraph, Term, encode, meet},
+    egraph::{RegionGraph, Term, encode, meet, note_uses},
     extract::{Choice, Extractor, Problem, chosen_term, term_cost},
     infer::TypedModule,
     ir::Module,
@@ -71,7 +71,10 @@ pub fn optimize_observed(
         let frozen = encoded.is_frozen(id);
         let mut of_region = match frozen {
             true => Report::of(&[]),
-            false => saturate(&mut region.graph, rulesets, &left),
+            false => {
+                note_uses(&mut region.graph, &[region.root]);
+                saturate(&mut region.graph, rulesets, &left)
+            }
         };
         left.unions -= (of_region.unions() as u64).min(left.unions);
         let begin = Instant::now();

@@ -61,6 +61,8 @@ pub struct Rule {
     pub grade: Grade,
     /// Whether it can grow the graph without end (commutativity, associativity): the scheduler bounds it.
     pub grows: bool,
+    /// Equalities that it may teach in one round; none where only the run's own limits hold.
+    pub limit: Option<u64>,
     /// Searcher and applier.
     pub rewrite: egg::Rewrite<Node, Facts>,
 }

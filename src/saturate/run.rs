@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::{Limits, Report, Rule, Ruleset, Stop};
-use crate::egraph::{Graph, may_apply};
+use crate::egraph::{Graph, may_apply, refresh_uses};
 
 /// Measured resident bytes of one e-node with its class, fact, parents, and share of the hash tables.
 const BYTES_PER_NODE: usize = 450;
@@ -60,6 +60,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             break;
         }
         report.iterations += 1;
+        refresh_uses(graph);
         let size_before = (graph.total_size(), graph.number_of_classes());
         let mut rested = false;
         let mut found = Vec::with_capacity(turns.len());
@@ -89,14 +90,23 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
         let mut unions = 0;
         'apply: for ((turn, row), matches) in turns.iter().zip(&mut report.rules).zip(found) {
             let begin = Instant::now();
+            let mut taught = 0;
             for chunk in matches.chunks(CHUNK) {
                 if !may_apply(graph) || start.elapsed() >= limits.time {
                     stop = stop.or_else(|| limit_met(graph));
                     break 'apply;
                 }
                 let left = graph.analysis.budget.unions;
+                // What a rule's own limit leaves for this round; matches beyond it come again in the next.
+                let share = turn.rule.limit.map_or(left, |n| left.min(n - taught.min(n)));
+                if share == 0 {
+                    break;
+                }
+                graph.analysis.budget.unions = share;
                 turn.rule.rewrite.apply(graph, chunk);
-                let made = (left - graph.analysis.budget.unions) as usize;
+                let made = (share - graph.analysis.budget.unions) as usize;
+                graph.analysis.budget.unions = left - made as u64;
+                taught += made as u64;
                 row.unions += made;
                 unions += made;
             }

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use super::{random::Random, show_tensor};
 use crate::rules::ast::{Arg, AttrDef, Condition, Expr, FieldPattern, Hint, IndexPattern, Ops, Pattern, RuleDef, Slot};
 use crate::{
-    egraph::{Case, Graph, Node, What},
+    egraph::{Case, Graph, Node, What, note_uses},
     ir::{AttrValue, Attrs, Name, OpId, Type},
     ops::{AttrKind, Sample, make_attrs},
     saturate::Grade,
@@ -78,12 +78,9 @@ impl<'a> Draft<'a> {
                 Hint::Class { .. } | Hint::Op { .. } => {}
             }
         }
-        for (k, root) in rule.roots.iter().enumerate() {
-            let id = draft.pattern(root, None, random)?;
-            if k == 0 {
-                draft.root = id;
-            }
-        }
+        let roots: Vec<Id> = rule.roots.iter().map(|root| draft.pattern(root, None, random)).collect::<Option<_>>()?;
+        draft.root = roots[0];
+        note_uses(&mut draft.graph, &roots);
         draft.graph.rebuild();
         draft.root = draft.graph.find(draft.root);
         Some(draft)
@@ -251,7 +248,21 @@ impl<'a> Draft<'a> {
     }
 
     fn any_type(&mut self, random: &mut Random) -> Type {
-        const SHAPES: [&[i64]; 7] = [&[2, 3], &[2, 3, 4], &[1, 4, 2, 3], &[4], &[], &[2, 1, 3], &[1, 8, 4, 4]];
+        const SHAPES: [&[i64]; 13] = [
+            &[2, 3],
+            &[2, 3, 4],
+            &[1, 4, 2, 3],
+            &[4],
+            &[],
+            &[2, 1, 3],
+            &[1, 8, 4, 4],
+            &[1],
+            &[5, 7],
+            &[1, 1],
+            &[3, 1, 5, 1],
+            &[7, 1],
+            &[1, 3, 5, 7],
+        ];
         match random.pick(&self.pool) {
             Some(ty) if random.chance(40) => ty.clone(),
             _ => {

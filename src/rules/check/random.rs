@@ -7,6 +7,15 @@ use crate::{
     tensor::{DType, Tensor, Value},
 };
 
+/// The greatest finite value of a float type, and its least positive one.
+fn extremes(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F64 => (f64::MAX, f64::from_bits(1)),
+        DType::F16 => (65504.0, 2f64.powi(-24)),
+        _ => (f32::MAX as f64, f32::from_bits(1) as f64),
+    }
+}
+
 /// A generator that depends on a rule's name alone.
 pub(super) struct Random(u64);
 
@@ -47,7 +56,7 @@ impl Random {
     }
 
     /// A value of a type. Floats are small halves, so that sums and products are exact; `specials` adds zeros of both signs,
-    /// infinities and NaN.
+    /// infinities, NaN, and the extremes of the type.
     pub(super) fn value(&mut self, ty: &Type, specials: bool) -> Option<Value> {
         match ty {
             Type::Tensor(t) => {
@@ -67,13 +76,17 @@ impl Random {
         match dtype.int_range() {
             None => Tensor::from_f64_fn(dtype, shape, |_| {
                 if specials && self.chance(50) {
-                    let all = [0.0, -0.0, 0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0];
+                    let (most, least) = extremes(dtype);
+                    let all = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0, most, -most, least, -least];
                     return all[self.below(all.len())];
                 }
                 let half = self.below(17) as f64 / 2.0;
                 if range == 0 { half + 0.5 } else { half - 4.0 }
             }),
             Some((min, max)) => Tensor::from_i64_fn(dtype, shape, |_| {
+                if specials && self.chance(25) {
+                    return [min, max, max - 1, 0][self.below(4)].clamp(i64::MIN as i128, i64::MAX as i128) as i64;
+                }
                 let spread: i64 = [8, 200, 40_000, 3_000_000][range];
                 let v = self.next() as i64 % (2 * spread + 1) - if range == 0 { 0 } else { spread };
                 (v as i128).clamp(min, max) as i64

@@ -84,6 +84,22 @@ pub(super) const FUNCTIONS: &[Function] = &[
         },
     },
     Function {
+        name: "uses",
+        params: &[Param::Class],
+        gives: Param::Int,
+        doc: "By how many different values the program as written uses this one, its caller counting as one. Only what the \
+              program as written has is counted: a value that rules alone made has no uses, and the function does not apply.",
+        eval: |a| Some((a[0].class()?.uses()? as i64).into()),
+    },
+    Function {
+        name: "users",
+        params: &[Param::Class],
+        gives: Param::Int,
+        doc: "How many classes of the e-graph have a term that uses the value: those of the program as written and those of all \
+              alternatives found so far.",
+        eval: |a| Some((a[0].class()?.users()? as i64).into()),
+    },
+    Function {
         name: "broadcast-axes",
         params: &[Param::Class, Param::Int],
         gives: Param::List,
