@@ -25,6 +25,7 @@ fn main() {
     }
     trials.push(Trial::test("every rule says what it is", documented));
     trials.push(Trial::test("wrong rules are caught", wrong_rules_are_caught));
+    trials.push(Trial::test("bounds are kept", bounds_are_kept));
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fail")).into_iter().flatten() {
         let path = entry.expect("the folder can be read").path();
         if path.extension().is_some_and(|e| e == "rules") {
@@ -51,12 +52,30 @@ fn wrong_rules_are_caught() -> Result<(), Failed> {
 (rule drop-relu (nn.relu ?x) => ?x)
 (rule zero-is-nothing (as ?y (~add ?x 0)) => ?x :when (same-type ?x ?y))
 (rule type-changes (add ?x ?y) => (nn.relu ?x))
+(rule too-far :numerics approx :error 0.01 (exp ?x) => (multiply (exp ?x) (const 1.02 like ?x)))
+(rule too-far-for-integers :numerics approx :error 0.001 (nn.relu ?x) => (add (nn.relu ?x) (const 2 like ?x)) :when (int ?x))
 (rule never (nn.relu ?x) => (nn.relu (nn.relu ?x)) :when (const ?x) (not (const ?x)))";
     let sets = rules::define("wrong.rules", wrong).map_err(|e| e.to_string())?;
     for rule in &sets[0].rules {
         let report = rules::check(rule);
         if report.is_sound() {
             return Err(format!("the wrong rule {} passes: {report}", rule.name()).into());
+        }
+    }
+    Ok(())
+}
+
+/// A bound is a share of the largest magnitude, may be computed, and of integers lets the neighbours pass.
+fn bounds_are_kept() -> Result<(), Failed> {
+    let near = "(ruleset near :numerics approx :error 0.03)
+(rule near (exp ?x) => (multiply (exp ?x) (const 1.02 like ?x)))
+(rule computed :error (min 0.03 (* 0.01 (rank ?x) 5)) (tanh ?x) => (multiply (tanh ?x) (const 1.02 like ?x)))
+(rule neighbours :error 0 (nn.relu ?x) => (maximum (nn.relu ?x) (const 1 like ?x)) :when (int ?x))";
+    let sets = rules::define("near.rules", near).map_err(|e| e.to_string())?;
+    for rule in &sets[0].rules {
+        let report = rules::check(rule);
+        if !report.is_sound() {
+            return Err(format!("{report}").into());
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use hashbrown::HashMap;
 
 use super::{
-    RegionId,
+    Errors, RegionId,
     node::{AttrsId, Case, ConstId, InputId, Node, OpaqueId},
     uses::Uses,
 };
@@ -194,6 +194,8 @@ pub struct Facts {
     pub refusals: Vec<Refusal>,
     /// The rule that made the latest union.
     pub last_rule: Option<Name>,
+    /// What approximate rules have brought in.
+    pub errors: Errors,
 }
 
 /// So many refusals are remembered; a wrong rule would repeat itself without end.

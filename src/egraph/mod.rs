@@ -3,6 +3,7 @@
 //! One e-graph holds one *region*: the body of a function, or of a branch or closure inside one. Regions do not share
 //! e-graphs, so a class never mixes terms whose variables are in different scopes.
 
+mod errors;
 mod facts;
 mod insert;
 mod node;
@@ -10,6 +11,7 @@ mod plan;
 mod rebuild;
 mod uses;
 
+pub use errors::{Errors, refresh_errors};
 pub use facts::{
     Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, union_checked,
     worth_rewriting,

@@ -37,11 +37,23 @@ impl egg::Applier<Node, Facts> for Applier {
         let found = from_subst(&self.rule, subst);
         let mut changed = Vec::new();
         match build(&self.rule, graph, class, &found) {
-            Ok(results) => {
-                for (root, result) in results {
-                    if union_checked(graph, root, result, &self.name) {
-                        changed.push(root);
+            Ok(built) => {
+                let inherited = inherited(&self.rule, graph, &built);
+                let mut taught = false;
+                for &(root, result) in &built.results {
+                    let top = if built.error + inherited > 0.0 { graph[result].nodes.clone() } else { Vec::new() };
+                    if graph.find(root) == graph.find(result) || !union_checked(graph, root, result, &self.name) {
+                        continue;
                     }
+                    changed.push(root);
+                    taught = true;
+                    if built.inner.is_none() || inherited > 0.0 {
+                        let error = inherited + if built.inner.is_none() { built.error } else { 0.0 };
+                        top.into_iter().for_each(|node| graph.analysis.errors.mark(node, error));
+                    }
+                }
+                if let Some(inner) = built.inner.filter(|_| taught && built.error > 0.0) {
+                    graph.analysis.errors.charge(inner, built.error);
                 }
             }
             Err(Stop::DoesNotApply) => {}
@@ -60,9 +72,33 @@ pub(super) enum Stop {
     Refused(String),
 }
 
-/// Adds a match's right sides to the graph: pairs of a root's class and its result's. Nothing is added unless all results are
-/// of their roots' types.
-pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match) -> Result<Vec<(Id, Id)>, Stop> {
+/// Right sides that were added to the graph.
+pub(super) struct Built {
+    /// A root's class and its result's, for every root.
+    pub(super) results: Vec<(Id, Id)>,
+    /// How far they may differ: 0 but for approximate rules.
+    pub(super) error: f64,
+    /// The innermost class that is new, where it is not a result: whoever uses the result in whatever form needs it. Of several the
+    /// one made of constants, such as a weight: it is this place's own.
+    inner: Option<Id>,
+}
+
+/// The error that what a rule found has already, where each of the nodes that its left side can have meant has one: what an exact
+/// rule makes of an approximation is one, too.
+fn inherited(rule: &RuleDef, graph: &Graph, built: &Built) -> f64 {
+    if graph.analysis.errors.is_empty() {
+        return 0.0;
+    }
+    let of_root = |(pattern, (root, _)): (&super::ast::Pattern, &(Id, Id))| {
+        let ops = pattern.ops()?;
+        let meant = graph[*root].iter().filter(|n| n.as_op().is_some_and(|(op, ..)| ops.contains(&op)));
+        meant.map(|n| graph.analysis.errors.of_node(n)).reduce(f64::min)
+    };
+    rule.roots.iter().zip(&built.results).filter_map(of_root).fold(0.0, f64::max)
+}
+
+/// Adds a match's right sides to the graph. Nothing is added unless all results are of their roots' types.
+pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match) -> Result<Built, Stop> {
     let mut planner = Planner { rule, graph, found, steps: Vec::new(), lets: Vec::new(), let_types: Vec::new() };
     for term in &rule.lets {
         let step = planner.term(term, None)?;
@@ -86,9 +122,26 @@ pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match)
             None => return Err(Stop::DoesNotApply),
         }
     }
+    let error = match &rule.error {
+        None => 0.0,
+        // A bound that is no number says that the rule does not hold here.
+        Some(bound) => match planner.eval(bound)?.as_float() {
+            Some(error) if error >= 0.0 && error.is_finite() => error,
+            _ => return Err(Stop::DoesNotApply),
+        },
+    };
     let steps = planner.steps;
     let mut ids: Vec<Id> = Vec::with_capacity(steps.len());
-    for (_, step) in &steps {
+    // By step: whether it or something below it is new.
+    let mut new: Vec<bool> = Vec::with_capacity(steps.len());
+    let mut inner: Option<(usize, bool)> = None;
+    for (at, (_, step)) in steps.iter().enumerate() {
+        let below = match step {
+            Step::Op(_, _, args) | Step::Tuple(args) => args.iter().any(|&a| new[a]),
+            Step::Proj(tuple, _) => new[*tuple],
+            Step::Have(_) | Step::Const(_) => false,
+        };
+        new.push(below);
         let node = match step {
             Step::Have(id) => {
                 ids.push(*id);
@@ -104,6 +157,13 @@ pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match)
             Step::Const(t) => Node::constant(graph.analysis.tables.intern_const(t)),
         };
         let computed = matches!(step, Step::Op(..));
+        if error > 0.0 && computed && !below && graph.lookup(node.clone()).is_none() {
+            new[at] = true;
+            let constant = egg::Language::children(&node).iter().all(|&c| graph[c].data.constant);
+            if inner.is_none_or(|(_, other)| constant && !other) && !results.iter().any(|r| r.1 == at) {
+                inner = Some((at, constant));
+            }
+        }
         let id = graph.add(node);
         // A small computation of constants is its value: else 0 - 0 would be another constant than 0, and so without end.
         if let Some(value) = graph[id].data.value.filter(|_| computed) {
@@ -112,7 +172,8 @@ pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match)
         }
         ids.push(id);
     }
-    Ok(results.into_iter().map(|(root, step)| (root, ids[step])).collect())
+    let results = results.into_iter().map(|(root, step)| (root, ids[step])).collect();
+    Ok(Built { results, error, inner: inner.map(|(at, _)| ids[at]) })
 }
 
 /// One node to come; arguments are earlier steps.

@@ -76,6 +76,17 @@ pub(super) enum Pattern {
     Proj(IndexPattern, Box<Pattern>),
 }
 
+impl Pattern {
+    /// The operators of its top node, where that is a call.
+    pub(super) fn ops(&self) -> Option<&[OpId]> {
+        match self {
+            Pattern::As(_, inner) => inner.ops(),
+            Pattern::Op { ops, .. } => Some(ops.list()),
+            _ => None,
+        }
+    }
+}
+
 /// What a field of a record must be.
 #[derive(Clone, Debug)]
 pub(super) enum FieldPattern {
@@ -204,6 +215,8 @@ pub(super) struct RuleDef {
     pub(super) ruleset: Name,
     pub(super) name: Name,
     pub(super) grade: Grade,
+    /// How far the sides of an approximate rule may differ: see the manual. Others have none.
+    pub(super) error: Option<Expr>,
     pub(super) grows: bool,
     /// `:limit N`: equalities that the rule may teach in one round.
     pub(super) limit: Option<u64>,

@@ -30,8 +30,13 @@ pub(super) struct SetDef {
 /// All rulesets of a text.
 pub(super) fn load(name: &str, text: &str) -> Result<Vec<SetDef>, Refused> {
     let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
-    let mut file =
-        File { sets: Vec::new(), grade: Grade::Exact, errors: Vec::new(), seen: Vec::new(), names: Vec::new() };
+    let mut file = File {
+        sets: Vec::new(),
+        defaults: Defaults::default(),
+        errors: Vec::new(),
+        seen: Vec::new(),
+        names: Vec::new(),
+    };
     for top in read(&source)? {
         file.top(&top);
     }
@@ -51,10 +56,18 @@ pub(super) fn load(name: &str, text: &str) -> Result<Vec<SetDef>, Refused> {
     }
 }
 
+/// What the rules of a ruleset are, unless they say otherwise.
+#[derive(Clone, Default)]
+struct Defaults {
+    grade: Grade,
+    /// The bound of those of its rules that are approximate.
+    error: Option<Form>,
+}
+
 struct File {
     sets: Vec<(SetDef, Span)>,
-    /// The grade of the current ruleset.
-    grade: Grade,
+    /// Those of the current ruleset.
+    defaults: Defaults,
     errors: Vec<Diagnostic>,
     /// Rules so far up to the names of variables, with their names.
     seen: Vec<(String, String)>,
@@ -79,15 +92,19 @@ impl File {
             self.errors.push(top.form.complain("a ruleset is (ruleset name :numerics exact|real|approx)"));
             return;
         };
-        self.grade = Grade::Exact;
+        self.defaults = Defaults::default();
         let (mut options, mut by_request) = (&rest[1..], false);
         loop {
             options = match options {
                 [key, grade, rest @ ..] if key.word() == Some(":numerics") => {
                     match grade.to_string().parse() {
-                        Ok(g) => self.grade = g,
+                        Ok(g) => self.defaults.grade = g,
                         Err(why) => self.errors.push(grade.complain(why)),
                     }
+                    rest
+                }
+                [key, error, rest @ ..] if key.word() == Some(":error") => {
+                    self.defaults.error = Some(error.clone());
                     rest
                 }
                 [key, rest @ ..] if key.word() == Some(":by-request") => {
@@ -96,7 +113,7 @@ impl File {
                 }
                 [odd, ..] => {
                     let d = odd.complain(format!("`{odd}` is no option of a ruleset"));
-                    self.errors.push(d.help("options are :numerics GRADE and :by-request"));
+                    self.errors.push(d.help("options are :numerics GRADE, :error BOUND and :by-request"));
                     break;
                 }
                 [] => break,
@@ -128,7 +145,7 @@ impl File {
             }
             false => self.names.push(full.clone()),
         }
-        let Some(parts) = Parts::of(&top.form, &rest[1..], self.grade, &mut self.errors) else { return };
+        let Some(parts) = Parts::of(&top.form, &rest[1..], &self.defaults, &mut self.errors) else { return };
         let canonical = up_to_names(&top.form, 2);
         match self.seen.iter().find(|(c, _)| *c == canonical) {
             Some((_, other)) => {
@@ -164,6 +181,7 @@ fn plain_name(form: &Form) -> Option<&str> {
 /// The parts of a rule's form.
 struct Parts<'a> {
     grade: Grade,
+    error: Option<Form>,
     grows: bool,
     limit: Option<u64>,
     both_ways: bool,
@@ -177,14 +195,14 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(whole: &Form, items: &'a [Form], grade: Grade, errors: &mut Vec<Diagnostic>) -> Option<Parts<'a>> {
+    fn of(whole: &Form, items: &'a [Form], set: &Defaults, errors: &mut Vec<Diagnostic>) -> Option<Parts<'a>> {
         let before = errors.len();
         let Some(arrow) = items.iter().position(|f| matches!(f.word(), Some("=>" | "<=>"))) else {
             errors.push(whole.complain("this rule has no `=>`"));
             return None;
         };
         let both_ways = items[arrow].word() == Some("<=>");
-        let (mut grade, mut grows, mut limit, mut head) = (grade, false, None, &items[..arrow]);
+        let (mut grade, mut error, mut grows, mut limit, mut head) = (set.grade, None, false, None, &items[..arrow]);
         loop {
             head = match head {
                 [key, value, rest @ ..] if key.word() == Some(":numerics") => {
@@ -192,6 +210,10 @@ impl<'a> Parts<'a> {
                         Ok(g) => grade = g,
                         Err(why) => errors.push(value.complain(why)),
                     }
+                    rest
+                }
+                [key, value, rest @ ..] if key.word() == Some(":error") => {
+                    error = Some(value);
                     rest
                 }
                 [key, rest @ ..] if key.word() == Some(":grows") => {
@@ -210,6 +232,21 @@ impl<'a> Parts<'a> {
                 _ => break,
             };
         }
+        let error = match (grade, error) {
+            (Grade::Approx, own) => {
+                let bound = own.or(set.error.as_ref()).cloned();
+                if bound.is_none() {
+                    let d = whole.complain("an approximate rule says how far its sides may differ");
+                    errors.push(d.help("write `:error 0.01` after `:numerics approx`, or any attribute expression"));
+                }
+                bound
+            }
+            (_, None) => None,
+            (_, Some(odd)) => {
+                errors.push(odd.complain(format!("a rule of grade {grade} has no error")).help(":numerics approx"));
+                None
+            }
+        };
         let left = match head {
             [left] => left,
             [] => {
@@ -245,6 +282,7 @@ impl<'a> Parts<'a> {
         }
         let mut parts = Parts {
             grade,
+            error,
             grows,
             limit,
             both_ways,
@@ -273,7 +311,7 @@ impl<'a> Parts<'a> {
                 (_, _) => {
                     let d = key.complain(format!("`{key}` is no clause of a rule"));
                     errors.push(d.help(
-                        "clauses are :when, :for, :let, :sample; :numerics, :grows and :limit stand before the left side",
+                        "clauses are :when, :for, :let, :sample; :numerics, :error, :grows and :limit stand before the left side",
                     ));
                 }
             }
@@ -332,6 +370,7 @@ fn build(
         lets.push(value);
     }
     let results = results(&mut s, right, &roots);
+    let error = parts.error.as_ref().map(|f| error_bound(&mut s, f));
     let guards: Vec<_> = parts.guards.iter().map(|f| condition(&mut s, f)).collect();
     let samples: Vec<Vec<_>> =
         parts.samples.iter().map(|hints| hints.iter().filter_map(|h| hint(&mut s, h)).collect()).collect();
@@ -363,9 +402,13 @@ fn build(
             lets.into_iter().collect::<Option<Vec<_>>>()?,
             results?,
             guards.into_iter().collect::<Option<Vec<_>>>()?,
+            match error {
+                Some(bound) => Some(bound?),
+                None => None,
+            },
         ))
     };
-    let Some((roots, lets, results, guards)) = complete() else {
+    let Some((roots, lets, results, guards, error)) = complete() else {
         // Whoever gives `None` has complained; were that forgotten, the rule must still not pass.
         return Err(vec![top.form.complain("this rule can't be read")]);
     };
@@ -373,6 +416,7 @@ fn build(
         ruleset: set.clone(),
         name: name.into(),
         grade: parts.grade,
+        error,
         grows: parts.grows,
         limit: parts.limit,
         slots: s.slots,
@@ -388,6 +432,19 @@ fn build(
         text: top.form.to_string().into(),
         span: top.form.span.clone(),
     })
+}
+
+/// The bound of an approximate rule: a number that is not negative, or what computes one.
+fn error_bound(s: &mut Scope, form: &Form) -> Option<super::ast::Expr> {
+    let bound = expr(s, form, Param::Number)?;
+    if let super::ast::Expr::Value(v) = &bound
+        && !v.as_float().is_some_and(|x| x >= 0.0 && x.is_finite())
+    {
+        let d = form.complain(format!("`{form}` is no bound of an error"));
+        s.error(d.help("a bound is a share of the result's largest magnitude, such as 0.01"));
+        return None;
+    }
+    Some(bound)
 }
 
 /// The slots of all classes that a pattern binds.

@@ -55,6 +55,11 @@ impl Definition {
         self.0.grade
     }
 
+    /// Whether it bounds how far its sides may differ: every approximate rule does, and no other.
+    pub fn has_bound(&self) -> bool {
+        self.0.error.is_some()
+    }
+
     /// Whether it is marked as one that can grow the graph without end.
     pub fn grows(&self) -> bool {
         self.0.grows
@@ -282,7 +287,7 @@ mod tests {
         call(&mut g, "nn.relu", &[], &[inner]);
         run(
             &mut g,
-            "(ruleset t :numerics approx) (rule swap (?f:unary {..?a} (?g:unary {..?b} ?x)) => (?g {..?b} (?f {..?a} ?x)))",
+            "(ruleset t :numerics approx :error 1.0) (rule swap (?f:unary {..?a} (?g:unary {..?b} ?x)) => (?g {..?b} (?f {..?a} ?x)))",
         );
         let swapped = call(&mut g, "nn.relu", &[], &[x]);
         let swapped = call(&mut g, "exp", &[], &[swapped]);

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::{Limits, Report, Rule, Ruleset, Stop};
-use crate::egraph::{Graph, may_apply, refresh_uses};
+use crate::egraph::{Graph, may_apply, refresh_errors, refresh_uses};
 
 /// Measured resident bytes of one e-node with its class, fact, parents, and share of the hash tables.
 const BYTES_PER_NODE: usize = 450;
@@ -113,6 +113,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             row.time += begin.elapsed();
         }
         graph.rebuild();
+        refresh_errors(graph);
         stop = stop.or_else(|| limit_met(graph));
         let size = (graph.total_size(), graph.number_of_classes());
         if stop.is_none() && unions == 0 && size == size_before && !capped {

@@ -11,7 +11,7 @@ use egg::Id;
 use self::{draft::Draft, random::Random};
 use super::{
     Definition,
-    apply::{Stop, build},
+    apply::{Built, Stop, build},
     search::search_class,
 };
 use crate::{
@@ -74,8 +74,8 @@ pub fn check(rule: &Definition) -> CheckReport {
         let Some(values) = draft.values(&mut random) else { continue };
         let found = search_class(def, &draft.graph, draft.root, 4);
         for m in found {
-            let results = match build(def, &mut draft.graph, draft.root, &m) {
-                Ok(results) => results,
+            let Built { results, error, .. } = match build(def, &mut draft.graph, draft.root, &m) {
+                Ok(built) => built,
                 Err(Stop::DoesNotApply) => continue,
                 Err(Stop::Refused(why)) => {
                     report.failure = Some(format!("{why}\n  at {}", draft.show(draft.root)));
@@ -86,7 +86,7 @@ pub fn check(rule: &Definition) -> CheckReport {
                 let (Ok(x), Ok(y)) = (eval(&draft.graph, left, &values), eval(&draft.graph, right, &values)) else {
                     continue;
                 };
-                match compare::differ(&x, &y, def.grade) {
+                match compare::differ(&x, &y, def.grade, error) {
                     None => report.live += 1,
                     Some(why) => {
                         report.failure =
