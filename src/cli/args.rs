@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 
-use super::Failure;
+use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused},
@@ -12,7 +12,7 @@ use crate::{
     extract,
     ir::{Module, Name},
     ops::nearest,
-    pass::{Sequential, Settings, sequence},
+    pass::{BuildConfig, Sequential, Settings, sequence_with},
     relay::npz,
     rules,
     saturate::Grade,
@@ -36,6 +36,8 @@ pub(super) struct PassArgs {
     /// Passes by name, as "FoldConstant,Saturate(algebra,qnn)"; `default` and `none` are names, too
     #[arg(long, value_name = "LIST")]
     pub(super) passes: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Rulesets of your own, used beside the shipped ones; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(super) rules: Vec<PathBuf>,
@@ -45,9 +47,9 @@ pub(super) struct PassArgs {
     /// What is cheap: roofline, roofline:measured, measured, flops, nodes, table:FILE, or a sum as "0.9*roofline+1e-7*nodes"
     #[arg(long, value_name = "MODEL", default_value = "roofline")]
     pub(super) cost: String,
-    /// Who chooses the program: dag, tree, search or ilp
-    #[arg(long, value_name = "NAME", default_value = "dag", alias = "extract")]
-    pub(super) extractor: String,
+    /// Who chooses the program: dag (the default), tree, search (the default of -O4) or ilp
+    #[arg(long, value_name = "NAME", alias = "extract")]
+    pub(super) extractor: Option<String>,
     /// Seconds that the extractor may take, per region; `search` and `ilp` give the best that they have by then
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub(super) extract_time: f64,
@@ -88,7 +90,8 @@ impl PassArgs {
         settings.cost = cost::parse(&self.cost, Some(&watch))?;
         let time = Duration::try_from_secs_f64(self.extract_time)
             .map_err(|e| Refused::from(Diagnostic::new(format!("--extract-time {}: {e}", self.extract_time))))?;
-        settings.extractor = Arc::from(extract::by_name(&self.extractor, time)?);
+        let of_level = self.config.config().extractor();
+        settings.extractor = Arc::from(extract::by_name(self.extractor.as_deref().unwrap_or(of_level), time)?);
         settings.grade = by_name("grade", &self.grade, self.grade.parse().ok(), &Grade::ALL.map(Grade::name))?;
         let mut complaints = Vec::new();
         for path in &self.rules {
@@ -123,7 +126,12 @@ impl PassArgs {
 
     /// The passes that were asked for, or the default pipeline.
     pub(super) fn sequence(&self, settings: &Settings) -> Result<Sequential, Refused> {
-        sequence(self.passes.as_deref().unwrap_or("default"), settings)
+        sequence_with(self.passes.as_deref().unwrap_or("default"), settings, &self.config.config())
+    }
+
+    /// Whether passes were asked for, be it by changing the default pipeline.
+    pub(super) fn asked(&self) -> bool {
+        self.passes.is_some() || self.config.config() != BuildConfig::default()
     }
 }
 

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done; 2 the input was refused, with a message on stderr; 1 anything else.
 
 mod args;
+mod config;
 mod library;
 mod progress;
 
@@ -44,6 +45,8 @@ commands! {
     run Run,
     /// Measure warm latencies
     bench Bench,
+    /// List passes, the stages of the default pipeline, levels of optimization and rulesets
+    passes Passes,
     /// List, show and check the rulesets
     rules Rules,
     /// Say by which rules the pieces of a program became what they are

@@ -81,7 +81,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             built.executable.run(&flat)?
         }
         // The interpreter runs the program as it was written, unless passes are asked for.
-        Backend::Interp if args.passes.passes.is_none() => interp::run_flat(typed.module(), "main", inputs.clone())?,
+        Backend::Interp if !args.passes.asked() => interp::run_flat(typed.module(), "main", inputs.clone())?,
         Backend::Interp => {
             let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
             let module = passes.run(typed.clone().into_module(), &mut cx)?;

@@ -33,7 +33,9 @@ pub(super) struct Args {
 pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
     // What comes after the saturation, such as fusion, has nothing to do with the question.
-    args.passes.passes.get_or_insert_with(|| "Inline,DynamicToStatic,Saturate".into());
+    if !args.passes.asked() {
+        args.passes.passes = Some("Inline,DynamicToStatic,Saturate".into());
+    }
     let passes = args.passes.sequence(&settings)?;
     let params = args.model.params()?;
     let program = infer_types(bind_params(&args.model.module()?, &params)?)?.into_module();

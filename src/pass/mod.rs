@@ -2,6 +2,7 @@
 
 mod bind_params;
 mod blame;
+mod config;
 mod dead_code;
 mod dynamic_to_static;
 mod effects;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 pub use bind_params::bind_params;
 pub use blame::{Blame, Same, blame};
+pub use config::{BuildConfig, Edit, NewStage};
 pub use dead_code::dead_code;
 pub use dynamic_to_static::dynamic_to_static;
 #[cfg(feature = "llvm")]
@@ -31,7 +33,8 @@ pub use inline::inline;
 pub(crate) use outline::outline;
 pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
-pub use registry::{default_pipeline, passes, sequence};
+use registry::make;
+pub use registry::{default_pipeline, passes, sequence, sequence_with};
 pub use saturate::{Legalize, Saturate, Settings};
 pub use spec::{PassSpec, SpecArg, parse_specs};
 
@@ -77,6 +80,11 @@ pub trait Pass: Send + Sync {
 
     /// The transformed module.
     fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused>;
+
+    /// The rulesets that it runs whatever the module holds, where it is made of rulesets.
+    fn rulesets(&self) -> Vec<Name> {
+        Vec::new()
+    }
 
     /// The same pass with fewer rules: without those named (as `ruleset/rule`), and stopping after so many unions. `None` for passes
     /// that have no rules: to find out which of them is at fault when a result is wrong.

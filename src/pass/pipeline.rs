@@ -38,6 +38,11 @@ impl Pipeline {
         self.stages.iter().map(|s| s.0.as_str()).collect()
     }
 
+    /// The stages' names and passes, in order.
+    pub fn stages(&self) -> impl Iterator<Item = (&str, &dyn Pass)> {
+        self.stages.iter().map(|s| (s.0.as_str(), s.1.as_ref()))
+    }
+
     fn position(&self, name: &str) -> Result<usize, PipelineError> {
         self.stages.iter().position(|s| s.0 == name).ok_or_else(|| PipelineError::Unknown {
             name: name.to_owned(),
@@ -73,6 +78,16 @@ impl Pipeline {
     pub fn replace(&mut self, name: &str, pass: Box<dyn Pass>) -> Result<(), PipelineError> {
         let at = self.position(name)?;
         self.stages[at].1 = pass;
+        Ok(())
+    }
+
+    /// Gives a stage another name.
+    pub fn rename(&mut self, name: &str, new: &str) -> Result<(), PipelineError> {
+        let at = self.position(name)?;
+        if name != new && self.stages.iter().any(|s| s.0 == new) {
+            return Err(PipelineError::Duplicate(new.to_owned()));
+        }
+        self.stages[at].0 = new.to_owned();
         Ok(())
     }
 
@@ -114,6 +129,9 @@ mod tests {
         p.run_after("fuse", "last", nothing()).unwrap();
         assert_eq!(p.names(), ["fold", "layout", "fuse", "last"]);
         p.remove("layout").unwrap();
+        p.rename("last", "end").unwrap();
+        assert_eq!(p.rename("end", "fuse"), Err(PipelineError::Duplicate("fuse".into())));
+        p.rename("end", "last").unwrap();
         p.replace("last", nothing()).unwrap();
         assert_eq!(p.names(), ["fold", "fuse", "last"]);
         assert_eq!(p.push("fold", nothing()), Err(PipelineError::Duplicate("fold".into())));

@@ -1,6 +1,8 @@
 //! Passes by name.
 
-use super::{FnPass, LARGEST_GROUP, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, parse_specs};
+use super::{
+    BuildConfig, FnPass, LARGEST_GROUP, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, parse_specs,
+};
 use crate::{
     diag::{Diagnostic, Refused},
     dialect,
@@ -171,6 +173,7 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     let mut all: Vec<Ruleset> = rules::general();
     all.extend(settings.rulesets.iter().cloned());
     if names.is_empty() {
+        all.retain(|r| !settings.rulesets_off.contains(&r.name));
         return Ok(Box::new(Saturate::new(format!("{}(all)", spec.name), all, settings).with_dialects()));
     }
     all.extend(rules::by_request());
@@ -190,7 +193,7 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     Ok(Box::new(Saturate::new(format!("{}({})", spec.name, names.join(", ")), all, settings)))
 }
 
-fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
     match PASSES.iter().find(|e| e.name == spec.name) {
         Some(e) => (e.make)(spec, settings),
         None => {
@@ -207,14 +210,32 @@ fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> 
 
 /// The passes that a text names, in order; `default` stands for the default pipeline and `none` for nothing.
 pub fn sequence(text: &str, settings: &Settings) -> Result<Sequential, Refused> {
+    sequence_of(text, settings, &|| default_pipeline(settings))
+}
+
+/// The same, where `default` stands for the default pipeline as a configuration makes it. Refused is a configuration of a default
+/// pipeline that the text does not name.
+pub fn sequence_with(text: &str, settings: &Settings, config: &BuildConfig) -> Result<Sequential, Refused> {
+    if *config != BuildConfig::default() && !parse_specs(text)?.iter().any(|s| s.name == "default") {
+        let d = Diagnostic::new(format!(
+            "levels, switches and edits shape the default pipeline, which the passes `{text}` do not name"
+        ));
+        return Err(d.help("`default` is a name among passes: it stands for that pipeline").into());
+    }
+    sequence_of(text, settings, &|| config.pipeline(settings))
+}
+
+fn sequence_of(
+    text: &str,
+    settings: &Settings,
+    default: &dyn Fn() -> Result<Pipeline, Refused>,
+) -> Result<Sequential, Refused> {
     let mut passes = Vec::new();
     let mut complaints = Vec::new();
     for spec in parse_specs(text)? {
         let made = match spec.name.as_str() {
             "none" => no_arguments(&spec).map(|()| None),
-            "default" => {
-                no_arguments(&spec).and_then(|()| Ok(Some(Box::new(default_pipeline(settings)?) as Box<dyn Pass>)))
-            }
+            "default" => no_arguments(&spec).and_then(|()| Ok(Some(Box::new(default()?) as Box<dyn Pass>))),
             _ => make(&spec, settings).map(Some),
         };
         match made {

@@ -31,6 +31,10 @@ pub struct Settings {
     pub rulesets: Vec<Ruleset>,
     /// Rules that are not used, as `ruleset/rule`.
     pub without: Vec<Name>,
+    /// Rulesets that a saturation does not use where it takes all that there are.
+    pub rulesets_off: Vec<Name>,
+    /// Rulesets that a saturation uses where it takes all that there are, whatever the grade of their rules.
+    pub rulesets_on: Vec<Name>,
 }
 
 impl Settings {
@@ -44,6 +48,8 @@ impl Settings {
             grade: Grade::Real,
             rulesets: Vec::new(),
             without: Vec::new(),
+            rulesets_off: Vec::new(),
+            rulesets_on: Vec::new(),
         }
     }
 }
@@ -113,7 +119,8 @@ impl Saturate {
 /// Leaves out rules of a looser grade than the settings allow, and those that they exclude.
 fn strict(rulesets: &mut [Ruleset], settings: &Settings) {
     let excluded = |rule: &Rule| settings.without.iter().any(|name| rule.is_named(name));
-    rulesets.iter_mut().for_each(|r| r.rules.retain(|rule| rule.grade <= settings.grade && !excluded(rule)));
+    let fits = |rule: &Rule| rule.grade <= settings.grade || settings.rulesets_on.contains(&rule.ruleset);
+    rulesets.iter_mut().for_each(|r| r.rules.retain(|rule| fits(rule) && !excluded(rule)));
 }
 
 /// The pass that makes plain operators of those of dialects: it finds out which dialects a module holds and runs their rules
@@ -147,6 +154,10 @@ impl Pass for Legalize {
 impl Pass for Saturate {
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn rulesets(&self) -> Vec<Name> {
+        self.rulesets.iter().map(|r| r.name.clone()).collect()
     }
 
     fn restricted(&self, without: &[Name], unions: u64) -> Option<Box<dyn Pass>> {
