@@ -20,8 +20,8 @@ use crate::{
     ir::{Expr, Function, Module, Type},
     loops::{AxisId, BinOp, Buffer, Digest, Kernel, LoopKind, Scalar, Space, Stmt, TensorId, digest_bytes},
     lower::VectorUnit,
-    ops,
-    pass::{LARGEST_GROUP, fuse},
+    ops::{self, kernel::LARGEST_KERNEL},
+    pass::fuse,
     runtime::{Call, CompiledCode, Executable, Pool, Port, Program, Step},
     target::{Peaks, Target},
     tensor::{DType, Tensor},
@@ -134,7 +134,7 @@ impl Stopwatch {
 
     fn time(&self, program: &Module, known: &mut Known) -> Result<f64, String> {
         let typed = infer_types(program.clone()).map_err(|e| e.to_string())?;
-        let fused = fuse(&typed, LARGEST_GROUP);
+        let fused = fuse(&typed, LARGEST_KERNEL);
         let typed = infer_types(fuse(&infer_types(fused).map_err(|e| e.to_string())?, 1)).map_err(|e| e.to_string())?;
         let target = self.target.codegen();
         let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };

@@ -14,6 +14,7 @@ mod einsum;
 pub mod elementwise;
 mod fourier;
 mod image;
+pub mod kernel;
 mod nn;
 mod order;
 mod qnn;

@@ -1,8 +1,8 @@
 //! Fusion: chains of operators become primitive functions, one kernel each.
 //!
-//! A producer joins the node that post-dominates it where everything in between is elementwise: then no value of the chain
-//! is needed outside. A contraction or reduction takes elementwise consumers of its own shape (they run on its registers), and
-//! cheap producers run inside of their reader. At most one contraction or reduction is in a group.
+//! A producer joins the node that post-dominates it, with everything in between: then no value of the group is needed
+//! outside. What may be a group at all, [`ops::kernel`](crate::ops::kernel) says. Kernels that the ruleset `fusion` has formed stay as they
+//! are.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -10,11 +10,11 @@ use super::outline::outline;
 use crate::{
     infer::TypedModule,
     ir::{AttrValue, Attrs, Copier, Expr, ExprId, Module, Type, children},
-    ops::Class,
+    ops::{
+        Class,
+        kernel::{Part, may_be_one},
+    },
 };
-
-/// As many operators become one kernel where nothing else is asked for: code size.
-pub const LARGEST_GROUP: usize = 48;
 
 /// The module with each function's operators grouped into calls of primitive functions, at most `largest` operators each.
 /// Functions that are primitive or meant for an external compiler stay as they are.
@@ -182,10 +182,6 @@ impl Groups {
     }
 }
 
-fn is_heavy(c: Class) -> bool {
-    matches!(c, Class::Contract | Class::Reduce)
-}
-
 fn group(g: &Graph<'_>, largest: usize) -> Groups {
     let mut groups = Groups {
         leader: g.nodes.iter().map(|&n| (n, n)).collect(),
@@ -197,17 +193,22 @@ fn group(g: &Graph<'_>, largest: usize) -> Groups {
         for &n in &g.nodes {
             let mut at = n;
             while let Some(&d) = dominators.get(&at) {
-                let heavy = groups.of(at).iter().any(|&x| is_heavy(g.class(x)));
+                let heavy = groups.of(at).iter().any(|&x| g.class(x).is_heavy());
                 if heavy != heavy_first || groups.leader[&at] == groups.leader[&d] {
                     break;
                 }
                 let mut way = vec![at];
                 way.extend(g.between(at, d));
                 way.push(d);
-                if !may_join(g, &groups, &way, heavy, largest) {
+                if !may_join(g, &groups, &way, largest) {
                     break;
                 }
                 groups.join(&way);
+                // What has no reduction grows evenly from its leaves: a group that ran ahead would be full before the
+                // branches that it meets are in it.
+                if !heavy_first {
+                    break;
+                }
                 at = d;
             }
         }
@@ -216,25 +217,20 @@ fn group(g: &Graph<'_>, largest: usize) -> Groups {
 }
 
 /// Whether the groups along all ways from the first to the last call of `way` may be one.
-fn may_join(g: &Graph<'_>, groups: &Groups, way: &[ExprId], heavy: bool, largest: usize) -> bool {
-    let (at, inner, d) = (way[0], &way[1..way.len() - 1], way[way.len() - 1]);
-    let all = groups.all_of(way);
-    let heavies = all.iter().filter(|&&x| is_heavy(g.class(x))).count();
-    let opaque = all.iter().any(|&x| g.class(x) == Class::Opaque);
-    let tensors = way.iter().all(|&x| g.ty(x).as_tensor().is_some());
-    if opaque || !tensors || all.len() > largest || inner.iter().any(|&x| g.class(x) > Class::Broadcast) {
+fn may_join(g: &Graph<'_>, groups: &Groups, way: &[ExprId], largest: usize) -> bool {
+    let mut all = groups.all_of(way);
+    if all.len() > largest {
         return false;
     }
-    if heavy {
-        // On the accumulators: the same shape all the way.
-        let shape = |x: ExprId| g.ty(x).as_tensor().map(|t| t.shape.clone());
-        return g.class(d) <= Class::Broadcast && heavies == 1 && way.iter().all(|&x| shape(x) == shape(at));
+    all.sort_unstable();
+    let mut parts: Vec<Part> =
+        all.iter().map(|&x| Part { class: g.class(x), ty: Some(g.ty(x)), reads: Vec::new() }).collect();
+    for (i, x) in all.iter().enumerate() {
+        for reader in g.users[x].iter().flatten().filter_map(|u| all.binary_search(u).ok()) {
+            parts[reader].reads.push(i);
+        }
     }
-    match g.class(d) {
-        Class::Elementwise | Class::Broadcast | Class::Injective => heavies == 0,
-        Class::Reduce => heavies == 1 && groups.of(d).len() == 1,
-        Class::Contract | Class::Opaque => false,
-    }
+    may_be_one(&parts)
 }
 
 fn fuse_function(typed: &TypedModule, id: ExprId, largest: usize, out: &mut Module) -> ExprId {

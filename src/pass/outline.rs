@@ -5,10 +5,8 @@ use hashbrown::{HashMap, HashSet};
 use crate::{
     infer::TypedModule,
     ir::{Attrs, Copier, Expr, ExprId, Function, Module, Type, children},
+    ops::kernel::INLINE_CONSTANT,
 };
-
-/// Constants of up to so many elements are written into the function, larger ones become its arguments.
-const INLINE_CONSTANT: usize = 1;
 
 /// The call of a new function that computes `results` (a tuple of them, where they are several) from what `members` read.
 ///

@@ -1,14 +1,12 @@
 //! Passes by name.
 
-use super::{
-    BuildConfig, FnPass, LARGEST_GROUP, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, parse_specs,
-};
+use super::{BuildConfig, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, parse_specs};
 use crate::{
     diag::{Diagnostic, Refused},
     dialect,
     infer::infer_types,
     ir::{Module, OpId},
-    ops::{self, nearest},
+    ops::{self, kernel::LARGEST_KERNEL, nearest},
     partition, rules,
     saturate::Ruleset,
 };
@@ -56,6 +54,11 @@ const PASSES: &[Entry] = &[
         name: "FuseOps",
         doc: "groups operators into primitive functions, one kernel each; `largest=N` bounds a group",
         make: fuse_ops,
+    },
+    Entry {
+        name: "DefuseOps",
+        doc: "calls of primitive functions become their operators again",
+        make: |s, _| plain(s, "DefuseOps", |m| Ok(super::defuse(&m))),
     },
     Entry {
         name: "Partition",
@@ -126,7 +129,7 @@ fn no_arguments(spec: &PassSpec) -> Result<(), Refused> {
 fn fuse_ops(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused> {
     let refuse = |m: String| Refused::from(Diagnostic::new(m).at(Some(spec.span.clone())));
     let largest = match &spec.args[..] {
-        [] => LARGEST_GROUP,
+        [] => LARGEST_KERNEL,
         [a] if a.name.as_deref() == Some("largest") => a
             .value
             .parse()
