@@ -3,6 +3,7 @@
 //! Models are named on the command line as [`parse`] reads them: one of [`NAMES`], or a weighted sum of several.
 
 mod counts;
+mod integers;
 mod legal;
 mod measured;
 mod roofline;
@@ -11,6 +12,7 @@ mod table;
 mod weighted;
 
 pub use counts::{Flops, NodeCount};
+pub use integers::Integers;
 pub use legal::Legal;
 pub use measured::Measured;
 pub use roofline::{MeasuredRoofline, Roofline};

@@ -8,6 +8,7 @@ mod defuse;
 mod dynamic_to_static;
 mod effects;
 mod eta_expand;
+mod fake_quantization;
 mod fold_constant;
 mod fuse;
 mod inline;

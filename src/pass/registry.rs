@@ -97,6 +97,12 @@ const PASSES: &[Entry] = &[
         },
     },
     Entry {
+        name: "FakeQuantizationToInteger",
+        doc: "float operators between dequantize and quantize become integer operators; `hard_fail=true` refuses what has no integer \
+              form, `optional_qnn_ops=nn.softmax` allows less exact forms of the operators named",
+        make: super::fake_quantization::make,
+    },
+    Entry {
         name: "AlterOpLayout",
         doc: "convolutions and pools in blocked layouts where that pays",
         make: |s, settings| ruleset(s, &["layout"], settings),

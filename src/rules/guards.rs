@@ -68,6 +68,53 @@ const SHIPPED: &[Guard] = &[
         eval: |a| Some(a[0].class()?.value()?.to_f64_vec().iter().all(|&x| x > 0.0 && x.is_finite())),
     },
     Guard {
+        name: "nonnegative",
+        params: &[Param::Class],
+        doc: "The value is a known constant whose elements are all 0 or above, and finite.",
+        eval: |a| Some(a[0].class()?.value()?.to_f64_vec().iter().all(|&x| x >= 0.0 && x.is_finite())),
+    },
+    Guard {
+        name: "close",
+        params: &[Param::Class, Param::Class],
+        doc: "The values are known constants that differ by at most 1e-8 + 1e-5 of the second, element by element; a single number \
+              stands for as many as the other value has.",
+        eval: |a| {
+            let (x, y) = (a[0].class()?.value()?.to_f64_vec(), a[1].class()?.value()?.to_f64_vec());
+            let near = |x: f64, y: f64| (x - y).abs() <= 1e-8 + 1e-5 * y.abs();
+            Some(match (&x[..], &y[..]) {
+                ([x], ys) => ys.iter().all(|&y| near(*x, y)),
+                (xs, [y]) => xs.iter().all(|&x| near(x, *y)),
+                (xs, ys) => xs.len() == ys.len() && xs.iter().zip(ys).all(|(&x, &y)| near(x, y)),
+            })
+        },
+    },
+    Guard {
+        name: "zero-point",
+        params: &[Param::Class, Param::Any],
+        doc: "The value is known and within the range of this integer type: a zero point that the type can say.",
+        eval: |a| {
+            let AttrValue::DType(dtype) = a[1].attr()? else { return None };
+            let (min, max) = dtype.int_range()?;
+            Some(a[0].class()?.value()?.to_i64_vec().iter().all(|&z| (min..=max).contains(&i128::from(z))))
+        },
+    },
+    Guard {
+        name: "quantizable",
+        params: &[Param::Class, Param::Class, Param::Class, Param::Any],
+        doc: "(quantizable x scale zero dtype): x / scale + zero lies in the integer type's range for each number of x, all known, scale \
+              and zero point single.",
+        eval: |a| {
+            let (x, scale, zero) = (a[0].class()?.value()?, a[1].class()?.splat()?, a[2].class()?.splat()?);
+            let AttrValue::DType(dtype) = a[3].attr()? else { return None };
+            let (min, max) = dtype.int_range()?;
+            let fits = |x: f64| {
+                let q = (x / scale).round() + zero;
+                q >= min as f64 && q <= max as f64
+            };
+            Some(x.to_f64_vec().into_iter().all(fits))
+        },
+    },
+    Guard {
         name: "zeros",
         params: &[Param::Class],
         doc: "The value is a known constant whose elements are all 0 (or -0.0).",

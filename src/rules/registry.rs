@@ -13,6 +13,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/fold-scale-bias.rules", include_str!("../../rules/fold-scale-bias.rules")),
     ("rules/layout.rules", include_str!("../../rules/layout.rules")),
     ("rules/merge.rules", include_str!("../../rules/merge.rules")),
+    ("rules/fake-quantization.rules", include_str!("../../rules/fake-quantization.rules")),
 ];
 
 /// The definitions of a text that is shipped.

@@ -38,19 +38,19 @@ fn first_difference(x: &Tensor, y: &Tensor, grade: Grade, error: f64) -> Option<
     // Smaller results are judged as if they were 1: what they are the difference of is about 1.
     let scale = (0..x.len()).map(|i| x.get_f64(i).abs()).filter(|v| v.is_finite()).fold(1.0, f64::max);
     let epsilon = match (grade, x.dtype()) {
-        // Integers are rounded: a neighbour is always near enough.
-        (Grade::Approx, d) if !d.is_float() => error.max(1.0 / scale),
         (Grade::Approx, _) => error,
         (_, DType::F64) => 1e-9,
         (_, DType::F32) => 1e-4,
         _ => 2e-2,
     };
+    // Integers are rounded: a neighbour is always near enough.
+    let least = if x.dtype().is_float() { 0.0 } else { 1.0 };
     (0..x.len()).find(|&i| {
         let (a, b) = (x.get_f64(i), y.get_f64(i));
         match grade {
             Grade::Exact => !(bits(x, i) == bits(y, i) || a.is_nan() && b.is_nan()),
             // Over the reals there is neither infinity nor NaN: what the left side makes of them is no promise.
-            Grade::Real | Grade::Approx => a.is_finite() && !within((a - b).abs(), epsilon * scale),
+            Grade::Real | Grade::Approx => a.is_finite() && !within((a - b).abs(), (epsilon * scale).max(least)),
         }
     })
 }

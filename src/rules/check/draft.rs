@@ -500,8 +500,20 @@ fn guess(name: &str, kind: AttrKind, types: &[Type], random: &mut Random) -> Opt
 fn value_slots(c: &Condition, out: &mut Vec<Slot>) {
     match c {
         Condition::Test(guard, args) => {
-            let asks = ["const", "known", "splat", "negative-zero", "positive", "zeros", "power-of-two"];
-            value_slots_args(args, asks.contains(&guard.name), out);
+            const ASKS: [&str; 11] = [
+                "const",
+                "known",
+                "splat",
+                "negative-zero",
+                "positive",
+                "nonnegative",
+                "zeros",
+                "power-of-two",
+                "close",
+                "zero-point",
+                "quantizable",
+            ];
+            value_slots_args(args, ASKS.contains(&guard.name), out);
         }
         Condition::Not(c) => value_slots(c, out),
         Condition::All(cs) | Condition::Any(cs) => cs.iter().for_each(|c| value_slots(c, out)),

@@ -69,6 +69,26 @@ pub(super) const FUNCTIONS: &[Function] = &[
         doc: "The greatest value of an integer type, where 63 bits hold it.",
         eval: |a| limits(a[0].attr()?).map(|(_, max)| max.into()),
     },
+    Function {
+        name: "largest",
+        params: &[Param::Tensor],
+        gives: Param::Number,
+        doc: "The largest magnitude of a tensor's elements.",
+        eval: |a| Some(a[0].tensor()?.to_f64_vec().iter().fold(0.0, |m: f64, x| m.max(x.abs())).into()),
+    },
+    Function {
+        name: "end-in-range",
+        params: &[Param::Number, Param::Number, Param::Number, Param::Any],
+        gives: Param::Int,
+        doc: "The end x of an interval as quantized, (end-in-range x scale zero dtype): x / scale + zero, rounded towards zero and \
+              clipped to the integer type's range.",
+        eval: |a| {
+            let (x, scale, zero) = (a[0].float()?, a[1].float()?, a[2].float()?);
+            let (min, max) = limits(a[3].attr()?)?;
+            let end = x / scale + zero;
+            (!end.is_nan()).then(|| (end.trunc().clamp(min as f64, max as f64) as i64).into())
+        },
+    },
 ];
 
 /// (m, s) so that x is m * 2^(s - 31) with 2^30 <= m < 2^31; (0, 0) for 0; `None` for negatives, infinities and NaN.

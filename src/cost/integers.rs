@@ -1,0 +1,53 @@
+//! Prices under which floats give way to integers.
+
+use std::sync::Arc;
+
+use super::{CostModel, Head, NodeView};
+use crate::{
+    ir::{OpId, Type},
+    ops::{self, Class},
+};
+
+/// What a contraction of floats costs beyond its price, any other operator on floats, and a change between floats and
+/// integers: each more than any number of the next, by seconds, and little enough that sums don't lose what integers cost.
+const CONTRACTION: f64 = 1e9;
+const FLOATS: f64 = 1e6;
+const CHANGE: f64 = 1e3;
+
+/// A cost model's prices, and such for floats that a contraction of integers is chosen wherever there is one, then other
+/// operators on integers, then as few changes between the two as can be. Quantized
+/// operators that give integers count as integers, though their scales are floats.
+pub struct Integers(pub Arc<dyn CostModel>);
+
+fn has_floats(t: &Type) -> bool {
+    t.flatten().is_some_and(|ts| ts.iter().any(|t| t.dtype.is_float()))
+}
+
+/// Whether an operator goes from floats to integers or back.
+fn changes(op: OpId) -> bool {
+    ["qnn.quantize", "qnn.dequantize"].iter().any(|name| ops::lookup(name) == Some(op))
+}
+
+impl CostModel for Integers {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        let price = self.0.cost(node);
+        let Head::Op(op, _) = node.head else { return price };
+        if changes(op) {
+            return price + CHANGE;
+        }
+        if op.dialect().is_some() && !has_floats(node.out)
+            || !(has_floats(node.out) || node.args.iter().any(has_floats))
+        {
+            return price;
+        }
+        price + if op.op().class() == Class::Contract { CONTRACTION } else { FLOATS }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.0.notes()
+    }
+}

@@ -1,0 +1,230 @@
+//! Modules that were recorded before and after one pass of TVM: what our pass of that name makes of the first computes the same
+//! as the second, on random inputs by the interpreter, and is as good by the pass' measure.
+//!
+//! The recordings are `conformance/pass.tar.xz` in the folder that `RESAT_SHARED` names, else in `../shared`, or an unpacked folder that
+//! `RESAT_RECORDED_PASSES` names. Where there are none, nothing is tested, and a line says so.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use resat::{
+    diag::Refused,
+    infer::{TypedModule, infer_types},
+    interp,
+    ir::{Module, OpId, Type, reachable},
+    ops::Class,
+    pass::{Pass, PassContext, Settings, sequence},
+    relay::text,
+    target::Target,
+    tensor::{DType, Tensor},
+};
+
+/// How a pass is compared.
+struct Row {
+    /// TVM's name of the pass.
+    tvm: &'static str,
+    /// Our passes for the arguments that it was made with; `None` where ours has nothing like them.
+    ours: fn(&Made) -> Option<String>,
+    /// How near results must be: 0 for equal bits, else a share of the largest magnitude.
+    within: f64,
+    /// What there should not be more of than after TVM's pass, and its name.
+    measure: fn(&TypedModule) -> usize,
+    measured: &'static str,
+}
+
+/// The table: a pass is added by a row.
+const ROWS: &[Row] = &[Row {
+    tvm: "FakeQuantizationToInteger",
+    ours: |made| {
+        Some(format!("FakeQuantizationToInteger({})", made.named(&["hard_fail", "use_qat", "optional_qnn_ops"])))
+    },
+    within: 0.0,
+    measure: float_contractions,
+    measured: "contractions of floats",
+}];
+
+/// Recordings that are not compared, each with the reason: names as far as they are alike.
+const EXCEPT: &[(&str, &str)] = &[];
+
+/// How a pass was made: what stands between the parentheses of its arguments by position and the braces of those by name, in
+/// Python's notation.
+struct Made {
+    positional: Vec<String>,
+    named: Vec<(String, String)>,
+}
+
+impl Made {
+    fn read(meta: &serde_json::Value) -> Option<Made> {
+        let text = |i: usize| meta["made"][i].as_str();
+        let inside = |s: &str| Some(s.get(1..s.len().checked_sub(1)?)?.to_owned());
+        let named = items(&inside(text(2)?)?).into_iter().filter_map(|item| {
+            let (name, value) = item.split_once(':')?;
+            Some((name.trim().trim_matches('\'').to_owned(), value.trim().to_owned()))
+        });
+        Some(Made { positional: items(&inside(text(1)?)?), named: named.collect() })
+    }
+
+    /// All arguments in the notation of our passes, those by position under these names; a list is its elements, each by name.
+    fn named(&self, names: &[&str]) -> String {
+        let positional = self.positional.iter().zip(names).map(|(v, n)| ((*n).to_owned(), v.clone()));
+        let mut all = Vec::new();
+        for (name, value) in positional.chain(self.named.iter().cloned()) {
+            let values = match value.strip_prefix('[').and_then(|v| v.strip_suffix(']')) {
+                Some(list) => items(list),
+                None => vec![value],
+            };
+            all.extend(values.iter().map(|v| format!("{name}={}", v.trim_matches('\''))));
+        }
+        all.join(", ")
+    }
+}
+
+/// The items of a list, without those of lists inside.
+fn items(text: &str) -> Vec<String> {
+    let (mut depth, mut found, mut item) = (0, Vec::new(), String::new());
+    for c in text.chars() {
+        match c {
+            '[' | '(' | '{' => depth += 1,
+            ']' | ')' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(std::mem::take(&mut item));
+                continue;
+            }
+            _ => {}
+        }
+        item.push(c);
+    }
+    found.push(item);
+    found.into_iter().map(|i| i.trim().to_owned()).filter(|i| !i.is_empty()).collect()
+}
+
+/// The element types of a value.
+fn dtypes(t: &Type) -> Vec<DType> {
+    t.flatten().map_or(Vec::new(), |ts| ts.iter().map(|t| t.dtype).collect())
+}
+
+/// Calls of operators, with the types of their arguments and results.
+fn calls(m: &TypedModule) -> Vec<(OpId, Vec<Type>, Type)> {
+    let ids = reachable(m, m.functions().map(|(_, f)| f));
+    let call = |&e: &_| {
+        let (op, args, _) = m.op_call(e)?;
+        Some((op, args.iter().map(|&a| m.ty(a).clone()).collect(), m.ty(e).clone()))
+    };
+    ids.iter().filter_map(call).collect()
+}
+
+fn float_contractions(m: &TypedModule) -> usize {
+    let floats = |t: &Type| dtypes(t).iter().any(|d| d.is_float());
+    calls(m).iter().filter(|(op, args, _)| op.op().class() == Class::Contract && floats(&args[0])).count()
+}
+
+fn main() {
+    let args = Arguments::from_args();
+    let Some(folder) = recordings() else {
+        println!(
+            "recorded passes: skipped, as there are none (RESAT_SHARED may name a folder with conformance/pass.tar.xz)"
+        );
+        libtest_mimic::run(&args, Vec::new()).exit()
+    };
+    let mut trials = Vec::new();
+    let mut cases: Vec<PathBuf> =
+        std::fs::read_dir(&*folder).into_iter().flatten().map(|e| e.expect("the folder can be read").path()).collect();
+    cases.sort();
+    for case in cases {
+        let Ok(meta) = std::fs::read_to_string(case.join("meta.json")) else { continue };
+        let meta: serde_json::Value = serde_json::from_str(&meta).expect("recordings have JSON");
+        let Some(row) = ROWS.iter().find(|r| meta["pass"] == r.tvm) else { continue };
+        let name = case.file_name().expect("a folder").to_string_lossy().into_owned();
+        let except = EXCEPT.iter().find(|(part, _)| name.contains(part));
+        let (Some(made), None) = (Made::read(&meta), except) else { continue };
+        let folder = folder.clone();
+        trials.push(Trial::test(format!("{}::{name}", row.tvm), move || {
+            let _kept = &folder;
+            compare(&case, row, &made)
+        }));
+    }
+    libtest_mimic::run(&args, trials).exit();
+}
+
+/// A folder, deleted with its last owner where it was made here.
+#[derive(Clone)]
+struct Folder(PathBuf, #[expect(dead_code, reason = "it deletes what was unpacked")] Option<Arc<tempfile::TempDir>>);
+
+impl std::ops::Deref for Folder {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// The recordings, unpacked.
+fn recordings() -> Option<Folder> {
+    if let Some(folder) = std::env::var_os("RESAT_RECORDED_PASSES") {
+        return Some(Folder(folder.into(), None));
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shared = std::env::var_os("RESAT_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
+    let archive = shared.join("conformance/pass.tar.xz");
+    if !archive.is_file() {
+        return None;
+    }
+    let unpacked = tempfile::tempdir().expect("a folder can be made");
+    let status = Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(unpacked.path()).status();
+    assert!(status.is_ok_and(|s| s.success()), "{} can't be unpacked", archive.display());
+    // The cases may lie in a folder of the archive.
+    let inner = unpacked.path().join("pass");
+    let at = if inner.is_dir() { inner } else { unpacked.path().to_owned() };
+    Some(Folder(at, Some(Arc::new(unpacked))))
+}
+
+fn compare(case: &Path, row: &Row, made: &Made) -> Result<(), Failed> {
+    let read = |name: &str| -> Result<Module, Failed> {
+        let text = std::fs::read_to_string(case.join(name))?;
+        text::parse_module(name, &text).map_err(|e| Failed::from(e.to_string()))
+    };
+    let told = |e: Refused| Failed::from(e.to_string());
+    let Some(spec) = (row.ours)(made) else { return Ok(()) };
+    let pass = sequence(&spec, &Settings::new(Target::host())).map_err(told)?;
+    let ours = pass.run(read("before.relay")?, &mut PassContext::default()).map_err(told)?;
+    let theirs = infer_types(read("after.relay")?).map_err(told)?;
+    let ours = infer_types(ours).map_err(told)?;
+    let shown = || text::print_module(&ours).chars().take(4000).collect::<String>();
+    let (n, m) = ((row.measure)(&ours), (row.measure)(&theirs));
+    if n > m {
+        return Err(format!("{n} {}, but TVM leaves {m}:\n{}", row.measured, shown()).into());
+    }
+    for seed in 0..3 {
+        let inputs = interp::random_inputs(&theirs, seed).map_err(told)?;
+        let x = interp::run_flat(&ours, "main", inputs.clone()).map_err(told)?;
+        let y = interp::run_flat(&theirs, "main", inputs).map_err(told)?;
+        for (k, (x, y)) in x.iter().zip(&y).enumerate() {
+            if let Some(why) = differ(x, y, row.within) {
+                return Err(format!("result {k} of inputs {seed}: {why}\n{}", shown()).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How two results differ, where they do.
+fn differ(x: &Tensor, y: &Tensor, within: f64) -> Option<String> {
+    if (x.dtype(), x.shape()) != (y.dtype(), y.shape()) {
+        return Some(format!("{} {:?} instead of {} {:?}", x.dtype(), x.shape(), y.dtype(), y.shape()));
+    }
+    if within == 0.0 && x.bytes() == y.bytes() {
+        return None;
+    }
+    let scale = (0..y.len()).map(|i| y.get_f64(i).abs()).filter(|v| v.is_finite()).fold(1e-3, f64::max);
+    let apart = |i: &usize| {
+        let (a, b) = (x.get_f64(*i), y.get_f64(*i));
+        !(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= within * scale)
+    };
+    let wrong: Vec<usize> = (0..x.len()).filter(apart).collect();
+    let first = *wrong.first()?;
+    let (a, b, n) = (x.get_f64(first), y.get_f64(first), wrong.len());
+    Some(format!("{n} of {} elements differ; element {first} is {a:?} instead of {b:?}", x.len()))
+}
