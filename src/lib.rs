@@ -19,6 +19,7 @@ pub mod ops;
 pub mod partition;
 pub mod pass;
 pub mod relay;
+pub mod report;
 pub mod rules;
 pub mod runtime;
 pub mod saturate;

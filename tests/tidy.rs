@@ -12,6 +12,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("tensor", &[]),
     ("ir", &["tensor"]),
     ("diag", &["ir"]),
+    ("report", &[]),
     ("loops", &["tensor"]),
     ("ops", &["tensor", "ir", "loops"]),
     ("infer", &["tensor", "ir", "diag", "ops"]),
