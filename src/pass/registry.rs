@@ -105,7 +105,7 @@ const PASSES: &[Entry] = &[
     Entry {
         name: "AlterOpLayout",
         doc: "convolutions and pools in blocked layouts where that pays",
-        make: |s, settings| ruleset(s, &["layout"], settings),
+        make: |s, settings| ruleset(s, &["layout", "layout-moves"], settings),
     },
 ];
 

@@ -118,6 +118,8 @@ pub(super) enum AttrDef {
     For(Slot, Expr),
     /// `:let ?v EXPR`.
     Let(Expr),
+    /// `:given ?v VALUE` of the ruleset: what whoever runs the rules says, or the value that the file gives.
+    Given(Name, AttrValue),
 }
 
 /// A computation over attributes and facts of classes.
@@ -126,6 +128,8 @@ pub(super) enum Expr {
     Value(AttrValue),
     Var(usize),
     List(Vec<Expr>),
+    /// The name of the operator in a slot.
+    OpName(Slot),
     Call(&'static Function, Vec<Arg>),
 }
 

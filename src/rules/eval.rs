@@ -275,6 +275,7 @@ impl<'a> Env<'a> {
                 _ => None,
             },
             AttrDef::Let(expr) => self.eval(expr),
+            AttrDef::Given(_, value) => Some(value.clone()),
         }
     }
 
@@ -284,6 +285,10 @@ impl<'a> Env<'a> {
             Expr::Value(v) => Some(v.clone()),
             Expr::Var(var) => self.attr(*var),
             Expr::List(items) => items.iter().map(|e| self.eval(e)).collect::<Option<_>>().map(AttrValue::List),
+            Expr::OpName(slot) => {
+                self.found.get(*slot)?;
+                Some(self.found.op(*slot).op().name().into())
+            }
             Expr::Call(f, args) => (f.eval)(&self.inputs(args)?),
         }
     }

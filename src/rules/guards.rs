@@ -1,6 +1,8 @@
 //! The closed table of guards: conditions of rules. A guard that does not know answers `None`, which counts as no, also
 //! under `not`.
 
+mod layouts;
+
 use std::sync::{OnceLock, RwLock};
 
 pub use super::functions::Param;
@@ -359,7 +361,7 @@ fn equal(a: &Input<'_>, b: &Input<'_>) -> Option<bool> {
 
 fn table() -> &'static RwLock<Vec<&'static Guard>> {
     static TABLE: OnceLock<RwLock<Vec<&'static Guard>>> = OnceLock::new();
-    TABLE.get_or_init(|| RwLock::new(SHIPPED.iter().collect()))
+    TABLE.get_or_init(|| RwLock::new(SHIPPED.iter().chain(layouts::GUARDS).collect()))
 }
 
 /// All guards, in table order.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     ast::{AttrDef, Pattern, RuleDef, SlotKind},
     functions::Param,
-    literals::variable,
+    literals::{literal, variable},
     patterns::pattern,
     reader::{Bracket, Form, FormKind, Top, read},
     scope::{Means, Scope},
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     diag::{Diagnostic, Refused},
-    ir::{Name, Source, Span},
+    ir::{AttrValue, Name, Source, Span},
     saturate::Grade,
 };
 
@@ -24,6 +24,8 @@ pub(super) struct SetDef {
     pub(super) doc: Arc<str>,
     /// `:by-request`: it runs where it is named only.
     pub(super) by_request: bool,
+    /// `:given ?v VALUE`: variables that whoever runs the rules may set, and their values where nobody does.
+    pub(super) givens: Vec<(Name, AttrValue)>,
     pub(super) rules: Vec<RuleDef>,
 }
 
@@ -93,7 +95,7 @@ impl File {
             return;
         };
         self.defaults = Defaults::default();
-        let (mut options, mut by_request) = (&rest[1..], false);
+        let (mut options, mut by_request, mut givens) = (&rest[1..], false, Vec::new());
         loop {
             options = match options {
                 [key, grade, rest @ ..] if key.word() == Some(":numerics") => {
@@ -111,9 +113,16 @@ impl File {
                     by_request = true;
                     rest
                 }
+                [key, var, value, rest @ ..] if key.word() == Some(":given") => {
+                    match (variable(var), literal(value)) {
+                        (Some(var), Some(value)) => givens.push((var.into(), value)),
+                        _ => self.errors.push(key.complain("`:given` is used as :given ?variable VALUE")),
+                    }
+                    rest
+                }
                 [odd, ..] => {
                     let d = odd.complain(format!("`{odd}` is no option of a ruleset"));
-                    self.errors.push(d.help("options are :numerics GRADE, :error BOUND and :by-request"));
+                    self.errors.push(d.help("options are :numerics GRADE, :error BOUND, :by-request and :given ?variable VALUE"));
                     break;
                 }
                 [] => break,
@@ -123,7 +132,7 @@ impl File {
             self.errors.push(rest[0].complain(format!("ruleset `{name}` is defined twice")));
             return;
         }
-        let set = SetDef { name: name.into(), doc: top.comment.as_str().into(), by_request, rules: Vec::new() };
+        let set = SetDef { name: name.into(), doc: top.comment.as_str().into(), by_request, givens, rules: Vec::new() };
         self.sets.push((set, rest[0].span.clone()));
     }
 
@@ -159,8 +168,8 @@ impl File {
             directions.push((format!("{name}.back"), parts.right, parts.left));
         }
         for (i, (name, left, right)) in directions.into_iter().enumerate() {
-            let set = self.sets.last().expect("found above").0.name.clone();
-            match build(top, &set, &name, &parts, left, right) {
+            let set = &self.sets.last().expect("found above").0;
+            match build(top, set, &name, &parts, left, right) {
                 Ok(rule) => self.sets.last_mut().expect("found above").0.rules.push(rule),
                 // The way back has errors of its own only where it says what it lacks.
                 Err(errors) if i == 0 => {
@@ -323,13 +332,16 @@ impl<'a> Parts<'a> {
 /// The rule of one direction.
 fn build(
     top: &Top,
-    set: &Name,
+    set: &SetDef,
     name: &str,
     parts: &Parts<'_>,
     left: &Form,
     right: &Form,
 ) -> Result<RuleDef, Vec<Diagnostic>> {
     let mut s = Scope::default();
+    for (var, value) in &set.givens {
+        s.define_attr(left, var, AttrDef::Given(var.clone(), value.clone()));
+    }
     let roots = roots(&mut s, left);
     let mut fors = Vec::new();
     for &(is_for, var, value) in &parts.locals {
@@ -413,7 +425,7 @@ fn build(
         return Err(vec![top.form.complain("this rule can't be read")]);
     };
     Ok(RuleDef {
-        ruleset: set.clone(),
+        ruleset: set.name.clone(),
         name: name.into(),
         grade: parts.grade,
         error,

@@ -23,7 +23,7 @@ pub use registry::{SHIPPED, by_request, general, general_definitions, shipped, s
 
 use crate::{
     diag::Refused,
-    ir::{Name, OpId, Span},
+    ir::{AttrValue, Name, OpId, Span},
     saturate::{Grade, Rule, Ruleset},
 };
 
@@ -125,6 +125,20 @@ impl Definition {
 }
 
 impl Definitions {
+    /// The ruleset with another value for a variable of its `:given` (`?wanted`); one that it lacks changes nothing.
+    pub fn given(mut self, variable: &str, value: &AttrValue) -> Definitions {
+        for rule in &mut self.rules {
+            for def in &mut Arc::make_mut(&mut rule.0).attr_vars {
+                if let ast::AttrDef::Given(name, given) = def
+                    && name.as_str() == variable
+                {
+                    *given = value.clone();
+                }
+            }
+        }
+        self
+    }
+
     /// The ruleset, ready to run.
     pub fn compile(&self) -> Ruleset {
         Ruleset { name: self.name.clone(), rules: self.rules.iter().map(Definition::compile).collect() }
@@ -157,7 +171,7 @@ mod tests {
     use super::*;
     use crate::{
         egraph::{Graph, Node},
-        ir::{AttrValue, Type},
+        ir::Type,
         ops::{make_attrs, op},
         saturate::{Limits, saturate},
         tensor::{DType, Tensor},

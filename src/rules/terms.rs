@@ -285,6 +285,7 @@ pub(super) fn expr(s: &mut Scope, form: &Form, wanted: Param) -> Option<Expr> {
     if let Some(name) = variable(form) {
         return match s.find(name).map(|v| v.means.clone()) {
             Some(Means::Attr(var)) => Some(Expr::Var(var)),
+            Some(Means::Op(slot, _)) if matches!(wanted, Param::Str | Param::Any) => Some(Expr::OpName(slot)),
             _ => {
                 s.wrong_kind(form, name, "an attribute");
                 None

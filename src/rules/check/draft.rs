@@ -534,7 +534,7 @@ fn value_slots_expr(e: &Expr, out: &mut Vec<Slot>) {
     match e {
         Expr::Call(f, args) => value_slots_args(args, ["number", "value"].contains(&f.name), out),
         Expr::List(items) => items.iter().for_each(|e| value_slots_expr(e, out)),
-        Expr::Value(_) | Expr::Var(_) => {}
+        Expr::Value(_) | Expr::Var(_) | Expr::OpName(_) => {}
     }
 }
 

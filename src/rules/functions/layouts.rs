@@ -66,6 +66,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
         },
     },
     Function {
+        name: "layout-or",
+        params: &[Param::Str, Param::Str],
+        gives: Param::Str,
+        doc: "The first layout, or the second where the first is empty.",
+        eval: |a| Some(if a[0].str()?.is_empty() { a[1].str()? } else { a[0].str()? }.into()),
+    },
+    Function {
         name: "layout-rank",
         params: &[Param::Str],
         gives: Param::Int,
@@ -98,7 +105,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     },
 ];
 
-fn layout(a: &Input<'_>) -> Option<Layout> {
+pub(super) fn layout(a: &Input<'_>) -> Option<Layout> {
     a.str()?.parse().ok()
 }
 
@@ -107,7 +114,7 @@ fn letter(a: &Input<'_>) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }
 
-fn text(l: &Layout) -> AttrValue {
+pub(super) fn text(l: &Layout) -> AttrValue {
     l.to_string().as_str().into()
 }
 

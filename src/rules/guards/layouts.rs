@@ -1,0 +1,75 @@
+//! Guards over layouts.
+
+use super::{ClassView, Guard, Input, Param};
+use crate::{
+    ir::Dim,
+    rules::functions::fills_nothing,
+    tensor::Layout,
+};
+
+pub(super) const GUARDS: &[Guard] = &[
+    Guard {
+        name: "fills-nothing",
+        params: &[Param::Str, Param::Str, Param::Class],
+        doc: "A transform of the tensor from the first layout to the second fills no block up with zeros: undoing it gives \
+              the tensor back.",
+        eval: |a| fills_nothing(&layout(&a[0])?, &layout(&a[1])?, &extents(&a[2].class()?)?),
+    },
+    Guard {
+        name: "fill-nothing",
+        params: &[Param::Str, Param::Str, Param::Classes],
+        doc: "As fills-nothing, for all tensors of a sequence.",
+        eval: |a| {
+            let (from, to) = (layout(&a[0])?, layout(&a[1])?);
+            let each = a[2].classes()?.iter().map(|c| fills_nothing(&from, &to, &extents(c)?));
+            Some(each.collect::<Option<Vec<bool>>>()?.iter().all(|&b| b))
+        },
+    },
+    Guard {
+        name: "splits-only",
+        params: &[Param::Str, Param::Str],
+        doc: "The layout splits no axes into blocks but those of these letters.",
+        eval: |a| {
+            let letters = a[1].str()?;
+            Some(layout(&a[0])?.axes().iter().all(|axis| axis.block.is_none() || letters.contains(axis.primal)))
+        },
+    },
+    Guard {
+        name: "same-order",
+        params: &[Param::Str, Param::Str, Param::List],
+        doc: "(same-order b p ks): the axes ks of layout p follow one another in the same order in layout b, whole in both.",
+        eval: |a| {
+            let (b, p) = (layout(&a[0])?, layout(&a[1])?);
+            let whole = |l: &Layout, c: char| l.block(c).is_none().then(|| l.position(c)).flatten();
+            let mut places = Vec::new();
+            for k in a[2].ints()? {
+                let letter = p.axes().get(usize::try_from(k).ok()?)?.primal;
+                places.push((whole(&p, letter)?, whole(&b, letter)?));
+            }
+            places.sort_unstable();
+            Some(places.is_sorted_by_key(|&(_, at)| at))
+        },
+    },
+    Guard {
+        name: "layouts-fit",
+        params: &[Param::Str, Param::Str, Param::Class, Param::Class],
+        doc: "(layouts-fit b p x y): y has the extents of x, of layout b, transformed to layout p. Unknown extents fit where \
+              their axes are not split: along these, both broadcast alike in either layout.",
+        eval: |a| {
+            let (b, p) = (layout(&a[0])?, layout(&a[1])?);
+            let (x, y) = (extents(&a[2].class()?)?, extents(&a[3].class()?)?);
+            let wanted = b.convert_shape(&p, &x).ok()?;
+            let whole = |k: usize| [&b, &p].iter().all(|l| l.block(p.axes()[k].primal).is_none());
+            let fits = |k: usize| wanted[k] == y[k] && (y[k].is_some() || whole(k));
+            Some(y.len() == wanted.len() && (0..y.len()).all(fits))
+        },
+    },
+];
+
+fn layout(a: &Input<'_>) -> Option<Layout> {
+    a.str()?.parse().ok()
+}
+
+fn extents(c: &ClassView<'_>) -> Option<Vec<Option<i64>>> {
+    Some(c.tensor()?.shape.iter().copied().map(Dim::known).collect())
+}
