@@ -3,6 +3,7 @@
 mod bind_params;
 mod blame;
 mod config;
+mod convert_layout;
 mod dead_code;
 mod defuse;
 mod dynamic_to_static;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 pub use bind_params::bind_params;
 pub use blame::{Blame, Same, blame};
 pub use config::{BuildConfig, Edit, NewStage};
+pub use convert_layout::ConvertLayout;
 pub use dead_code::dead_code;
 pub use defuse::defuse;
 pub use dynamic_to_static::dynamic_to_static;

@@ -103,6 +103,12 @@ const PASSES: &[Entry] = &[
         make: super::fake_quantization::make,
     },
     Entry {
+        name: "ConvertLayout",
+        doc: "operators in the layouts that are wanted, with as few transforms as can be: `from=\"NHWC\", to=\"NHWC4c\"` for all, \
+              `nn.conv2d=\"NHWC:HWIO\"` (data and weight; `default` goes with the data) for single ones",
+        make: super::convert_layout::make,
+    },
+    Entry {
         name: "AlterOpLayout",
         doc: "convolutions and pools in blocked layouts where that pays",
         make: |s, settings| ruleset(s, &["layout", "layout-moves"], settings),

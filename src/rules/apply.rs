@@ -224,6 +224,11 @@ impl<'a> Planner<'a> {
                 let id = element.and_then(|i| self.found.seqs[*seq].get(i).copied()).ok_or(Stop::DoesNotApply)?;
                 self.have(id)
             }
+            Term::Nth(index, seq) => {
+                let index = self.eval(index)?.as_int().and_then(|i| usize::try_from(i).ok());
+                let id = index.and_then(|i| self.found.seqs[*seq].get(i).copied()).ok_or(Stop::DoesNotApply)?;
+                self.have(id)
+            }
             Term::Op { op, base, fields, args } => {
                 let op = match op {
                     TermOp::One(op) => *op,

@@ -161,6 +161,8 @@ pub(super) enum Term {
     Built(usize),
     /// An element of a sequence, within a `...`.
     Element(usize),
+    /// `(nth i ?xs)`: the element of a sequence at a computed place, from 0.
+    Nth(Expr, usize),
     Op {
         op: TermOp,
         /// The record whose fields are taken over, `..?a`.

@@ -13,7 +13,7 @@ mod wishes;
 use std::sync::{OnceLock, RwLock};
 
 pub(in crate::rules) use moves::fills_nothing;
-pub(crate) use wishes::{Wanted, Wish};
+pub(crate) use wishes::Wish;
 
 pub use super::eval::{ClassView, Input};
 use crate::{ir::AttrValue, ops::RegisterError};
@@ -61,7 +61,14 @@ impl std::fmt::Debug for Function {
     }
 }
 
-const SHIPPED: &[&[Function]] = &[lists::FUNCTIONS, types::FUNCTIONS, layouts::FUNCTIONS, moves::FUNCTIONS, wishes::FUNCTIONS, quantized::FUNCTIONS];
+const SHIPPED: &[&[Function]] = &[
+    lists::FUNCTIONS,
+    types::FUNCTIONS,
+    layouts::FUNCTIONS,
+    moves::FUNCTIONS,
+    wishes::FUNCTIONS,
+    quantized::FUNCTIONS,
+];
 
 fn table() -> &'static RwLock<Vec<&'static Function>> {
     static TABLE: OnceLock<RwLock<Vec<&'static Function>>> = OnceLock::new();

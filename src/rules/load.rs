@@ -122,7 +122,9 @@ impl File {
                 }
                 [odd, ..] => {
                     let d = odd.complain(format!("`{odd}` is no option of a ruleset"));
-                    self.errors.push(d.help("options are :numerics GRADE, :error BOUND, :by-request and :given ?variable VALUE"));
+                    self.errors.push(
+                        d.help("options are :numerics GRADE, :error BOUND, :by-request and :given ?variable VALUE"),
+                    );
                     break;
                 }
                 [] => break,

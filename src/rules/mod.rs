@@ -96,7 +96,11 @@ impl Definition {
                     ast::TermItem::One(t) | ast::TermItem::Each(t, _) => t,
                 })),
                 ast::Term::Proj(_, t) => todo.push(t),
-                ast::Term::Class(_) | ast::Term::Built(_) | ast::Term::Element(_) | ast::Term::Const(..) => {}
+                ast::Term::Class(_)
+                | ast::Term::Built(_)
+                | ast::Term::Element(_)
+                | ast::Term::Nth(..)
+                | ast::Term::Const(..) => {}
             }
         }
         ops

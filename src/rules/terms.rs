@@ -49,6 +49,23 @@ pub(super) fn term(s: &mut Scope, form: &Form) -> Option<Term> {
                 None
             }
         },
+        Some("nth") => match rest {
+            [index, xs] => {
+                let index = expr(s, index, Param::Int);
+                match variable(xs).and_then(|name| s.find(name)).map(|v| v.means.clone()) {
+                    Some(Means::Seq(seq)) => Some(Term::Nth(index?, seq)),
+                    _ => {
+                        s.wrong_kind(xs, &xs.to_string(), "a sequence of values");
+                        None
+                    }
+                }
+            }
+            _ => {
+                let d = form.complain("an element of a sequence is (nth index ?xs)");
+                s.error(d);
+                None
+            }
+        },
         Some("const") => constant(s, form, rest),
         Some(name) => operator(s, form, head, name, rest),
         None => {
@@ -106,7 +123,7 @@ fn first_seq(t: &Term) -> Option<usize> {
             TermItem::Each(..) => None,
         }),
         Term::Proj(_, t) => first_seq(t),
-        Term::Class(_) | Term::Built(_) | Term::Const(..) => None,
+        Term::Class(_) | Term::Built(_) | Term::Nth(..) | Term::Const(..) => None,
     }
 }
 

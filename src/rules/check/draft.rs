@@ -553,6 +553,7 @@ fn value_slots_term(t: &crate::rules::ast::Term, out: &mut Vec<Slot>) {
             value_slots_term(t, out);
         }
         Term::Const(e, _) => value_slots_expr(e, out),
+        Term::Nth(e, _) => value_slots_expr(e, out),
         Term::Class(_) | Term::Built(_) | Term::Element(_) => {}
     }
 }

@@ -96,7 +96,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
             match sections {
                 AttrValue::List(_) => {
                     let begins = sections.as_ints()?;
-                    begins.iter().all(|n| n % block == 0).then(|| begins.iter().map(|n| n / block).collect::<Vec<_>>().into())
+                    begins
+                        .iter()
+                        .all(|n| n % block == 0)
+                        .then(|| begins.iter().map(|n| n / block).collect::<Vec<_>>().into())
                 }
                 number => {
                     let n = number.as_int().filter(|&n| n > 0)?;
@@ -134,7 +137,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
             let (l, p) = (layout(&a[0])?, layout(&a[1])?);
             let ones = letters(&p, &a[2].ints()?)?;
             let block = |c: char, n: i64| if ones.contains(&c) { 1 } else { n };
-            let axis = |axis: &crate::tensor::LayoutAxis| Some((axis.primal, axis.block.map(|n| block(axis.primal, n))));
+            let axis =
+                |axis: &crate::tensor::LayoutAxis| Some((axis.primal, axis.block.map(|n| block(axis.primal, n))));
             Some(show(&l, &axis).as_str().into())
         },
     },

@@ -43,7 +43,8 @@ impl Wish {
 
     fn of(value: &AttrValue) -> Option<Wish> {
         let AttrValue::List(parts) = value else { return None };
-        let [AttrValue::Str(op), AttrValue::Str(from), AttrValue::Str(data), AttrValue::Str(kernel)] = &parts[..] else {
+        let [AttrValue::Str(op), AttrValue::Str(from), AttrValue::Str(data), AttrValue::Str(kernel)] = &parts[..]
+        else {
             return None;
         };
         let given = |t: &str| if t.is_empty() { Some(None) } else { Some(Some(t.parse().ok()?)) };
@@ -52,7 +53,9 @@ impl Wish {
 
     /// Whether calls of this operator in these layouts of data and result are meant.
     fn means(&self, op: &str, data: &Layout, out: &Layout) -> bool {
-        self.op == op && self.from.as_ref().is_none_or(|from| from == data || from == out) && self.data.is_convertible(data)
+        self.op == op
+            && self.from.as_ref().is_none_or(|from| from == data || from == out)
+            && self.data.is_convertible(data)
     }
 
     /// Whether a call with these attributes is as it should be; `None` where it is not meant.
@@ -70,7 +73,9 @@ impl Wish {
         let weight = if self.op == "nn.deformable_conv2d" { 2 } else { 1 };
         let groups = attrs.get("groups").and_then(AttrValue::as_int).unwrap_or(1);
         let call = Convolution { data: &data, kernel: &kernel, groups, x: shape(0)?, w: shape(weight)? };
-        Some(self.wanted(&call).is_some_and(|w| w.call == self.op && w.data == data && w.kernel == Some(kernel.clone())))
+        Some(
+            self.wanted(&call).is_some_and(|w| w.call == self.op && w.data == data && w.kernel == Some(kernel.clone())),
+        )
     }
 
     /// What a convolution becomes; `None` where there is no such call that computes the same.
@@ -197,16 +202,7 @@ fn with_block(l: &Layout, at: usize, block: i64) -> Option<Layout> {
 pub(super) const FUNCTIONS: &[Function] = &[
     Function {
         name: "wanted-convolutions",
-        params: &[
-            Param::List,
-            Param::Str,
-            Param::Str,
-            Param::Str,
-            Param::Str,
-            Param::Int,
-            Param::Class,
-            Param::Class,
-        ],
+        params: &[Param::List, Param::Str, Param::Str, Param::Str, Param::Str, Param::Int, Param::Class, Param::Class],
         gives: Param::List,
         doc: "(wanted-convolutions wishes operator data-layout kernel-layout out-layout groups x w): what these wishes, each \
               [operator from data kernel], make of such a call: lists of the layouts of data, weight and result, the attribute \
@@ -258,7 +254,13 @@ fn wanted_layouts(a: &[Input<'_>]) -> Option<AttrValue> {
 mod tests {
     use super::*;
 
-    fn wanted(op: &str, (data, kernel): (&str, &str), c: (&str, &str, i64), x: &[i64], w: &[i64]) -> Option<[String; 3]> {
+    fn wanted(
+        op: &str,
+        (data, kernel): (&str, &str),
+        c: (&str, &str, i64),
+        x: &[i64],
+        w: &[i64],
+    ) -> Option<[String; 3]> {
         let kernel = (!kernel.is_empty()).then(|| kernel.parse().expect("a layout"));
         let wish = Wish { op: op.to_owned(), from: None, data: data.parse().expect("a layout"), kernel };
         let dims = |s: &[i64]| s.iter().map(|&n| Dim::Known(n)).collect::<Vec<Dim>>();
@@ -284,7 +286,13 @@ mod tests {
         assert_eq!(f("NHWC", depthwise, &x, &[16, 1, 3, 3]).as_deref(), Some("NHWC HWOI nn.conv2d"));
         let blocked = f("NCHW4c", depthwise, &x, &[16, 1, 3, 3]);
         assert_eq!(blocked.as_deref(), Some("NCHW4c OIHW1i4o nn.contrib_depthwise_conv2d_NCHWc"));
-        let back = wanted("nn.contrib_conv2d_NCHWc", ("NCHW", ""), ("NCHW8c", "OIHW8i8o", 1), &[1, 2, 8, 8, 8], &[4, 2, 3, 3, 8, 8]);
+        let back = wanted(
+            "nn.contrib_conv2d_NCHWc",
+            ("NCHW", ""),
+            ("NCHW8c", "OIHW8i8o", 1),
+            &[1, 2, 8, 8, 8],
+            &[4, 2, 3, 3, 8, 8],
+        );
         assert_eq!(back.map(|w| w.join(" ")).as_deref(), Some("NCHW OIHW nn.conv2d"));
         let t = wanted("nn.conv2d_transpose", ("NHWC", ""), ("NCHW", "IOHW", 1), &x, &[16, 32, 3, 3]);
         assert_eq!(t.map(|w| w.join(" ")).as_deref(), Some("NHWC HWIO nn.conv2d_transpose"));

@@ -1,11 +1,7 @@
 //! Guards over layouts.
 
 use super::{ClassView, Guard, Input, Param};
-use crate::{
-    ir::Dim,
-    rules::functions::fills_nothing,
-    tensor::Layout,
-};
+use crate::{ir::Dim, rules::functions::fills_nothing, tensor::Layout};
 
 pub(super) const GUARDS: &[Guard] = &[
     Guard {

@@ -1,0 +1,293 @@
+//! `ConvertLayout`: the rulesets that convert operators and move layout transforms, under prices that count transforms.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use hashbrown::HashMap;
+
+use super::{Pass, PassContext, PassSpec, Saturate, Settings};
+use crate::{
+    cost::{CostModel, Head, NodeView},
+    diag::{Diagnostic, Refused},
+    infer::{TypedModule, infer_types},
+    ir::{AttrValue, Module, Name, OpId, reachable},
+    ops::{self, AttrDefault, nearest},
+    rules::{self, functions::Wish},
+    saturate::{Limits, Ruleset},
+    tensor::Layout,
+};
+
+/// Which operators should be in which layouts: what the pass `ConvertLayout` is made of.
+///
+/// ```
+/// use resat::{pass::{ConvertLayout, Pass, PassContext, Settings}, relay::text, target::Target};
+///
+/// # fn main() -> Result<(), resat::diag::Refused> {
+/// let module = text::parse_module(
+///     "example.relay",
+///     r#"#[version = "0.0.5"]
+///     def @main(%x: Tensor[(1, 8, 6, 6), float32], %w: Tensor[(8, 8, 3, 3), float32]) {
+///       %0 = nn.conv2d(%x, %w, padding=[1, 1, 1, 1]);
+///       %1 = nn.relu(%0);
+///       nn.conv2d(%1, %w, padding=[1, 1, 1, 1])
+///     }"#,
+/// )?;
+/// let layouts = ConvertLayout::to("NHWC")?.from("NCHW")?;
+/// // Or one by one, as TVM has it: ConvertLayout::default().op("nn.conv2d", ["NHWC", "HWIO"])?
+/// let settings = Settings::new(Target::host());
+/// let converted = layouts.pass(&settings).run(module, &mut PassContext::default())?;
+/// // One transform for the data, one for the weight that both convolutions share, one for the result.
+/// assert_eq!(text::print_module(&converted).matches("layout_transform(").count(), 3);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ConvertLayout {
+    from: Option<Layout>,
+    /// For all operators whose data has these axes.
+    to: Option<Layout>,
+    /// For single operators, which go first.
+    single: Vec<Wish>,
+}
+
+/// `ConvertLayout(from="NHWC", to="NHWC4c", nn.conv2d="NHWC:HWIO")`: a pass from its arguments.
+pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    let here = |Refused(mut complaints): Refused| {
+        complaints.iter_mut().filter(|d| d.span.is_none()).for_each(|d| d.span = Some(spec.span.clone()));
+        Refused(complaints)
+    };
+    let mut layouts = ConvertLayout::default();
+    for arg in &spec.args {
+        layouts = match arg.name.as_deref() {
+            Some("to") => ConvertLayout { to: Some(all_operators(&arg.value).map_err(here)?), ..layouts },
+            Some("from") => layouts.from(&arg.value).map_err(here)?,
+            Some(op) => {
+                let (data, kernel) = arg.value.split_once(':').unwrap_or((&arg.value, DEFAULT));
+                layouts.op(op, [data, kernel]).map_err(here)?
+            }
+            None => {
+                let d = Diagnostic::new(format!("`{}` has no argument `{}` without a name", spec.name, arg.value));
+                let d = d.at(Some(spec.span.clone()));
+                return Err(d.help("write to=\"NHWC\", or an operator: nn.conv2d=\"NHWC:HWIO\"").into());
+            }
+        };
+    }
+    if layouts.to.is_none() && layouts.from.is_some() {
+        let d = Diagnostic::new(format!("`{}` is told where to convert from, but not where to", spec.name));
+        return Err(d.at(Some(spec.span.clone())).help("write to=\"NHWC\"").into());
+    }
+    Ok(layouts.pass(settings))
+}
+
+/// What TVM calls the layout that goes with another.
+const DEFAULT: &str = "default";
+
+impl ConvertLayout {
+    /// All operators that have a layout of these axes should be in this layout. Refused are texts that are no layout, and axes
+    /// that no operator has.
+    pub fn to(layout: &str) -> Result<ConvertLayout, Refused> {
+        Ok(ConvertLayout { to: Some(all_operators(layout)?), ..ConvertLayout::default() })
+    }
+
+    /// Of these only calls that are in this layout.
+    pub fn from(mut self, layout: &str) -> Result<ConvertLayout, Refused> {
+        self.from = Some(layout_of(layout)?);
+        Ok(self)
+    }
+
+    /// Calls of an operator should have data and weight in these layouts; `default` (or nothing) for the weight is what goes
+    /// with the data. Operators without a weight ignore the second.
+    pub fn op(mut self, name: &str, [data, kernel]: [&str; 2]) -> Result<ConvertLayout, Refused> {
+        let Some(op) = ops::lookup(name) else {
+            let d = Diagnostic::new(format!("there is no operator `{name}`"));
+            return Err(match ops::suggest(name) {
+                Some(near) => d.help(format!("did you mean `{near}`?")),
+                None => d,
+            }
+            .into());
+        };
+        let Some(usual) = usual_layout(op) else {
+            let known = ops::all().into_iter().filter(|&o| usual_layout(o).is_some()).map(|o| o.op().name());
+            let d = Diagnostic::new(format!("`{name}` has no layout that could be converted"));
+            return Err(match nearest(name, known) {
+                Some(near) => d.help(format!("did you mean `{near}`?")),
+                None => d,
+            }
+            .into());
+        };
+        let data = layout_of(data)?;
+        if !data.is_convertible(&usual) {
+            return Err(
+                Diagnostic::new(format!("`{name}` can't be in layout {data}: its axes are those of {usual}")).into()
+            );
+        }
+        let kernel = match kernel {
+            "" | DEFAULT => None,
+            given => Some(layout_of(given)?),
+        };
+        self.single.retain(|w| w.op != name);
+        self.single.push(Wish { op: name.to_owned(), from: None, data, kernel });
+        Ok(self)
+    }
+
+    /// The pass.
+    pub fn pass(&self, settings: &Settings) -> Box<dyn Pass> {
+        let wishes = self.wishes();
+        let value = AttrValue::List(wishes.iter().map(Wish::value).collect());
+        let given = |set: &rules::Definitions| match set.name.as_str() {
+            "convert-layout" => Some(set.clone().given("?wishes", &value).compile()),
+            "layout-moves" => Some(set.clone().given("?moving", &"any".into()).compile()),
+            _ => None,
+        };
+        let rulesets: Vec<Ruleset> = rules::general_definitions().iter().filter_map(given).collect();
+        let mut of_op: HashMap<OpId, Vec<Wish>> = HashMap::new();
+        for wish in wishes {
+            of_op.entry(ops::op(&wish.op)).or_default().push(wish);
+        }
+        let wishes = Arc::new(of_op);
+        let settings = Settings {
+            cost: Arc::new(Transforms { wishes: wishes.clone() }),
+            limits: Limits { iterations: settings.limits.iterations.max(ROUNDS), ..settings.limits.clone() },
+            ..settings.clone()
+        };
+        Box::new(Conversion { saturate: Saturate::new(self.to_string(), rulesets, &settings), wishes })
+    }
+
+    fn wishes(&self) -> Vec<Wish> {
+        let mut wishes = self.single.clone();
+        if let Some(to) = &self.to {
+            let fits = |op: &OpId| usual_layout(*op).is_some_and(|usual| usual.is_convertible(to));
+            for op in ops::all().into_iter().filter(fits) {
+                let op = op.op().name();
+                if !self.single.iter().any(|w| w.op == op) {
+                    wishes.push(Wish { op: op.to_owned(), from: self.from.clone(), data: to.clone(), kernel: None });
+                }
+            }
+        }
+        wishes
+    }
+}
+
+impl std::fmt::Display for ConvertLayout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let from = self.from.iter().map(|l| format!("from={l}"));
+        let to = self.to.iter().map(|l| format!("to={l}"));
+        let single = self.single.iter().map(|w| match &w.kernel {
+            None => format!("{}={}", w.op, w.data),
+            Some(kernel) => format!("{}={}:{kernel}", w.op, w.data),
+        });
+        write!(f, "ConvertLayout({})", from.chain(to).chain(single).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A transform moves past one operator in a round.
+const ROUNDS: usize = 512;
+
+fn layout_of(text: &str) -> Result<Layout, Refused> {
+    text.parse().map_err(|e: crate::tensor::LayoutError| Diagnostic::new(e.to_string()).into())
+}
+
+/// A layout for all operators whose data has its axes.
+fn all_operators(text: &str) -> Result<Layout, Refused> {
+    let layout = layout_of(text)?;
+    match ops::all().into_iter().any(|op| usual_layout(op).is_some_and(|usual| usual.is_convertible(&layout))) {
+        true => Ok(layout),
+        false => Err(Diagnostic::new(format!("no operator has a layout of the axes of {layout}")).into()),
+    }
+}
+
+/// The layout of data that an operator has where none is given, where it has one.
+fn usual_layout(op: OpId) -> Option<Layout> {
+    let fields = op.op().attrs();
+    let default = |name: &str| fields.iter().find(|f| f.name == name).map(|f| f.default);
+    match default("data_layout").or(default("layout"))? {
+        AttrDefault::Str(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The prices: first calls that are not as they should be, then transforms of what is not constant, then the bytes that they move,
+/// then operators.
+struct Transforms {
+    wishes: Arc<HashMap<OpId, Vec<Wish>>>,
+}
+
+/// A call that is not as wanted costs more than any number of transforms.
+const UNMET: f64 = 1e4;
+/// Ten gigabytes count as one more transform.
+const BYTE: f64 = 1e-10;
+const CALL: f64 = 1e-7;
+
+impl CostModel for Transforms {
+    fn name(&self) -> &str {
+        "layout-transforms"
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        match node.head {
+            Head::Tuple | Head::Proj(_) => 0.0,
+            Head::Carried { bodies } => CALL + bodies,
+            Head::Op(op, attrs) => {
+                let wishes = self.wishes.get(&op).map_or(&[][..], Vec::as_slice);
+                let unmet = wishes.iter().any(|w| w.is_met(attrs, node.args) == Some(false));
+                let transform = match op.op().name() {
+                    "layout_transform" | "transpose" => {
+                        let bytes = node.out.flatten().map_or(0, |ts| ts.iter().filter_map(|t| t.bytes()).sum::<i64>());
+                        1.0 + BYTE * bytes as f64
+                    }
+                    _ => 0.0,
+                };
+                CALL + transform + if unmet { UNMET } else { 0.0 }
+            }
+        }
+    }
+}
+
+/// The pass.
+struct Conversion {
+    saturate: Saturate,
+    wishes: Arc<HashMap<OpId, Vec<Wish>>>,
+}
+
+impl Conversion {
+    /// What stays as it was, as sentences.
+    fn left(&self, m: &TypedModule) -> Vec<String> {
+        let mut left: BTreeMap<(&str, String), usize> = BTreeMap::new();
+        for e in reachable(m, m.functions().map(|(_, f)| f)) {
+            let Some((op, args, attrs)) = m.op_call(e) else { continue };
+            let args: Vec<_> = args.iter().map(|&a| m.ty(a).clone()).collect();
+            for wish in self.wishes.get(&op).into_iter().flatten() {
+                if wish.is_met(attrs, &args) == Some(false) {
+                    *left.entry((op.op().name(), wish.data.to_string())).or_default() += 1;
+                }
+            }
+        }
+        let sentence = |((op, to), n): ((&str, String), usize)| match n {
+            1 => format!("a call of {op} is not converted to {to}: no such call computes the same"),
+            n => format!("{n} calls of {op} are not converted to {to}: no such calls compute the same"),
+        };
+        left.into_iter().map(sentence).collect()
+    }
+}
+
+impl Pass for Conversion {
+    fn name(&self) -> String {
+        self.saturate.name()
+    }
+
+    fn rulesets(&self) -> Vec<Name> {
+        self.saturate.rulesets()
+    }
+
+    fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        let module = infer_types(self.saturate.run(module, cx)?)?;
+        let left = self.left(&module);
+        if let Some(report) = cx.reports.last_mut() {
+            report.notes.extend(left);
+        }
+        Ok(module.into_module())
+    }
+
+    fn restricted(&self, without: &[Name], unions: u64) -> Option<Box<dyn Pass>> {
+        self.saturate.restricted(without, unions)
+    }
+}
