@@ -9,7 +9,7 @@ use resat::{
     codegen::{CodegenTarget, llvm},
     ir::{AttrValue, Name},
     loops::{Builder, Operand},
-    lower::{VectorUnit, kernel},
+    lower::kernel,
     ops,
     runtime::{Call, Executable, Pool, Port, Program, Step},
     tensor::{DType, Tensor},
@@ -37,7 +37,7 @@ fn call(name: &str, attrs: &[(&str, AttrValue)], args: &[Tensor]) -> Executable 
     let out = id.op().lower(&attrs, &operands, &mut b).expect("is lowered");
     let group = b.finish_with(&out);
     let target = CodegenTarget::host();
-    let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };
+    let unit = resat::driver::vector_unit(&target);
     let kernel = kernel("k", &group, unit);
     let code = llvm::JitLibrary::load(&llvm::compile(&[&kernel], &target).expect("compiles")).expect("links");
     let mut program = Program::new("bench");

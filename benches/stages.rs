@@ -16,7 +16,6 @@ use resat::{
     infer::infer_types,
     interp::random_inputs,
     ir::{Module, Name},
-    lower::VectorUnit,
     pass::{Pass, PassContext, Settings, bind_params, default_pipeline},
     relay::text,
     rules,
@@ -103,7 +102,7 @@ fn stages(c: &mut Criterion) {
         let fused = pipeline.run(m.module.clone(), &mut PassContext::default()).expect("passes run");
         let fused = infer_types(fused).expect("well typed");
         let target = settings.target.codegen();
-        let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };
+        let unit = resat::driver::vector_unit(&target);
         group.bench_function("lower", |b| {
             b.iter(|| black_box(assemble(&fused, "main", m.name, &mut CodeSet::new(unit)).map(|a| a.calls)))
         });

@@ -120,6 +120,20 @@ impl CodegenTarget {
         if self.has("avx512f") || self.arch() != "x86_64" { 32 } else { 16 }
     }
 
+    /// Instructions that add four products of an unsigned and a signed byte to each lane of 32 bits; 0 where code of separate
+    /// products is as good.
+    pub fn byte_products(&self) -> usize {
+        match () {
+            _ if self.arch() != "x86_64" => 0,
+            _ if self.has("avx512vnni") && self.has("avx512vl") => 1,
+            _ if self.has("avx512f") && !self.has("avx512bw") => 0,
+            _ if self.has("avxvnni") && !self.has("avx512f") => 1,
+            // Two products of 16 bits, twice, and their sums; before that the bytes are widened.
+            _ if self.has("avx2") => 4,
+            _ => 0,
+        }
+    }
+
     /// The processor to schedule for, given all features. The model's name says little: virtual machines make it up.
     #[cfg(feature = "llvm")]
     pub(crate) fn processor_of(&self) -> &'static str {

@@ -112,7 +112,7 @@ impl CostModel for Roofline {
 fn seconds(name: &str, class: Class, attrs: &Attrs, work: &Work, node: &NodeView) -> f64 {
     let target = node.target;
     let bytes = (work.bytes_read + work.bytes_written) / target.bandwidth();
-    let flops = |share: f64| work.flops / (share * target.peak(factor_type(node)));
+    let flops = |share: f64| work.flops / (share * target.peak(factor_type(attrs, node)));
     match class {
         _ if renames_axes(name) => RENAMED,
         Class::Elementwise | Class::Broadcast => flops(share::ELEMENTWISE) + FUSED_TRAFFIC * bytes + FUSED_CALL,
@@ -149,10 +149,19 @@ fn scatters(name: &str) -> bool {
     )
 }
 
-/// The element type that decides the speed of arithmetic: of the first argument, as multiply-adds read it.
-fn factor_type(node: &NodeView) -> DType {
+/// The element type that decides the speed of arithmetic: of the first argument, as multiply-adds read it. Bytes are widened,
+/// unless they lie in fours, as instructions for four products at once want them.
+fn factor_type(attrs: &Attrs, node: &NodeView) -> DType {
     let first = |ty: &Type| ty.flatten().and_then(|t| t.first().map(|t| t.dtype));
-    node.args.first().and_then(first).or_else(|| first(node.out)).unwrap_or(DType::F32)
+    match node.args.first().and_then(first).or_else(|| first(node.out)).unwrap_or(DType::F32) {
+        DType::I8 | DType::U8 if !in_fours(attrs) => DType::I32,
+        dtype => dtype,
+    }
+}
+
+/// Whether four summed channels of a contraction's constant operand lie side by side, innermost.
+fn in_fours(attrs: &Attrs) -> bool {
+    matches!(attrs.get("kernel_layout"), Some(AttrValue::Str(s)) if s.ends_with("4i"))
 }
 
 fn contract_share(name: &str, attrs: &Attrs, node: &NodeView) -> f64 {
@@ -174,13 +183,14 @@ fn contract_share(name: &str, attrs: &Attrs, node: &NodeView) -> f64 {
 }
 
 fn conv_share(attrs: &Attrs, node: &NodeView) -> f64 {
-    let layout = match attrs.get("data_layout") {
-        Some(AttrValue::Str(s)) => s.as_str(),
-        _ => "",
+    let layout = |field| match attrs.get(field) {
+        Some(AttrValue::Str(s)) if !s.is_empty() => Some(s.as_str()),
+        _ => None,
     };
+    let layout = layout("out_layout").or_else(|| layout("data_layout")).unwrap_or_default();
     let groups = attrs.get("groups").and_then(AttrValue::as_int).unwrap_or(1);
     let by_layout = match channel_block(layout) {
-        Some(block) if fits_register(block, node.target, node) => share::CONV_BLOCKED,
+        Some(block) if fits_register(block, attrs, node) => share::CONV_BLOCKED,
         Some(_) => share::CONV_BLOCKED_ODD,
         None if layout.ends_with('C') => share::CONV_NHWC,
         None => share::CONV_NCHW,
@@ -198,13 +208,13 @@ fn channel_block(layout: &str) -> Option<usize> {
     layout.ends_with('c').then(|| digits.parse().ok()).flatten()
 }
 
-fn fits_register(block: usize, target: &Target, node: &NodeView) -> bool {
+fn fits_register(block: usize, attrs: &Attrs, node: &NodeView) -> bool {
     // Sums of narrow factors are 32 bits wide: those fill the registers.
-    let sums = match factor_type(node) {
+    let sums = match factor_type(attrs, node) {
         DType::I8 | DType::U8 | DType::I16 | DType::U16 => DType::I32,
         other => other,
     };
-    block == target.lanes(sums)
+    block == node.target.lanes(sums)
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ use crate::{
     infer::infer_types,
     ir::{ExprId, Module, Name},
     loops::Kernel,
-    lower::VectorUnit,
     pass::{Pass, PassContext, PassEntry, Settings, bind_params, default_pipeline, eta_expand, fuse, run_logged},
     runtime::{Executable, LinkError, Pool},
     saturate::Report,
@@ -119,7 +118,7 @@ fn compile(
     let module = run_logged(&singly, module, &mut cx)?;
     let typed = infer_types(module)?;
     let target = settings.target.codegen();
-    let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };
+    let unit = super::vector_unit(&target);
     let machine = Machine { target: target.clone(), unit, pool: Arc::new(Pool::new(threads)) };
     let (executable, code, objects, calls) = match is_plain(&typed, "main")? {
         true => {

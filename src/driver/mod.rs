@@ -11,6 +11,17 @@ mod specialize;
 #[cfg(feature = "llvm")]
 mod stopwatch;
 
+use crate::{codegen::CodegenTarget, lower::VectorUnit};
+
+/// What schedules need to know of a machine.
+pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
+    VectorUnit {
+        bytes: target.vector_bytes() as i64,
+        registers: target.vector_registers() as i64,
+        dot: target.byte_products() as i64,
+    }
+}
+
 pub use assemble::{Assembled, CodeSet, assemble, is_plain};
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, build};

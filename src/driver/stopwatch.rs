@@ -19,7 +19,6 @@ use crate::{
     infer::infer_types,
     ir::{Expr, Function, Module, Type},
     loops::{AxisId, BinOp, Buffer, Digest, Kernel, LoopKind, Scalar, Space, Stmt, TensorId, digest_bytes},
-    lower::VectorUnit,
     ops::{self, kernel::LARGEST_KERNEL},
     pass::fuse,
     runtime::{Call, CompiledCode, Executable, Pool, Port, Program, Step},
@@ -137,7 +136,7 @@ impl Stopwatch {
         let fused = fuse(&typed, LARGEST_KERNEL);
         let typed = infer_types(fuse(&infer_types(fused).map_err(|e| e.to_string())?, 1)).map_err(|e| e.to_string())?;
         let target = self.target.codegen();
-        let unit = VectorUnit { bytes: target.vector_bytes() as i64, registers: target.vector_registers() as i64 };
+        let unit = super::vector_unit(&target);
         if !is_plain(&typed, "main").map_err(|e| e.to_string())? {
             return Err("its extents are not all known".into());
         }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Scalar code: the C compiler may vectorize what it likes. Enough registers for tiles of four by four.
-const SCALAR: VectorUnit = VectorUnit { bytes: 4, registers: 16 };
+const SCALAR: VectorUnit = VectorUnit { bytes: 4, registers: 16, dot: 0 };
 
 /// The compiler `c`.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/fold-scale-bias.rules", include_str!("../../rules/fold-scale-bias.rules")),
     ("rules/layout.rules", include_str!("../../rules/layout.rules")),
     ("rules/convert-layout.rules", include_str!("../../rules/convert-layout.rules")),
+    ("rules/bytes.rules", include_str!("../../rules/bytes.rules")),
     ("rules/merge.rules", include_str!("../../rules/merge.rules")),
     ("rules/fake-quantization.rules", include_str!("../../rules/fake-quantization.rules")),
 ];

@@ -247,6 +247,11 @@ impl<'u, 'ctx> Ir<'u, 'ctx> {
         built(self.builder.build_bit_cast(v, self.like(scalar, v), ""))
     }
 
+    /// The same bits as a value of a type of the same width.
+    pub(super) fn recast(&self, v: V<'ctx>, ty: Ty<'ctx>) -> V<'ctx> {
+        built(self.builder.build_bit_cast(v, ty, ""))
+    }
+
     // Vectors.
 
     /// A scalar in every lane.

@@ -5,6 +5,7 @@
 
 mod cache;
 mod compile;
+mod dot;
 mod emit;
 mod ir;
 mod jit;

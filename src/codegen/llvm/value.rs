@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     loops::{
-        BufferId, Scalar, ScalarKind, UnOp,
+        BinOp, BufferId, Scalar, ScalarKind, UnOp,
         affine::{self, Affine, Atom},
     },
     tensor::DType,
@@ -128,6 +128,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
                     && let Some(known) = affine::decide(s, &self.env, &mut self.affine_memo)
                 {
                     return Ok(self.ir.int(known as i64, self.ir.value_type(DType::Bool)));
+                }
+                if *op == BinOp::Add
+                    && let Some(sum) = self.four_products(s)
+                {
+                    return sum;
                 }
                 let (x, y) = (self.value(a)?, self.value(b)?);
                 let (x, y) = self.same_width(x, y);
@@ -270,7 +275,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
 
     /// The address of an element whose index is the same for all lanes. Parts of outer loops are added first, so that what
     /// an inner loop does not change can move out of it; the constant comes last, where the machine adds it for nothing.
-    fn address(&mut self, buffer: BufferId, at: &Affine) -> Result<PointerValue<'ctx>, CodegenError> {
+    pub(super) fn address(&mut self, buffer: BufferId, at: &Affine) -> Result<PointerValue<'ctx>, CodegenError> {
         let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
         let mut p = self.buffer(buffer);
         for part in self.parts(at)? {
@@ -291,6 +296,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Some((lo, hi)) if lo >= 0 && hi < len => None,
             _ => self.masks.current(),
         }
+    }
+
+    /// Whether a read must heed a mask.
+    pub(super) fn is_masked(&self, buffer: BufferId, at: &Affine) -> bool {
+        self.mask_of(buffer, at).is_some()
     }
 
     fn read(&mut self, buffer: BufferId, at: &Affine) -> Result<V<'ctx>, CodegenError> {

@@ -15,10 +15,23 @@ pub(super) struct Tiling {
     pub(super) lanes: i64,
     /// Register tile: axes and their sizes; of the vector axis, in vectors. Outermost first.
     pub(super) tiles: Vec<(AxisId, i64)>,
+    /// The reduced axis of which four elements at once are multiplied and added, where [`Form::bytes`] allows.
+    pub(super) four: Option<AxisId>,
+}
+
+/// What a reduction does with what it reads.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(super) struct Form {
+    /// Operations of a value beyond one multiplication.
+    pub(super) extra_ops: f64,
+    /// Instructions for four products of bytes, where the value is such a product and the reduction its sum in 32 bits.
+    pub(super) bytes: Option<i64>,
 }
 
 /// Multiply-adds that must be in flight to keep both units busy.
 const IN_FLIGHT: f64 = 8.0;
+/// Bytes that are multiplied and added to one lane of 32 bits at once.
+pub(super) const FOUR: i64 = 4;
 /// No more than so many accumulators wide along one axis: code size.
 const WIDEST: i64 = 14;
 
@@ -28,6 +41,8 @@ struct Model<'a> {
     /// Operations on a vector of values besides the multiply-add's two.
     extra_ops: f64,
     reduced: f64,
+    /// Whether each step treats four elements of bytes.
+    four: bool,
 }
 
 fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
@@ -49,6 +64,7 @@ impl Model<'_> {
                 tiles.iter().filter(|(axis, _)| coeff(a, *axis) != Some(0)).map(|(_, size)| *size as f64).product();
             let each = match coeff(a, vector) {
                 Some(0 | 1) => 1.0,
+                Some(FOUR) if self.four => 1.0,
                 _ => 1.5 * lanes as f64,
             };
             loads += copies * each;
@@ -91,12 +107,21 @@ impl Model<'_> {
     }
 }
 
-/// The best tiling of a reduction over `reduced` into `axes`, and its cycles; `extra_ops` counts the value's operations beyond one multiply.
+/// The reduced axis along which four bytes of each operand lie side by side, while the lanes of one of them lie four apart and the
+/// other is the same for all lanes.
+fn four_along(v: AxisId, reduced: &[Axis], accesses: &[Access]) -> Option<AxisId> {
+    let mut steps: Vec<Option<i64>> = accesses.iter().map(|a| coeff(a, v)).collect();
+    steps.sort_unstable();
+    let along = |r: &&Axis| r.extent % FOUR == 0 && accesses.iter().all(|a| coeff(a, r.id) == Some(1));
+    reduced.iter().find(along).filter(|_| steps == [Some(0), Some(FOUR)]).map(|r| r.id)
+}
+
+/// The best tiling of a reduction over `reduced` into `axes`, and its cycles.
 pub(super) fn choose(
     axes: &[Axis],
     reduced: &[Axis],
     accesses: &[Access],
-    extra_ops: f64,
+    form: Form,
     unit: VectorUnit,
 ) -> Option<(f64, Tiling)> {
     let volume: f64 = reduced.iter().map(|a| a.extent as f64).product();
@@ -111,12 +136,22 @@ pub(super) fn choose(
         let lanes = unit.lanes().min(v.extent);
         let (vectors, rest) = (v.extent / lanes, v.extent % lanes);
         let vectors_in_all = vectors + (rest > 0) as i64;
+        let four = match form.bytes {
+            Some(ops) if !across => four_along(v.id, reduced, accesses).map(|r| (r, ops)),
+            _ => None,
+        };
         let model = Model {
             accesses,
             unit,
-            extra_ops,
-            reduced: if across { volume / v.extent as f64 * vectors_in_all as f64 } else { volume },
+            extra_ops: four.map_or(form.extra_ops, |(_, ops)| ops as f64 - 1.0),
+            reduced: match four {
+                Some(_) => volume / FOUR as f64,
+                None if across => volume / v.extent as f64 * vectors_in_all as f64,
+                None => volume,
+            },
+            four: four.is_some(),
         };
+        let four = four.map(|f| f.0);
         // Candidate tile axes with their extents; the vector axis counts in vectors.
         let mut candidates: Vec<(AxisId, i64)> =
             axes.iter().map(|a| (a.id, if a.id == v.id { vectors } else { a.extent })).filter(|c| c.1 > 1).collect();
@@ -142,7 +177,7 @@ pub(super) fn choose(
                         };
                         let inside: f64 = extents.iter().map(|&e| e as f64).product();
                         let cost = model.total(v.id, lanes, &tiles, &extents, all / inside) + combine;
-                        offer(cost, Tiling { vector: v.id, across, lanes, tiles });
+                        offer(cost, Tiling { vector: v.id, across, lanes, tiles, four });
                     }
                 }
             }

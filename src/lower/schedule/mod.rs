@@ -25,6 +25,9 @@ pub struct VectorUnit {
     pub bytes: i64,
     /// Number of vector registers.
     pub registers: i64,
+    /// Instructions that add four products of bytes to each 32-bit lane, of an unsigned and a signed operand; 0 where it is
+    /// not worth to treat four at once.
+    pub dot: i64,
 }
 
 impl VectorUnit {

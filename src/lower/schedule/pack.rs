@@ -1,6 +1,6 @@
 //! Operands of contractions that lie the wrong way for vectors are copied into order first, where that pays.
 
-use super::{Access, Emitter, choose::choose, reduce::extra_ops};
+use super::{Access, Emitter, choose::choose, reduce::form};
 use crate::{
     loops::{Axis, Scalar, ScalarKind, TensorDecl, TensorId},
     lower::{
@@ -32,8 +32,8 @@ impl Emitter {
 
     fn pack(&mut self, axes: &[Axis], r: &Reduction) -> Option<(Step, Reduction)> {
         let accesses = self.accesses(&r.value);
-        let extra = extra_ops(&r.value);
-        let (mut least, _) = choose(axes, &r.axes, &accesses, extra, self.unit)?;
+        let form = form(r, self.unit);
+        let (mut least, _) = choose(axes, &r.axes, &accesses, form, self.unit)?;
         let mut best: Option<(usize, Vec<Axis>)> = None;
         for (i, access) in accesses.iter().enumerate() {
             let Some(offset) = &access.offset else { continue };
@@ -48,7 +48,7 @@ impl Emitter {
                 }
                 let mut changed = accesses.clone();
                 changed[i] = self.packed_access(&order);
-                let Some((cost, _)) = choose(axes, &r.axes, &changed, extra, self.unit) else { continue };
+                let Some((cost, _)) = choose(axes, &r.axes, &changed, form, self.unit) else { continue };
                 let cost = cost + MOVE * elements as f64;
                 if cost < least {
                     least = cost;

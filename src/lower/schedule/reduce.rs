@@ -3,8 +3,8 @@
 use hashbrown::HashMap;
 
 use super::{
-    Access, Emitter, Loop, PARALLEL_FROM, bind,
-    choose::{Tiling, choose},
+    Access, Emitter, Loop, PARALLEL_FROM, VectorUnit, bind,
+    choose::{FOUR, Form, Tiling, choose},
     cut, for_,
 };
 use crate::{
@@ -19,10 +19,10 @@ use crate::{
 /// Multiply-adds written out per turn of the innermost reduction loop, at most.
 const BODY: i64 = 96;
 
-/// Operations of a value beyond one multiplication.
-pub(super) fn extra_ops(value: &Scalar) -> f64 {
+/// What a reduction does with what it reads, on that machine.
+pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
     let mut ops = 0;
-    for_each_node(value, &mut |n| {
+    for_each_node(&r.value, &mut |n| {
         ops += match n.kind() {
             ScalarKind::Binary(..) | ScalarKind::Cast(_) if n.dtype() != DType::I64 => 1,
             ScalarKind::Unary(..) => 8,
@@ -30,7 +30,30 @@ pub(super) fn extra_ops(value: &Scalar) -> f64 {
             _ => 0,
         }
     });
-    (ops - 1).max(0) as f64
+    let bytes = match bytes_multiplied(r) {
+        Some((a, b)) if unit.dot > 0 => Some(if a == b { unit.dot.max(SAME_SIGNS) } else { unit.dot }),
+        _ => None,
+    };
+    Form { extra_ops: (ops - 1).max(0) as f64, bytes }
+}
+
+/// Instructions for four products of bytes where both are signed or both are not: as products of 16 bits.
+const SAME_SIGNS: i64 = 4;
+
+/// The types of the two bytes whose products a reduction adds up in `int32`, where it does just that.
+fn bytes_multiplied(r: &Reduction) -> Option<(DType, DType)> {
+    let byte = |s: &Scalar| match s.kind() {
+        ScalarKind::Cast(read) if matches!(read.kind(), ScalarKind::Read(..)) => {
+            Some(read.dtype()).filter(|t| matches!(t, DType::I8 | DType::U8))
+        }
+        _ => None,
+    };
+    match r.value.kind() {
+        ScalarKind::Binary(BinOp::Mul, a, b) if r.combine == Combine::Sum && r.value.dtype() == DType::I32 => {
+            Some((byte(a)?, byte(b)?))
+        }
+        _ => None,
+    }
 }
 
 /// What an empty reduction gives.
@@ -104,9 +127,10 @@ impl Emitter {
         reduction.value = replace_axes(&reduction.value, &single.iter().map(|a| (a.id, Scalar::index(0))).collect());
         reduction.axes = kept;
         let accesses = self.accesses(&reduction.value);
-        let chosen = choose(&axes, &reduction.axes, &accesses, extra_ops(&reduction.value), self.unit);
+        let chosen = choose(&axes, &reduction.axes, &accesses, form(&reduction, self.unit), self.unit);
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
-        let tiling = chosen.map(|c| c.1).unwrap_or(Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![] });
+        let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], four: None };
+        let tiling = chosen.map_or(alone, |c| c.1);
         let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling };
         let axes = self.order(&axes, &accesses, &tiling);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes.iter().map(|a| (a.id, pieces(a, &tiling))).collect();
@@ -217,16 +241,26 @@ impl Emitter {
 
         let mut inner = r.axes.clone();
         let across = inner.iter().position(|a| job.tiling.across && a.id == job.tiling.vector).map(|i| inner.remove(i));
-        let step = |value: Scalar| Stmt::Store {
+        // What is combined at one step, in order: the code generator sees where these are four bytes side by side.
+        let mut at_once = vec![value.clone()];
+        if let Some(four) = job.tiling.four
+            && let Some(axis) = inner.iter_mut().find(|a| a.id == four)
+        {
+            let chunk = Axis { id: self.fresh(), extent: axis.extent / FOUR };
+            let at = |i| HashMap::from_iter([(four, Scalar::axis(chunk.id) * FOUR + i)]);
+            at_once = (0..FOUR).map(|i| replace_axes(&value, &at(i))).collect();
+            *axis = chunk;
+        }
+        let step = |values: &mut dyn Iterator<Item = Scalar>| Stmt::Store {
             buffer: sums,
             index: sum_at.clone(),
-            value: combined(r.combine, sum.clone(), value),
+            value: values.fold(sum.clone(), |sum, value| combined(r.combine, sum, value)),
         };
         let result = match across {
             None => {
-                stmts.push(
-                    self.combine_loops(&inner, accumulators, |with| unrolled(step(replace_axes(&value, with)), lanes)),
-                );
+                stmts.push(self.combine_loops(&inner, accumulators, |with| {
+                    unrolled(step(&mut at_once.iter().map(|v| replace_axes(v, with))), lanes)
+                }));
                 sum.clone()
             }
             Some(axis) => {
@@ -234,11 +268,9 @@ impl Emitter {
                 let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
-                stmts.push(
-                    self.combine_loops(&loops, accumulators, |with| {
-                        unrolled(step(replace_axes(&value_at, with)), lanes)
-                    }),
-                );
+                stmts.push(self.combine_loops(&loops, accumulators, |with| {
+                    unrolled(step(&mut std::iter::once(replace_axes(&value_at, with))), lanes)
+                }));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
                 stmts.push(unrolled(rest, 1));
                 let done = axis.extent / lanes * lanes;

@@ -325,6 +325,19 @@ pub(in crate::ops) fn samples(spatial: &'static str) -> Vec<Sample> {
             vec![("groups", 2.into()), ("out_layout", plain.as_str().into())],
         ),
         with(call(&plain, 3, &oi, (4, 3), &small, (DType::I8, DType::I8)), vec![("out_dtype", DType::I32.into())]),
+        // Bytes in fours, for vectors of three widths.
+        with(
+            call(&format!("{plain}8c"), 16, &format!("{oi}16o4i"), (32, 16), &small, (DType::U8, DType::I8)),
+            vec![("out_layout", format!("{plain}16c").as_str().into()), ("out_dtype", DType::I32.into())],
+        ),
+        with(
+            call(&format!("{plain}4c"), 8, &format!("{oi}8o4i"), (8, 8), &small, (DType::I8, DType::U8)),
+            vec![("out_layout", format!("{plain}8c").as_str().into()), ("out_dtype", DType::I32.into())],
+        ),
+        with(
+            call(&format!("{plain}4c"), 8, &format!("{oi}4o4i"), (8, 8), &small, (DType::I8, DType::I8)),
+            vec![("out_dtype", DType::I32.into())],
+        ),
         with(call(&plain, 3, &oi, (4, 3), &small, (DType::U8, DType::I8)), vec![("out_dtype", DType::I32.into())]),
         with(call(&plain, 3, &oi, (4, 3), &small, (DType::I16, DType::I16)), vec![("out_dtype", DType::I32.into())]),
     ]

@@ -47,15 +47,27 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
         (None, Some((_, block))) if summed % block == 0 => block,
         _ => 1,
     };
-    let mut over = vec![summed / block];
+    // Where the data's blocks hold several of the weight's, both are met in order by going through a block of the data.
+    let several = match c.data.block('C') {
+        Some((_, data)) if c.groups == 1 && data > block && data % block == 0 && summed % data == 0 => data / block,
+        _ => 1,
+    };
+    let mut over = vec![summed / (block * several)];
     over.extend(windows.iter().map(|w| w.kernel));
+    if several > 1 {
+        over.push(several);
+    }
     if block > 1 {
         over.push(block);
     }
     sum_products(b, &shape, &over, dtype, |b, i, r| {
         let out = place_in(&c.out, 'C', i);
         let inner = if block > 1 { r[r.len() - 1].clone() } else { Scalar::index(0) };
-        let summed = Place { outer: r[0].clone(), inner, block };
+        let outer = match several {
+            1 => r[0].clone(),
+            n => r[0].clone() * n + r[c.spatial.len() + 1].clone(),
+        };
+        let summed = Place { outer, inner, block };
         let channel = match () {
             _ if c.groups == 1 => summed.clone(),
             _ if depthwise && multiplier == 1 => out.clone(),
