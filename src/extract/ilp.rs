@@ -1,6 +1,7 @@
 //! Extraction by integer linear programs, solved by HiGHS.
 
 use std::{
+    collections::BTreeMap,
     num::NonZeroU32,
     time::{Duration, Instant},
 };
@@ -150,10 +151,15 @@ impl Reduced {
         for (at, of) in self.candidates.iter().enumerate() {
             let sum = chosen[at].iter().map(|&x| (x, 1.0)).chain([(there[at], -1.0)]);
             rows.add_row(0.0..=0.0, sum.collect::<Vec<_>>());
+            // One candidate is chosen at most: all those that need a class are one row, which says more than a row for each.
+            let mut needing: BTreeMap<usize, Vec<(Col, f64)>> = BTreeMap::new();
             for (candidate, &x) in of.iter().zip(&chosen[at]) {
                 for &need in &candidate.needs {
-                    rows.add_row(0.0.., [(there[need], 1.0), (x, -1.0)]);
+                    needing.entry(need).or_insert_with(|| vec![(there[need], 1.0)]).push((x, -1.0));
                 }
+            }
+            for row in needing.into_values() {
+                rows.add_row(0.0.., row);
             }
         }
         for cycle in self.pairs() {

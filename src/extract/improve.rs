@@ -8,6 +8,28 @@ const ROUNDS: usize = 4;
 /// So many classes are tried as new common parts, per round.
 const ADOPTIONS: usize = 4096;
 
+/// A common part is used through at most so many classes: a slice of a layer that is itself a slice of a wider one.
+const STEPS_UP: usize = 3;
+
+/// So many classes are looked at on the way up from a common part.
+const LOOKED_UP: usize = 64;
+
+/// How several classes of a program come to use one that is not in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Adoption {
+    /// Classes outside of the program on the way, each with the node by which it uses the one below.
+    through: Vec<(u32, u32)>,
+    /// Classes of the program, each with the node by which it uses the new one.
+    moves: Vec<(u32, u32)>,
+}
+
+impl Adoption {
+    /// Another node for one class of the program.
+    pub(super) fn of_one(class: u32, candidate: u32) -> Adoption {
+        Adoption { through: Vec::new(), moves: vec![(class, candidate)] }
+    }
+}
+
 /// Tries, until nothing helps: another node for one class (what is then no longer needed is subtracted, what is newly
 /// needed is added, what is shared is neither); and one node that several classes could use, all of them at once. A
 /// choice that does not check comes back as it is.
@@ -82,14 +104,12 @@ impl<'a> State<'a> {
         self.chosen(class).is_some() && self.users[class as usize].len() > 1
     }
 
-    /// The moves by which all classes of the program that can come to use a class outside of it; none where they are not
-    /// several.
-    pub(super) fn sharers(&self, class: u32) -> Vec<(u32, u32)> {
+    /// How all classes of the program that can come to use a class outside of it; `None` where they are not several.
+    pub(super) fn sharers(&self, class: u32) -> Option<Adoption> {
         if self.uses[class as usize] > 0 {
-            return Vec::new();
+            return None;
         }
-        let moves = self.users_in_program(class);
-        if moves.len() > 1 { moves } else { Vec::new() }
+        Some(self.users_in_program(class)).filter(|a| a.moves.len() > 1)
     }
 
     fn chosen(&self, class: u32) -> Option<u32> {
@@ -212,45 +232,63 @@ impl<'a> State<'a> {
             if self.uses[shared as usize] > 0 || self.chosen(shared).is_none() || tried == ADOPTIONS {
                 continue;
             }
-            let moves = self.users_in_program(shared);
-            if moves.len() < 2 {
+            let adoption = self.users_in_program(shared);
+            if adoption.moves.len() < 2 {
                 continue;
             }
             tried += 1;
-            helped |= self.adopt(&moves);
+            helped |= self.try_moves(&adoption, |delta| delta < 0).is_some();
         }
         helped
     }
 
-    /// The classes of the program that have a node that uses the class, at once or through one class between (a field of
-    /// a tuple, a slice), each with its first such node.
-    fn users_in_program(&self, shared: u32) -> Vec<(u32, u32)> {
-        let mut moves: Vec<(u32, u32)> = Vec::new();
-        let mut note = |class: u32, candidate: u32| {
-            if self.uses[class as usize] > 0 && !moves.iter().any(|m| m.0 == class) {
-                moves.push((class, candidate));
+    /// The classes of the program that have a node that uses the class, at once or through classes between (a field of a tuple,
+    /// a slice, a layer that is merged itself), each with its first such node.
+    fn users_in_program(&self, shared: u32) -> Adoption {
+        let mut found = Adoption::default();
+        let mut level = vec![shared];
+        let mut seen = vec![shared];
+        for step in 0..STEPS_UP {
+            let mut above = Vec::new();
+            for below in level {
+                for &(candidate, class) in &self.users[below as usize] {
+                    if seen.contains(&class) || seen.len() == LOOKED_UP {
+                        continue;
+                    }
+                    if self.uses[class as usize] > 0 {
+                        seen.push(class);
+                        found.moves.push((class, candidate));
+                    } else if step + 1 < STEPS_UP && self.chosen(class).is_some() {
+                        seen.push(class);
+                        found.through.push((class, candidate));
+                        above.push(class);
+                    }
+                }
             }
-        };
-        for &(candidate, class) in &self.users[shared as usize] {
-            note(class, candidate);
-            if self.uses[class as usize] == 0 && self.chosen(class) == Some(candidate) {
-                self.users[class as usize].iter().for_each(|&(candidate, class)| note(class, candidate));
-            }
+            level = above;
         }
-        moves
-    }
-
-    fn adopt(&mut self, moves: &[(u32, u32)]) -> bool {
-        self.try_moves(moves, |delta| delta < 0).is_some()
+        found
     }
 
     /// Chooses other nodes for several classes at once, where what that adds to the price (in units, then nodes, in the lowest
     /// bits) is accepted and no cycle comes of it. Gives what it added in units; `None`, and no change, where it is not done.
-    pub(super) fn try_moves(&mut self, moves: &[(u32, u32)], accept: impl Fn(i128) -> bool) -> Option<i128> {
+    pub(super) fn try_moves(&mut self, adoption: &Adoption, accept: impl Fn(i128) -> bool) -> Option<i128> {
         let (mut added, mut freed) = (Total::default(), Total::default());
+        // What is outside of the program takes part in no use and no order: what is chosen there can be changed and changed back,
+        // as long as no cycle comes of it.
+        let mut outside = Vec::new();
+        for &(class, candidate) in &adoption.through {
+            match self.chosen(class) {
+                Some(old) if old != candidate && !self.leads_to(candidate, class) => {
+                    self.choice.set(class, candidate);
+                    outside.push((class, old));
+                }
+                _ => {}
+            }
+        }
         let mut undo = Vec::new();
         let mut changed = UNORDERED;
-        for &(class, candidate) in moves {
+        for &(class, candidate) in &adoption.moves {
             // An earlier move may have taken the class out of the program, or made this one close a cycle: uses that go round
             // in a circle would never come to an end.
             if self.uses[class as usize] == 0 || self.leads_to_since(candidate, class, changed) {
@@ -272,6 +310,7 @@ impl<'a> State<'a> {
         for (class, old) in undo.into_iter().rev() {
             self.switch(class, old).expect("it was there before");
         }
+        outside.into_iter().rev().for_each(|(class, old)| self.choice.set(class, old));
         None
     }
 }

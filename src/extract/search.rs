@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Choice, DagGreedy, Extractor, Problem, Solution,
-    improve::{State, improve},
+    improve::{Adoption, State, improve},
     tree::Trees,
 };
 
@@ -145,7 +145,8 @@ impl<'a> Walk<'a> {
         let adoption = !self.shared.is_empty() && self.rng.next().is_multiple_of(ADOPTION_EVERY);
         let moves = if adoption {
             let shared = self.shared[self.rng.below(self.shared.len())];
-            self.state.sharers(shared)
+            let Some(moves) = self.state.sharers(shared) else { return };
+            moves
         } else {
             let class = self.open[self.rng.below(self.open.len())];
             let of_class = self.p.of_class(class);
@@ -153,11 +154,8 @@ impl<'a> Walk<'a> {
             if self.state.is_chosen(class, candidate) || self.state.leads_to(candidate, class) {
                 return;
             }
-            vec![(class, candidate)]
+            Adoption::of_one(class, candidate)
         };
-        if moves.is_empty() {
-            return;
-        }
         let luck = self.rng.unit();
         let accept = |delta: i128| delta <= 0 || luck < (-(delta as f64) / temperature).exp();
         if let Some(delta) = self.state.try_moves(&moves, accept) {
