@@ -133,7 +133,10 @@ impl ConvertLayout {
     pub fn pass(&self, settings: &Settings) -> Box<dyn Pass> {
         let wishes = self.wishes();
         let value = AttrValue::List(wishes.iter().map(Wish::value).collect());
+        // Normalizations have no blocks along their axis; as arithmetic they have, where that saves transforms.
+        let blocks = wishes.iter().any(|w| !w.data.is_plain());
         let given = |set: &rules::Definitions| match set.name.as_str() {
+            "simplify-inference" if blocks => Some(set.compile()),
             "convert-layout" => Some(set.clone().given("?wishes", &value).compile()),
             "layout-moves" => Some(set.clone().given("?moving", &"any".into()).compile()),
             _ => None,
