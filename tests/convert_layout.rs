@@ -70,7 +70,8 @@ fn calls(m: &Module, op: &str, field: &str, value: &str) -> usize {
 fn same(name: &str, before: &TypedModule, after: &TypedModule) {
     for seed in 0..2 {
         let inputs = interp::random_inputs(before, seed).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let run = |m: &TypedModule| interp::run_flat(m, "main", inputs.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let run =
+            |m: &TypedModule| interp::run_flat(m, "main", inputs.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (x, y) = (run(before), run(after));
         assert_eq!(x.len(), y.len(), "{name}");
         for (x, y) in x.iter().zip(&y) {
@@ -131,7 +132,8 @@ fn random_networks_compute_what_they_did_in_any_layout() {
         let random = networks::random(seed);
         let name = format!("network {seed} to {}", random.to);
         let before = infer_types(parse(&name, &random.text)).unwrap_or_else(|e| panic!("{name}: {e}\n{}", random.text));
-        let (after, cx) = convert(&name, parse(&name, &random.text), &format!("ConvertLayout(nn.conv2d={})", random.to));
+        let (after, cx) =
+            convert(&name, parse(&name, &random.text), &format!("ConvertLayout(nn.conv2d={})", random.to));
         same(&name, &before, &after);
         let left = cx.reports.iter().flat_map(|r| r.notes.iter()).count();
         assert_eq!(left > 0, random.refused > 0, "{name}:\n{}", text::print_module(&after));
@@ -152,20 +154,26 @@ fn what_cannot_be_converted_is_left_and_noted() {
     let text = situations::spelled_out("(%x: F(1, 6, 5, 5), %w: F(7, 6, 3, 3)) { nn.conv2d(%x, %w) }");
     let (after, cx) = convert("odd channels", parse("odd channels", &text), "ConvertLayout(from=NCHW, to=NCHW4c)");
     assert_eq!(transforms(&after), 0);
-    assert_eq!(
-        cx.reports[0].notes,
-        ["a call of nn.conv2d is not converted to NCHW4c: no such call computes the same"]
-    );
+    assert_eq!(cx.reports[0].notes, ["a call of nn.conv2d is not converted to NCHW4c: no such call computes the same"]);
 }
 
 #[test]
 fn the_api_refuses_what_makes_no_sense() {
     let message = |r: Result<ConvertLayout, resat::diag::Refused>| r.expect_err("refused").to_string();
-    assert_eq!(message(ConvertLayout::to("NCHWc")), "`NCHWc` is not a layout: c should follow its block's extent, a positive integer");
+    assert_eq!(
+        message(ConvertLayout::to("NCHWc")),
+        "`NCHWc` is not a layout: c should follow its block's extent, a positive integer"
+    );
     assert_eq!(message(ConvertLayout::to("ABC")), "no operator has a layout of the axes of ABC");
     let all = ConvertLayout::default;
-    assert_eq!(message(all().op("nn.conv2dd", ["NHWC", ""])), "there is no operator `nn.conv2dd` (did you mean `nn.conv2d`?)");
-    assert_eq!(message(all().op("nn.conv2d", ["NDHWC", ""])), "`nn.conv2d` can't be in layout NDHWC: its axes are those of NCHW");
+    assert_eq!(
+        message(all().op("nn.conv2dd", ["NHWC", ""])),
+        "there is no operator `nn.conv2dd` (did you mean `nn.conv2d`?)"
+    );
+    assert_eq!(
+        message(all().op("nn.conv2d", ["NDHWC", ""])),
+        "`nn.conv2d` can't be in layout NDHWC: its axes are those of NCHW"
+    );
     assert!(message(all().op("nn.dense", ["NC", ""])).starts_with("`nn.dense` has no layout that could be converted"));
     let spec = |text: &str| sequence(text, &settings()).err().expect("refused").to_string();
     assert_eq!(

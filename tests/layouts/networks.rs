@@ -189,10 +189,10 @@ pub(crate) fn random(seed: u64) -> RandomNetwork {
         let (text, channels, extent) = match if step == 0 { 0 } else { r.below(16) } {
             0..=4 => {
                 let outs = r.pick(&[4, 6, 8]);
-                let (kernel, names) =
-                    if last { (vec![3, 3, c, outs], "HWIO") } else { (vec![outs, c, 3, 3], "OIHW") };
+                let (kernel, names) = if last { (vec![3, 3, c, outs], "HWIO") } else { (vec![outs, c, 3, 3], "OIHW") };
                 let weight = w.param("w", &kernel);
-                let attrs = format!("padding=[1, 1, 1, 1], channels={outs}, kernel_size=[3, 3], data_layout=\"{layout}\"");
+                let attrs =
+                    format!("padding=[1, 1, 1, 1], channels={outs}, kernel_size=[3, 3], data_layout=\"{layout}\"");
                 (format!("nn.conv2d({x}, {weight}, {attrs}, kernel_layout=\"{names}\")"), outs, h)
             }
             5 => (format!("{}({x})", r.pick(&["nn.relu", "tanh", "sigmoid", "abs"])), c, h),
@@ -228,7 +228,11 @@ pub(crate) fn random(seed: u64) -> RandomNetwork {
             }
             14 if h >= 3 => {
                 let axes = if last { "1, 2" } else { "2, 3" };
-                (format!("strided_slice({x}, begin=[1, 0], end=[{h}, {}], strides=[1, 1], axes=[{axes}])", h - 1), c, h - 1)
+                (
+                    format!("strided_slice({x}, begin=[1, 0], end=[{h}, {}], strides=[1, 1], axes=[{axes}])", h - 1),
+                    c,
+                    h - 1,
+                )
             }
             15 => {
                 let [g, b, m, v] = ["g", "b", "m", "v"].map(|n| w.param(n, &[c]));
