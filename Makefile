@@ -15,6 +15,7 @@ demo: setup
 	cargo run --release --example digits
 
 test: setup
+	@sh tools/setup.sh tests
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
 	cargo check --no-default-features

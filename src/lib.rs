@@ -9,6 +9,8 @@ pub mod diag;
 pub mod dialect;
 pub mod driver;
 pub mod egraph;
+#[cfg(feature = "llvm")]
+pub mod explore;
 pub mod extract;
 pub mod infer;
 pub mod interp;

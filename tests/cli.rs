@@ -151,6 +151,7 @@ fn help_shows_an_example() {
         "build",
         "run",
         "bench",
+        "explore",
         "passes",
         "rules",
         "rules list",
@@ -166,7 +167,9 @@ fn help_shows_an_example() {
         assert!(example.contains(&format!("resat {line}")), "{line}\n{help}");
     }
     let help = f.run(&["--help"]).done();
-    for command in ["parse", "opt", "build", "run", "bench", "passes", "rules", "explain", "why-not", "extract"] {
+    for command in
+        ["parse", "opt", "build", "run", "bench", "explore", "passes", "rules", "explain", "why-not", "extract"]
+    {
         assert!(help.contains(command), "{command} is not in\n{help}");
     }
 }

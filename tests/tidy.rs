@@ -72,10 +72,14 @@ const PARTS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "explore",
+        &["tensor", "ir", "diag", "report", "infer", "loops", "runtime", "extract", "saturate", "pass", "driver"],
+    ),
+    (
         "cli",
         &[
-            "tensor", "ir", "diag", "ops", "infer", "relay", "interp", "runtime", "target", "cost", "extract",
-            "saturate", "rules", "pass", "driver",
+            "explore", "tensor", "ir", "diag", "ops", "infer", "relay", "interp", "runtime", "target", "cost",
+            "extract", "saturate", "rules", "pass", "driver",
         ],
     ),
 ];

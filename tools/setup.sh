@@ -1,6 +1,8 @@
 #!/bin/sh
 # Installs what building resat takes and the machine lacks: a C compiler and LLVM 22 with its headers. Needs Debian's apt (as
 # root, or with sudo); elsewhere it says what to install.
+#
+#     setup.sh [tests]    with `tests`, also a browser, in which a test opens a page; without one that test is skipped
 set -eu
 
 missing=""
@@ -10,19 +12,33 @@ command -v cc >/dev/null 2>&1 || missing="$missing build-essential"
 if ! command -v llvm-config-22 >/dev/null 2>&1 || [ ! -e "$(llvm-config-22 --includedir)/llvm-c/Core.h" ]; then
     missing="$missing llvm-22-dev"
 fi
-[ -n "$missing" ] || exit 0
+browser=""
+if [ "${1:-}" = tests ] && ! command -v chromium >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
+    browser="chromium"
+fi
+[ -n "$missing$browser" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
+    [ -z "$browser" ] || echo "no browser: the test that opens a page in one will be skipped" >&2
+    [ -n "$missing" ] || exit 0
     echo "resat needs these Debian packages, or what corresponds to them here:$missing" >&2
     exit 1
 fi
 sudo=""
 if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null 2>&1 || { echo "please install (as root):$missing" >&2; exit 1; }
+    if ! command -v sudo >/dev/null 2>&1; then
+        echo "please install (as root):$missing $browser" >&2
+        [ -n "$missing" ] || exit 0
+        exit 1
+    fi
     sudo="sudo"
 fi
-echo "installing:$missing"
-$sudo apt-get update -qq
+echo "installing:$missing $browser"
+$sudo apt-get update -qq || [ -z "$missing" ]
+if [ -n "$browser" ] && ! DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $browser >/dev/null; then
+    echo "could not install $browser: the test that opens a page in a browser will be skipped" >&2
+fi
+[ -n "$missing" ] || exit 0
 # shellcheck disable=SC2086 # a list of packages
 if ! DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
     echo "could not install:$missing" >&2

@@ -129,6 +129,11 @@ impl PassArgs {
         sequence_with(self.passes.as_deref().unwrap_or("default"), settings, &self.config.config())
     }
 
+    /// What shapes the default pipeline.
+    pub(super) fn config(&self) -> BuildConfig {
+        self.config.config()
+    }
+
     /// Whether passes were asked for, be it by changing the default pipeline.
     pub(super) fn asked(&self) -> bool {
         self.passes.is_some() || self.config.config() != BuildConfig::default()

@@ -9,7 +9,7 @@ mod progress;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{diag::Refused, driver::BuildError, pass::PassEntry, saturate::Report};
 
@@ -45,6 +45,8 @@ commands! {
     run Run,
     /// Measure warm latencies
     bench Bench,
+    /// Compare one saturation with every order of passes
+    explore Explore,
     /// List passes, the stages of the default pipeline, levels of optimization and rulesets
     passes Passes,
     /// List, show and check the rulesets
@@ -98,9 +100,16 @@ fn build_failure(e: BuildError) -> Failure {
     }
 }
 
+/// The arguments of this process. Of `explore`, the passes are those that are put in order, which their help should say.
+fn parse() -> Cli {
+    let passes = "Passes whose orders are tried, as \"fold:FoldConstant, layout, Saturate(algebra,qnn)\"; rulesets and stages are names, too";
+    let command = Cli::command().mut_subcommand("explore", |c| c.mut_arg("passes", |a| a.help(passes)));
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|e| e.exit())
+}
+
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     // Deep programs are walked with explicit stacks, but third-party code (and drops) may recurse: give it room.
     let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || cli.command.run());
     let outcome = match worker.map(|w| w.join()) {

@@ -43,6 +43,11 @@ impl Pipeline {
         self.stages.iter().map(|s| (s.0.as_str(), s.1.as_ref()))
     }
 
+    /// The stages themselves, in order.
+    pub fn into_stages(self) -> impl Iterator<Item = (String, Box<dyn Pass>)> {
+        self.stages.into_iter()
+    }
+
     fn position(&self, name: &str) -> Result<usize, PipelineError> {
         self.stages.iter().position(|s| s.0 == name).ok_or_else(|| PipelineError::Unknown {
             name: name.to_owned(),

@@ -188,6 +188,7 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     let mut all: Vec<Ruleset> = rules::general();
     all.extend(settings.rulesets.iter().cloned());
     if names.is_empty() {
+        all.extend(rules::by_request().into_iter().filter(|r| settings.rulesets_on.contains(&r.name)));
         all.retain(|r| !settings.rulesets_off.contains(&r.name));
         return Ok(Box::new(Saturate::new(format!("{}(all)", spec.name), all, settings).with_dialects()));
     }

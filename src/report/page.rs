@@ -189,10 +189,10 @@ main { max-width: 60rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; letter-spacing: -.01em; }
 h2 { font-size: 1.25rem; margin: 2.5rem 0 .75rem; }
 .lead { color: var(--soft); font-size: 1.08rem; margin: 0 0 1.5rem; max-width: 46rem; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(11.5rem, 1fr)); gap: .9rem; margin: 1.5rem 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); gap: .9rem; margin: 1.5rem 0; }
 .fact { background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: .9rem 1rem; }
 .fact .name { color: var(--soft); font-size: .85rem; }
-.fact .value { font-size: 1.5rem; font-weight: 650; font-variant-numeric: tabular-nums; }
+.fact .value { font-size: 1.4rem; font-weight: 650; font-variant-numeric: tabular-nums; }
 .fact .remark { color: var(--soft); font-size: .82rem; overflow-wrap: anywhere; }
 figure { margin: 1.5rem 0; background: var(--card); border: 1px solid var(--line); border-radius: .7rem; padding: 1rem 1rem .4rem; }
 figcaption { color: var(--soft); font-size: .92rem; margin: 0 .3rem .4rem; }

@@ -282,7 +282,7 @@ fn draw(plot: &Plot, root: &DrawingArea<SVGBackend, Shift>, titles: &mut String)
 /// The names of the series, in a row above the plot.
 fn legend(root: &DrawingArea<SVGBackend, Shift>, layers: &[(Marks, Series)]) -> Drawn {
     // Widths of words are estimated: an SVG's fonts are known to who shows it only.
-    const WIDTH: f64 = 7.2;
+    const WIDTH: f64 = 6.4;
     let mut x = 84.0;
     for (i, (marks, series)) in layers.iter().enumerate().filter(|(_, (_, s))| !s.name.is_empty()) {
         let colour = PALETTE[i % PALETTE.len()].0;
@@ -296,7 +296,7 @@ fn legend(root: &DrawingArea<SVGBackend, Shift>, layers: &[(Marks, Series)]) -> 
         }
         let style = ("sans-serif", 13).into_font().color(&INK.0).pos(Pos::new(HPos::Left, VPos::Center));
         root.draw(&Text::new(series.name.clone(), (left + 24, y), style))?;
-        x += 48.0 + WIDTH * series.name.chars().count() as f64;
+        x += 44.0 + WIDTH * series.name.chars().count() as f64;
     }
     root.present()?;
     Ok(())

@@ -1,0 +1,124 @@
+//! `resat explore`.
+
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{
+    Failure,
+    args::{ModelArgs, PassArgs, write_file},
+    run::gather,
+};
+use crate::{
+    diag::{Diagnostic, Refused},
+    explore::{self, Member, Options},
+    infer::infer_types,
+    pass::bind_params,
+    tensor::{Tensor, Value},
+};
+
+/// Arguments of `resat explore`.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  resat explore model.relay --params model.params --passes \"AlterOpLayout, Legalize, FoldConstant, FuseOps\" -o orders.html\n  resat explore model.relay --rulesets algebra,layout,fold-scale-bias --state orders.jsonl --json\n\nEach order takes the place of the stage `optimize` in the default pipeline; stages of it that are among the passes are left out around it."
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    passes: PassArgs,
+    /// Rulesets whose orders are tried, each as a saturation of its own; may stand beside passes
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    rulesets: Vec<String>,
+    /// The passes that orders are compared with; the default pipeline with all their rulesets where not given
+    #[arg(long, value_name = "LIST")]
+    saturation: Option<String>,
+    /// Where there are more orders, so many are drawn
+    #[arg(long, value_name = "N", default_value = "720")]
+    max_orders: NonZeroUsize,
+    /// Seed of the draw
+    #[arg(long, value_name = "N", default_value = "0")]
+    seed: u64,
+    /// Seconds for which each different program is measured
+    #[arg(long, value_name = "SECONDS", default_value = "2")]
+    measure_seconds: f64,
+    /// Threads; all cores where not given
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// An npz archive; keys are parameter names or positions. Random inputs where not given
+    #[arg(long, value_name = "FILE")]
+    inputs: Option<PathBuf>,
+    /// Also find out how good the saturation is when it is stopped after each round
+    #[arg(long)]
+    anytime: bool,
+    /// Where what was found out is kept, as JSON lines: a run that was interrupted goes on from there
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Where the page goes: one HTML file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print JSON instead of a summary
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    let settings = args.passes.settings()?;
+    let mut members = args.passes.passes.as_deref().map_or(Ok(Vec::new()), |text| Member::parse(text, &settings))?;
+    for name in &args.rulesets {
+        let more = Member::parse(&format!("{0}:Saturate({0})", name.trim()), &settings)?;
+        if members.iter().any(|m| m.label == more[0].label) {
+            return Err(Refused::from(Diagnostic::new(format!("`{}` is there twice", more[0].label))).into());
+        }
+        members.extend(more);
+    }
+    if members.is_empty() {
+        let d = Diagnostic::new("no passes are given whose orders could be tried");
+        return Err(Refused::from(d.help("name them by `--passes` or `--rulesets`; `resat passes` lists them")).into());
+    }
+    let measure = Duration::try_from_secs_f64(args.measure_seconds)
+        .map_err(|e| Refused::from(Diagnostic::new(format!("--measure-seconds {}: {e}", args.measure_seconds))))?;
+    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    let inputs: Vec<Tensor> =
+        gather(&infer_types(module.clone())?, args.inputs.as_deref())?.iter().flat_map(Value::flatten).collect();
+    let name = |path: &PathBuf| path.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
+    let rules: Result<Vec<String>, std::io::Error> = args.passes.rules.iter().map(std::fs::read_to_string).collect();
+    let mut about = vec![("rules of the user".to_owned(), rules.map_err(|e| Failure::Other(e.to_string()))?.join("\n"))];
+    about.extend(args.saturation.iter().map(|s| ("passes of the saturation".to_owned(), s.clone())));
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{msg:10} {bar:32} {pos}/{len} ({elapsed})") {
+        bar.set_style(style);
+    }
+    let teller = bar.clone();
+    let options = Options {
+        threads: args.threads.map_or(settings.target.cores, NonZeroUsize::get),
+        settings,
+        config: args.passes.config(),
+        members,
+        saturation: args.saturation.clone(),
+        max_orders: args.max_orders.get(),
+        seed: args.seed,
+        measure,
+        anytime: args.anytime,
+        state: args.state.clone(),
+        model: name(&args.model.file),
+        about,
+        on_progress: Some(Box::new(move |p| {
+            teller.set_message(p.phase);
+            teller.set_length(p.total as u64);
+            teller.set_position(p.done as u64);
+        })),
+    };
+    let found = explore::explore(&module, &inputs, options)?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.output {
+        write_file(path, explore::page(&found).as_bytes())?;
+    }
+    match args.json {
+        true => {
+            let json = serde_json::to_string_pretty(&found).map_err(|e| Failure::Other(e.to_string()))?;
+            super::print(&format!("{json}\n"))
+        }
+        false => super::print(&found.summary()),
+    }
+}

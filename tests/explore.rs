@@ -1,0 +1,259 @@
+//! `resat explore`: every order of a small program's passes, and the page in a browser.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A convolution and a normalization: inference forms, folding and fusion have something to do.
+const PROGRAM: &str = "#[version = \"0.0.5\"]
+def @main(%x: Tensor[(1, 4, 8, 8), float32], %w: Tensor[(8, 4, 3, 3), float32], %g: Tensor[(8), float32]) {
+  %0 = nn.conv2d(%x, %w, padding=[1, 1, 1, 1], channels=8, kernel_size=[3, 3]);
+  %1 = nn.batch_norm(%0, %g, %g, %g, %g);
+  %2 = add(1f, 2f);
+  multiply(nn.relu(%1.0), %2)
+}
+";
+
+/// Constants that can't be folded before what nothing uses is gone.
+const TRAP: &str = "#[version = \"0.0.5\"]
+def @main(%x: Tensor[(4), float32]) {
+  let %bad = floor_divide(1, 0);
+  nn.relu(%x)
+}
+";
+
+const PASSES: &str = "SimplifyInference, fold:FoldConstant, FuseOps";
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new(program: &str) -> Folder {
+        let folder = Folder(TempDir::new().expect("a folder can be made"));
+        fs::write(folder.path("p.relay"), program).expect("the file can be written");
+        folder
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    /// `resat explore` of the program: exit code, standard output, standard error.
+    fn explore(&self, args: &[&str]) -> (Option<i32>, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
+        command.args(["explore", "p.relay"]).args(args);
+        if !args.iter().any(|a| a.starts_with("--measure-seconds")) {
+            command.args(["--measure-seconds", "0.02"]);
+        }
+        let output = command.current_dir(self.0.path()).stdin(Stdio::null()).output().expect("the program starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let (code, stdout, stderr) = self.explore(&[args, &["--json"]].concat());
+        assert_eq!(code, Some(0), "{args:?}\n{stderr}");
+        serde_json::from_str(&stdout).expect("it prints JSON")
+    }
+
+    fn refused(&self, args: &[&str], parts: &[&str]) {
+        let (code, _, stderr) = self.explore(args);
+        assert_eq!(code, Some(2), "{args:?}\n{stderr}");
+        for part in parts {
+            assert!(stderr.contains(part), "{args:?}\n`{part}` is not in\n{stderr}");
+        }
+    }
+}
+
+fn array<'a>(v: &'a Value, key: &str) -> &'a Vec<Value> {
+    v[key].as_array().unwrap_or_else(|| panic!("`{key}` is no list in {v:#}"))
+}
+
+fn number(v: &Value, key: &str) -> f64 {
+    v[key].as_f64().unwrap_or_else(|| panic!("`{key}` is no number in {v:#}"))
+}
+
+#[test]
+fn every_order_is_compared_with_the_saturation() {
+    let f = Folder::new(PROGRAM);
+    let x = f.json(&["--passes", PASSES, "--anytime"]);
+    let orders = array(&x, "orders");
+    assert_eq!((orders.len(), x["orders_possible"].as_u64()), (6, Some(6)));
+    let mut names: Vec<&str> = orders.iter().map(|o| o["name"].as_str().expect("a name")).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 6);
+    for run in orders.iter().chain([&x["saturation"], &x["baseline"]]) {
+        assert!(run["refused"].is_null(), "{run:#}");
+        assert!(number(run, "median_s") >= number(run, "min_s") && number(run, "p90_s") >= number(run, "median_s"));
+        assert!(number(run, "cost") > 0.0 && number(run, "runs") >= 3.0 && number(run, "kernels") >= 1.0);
+        assert!(number(run, "difference") < 1e-4, "{run:#}");
+        assert_eq!(run["program"].as_str().map(str::len), Some(32));
+    }
+    // Orders that come to the same share program and measurements.
+    let of = |name: &str| orders.iter().find(|o| o["name"] == name).expect("the order");
+    let (a, b) = (of("SimplifyInference, fold, FuseOps"), of("fold, SimplifyInference, FuseOps"));
+    assert_ne!(a["program"], Value::Null);
+    if a["program"] == b["program"] {
+        assert_eq!(a["median_s"], b["median_s"]);
+    }
+    assert!(number(&x, "passes_run") < number(&x, "passes_written"));
+    assert!(number(&x, "programs") < 8.0);
+    let at = |key: &str| number(&orders[number(&x, key) as usize], "median_s");
+    assert!(at("best") <= at("median") && at("median") <= at("worst"));
+    let saturated = &x["saturation"]["saturated"];
+    let anytime = array(&x, "anytime");
+    assert_eq!(anytime.last().map(|a| number(a, "cost")), Some(number(saturated, "cost_after")));
+    let (summary_code, summary, _) = f.explore(&["--passes", PASSES]);
+    assert_eq!(summary_code, Some(0));
+    assert!(summary.contains("6 orders: ") && summary.contains("best order"), "{summary}");
+}
+
+#[test]
+fn rulesets_are_ordered_against_their_one_saturation() {
+    let x =
+        Folder::new(PROGRAM).json(&["--rulesets", "simplify-inference,algebra,fold-scale-bias", "--passes", "fuse"]);
+    assert_eq!(array(&x, "orders").len(), 24);
+    let x = Folder::new(PROGRAM).json(&["--rulesets", "simplify-inference,algebra"]);
+    let passes = x["saturation_passes"].to_string();
+    assert!(passes.contains("Saturate(simplify-inference, algebra)") && !passes.contains("(all)"), "{passes}");
+}
+
+#[test]
+fn more_orders_than_wanted_are_drawn_with_a_seed() {
+    let f = Folder::new(PROGRAM);
+    let args = ["--passes", "SimplifyInference, FoldConstant, FuseOps, layout", "--max-orders", "5"];
+    let names = |x: &Value| array(x, "orders").iter().map(|o| o["name"].to_string()).collect::<Vec<_>>();
+    let (a, b) = (f.json(&args), f.json(&args));
+    assert_eq!((names(&a).len(), names(&a)), (5, names(&b)));
+    assert_ne!(names(&a), names(&f.json(&[&args[..], &["--seed", "1"]].concat())));
+    assert_eq!(a["orders_possible"].as_u64(), Some(24));
+}
+
+#[test]
+fn a_run_that_was_interrupted_goes_on() {
+    let f = Folder::new(PROGRAM);
+    let args = ["--passes", PASSES, "--state", "state.jsonl"];
+    let whole = f.json(&args);
+    assert_eq!(whole["resumed"].as_u64(), Some(0));
+    let state = fs::read_to_string(f.path("state.jsonl")).expect("the state is there");
+    let lines: Vec<&str> = state.lines().collect();
+    assert!(lines.iter().all(|l| serde_json::from_str::<Value>(l).is_ok()));
+
+    let again = f.json(&args);
+    assert_eq!(again["resumed"].as_u64(), Some(lines.len() as u64 - 1));
+    assert_eq!((&again["orders"], &again["saturation"]), (&whole["orders"], &whole["saturation"]));
+    assert_eq!(fs::read_to_string(f.path("state.jsonl")).expect("it is still there"), state);
+
+    // Cut in the middle of a line, among the passes: programs are made anew from what is known, and are the same.
+    let passes = lines.iter().filter(|l| l.contains("\"kind\":\"pass\"")).count();
+    let kept = lines[..passes - 2].join("\n") + "\n" + &lines[passes - 2][..20];
+    fs::write(f.path("state.jsonl"), kept).expect("the state can be written");
+    let resumed = f.json(&args);
+    assert_eq!(resumed["resumed"].as_u64(), Some(passes as u64 - 3));
+    let programs = |x: &Value| array(x, "orders").iter().map(|o| o["program"].clone()).collect::<Vec<_>>();
+    assert_eq!(programs(&resumed), programs(&whole));
+
+    // Another order of the same passes needs nothing new but the orders themselves.
+    let other = f.json(&["--passes", "fold:FoldConstant, SimplifyInference, FuseOps", "--state", "state.jsonl"]);
+    assert_eq!(other["passes_run"], whole["passes_run"]);
+
+    f.refused(&[&args[..], &["--threads", "1", "--cost", "flops"]].concat(), &["state.jsonl", "another exploration"]);
+    fs::write(f.path("p.relay"), PROGRAM.replace("2f", "3f")).expect("the program can be written");
+    f.refused(&args, &["another exploration", "program differs"]);
+    fs::write(f.path("state.jsonl"), "nonsense\n").expect("the state can be written");
+    f.refused(&args, &["state.jsonl:1", "not the state"]);
+}
+
+#[test]
+fn orders_that_are_refused_are_results() {
+    let f = Folder::new(TRAP);
+    let x = f.json(&["--passes", "FoldConstant, DeadCodeElimination", "--remove", "inline", "-o", "page.html"]);
+    let orders = array(&x, "orders");
+    assert_eq!(orders.len(), 2, "{x:#}");
+    assert_eq!(orders[0]["refused"]["at"], "FoldConstant", "{x:#}");
+    let reason = orders[0]["refused"]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("floor_divide"), "{reason}");
+    assert!(orders[0]["program"].is_null() && orders[0]["median_s"].is_null(), "{x:#}");
+    assert!(orders[1]["refused"].is_null() && number(&orders[1], "median_s") > 0.0, "{x:#}");
+    let html = fs::read_to_string(f.path("page.html")).expect("the page is there");
+    assert!(html.contains("<h2>Refused</h2>") && html.contains("floor_divide"), "{html}");
+}
+
+#[test]
+fn what_can_not_be_explored_is_refused() {
+    let f = Folder::new(PROGRAM);
+    f.refused(&[], &["no passes are given", "--rulesets"]);
+    f.refused(&["--passes", "FoldConstant, FuseOp"], &["<passes>:1:15", "`FuseOp`", "did you mean `FuseOps`?"]);
+    f.refused(&["--passes", "FuseOps, FuseOps"], &["`FuseOps` is there twice", "LABEL:PASS"]);
+    f.refused(&["--rulesets", "algbra"], &["`algbra`", "did you mean `algebra`?"]);
+    f.refused(&["--passes", "FuseOps", "--remove", "optimize"], &["stage `optimize`", "inline"]);
+    f.refused(&["--passes", "FuseOps", "--measure-seconds=-1"], &["--measure-seconds"]);
+    f.refused(&["--passes", "FuseOps", "--max-orders", "0"], &["--max-orders"]);
+}
+
+/// The browser, where the machine has one.
+fn browser() -> Option<&'static str> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    names.into_iter().find(|name| {
+        let mut probe = Command::new(name);
+        probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        probe.status().is_ok_and(|s| s.success())
+    })
+}
+
+/// A page after its scripts ran, as the browser has it.
+fn opened(browser: &str, page: &std::path::Path, profile: &std::path::Path) -> String {
+    let out = profile.with_extension("html");
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(&out).expect("a file can be made"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the browser starts");
+    let start = Instant::now();
+    while child.try_wait().expect("the browser can be waited for").is_none() {
+        if start.elapsed() > Duration::from_secs(120) {
+            child.kill().expect("the browser can be stopped");
+            panic!("the browser did not open the page within two minutes");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    fs::read_to_string(out).expect("the browser wrote the page")
+}
+
+#[test]
+fn the_page_opens_in_a_browser() {
+    let f = Folder::new(PROGRAM);
+    let (code, _, stderr) = f.explore(&["--passes", PASSES, "--anytime", "-o", "page.html"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let html = fs::read_to_string(f.path("page.html")).expect("the page is there");
+    for reference in ["href=", "src=", "@import", "url("] {
+        assert!(!html.contains(reference), "the page refers to something else by `{reference}`");
+    }
+    let Some(browser) = browser() else {
+        eprintln!("SKIPPED: there is no chromium to open the page in; `sh tools/setup.sh tests` installs it");
+        return;
+    };
+    let dom = opened(browser, &f.path("page.html"), &f.path("profile"));
+    assert!(dom.contains("data-ready=\"yes\""), "the page's script did not run to its end:\n{dom}");
+    assert!(dom.contains("<p class=\"error\" hidden=\"\"></p>"), "an error is shown:\n{dom}");
+    assert_eq!(dom.matches("<svg role=\"img\"").count(), 4, "{dom}");
+    assert!(dom.matches("<title>").count() > 6 + 6 + 4, "{dom}");
+    let table = dom.split_once("id=\"orders\"").expect("the table of orders").1;
+    let rows = table.split_once("</table>").expect("the table ends").0.matches("<tr").count();
+    assert_eq!(rows, 1 + 2 + 6, "{table}");
+    for part in ["one saturation", "best order", "Who before whom", "fold → FuseOps", "processor", "cost model"] {
+        assert!(dom.contains(part), "`{part}` is not in\n{dom}");
+    }
+}
