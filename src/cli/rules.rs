@@ -8,7 +8,8 @@ use super::Failure;
 use crate::{
     diag::{Diagnostic, Refused},
     ops::nearest,
-    rules::{self, Definition, Definitions},
+    rules::{self, CodeRules, Definition, Definitions},
+    saturate::Grade,
 };
 
 /// Arguments of `resat rules`.
@@ -66,12 +67,37 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Command::List { files } => {
             let sets = definitions(&files)?;
             let line = |r: &Definition| format!("{:44} {:6} {}\n", r.name().as_str(), r.grade().to_string(), r.text());
-            let lines: String = sets.iter().flat_map(|s| &s.rules).map(line).collect();
+            let mut lines: String = sets.iter().flat_map(|s| &s.rules).map(line).collect();
+            for set in shipped_in_code(&files) {
+                let line = |(name, doc): &(&str, &str)| {
+                    format!("{:44} {:6} {doc}\n", format!("{}/{name}", set.name), Grade::Exact.to_string())
+                };
+                lines.extend(set.rules.iter().map(line));
+            }
             super::print(&lines)
         }
         Command::Check { files } => check(&definitions(&files)?),
-        Command::Show { name, files } => show(&definitions(&files)?, &name),
+        Command::Show { name, files } => {
+            let sets = shipped_in_code(&files);
+            let rule = |set: &CodeRules, (rule, doc): &(&str, &str)| {
+                format!("{doc}\n({}) {}/{rule}: Rust code\n\n", Grade::Exact, set.name)
+            };
+            if let Some(set) = sets.iter().find(|s| s.name == name) {
+                let rules: String = set.rules.iter().map(|r| rule(set, r)).collect();
+                return super::print(&format!("{}\n{rules}", set.doc));
+            }
+            let mut all = sets.iter().flat_map(|s| s.rules.iter().map(move |r| (s, r)));
+            match all.find(|(s, (rule, _))| format!("{}/{rule}", s.name) == name) {
+                Some((set, r)) => super::print(&rule(set, r)),
+                None => show(&definitions(&files)?, &name),
+            }
+        }
     }
+}
+
+/// The rulesets that are Rust code; none where files are given, as those are meant then.
+fn shipped_in_code(files: &[PathBuf]) -> Vec<CodeRules> {
+    if files.is_empty() { rules::in_code() } else { Vec::new() }
 }
 
 fn check(sets: &[Definitions]) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CostModel, Head, NodeView};
+use super::{CostModel, Head, KernelView, NodeView};
 use crate::{
     ir::{OpId, Type},
     ops::{self, Class},
@@ -28,23 +28,31 @@ fn changes(op: OpId) -> bool {
     ["qnn.quantize", "qnn.dequantize"].iter().any(|name| ops::lookup(name) == Some(op))
 }
 
+/// What a call costs beyond its price.
+fn surcharge(node: &NodeView) -> f64 {
+    let Head::Op(op, _) = node.head else { return 0.0 };
+    if changes(op) {
+        return CHANGE;
+    }
+    let is_integer = !(has_floats(node.out) || node.args.iter().any(has_floats));
+    match op.op().class() {
+        _ if is_integer || op.dialect().is_some() && !has_floats(node.out) => 0.0,
+        Class::Contract => CONTRACTION,
+        _ => FLOATS,
+    }
+}
+
 impl CostModel for Integers {
     fn name(&self) -> &str {
         self.0.name()
     }
 
     fn cost(&self, node: &NodeView) -> f64 {
-        let price = self.0.cost(node);
-        let Head::Op(op, _) = node.head else { return price };
-        if changes(op) {
-            return price + CHANGE;
-        }
-        if op.dialect().is_some() && !has_floats(node.out)
-            || !(has_floats(node.out) || node.args.iter().any(has_floats))
-        {
-            return price;
-        }
-        price + if op.op().class() == Class::Contract { CONTRACTION } else { FLOATS }
+        self.0.cost(node) + surcharge(node)
+    }
+
+    fn kernel(&self, kernel: &KernelView) -> f64 {
+        self.0.kernel(kernel) + kernel.nodes().map(|node| surcharge(&node)).sum::<f64>()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::sync::RwLock;
 
 use hashbrown::HashMap;
 
-use super::{CostModel, Head, NodeView};
+use super::{CostModel, Head, KernelView, NodeView};
 use crate::ir::OpId;
 
 /// What an operator costs that can't stay: more than any program, by seconds, operations or nodes, but not so much that sums
@@ -41,6 +41,11 @@ impl CostModel for Legal<'_> {
             Head::Op(op, _) if op.dialect().is_some() && (self.all || !has_lowering(op)) => price + GIVES_WAY,
             _ => price,
         }
+    }
+
+    fn kernel(&self, kernel: &KernelView) -> f64 {
+        let gives_way = |op: OpId| op.dialect().is_some() && (self.all || !has_lowering(op));
+        self.model.kernel(kernel) + GIVES_WAY * kernel.calls.iter().filter(|c| gives_way(c.op)).count() as f64
     }
 
     fn notes(&self) -> Vec<String> {

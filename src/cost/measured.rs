@@ -8,7 +8,7 @@ use std::{
 use hashbrown::HashMap;
 
 use super::{
-    CostModel, Head, Machine, NodeView, Roofline,
+    CostModel, Head, KernelView, Machine, NodeView, Roofline,
     roofline::{CALL, FUSED_CALL, renames_axes},
 };
 use crate::{
@@ -21,7 +21,8 @@ use crate::{
 ///
 /// An operator that runs as a kernel of its own costs what that kernel takes. An elementwise one mostly runs inside of another
 /// kernel, so it costs what it adds there: the time of a kernel that applies it and then adds up the result with itself, less
-/// that of the addition alone. What only renames axes is not timed, as it becomes no code.
+/// that of the addition alone. What only renames axes is not timed, as it becomes no code. Where
+/// programs are priced by kernels, each is timed as it is, and there is nothing to add or take off.
 ///
 /// What can't be timed (no kernel can be made of it, or its extents are unknown) is priced by [`Roofline`] instead, and
 /// [`CostModel::notes`] says so. The machine remembers what it has timed, by the kernels' contents; the model, by operator,
@@ -29,14 +30,16 @@ use crate::{
 pub struct Measured {
     machine: Arc<dyn Machine>,
     known: Mutex<HashMap<(OpId, Attrs, Vec<Type>), Option<f64>>>,
-    /// By operator: why it was not timed.
-    untimed: Mutex<BTreeMap<&'static str, String>>,
+    /// By the kernel, as its view shows it.
+    kernels: Mutex<HashMap<String, Option<f64>>>,
+    /// By operator, or a kernel's operators: why it was not timed.
+    untimed: Mutex<BTreeMap<String, String>>,
 }
 
 impl Measured {
     /// Prices by this machine.
     pub fn new(machine: Arc<dyn Machine>) -> Measured {
-        Measured { machine, known: Mutex::default(), untimed: Mutex::default() }
+        Measured { machine, known: Mutex::default(), kernels: Mutex::default(), untimed: Mutex::default() }
     }
 
     fn op(&self, op: OpId, attrs: &Attrs, node: &NodeView) -> Option<f64> {
@@ -47,7 +50,7 @@ impl Measured {
         let price = self.time(op, attrs, node);
         if let Err(why) = &price {
             let mut untimed = self.untimed.lock().unwrap_or_else(PoisonError::into_inner);
-            untimed.entry(op.op().name()).or_insert_with(|| why.clone());
+            untimed.entry(op.op().name().to_owned()).or_insert_with(|| why.clone());
         }
         let price = price.ok();
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, price);
@@ -96,6 +99,24 @@ impl CostModel for Measured {
             Head::Op(op, _) if renames_axes(op.op().name()) => Roofline.cost(node),
             Head::Op(op, attrs) => self.op(op, attrs, node).unwrap_or_else(|| Roofline.cost(node)),
         }
+    }
+
+    fn kernel(&self, kernel: &KernelView) -> f64 {
+        if kernel.calls.iter().all(|c| renames_axes(c.op.op().name())) {
+            return Roofline.kernel(kernel);
+        }
+        let key = format!("{:?} {:?}", kernel.calls, kernel.args);
+        let known = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        let price = known.unwrap_or_else(|| {
+            let timed = self.machine.seconds(&kernel.program());
+            if let Err(why) = &timed {
+                let mut untimed = self.untimed.lock().unwrap_or_else(PoisonError::into_inner);
+                untimed.entry(kernel.name()).or_insert_with(|| why.clone());
+            }
+            self.kernels.lock().unwrap_or_else(PoisonError::into_inner).insert(key, timed.clone().ok());
+            timed.ok()
+        });
+        price.unwrap_or_else(|| Roofline.kernel(kernel))
     }
 
     fn notes(&self) -> Vec<String> {

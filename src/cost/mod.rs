@@ -1,9 +1,14 @@
 //! What a program costs, node by node. A cost model sees facts of one e-node, not its syntax; extraction adds up.
 //!
+//! There are two levels. By operators ([`CostModel::cost`]), models guess what later fusion will make of each. By kernels
+//! ([`CostModel::kernel`]), where the ruleset `fusion` runs, the candidates are whole kernels, and prices are theirs.
+//!
 //! Models are named on the command line as [`parse`] reads them: one of [`NAMES`], or a weighted sum of several.
 
 mod counts;
+mod fused;
 mod integers;
+mod kernel;
 mod legal;
 mod measured;
 mod roofline;
@@ -13,6 +18,7 @@ mod weighted;
 
 pub use counts::{Flops, NodeCount};
 pub use integers::Integers;
+pub use kernel::{KernelCall, KernelView, Source};
 pub use legal::Legal;
 pub use measured::Measured;
 pub use roofline::{MeasuredRoofline, Roofline};
@@ -104,6 +110,12 @@ pub trait CostModel: Send + Sync {
 
     /// The price of one evaluation of the node, its arguments not included.
     fn cost(&self, node: &NodeView) -> f64;
+
+    /// The price of a whole kernel, its arguments not included. It is asked for where the ruleset `fusion` forms kernels: then every
+    /// operator is in one, by itself or with others. A model that knows nothing of kernels adds up the calls.
+    fn kernel(&self, kernel: &KernelView) -> f64 {
+        kernel.nodes().map(|node| self.cost(&node)).sum()
+    }
 
     /// What the prices given so far rest on that a user should know, such as which operators could not be measured.
     fn notes(&self) -> Vec<String> {

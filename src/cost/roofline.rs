@@ -1,6 +1,6 @@
 //! The default cost model: seconds, by the machine's peak arithmetic and bandwidth, nominal or measured.
 
-use super::{CostModel, Head, NodeView};
+use super::{CostModel, Head, KernelView, NodeView, fused};
 use crate::{
     ir::{AttrValue, Attrs, Type},
     ops::{Class, Work},
@@ -10,9 +10,10 @@ use crate::{
 
 /// max(operations / attainable peak, bytes / bandwidth) + the call itself.
 ///
-/// What fuses is priced as fused: an elementwise operator mostly runs inside its producer's loop and moves little memory
+/// By operators, what fuses is priced as fused: an elementwise operator mostly runs inside its producer's loop and moves little memory
 /// of its own. What moves data of the running program without computing (transpose, layout_transform, concatenate) pays
-/// for every byte. The shares of peak are those that the code generator's kernels reach, by layout.
+/// for every byte. By kernels, nothing is guessed: a kernel pays for the arithmetic of all its operators, as far as its result
+/// asks for it, and for the bytes of its arguments and its result. The shares of peak are those that the code generator's kernels reach, by layout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Roofline;
 
@@ -39,6 +40,11 @@ impl CostModel for MeasuredRoofline {
         let target = Target { peaks: Some(self.peaks.clone()), ..node.target.clone() };
         Roofline.cost(&NodeView { target: &target, ..node.clone() })
     }
+
+    fn kernel(&self, kernel: &KernelView) -> f64 {
+        let target = Target { peaks: Some(self.peaks.clone()), ..kernel.target.clone() };
+        Roofline.kernel(&KernelView { target: &target, ..kernel.clone() })
+    }
 }
 
 /// Seconds that a kernel takes to start: call, wake-up and barrier of the threads.
@@ -48,7 +54,7 @@ pub(super) const CALL: f64 = 1.0e-6;
 pub(super) const FUSED_CALL: f64 = 2.0e-8;
 
 /// Seconds for an operator that only renames the axes of an array: nothing moves, but fewer are nicer.
-const RENAMED: f64 = 1.0e-9;
+pub(super) const RENAMED: f64 = 1.0e-9;
 
 /// The part of a fused operator's memory traffic that it still causes: operands that are not in registers, and the cases
 /// where it does not fuse after all.
@@ -82,10 +88,10 @@ mod share {
 
 /// How much longer an operator of a dialect takes than what it is legalized to, where it is made code as it is: in generic
 /// code, operand by operand.
-const UNLEGALIZED: f64 = 4.0;
+pub(super) const UNLEGALIZED: f64 = 4.0;
 
 /// A move that keeps whole rows together reaches the full bandwidth; one that gathers elements this share of it.
-const SCATTERED: f64 = 0.4;
+pub(super) const SCATTERED: f64 = 0.4;
 
 impl CostModel for Roofline {
     fn name(&self) -> &str {
@@ -107,24 +113,38 @@ impl CostModel for Roofline {
             }
         }
     }
+
+    fn kernel(&self, kernel: &KernelView) -> f64 {
+        fused::seconds(kernel)
+    }
 }
 
 fn seconds(name: &str, class: Class, attrs: &Attrs, work: &Work, node: &NodeView) -> f64 {
     let target = node.target;
     let bytes = (work.bytes_read + work.bytes_written) / target.bandwidth();
-    let flops = |share: f64| work.flops / (share * target.peak(factor_type(attrs, node)));
+    let arithmetic = arithmetic(name, class, attrs, work, node);
     match class {
         _ if renames_axes(name) => RENAMED,
-        Class::Elementwise | Class::Broadcast => flops(share::ELEMENTWISE) + FUSED_TRAFFIC * bytes + FUSED_CALL,
+        Class::Elementwise | Class::Broadcast => arithmetic + FUSED_TRAFFIC * bytes + FUSED_CALL,
         Class::Injective => {
             // What reads no more than it writes counts the written bytes twice: a slice of a large array is cheap.
             let moved = 2.0 * work.bytes_written / target.bandwidth();
             CALL + if scatters(name) { moved / SCATTERED } else { moved }
         }
-        Class::Reduce => CALL + flops(share::REDUCE).max(bytes),
-        Class::Contract => CALL + flops(contract_share(name, attrs, node)).max(bytes),
-        Class::Opaque => CALL + flops(share::OPAQUE).max(bytes),
+        Class::Reduce | Class::Contract | Class::Opaque => CALL + arithmetic.max(bytes),
     }
+}
+
+/// Seconds of an operator's arithmetic at the share of peak that its kernels reach.
+pub(super) fn arithmetic(name: &str, class: Class, attrs: &Attrs, work: &Work, node: &NodeView) -> f64 {
+    let share = match class {
+        Class::Elementwise | Class::Broadcast => share::ELEMENTWISE,
+        Class::Injective => return 0.0,
+        Class::Reduce => share::REDUCE,
+        Class::Contract => contract_share(name, attrs, node),
+        Class::Opaque => share::OPAQUE,
+    };
+    work.flops / (share * node.target.peak(factor_type(attrs, node)))
 }
 
 /// Operators that give the same elements in the same order under other extents.
@@ -142,7 +162,7 @@ pub(super) fn renames_axes(name: &str) -> bool {
 }
 
 /// Moves that change which elements are neighbours.
-fn scatters(name: &str) -> bool {
+pub(super) fn scatters(name: &str) -> bool {
     matches!(
         name,
         "transpose" | "layout_transform" | "nn.space_to_depth" | "nn.depth_to_space" | "take" | "gather" | "gather_nd"

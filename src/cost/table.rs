@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-use super::{CostModel, Head, NodeView};
+use super::{CostModel, Head, KernelView, NodeView, fused::Traffic};
 use crate::{
     diag::{Diagnostic, Refused},
-    ir::{AttrValue, OpId, Source, Span},
+    ir::{AttrValue, OpId, Source, Span, Type},
     ops,
 };
 
@@ -17,7 +17,8 @@ use crate::{
 ///   "rows": [
 ///     { "op": "nn.dense", "args": ["Tensor[(1, 512), float32]", null], "cost": 1.2e-5 },
 ///     { "op": "nn.conv2d", "attrs": { "groups": 1, "data_layout": "NCHW" }, "per_flop": 1e-11 },
-///     { "op": "nn.relu" }
+///     { "op": "nn.relu" },
+///     { "kernel": ["nn.conv2d", "add", "nn.relu"], "cost": 1e-6, "per_flop": 9e-12 }
 ///   ]
 /// }
 /// ```
@@ -28,6 +29,10 @@ use crate::{
 /// arguments' types in Relay's notation (`Tensor[(3), float32]` for one axis, `float32` for none), `null` for any. An
 /// expression that is carried through costs the default's `cost` besides what is inside of it; tuples and their fields are
 /// free.
+///
+/// Where programs are priced by kernels, a row with `kernel` is for kernels of these operators in this order; `args` are
+/// the kernel's arguments then, arithmetic is that of all its operators, and bytes are those of its arguments and its result. A kernel
+/// that no such row fits costs what its operators cost.
 #[derive(Debug)]
 pub struct Table {
     name: String,
@@ -54,7 +59,10 @@ struct Price {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileRow {
-    op: String,
+    #[serde(default)]
+    op: Option<String>,
+    #[serde(default)]
+    kernel: Option<Vec<String>>,
     #[serde(default)]
     attrs: serde_json::Map<String, serde_json::Value>,
     #[serde(default)]
@@ -69,7 +77,9 @@ struct FileRow {
 
 #[derive(Debug)]
 struct Row {
-    op: OpId,
+    ops: Vec<OpId>,
+    /// Whether it is for kernels: one operator is not the same as a kernel of one.
+    is_kernel: bool,
     attrs: serde_json::Map<String, serde_json::Value>,
     args: Option<Vec<Option<String>>>,
     price: Price,
@@ -93,20 +103,38 @@ impl Table {
             let place = format!("{name}: row {i}");
             let price = Price { cost: row.cost, per_flop: row.per_flop, per_byte: row.per_byte };
             check(&price, &place, &mut complaints);
-            let Some(op) = ops::lookup(&row.op) else {
-                let d = Diagnostic::new(format!("{place}: there is no operator `{}`", row.op));
-                complaints.push(match ops::suggest(&row.op) {
-                    Some(near) => d.help(format!("did you mean `{near}`?")),
-                    None => d,
-                });
-                continue;
+            let is_kernel = row.kernel.is_some();
+            let names = match (row.op, row.kernel) {
+                (Some(op), None) => vec![op],
+                (None, Some(ops)) if !ops.is_empty() && row.attrs.is_empty() => ops,
+                (None, Some(ops)) if !ops.is_empty() => {
+                    complaints.push(Diagnostic::new(format!("{place}: the row of a kernel names no attributes")));
+                    continue;
+                }
+                _ => {
+                    complaints.push(Diagnostic::new(format!("{place}: a row is for an `op`, or for a `kernel` of several")));
+                    continue;
+                }
             };
-            for field in row.attrs.keys() {
-                if !op.op().attrs().iter().any(|f| f.name == field.as_str()) {
-                    complaints.push(Diagnostic::new(format!("{place}: `{}` has no attribute `{field}`", row.op)));
+            let mut ops = Vec::new();
+            for name in &names {
+                match ops::lookup(name) {
+                    Some(op) => ops.push(op),
+                    None => {
+                        let d = Diagnostic::new(format!("{place}: there is no operator `{name}`"));
+                        complaints.push(match ops::suggest(name) {
+                            Some(near) => d.help(format!("did you mean `{near}`?")),
+                            None => d,
+                        });
+                    }
                 }
             }
-            rows.push(Row { op, attrs: row.attrs, args: row.args, price });
+            for (field, op) in row.attrs.keys().flat_map(|f| ops.iter().map(move |op| (f, op))) {
+                if !op.op().attrs().iter().any(|f| f.name == field.as_str()) {
+                    complaints.push(Diagnostic::new(format!("{place}: `{op:?}` has no attribute `{field}`")));
+                }
+            }
+            rows.push(Row { ops, is_kernel, attrs: row.attrs, args: row.args, price });
         }
         if complaints.is_empty() {
             Ok(Table { name: format!("table:{name}"), default: file.default, rows })
@@ -124,14 +152,17 @@ fn check(price: &Price, place: &str, complaints: &mut Vec<Diagnostic>) {
 
 impl Row {
     fn fits(&self, op: OpId, attrs: &crate::ir::Attrs, node: &NodeView) -> bool {
-        let args = || match &self.args {
-            None => true,
-            Some(wanted) => {
-                wanted.len() == node.args.len()
-                    && wanted.iter().zip(node.args).all(|(w, a)| w.as_ref().is_none_or(|w| *w == a.to_string()))
-            }
-        };
-        self.op == op && self.attrs.iter().all(|(name, v)| attrs.get(name).is_some_and(|a| equal(v, a))) && args()
+        let attrs_fit = || self.attrs.iter().all(|(name, v)| attrs.get(name).is_some_and(|a| equal(v, a)));
+        !self.is_kernel && self.ops == [op] && attrs_fit() && self.args_fit(node.args)
+    }
+
+    fn fits_kernel(&self, kernel: &KernelView) -> bool {
+        self.is_kernel && kernel.calls.iter().map(|c| c.op).eq(self.ops.iter().copied()) && self.args_fit(kernel.args)
+    }
+
+    fn args_fit(&self, args: &[Type]) -> bool {
+        let Some(wanted) = &self.args else { return true };
+        wanted.len() == args.len() && wanted.iter().zip(args).all(|(w, a)| w.as_ref().is_none_or(|w| *w == a.to_string()))
     }
 }
 
@@ -169,12 +200,20 @@ impl CostModel for Table {
             }
         }
     }
+
+    fn kernel(&self, kernel: &KernelView) -> f64 {
+        let Some(row) = self.rows.iter().find(|r| r.fits_kernel(kernel)) else {
+            return kernel.nodes().map(|node| self.cost(&node)).sum();
+        };
+        let flops: f64 = kernel.calls.iter().map(|c| c.op.op().work(c.attrs, &c.args, c.out).flops).sum();
+        row.price.cost + row.price.per_flop * flops + row.price.per_byte * Traffic::of(kernel).bytes()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ir::Type, ops::make_attrs, target::Target, tensor::DType};
+    use crate::{ops::make_attrs, target::Target, tensor::DType};
 
     fn price(table: &Table, name: &str, shape: &[i64]) -> f64 {
         let op = ops::op(name);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CostModel, Head, NodeView};
+use super::{CostModel, Head, KernelView, NodeView};
 
 /// A weighted sum of cost models: `0.9 * roofline + 1e-7 * nodes`.
 pub struct Weighted {
@@ -34,6 +34,10 @@ impl CostModel for Weighted {
         // A weight of 0 leaves a model out, also where its price is infinite.
         let parts = self.parts.iter().filter(|(w, _)| *w > 0.0);
         inside + parts.map(|(w, m)| w * m.cost(&view)).sum::<f64>()
+    }
+
+    fn kernel(&self, kernel: &KernelView) -> f64 {
+        self.parts.iter().filter(|(w, _)| *w > 0.0).map(|(w, m)| w * m.kernel(kernel)).sum()
     }
 
     fn notes(&self) -> Vec<String> {

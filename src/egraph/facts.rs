@@ -7,7 +7,8 @@ use hashbrown::HashMap;
 
 use super::{
     Errors, RegionId,
-    node::{AttrsId, Case, ConstId, InputId, Node, OpaqueId},
+    kernel::KernelBody,
+    node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId},
     uses::Uses,
 };
 use crate::{
@@ -81,6 +82,11 @@ pub struct Tables {
     inputs: Vec<Option<Type>>,
     opaques: Vec<OpaqueInfo>,
     body_costs: HashMap<RegionId, f64>,
+    kernels: Vec<Arc<KernelBody>>,
+    kernel_ids: HashMap<Arc<KernelBody>, KernelId>,
+    /// Whether programs are priced by kernels: an operator that is in none is one by itself. Otherwise they are priced by
+    /// operators, of which cost models may guess that they will be fused.
+    pub by_kernel: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -148,6 +154,30 @@ impl Tables {
     pub fn opaque_cost(&self, id: OpaqueId) -> f64 {
         let cost = |r: &RegionId| self.body_costs.get(r).copied().unwrap_or(0.0);
         self.opaques[id.0 as usize].bodies.iter().map(cost).sum()
+    }
+
+    /// The id of a kernel's body; equal bodies have one.
+    pub fn intern_kernel(&mut self, body: KernelBody) -> KernelId {
+        if let Some(&id) = self.kernel_ids.get(&body) {
+            return id;
+        }
+        let (id, body) = (KernelId(self.kernels.len() as u32), Arc::new(body));
+        self.kernels.push(body.clone());
+        self.kernel_ids.insert(body, id);
+        id
+    }
+
+    /// The kernel's body of an id.
+    pub fn kernel(&self, id: KernelId) -> &Arc<KernelBody> {
+        &self.kernels[id.0 as usize]
+    }
+
+    /// What a node is called where people read it: an operator by its name, a kernel by its operators'.
+    pub fn name_of(&self, node: &Node) -> String {
+        match node.case() {
+            Case::Kernel(id) => format!("kernel[{}]", self.kernel(id).name()),
+            _ => node.to_string(),
+        }
     }
 
     pub(super) fn set_body_cost(&mut self, region: RegionId, cost: f64) {
@@ -306,6 +336,14 @@ pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) 
             Some(ty) => Fact::ill(format!("there is no field {field} in a value of type {ty}")),
             None => Fact::ill("the tuple has no type"),
         },
+        Case::Kernel(id) => {
+            let body = tables.kernel(id);
+            let fits = |(&c, wanted): (&Id, &Type)| fact(c).ty().is_some_and(|ty| meet(ty, wanted).is_some());
+            match node.len() == body.args().len() && node.children().iter().zip(body.args()).all(fits) {
+                true => value(body.ty().clone(), all_constant()),
+                false => Fact::ill("the arguments of a kernel are not of its types"),
+            }
+        }
         Case::Op(_) => match op_type(tables, node, &fact) {
             Ok(ty) => value(ty, all_constant()),
             Err(why) => Fact::ill(why),

@@ -218,6 +218,11 @@ impl Encoded<'_> {
         self.terms[id.index()] = Some(term);
     }
 
+    /// Says that regions opened from now on are priced by kernels (see [`Tables::by_kernel`]).
+    pub fn price_by_kernel(&mut self) {
+        self.tables.by_kernel = true;
+    }
+
     /// The tables of what has been encoded so far, while no region is open.
     pub fn tables(&self) -> &Tables {
         &self.tables

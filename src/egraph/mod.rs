@@ -6,6 +6,7 @@
 mod errors;
 mod facts;
 mod insert;
+mod kernel;
 mod node;
 mod plan;
 mod rebuild;
@@ -17,6 +18,7 @@ pub use facts::{
     worth_rewriting,
 };
 pub use insert::{Encoded, RegionGraph, Term, encode};
-pub use node::{AttrsId, Case, ConstId, InputId, Node, OpaqueId};
+pub use kernel::{KernelBody, Step};
+pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId};
 pub use plan::RegionId;
 pub use uses::{Uses, note_uses, refresh_uses};

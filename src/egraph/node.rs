@@ -24,6 +24,10 @@ pub struct InputId(pub u32);
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct OpaqueId(pub u32);
 
+/// The body of a kernel, interned in [`Tables`](super::Tables).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KernelId(pub u32);
+
 /// What an e-node is, its children aside. Also egg's discriminant, so that every operator has its own bucket in the index
 /// of classes by operator.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -40,6 +44,8 @@ pub enum Case {
     Tuple,
     /// A field, counted from 0, of its only child.
     Proj(u32),
+    /// A kernel of several operators over its children: what its body computes, as one piece of code.
+    Kernel(KernelId),
     /// Everything else of Relay: an expression with holes, of which the children are the fillings.
     Opaque(OpaqueId),
 }
@@ -87,6 +93,11 @@ impl Node {
         Node::new(Case::Proj(field), [tuple])
     }
 
+    /// A kernel over its arguments.
+    pub fn kernel(id: KernelId, args: impl IntoIterator<Item = Id>) -> Node {
+        Node::new(Case::Kernel(id), args)
+    }
+
     /// What it is, its children aside.
     pub fn case(&self) -> Case {
         self.case
@@ -131,6 +142,7 @@ impl fmt::Display for Node {
             Case::Input(id) => write!(f, "input#{}", id.0),
             Case::Tuple => f.write_str("tuple"),
             Case::Proj(i) => write!(f, "field.{i}"),
+            Case::Kernel(id) => write!(f, "kernel#{}", id.0),
             Case::Opaque(id) => write!(f, "opaque#{}", id.0),
         }
     }

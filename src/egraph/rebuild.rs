@@ -3,10 +3,10 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Case, Node, RegionId,
+    Case, KernelBody, Node, RegionId, Step,
     insert::{Encoded, InputSource, Opaque, Term},
 };
-use crate::ir::{Copier, Expr, ExprId, Function, Module, OpId, Pattern, VarId};
+use crate::ir::{AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, OpId, Pattern, Span, VarId};
 
 impl Encoded<'_> {
     /// The module that the regions' terms make. Every region must have been closed.
@@ -175,11 +175,46 @@ impl<'a> Rebuild<'a> {
                 InputSource::Var(v) => Expr::Var(self.var(v)),
                 InputSource::Captured(c) => return frame.env[&c],
             },
+            Case::Kernel(id) => {
+                let args = children.iter().map(|&c| frame.expr(c)).collect();
+                return self.kernel(&tables.kernel(id).clone(), args, frame.term.span(at));
+            }
             Case::Tuple => Expr::Tuple(children.iter().map(|&c| frame.expr(c)).collect()),
             Case::Proj(field) => Expr::Proj(frame.expr(children[0]), field as usize),
             Case::Attrs(_) | Case::Opaque(_) => unreachable!("handled by the caller"),
         };
         self.to.add_at(expr, frame.term.span(at).cloned())
+    }
+
+    /// The call of a primitive function that is a kernel.
+    fn kernel(&mut self, body: &KernelBody, args: Vec<ExprId>, span: Option<&Span>) -> ExprId {
+        let tables = self.e.tables();
+        let mut params = Vec::with_capacity(args.len());
+        let mut done: Vec<ExprId> = Vec::with_capacity(body.steps().len());
+        for step in body.steps() {
+            let all = |steps: &[u32]| steps.iter().map(|&s| done[s as usize]).collect::<Vec<_>>();
+            let expr = match step {
+                Step::Arg(i) => {
+                    let var = self.to.new_var(format!("p{i}"), Some(body.args()[*i as usize].clone()));
+                    self.bound.insert(var);
+                    params.push(var);
+                    Expr::Var(var)
+                }
+                Step::Const(id) => Expr::Constant(tables.constant(*id).clone()),
+                Step::Tuple(fields) => Expr::Tuple(all(fields)),
+                Step::Op(op, attrs, args, _) => {
+                    let args = all(args);
+                    let callee = *self.ops.entry(*op).or_insert_with(|| self.to.add(Expr::Op(*op)));
+                    Expr::Call { callee, args, attrs: tables.attrs(*attrs).clone(), type_args: Vec::new() }
+                }
+            };
+            done.push(self.to.add_at(expr, span.cloned()));
+        }
+        let result = *done.last().expect("a kernel has steps");
+        let attrs = Attrs::new(vec![("Primitive".into(), AttrValue::Int(1))]);
+        let func = Function { type_params: vec![], params, ret: Some(body.ty().clone()), body: result, attrs };
+        let callee = self.to.add_at(Expr::Func(Box::new(func)), span.cloned());
+        self.to.add_at(Expr::Call { callee, args, attrs: Attrs::empty(), type_args: vec![] }, span.cloned())
     }
 
     /// Binds the variables of a carried expression.

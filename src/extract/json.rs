@@ -55,7 +55,7 @@ fn label(graph: &Graph, node: &Node) -> String {
             let t = tables.constant(id);
             format!("const#{} {}{:?}", id.0, t.dtype(), t.shape())
         }
-        _ => node.to_string(),
+        _ => tables.name_of(node),
     }
 }
 

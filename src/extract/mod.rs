@@ -17,7 +17,7 @@ pub use dag::DagGreedy;
 #[cfg(feature = "ilp")]
 pub use ilp::Ilp;
 pub use json::{Imported, to_json};
-pub use problem::{Problem, Total, term_cost};
+pub use problem::{Problem, Total, term_cost, term_prices};
 pub use search::Search;
 pub use tree::TreeGreedy;
 

@@ -6,8 +6,8 @@ use egg::{Id, Language};
 use hashbrown::HashMap;
 
 use crate::{
-    cost::{CostModel, Head, NodeView},
-    egraph::{Case, Fact, Graph, Node, Tables, Term, What, fact_of},
+    cost::{CostModel, Head, KernelCall, KernelView, NodeView, Source},
+    egraph::{Case, Fact, Graph, KernelBody, Node, Step, Tables, Term, What, fact_of},
     ir::Type,
     target::Target,
 };
@@ -217,6 +217,10 @@ impl Pricer<'_> {
                 let What::Attrs(attrs) = fact(attrs).what else { return None };
                 (Head::Op(op, self.tables.attrs(attrs)), args)
             }
+            Case::Kernel(id) => {
+                self.kernel_args(node.children(), &fact)?;
+                return Some(self.kernel(&self.tables.kernel(id).clone()));
+            }
             Case::Tuple => (Head::Tuple, node.children()),
             Case::Proj(field) => (Head::Proj(field), node.children()),
             Case::Opaque(id) => (Head::Carried { bodies: self.tables.opaque_cost(id) }, node.children()),
@@ -241,11 +245,89 @@ impl Pricer<'_> {
         if !matches!(head, Head::Carried { .. }) && self.constant.iter().all(|&c| c) {
             return Some(0.0);
         }
-        let view = NodeView { head, args: &self.args, constant: &self.constant, out: &out, target: self.target };
-        let cost = self.model.cost(&view);
-        // A model that gives nonsense does not get to break extraction: nothing is cheaper than free.
-        Some(if cost.is_nan() { f64::INFINITY } else { cost.max(0.0) })
+        let cost = match head {
+            Head::Op(op, attrs) if self.tables.by_kernel => {
+                let sources = (0..self.args.len()).map(Source::Arg).collect();
+                let (args, constant) = (self.args.clone(), self.constant.clone());
+                let call = KernelCall { op, attrs, sources, args, constant, out: &out };
+                let (args, constant) = (&self.args, &self.constant);
+                self.model.kernel(&KernelView { calls: &[call], args, constant, target: self.target })
+            }
+            _ => self.model.cost(&NodeView {
+                head,
+                args: &self.args,
+                constant: &self.constant,
+                out: &out,
+                target: self.target,
+            }),
+        };
+        Some(sensible(cost))
     }
+
+    /// Notes the types of a kernel's arguments; `None` where one has none.
+    fn kernel_args<'f>(&mut self, args: &[Id], fact: &impl Fn(Id) -> &'f Fact) -> Option<()> {
+        self.args.clear();
+        self.constant.clear();
+        for &a in args {
+            self.args.push(fact(a).ty()?.clone());
+            self.constant.push(fact(a).constant);
+        }
+        Some(())
+    }
+
+    /// The price of a kernel over the arguments that were noted.
+    fn kernel(&self, body: &KernelBody) -> f64 {
+        if !self.constant.is_empty() && self.constant.iter().all(|&c| c) {
+            return 0.0;
+        }
+        let mut calls: Vec<KernelCall> = Vec::new();
+        let mut steps: Vec<(Source, Type, bool)> = Vec::with_capacity(body.steps().len());
+        for step in body.steps() {
+            let all = |of: &[u32]| of.iter().map(|&s| steps[s as usize].clone()).collect::<Vec<_>>();
+            let is_constant = |of: &[(Source, Type, bool)]| of.iter().all(|s| s.2);
+            steps.push(match step {
+                Step::Arg(i) => {
+                    let i = *i as usize;
+                    (Source::Arg(i), self.args[i].clone(), self.constant[i])
+                }
+                Step::Const(id) => {
+                    let t = self.tables.constant(*id);
+                    let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
+                    (Source::Const(t), Type::tensor(&shape, t.dtype()), true)
+                }
+                Step::Tuple(fields) => {
+                    let fields = all(fields);
+                    let constant = is_constant(&fields);
+                    let ty = Type::tuple(fields.iter().map(|f| f.1.clone()));
+                    (Source::Tuple(fields.into_iter().map(|f| f.0).collect()), ty, constant)
+                }
+                Step::Op(op, attrs, args, ty) => {
+                    let mut call = KernelCall {
+                        op: *op,
+                        attrs: self.tables.attrs(*attrs),
+                        sources: Vec::new(),
+                        args: Vec::new(),
+                        constant: Vec::new(),
+                        out: ty,
+                    };
+                    for (source, ty, constant) in all(args) {
+                        call.sources.push(source);
+                        call.args.push(ty);
+                        call.constant.push(constant);
+                    }
+                    calls.push(call);
+                    (Source::Call(calls.len() - 1), ty.clone(), false)
+                }
+            });
+        }
+        let view = KernelView { calls: &calls, args: &self.args, constant: &self.constant, target: self.target };
+        sensible(self.model.kernel(&view))
+    }
+}
+
+/// A model that gives nonsense does not get to break extraction: nothing is cheaper than free.
+fn sensible(cost: f64) -> f64 {
+    if cost.is_nan() { f64::INFINITY } else { cost.max(0.0) }
 }
 
 /// What a term costs by a model, every node once: the sum that extraction minimizes. Types come from the nodes'
@@ -257,17 +339,29 @@ pub fn term_cost(
     model: &dyn CostModel,
     target: &Target,
 ) -> Result<(f64, Option<Type>), String> {
+    let (prices, ty) = term_prices(term, tables, model, target)?;
+    Ok((prices.iter().sum(), ty))
+}
+
+/// What each node of a term costs, as [`term_cost`] adds it up, and the term's type.
+pub fn term_prices(
+    term: &Term,
+    tables: &Tables,
+    model: &dyn CostModel,
+    target: &Target,
+) -> Result<(Vec<f64>, Option<Type>), String> {
     let mut pricer = Pricer { model, target, tables, args: Vec::new(), constant: Vec::new() };
     let mut facts: Vec<Fact> = Vec::with_capacity(term.nodes().len());
-    let mut sum = 0.0;
+    let mut prices = Vec::with_capacity(term.nodes().len());
     for node in term.nodes() {
         let of = |c: Id| &facts[usize::from(c)];
         let fact = fact_of(tables, node, of);
-        if let (What::Ill(why), Case::Op(_) | Case::Tuple | Case::Proj(_)) = (&fact.what, node.case()) {
+        if let (What::Ill(why), Case::Op(_) | Case::Kernel(_) | Case::Tuple | Case::Proj(_)) = (&fact.what, node.case()) {
             return Err(why.to_string());
         }
-        sum += pricer.price(node, &fact, of).ok_or_else(|| format!("{node}: an argument has no type"))?;
+        let price = pricer.price(node, &fact, of).ok_or_else(|| format!("{node}: an argument has no type"))?;
+        prices.push(price);
         facts.push(fact);
     }
-    Ok((sum, facts.last().and_then(|f| f.ty().cloned())))
+    Ok((prices, facts.last().and_then(|f| f.ty().cloned())))
 }

@@ -67,7 +67,7 @@ const PASSES: &[Entry] = &[
     },
     Entry {
         name: "Saturate",
-        doc: "the named rulesets over one e-graph; where none is named, all shipped ones and those of the dialects that the module holds",
+        doc: "the named rulesets over one e-graph; where none is named, or for the name `all`, the shipped ones and those of the dialects that the module holds",
         make: |s, settings| {
             let names: Vec<&str> = s.args.iter().map(|a| a.value.as_str()).collect();
             saturate(s, &names, settings)
@@ -182,8 +182,8 @@ fn ruleset(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<d
     saturate(spec, names, settings)
 }
 
-/// The rulesets of these names: the user's, the shipped ones and those of dialects. Where no name is given, all of them, but of
-/// dialects only those that the module holds.
+/// The rulesets of these names: the user's, the shipped ones and those of dialects. Where no name is given, or among others the
+/// name `all`, all of them that need not be named, but of dialects only those that the module holds.
 fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
     let mut all: Vec<Ruleset> = rules::general();
     all.extend(settings.rulesets.iter().cloned());
@@ -192,11 +192,15 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
         all.retain(|r| !settings.rulesets_off.contains(&r.name));
         return Ok(Box::new(Saturate::new(format!("{}(all)", spec.name), all, settings).with_dialects()));
     }
+    let (with_all, mut named): (bool, Vec<Ruleset>) = match names.contains(&ALL) {
+        true => (true, all.iter().filter(|r| !settings.rulesets_off.contains(&r.name)).cloned().collect()),
+        false => (false, Vec::new()),
+    };
     all.extend(rules::by_request());
     all.extend(ops::dialects().iter().flat_map(|d| dialect::legalization(d.name())));
     for name in names {
-        if !all.iter().any(|r| r.name.as_str() == *name) {
-            let known: Vec<&str> = all.iter().map(|r| r.name.as_str()).collect();
+        if *name != ALL && !all.iter().any(|r| r.name.as_str() == *name) {
+            let known: Vec<&str> = all.iter().map(|r| r.name.as_str()).chain([ALL]).collect();
             let mut d = Diagnostic::new(format!("no ruleset is named `{name}`; there are {}", known.join(", ")))
                 .at(Some(spec.span.clone()));
             if let Some(near) = nearest(name, known) {
@@ -205,9 +209,15 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
             return Err(d.into());
         }
     }
-    all.retain(|r| names.contains(&r.name.as_str()));
-    Ok(Box::new(Saturate::new(format!("{}({})", spec.name, names.join(", ")), all, settings)))
+    let is_new = |r: &Ruleset| names.contains(&r.name.as_str()) && !named.iter().any(|n| n.name == r.name);
+    all.retain(is_new);
+    named.extend(all);
+    let pass = Saturate::new(format!("{}({})", spec.name, names.join(", ")), named, settings);
+    Ok(Box::new(if with_all { pass.with_dialects() } else { pass }))
 }
+
+/// Stands, among names of rulesets, for all that run where none is named.
+const ALL: &str = "all";
 
 pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
     match PASSES.iter().find(|e| e.name == spec.name) {

@@ -5,6 +5,7 @@ mod apply;
 mod ast;
 mod check;
 mod eval;
+mod fusion;
 pub mod functions;
 pub mod guards;
 mod literals;
@@ -19,6 +20,7 @@ mod terms;
 use std::sync::Arc;
 
 pub use check::{CheckReport, check};
+pub use fusion::{CodeRules, fusion, in_code};
 pub use registry::{SHIPPED, by_request, general, general_definitions, shipped, shipped_definitions};
 
 use crate::{
@@ -123,6 +125,7 @@ impl Definition {
             grade: self.0.grade,
             grows: self.0.grows,
             limit: self.0.limit,
+            forms_kernels: false,
             rewrite,
         }
     }

@@ -49,7 +49,8 @@ pub fn general() -> Vec<Ruleset> {
 
 /// The shipped rulesets that are of no dialect and run only where they are named, ready to run.
 pub fn by_request() -> Vec<Ruleset> {
-    general_definitions().iter().filter(|s| s.by_request).map(Definitions::compile).collect()
+    let defined = general_definitions().iter().filter(|s| s.by_request).map(Definitions::compile);
+    defined.chain([super::fusion()]).collect()
 }
 
 /// All shipped rulesets that run where none is named, ready to run.

@@ -10,6 +10,6 @@ mod run;
 pub use explain::{Became, Piece, ProofStep, WhyNot, explain, why_not};
 pub use limits::Limits;
 pub use optimize::{Extracted, Optimized, optimize, optimize_observed};
-pub use report::{Report, RuleReport, Stop};
+pub use report::{KernelReport, Report, RuleReport, Stop};
 pub use rule::{Grade, Rule, Ruleset};
 pub use run::saturate;

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::{Limits, Report, Ruleset, saturate};
+use super::{KernelReport, Limits, Report, Ruleset, saturate};
 use crate::{
     cost::CostModel,
-    egraph::{RegionGraph, Term, encode, meet, note_uses},
-    extract::{Choice, Extractor, Problem, chosen_term, term_cost},
+    egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses},
+    extract::{Choice, Extractor, Problem, chosen_term, term_cost, term_prices},
     infer::TypedModule,
     ir::Module,
     target::Target,
@@ -62,9 +62,17 @@ pub fn optimize_observed(
     observer: &mut dyn FnMut(Extracted),
 ) -> Optimized {
     let start = Instant::now();
-    let mut report = Report::of(rulesets.iter().flat_map(|r| &r.rules));
+    // Kernels are formed of what the other rules have found: no rule looks at kernels.
+    let forms_kernels = |r: &&Ruleset| r.rules.iter().any(|rule| rule.forms_kernels);
+    let (forming, others): (Vec<&Ruleset>, Vec<&Ruleset>) = rulesets.iter().partition(forms_kernels);
+    let (forming, others): (Vec<Ruleset>, Vec<Ruleset>) =
+        (forming.into_iter().cloned().collect(), others.into_iter().cloned().collect());
+    let mut report = Report::of(others.iter().chain(&forming).flat_map(|r| &r.rules));
     let mut left = limits.clone();
     let mut encoded = encode(module);
+    if !forming.is_empty() {
+        encoded.price_by_kernel();
+    }
     for id in encoded.regions().to_vec() {
         left.time = limits.time.saturating_sub(start.elapsed());
         let mut region = encoded.open(id, limits.explanations);
@@ -73,9 +81,15 @@ pub fn optimize_observed(
             true => Report::of(&[]),
             false => {
                 note_uses(&mut region.graph, &[region.root]);
-                saturate(&mut region.graph, rulesets, &left)
+                match forming.is_empty() {
+                    true => saturate(&mut region.graph, &others, &left),
+                    false => in_turn(&mut region.graph, &others, &forming, &left),
+                }
             }
         };
+        // What is inside of a kernel already is no kernel by itself.
+        let by_kernel = std::mem::take(&mut region.graph.analysis.tables.by_kernel);
+        region.graph.analysis.tables.by_kernel = by_kernel && !frozen;
         left.unions -= (of_region.unions() as u64).min(left.unions);
         let begin = Instant::now();
         let original = region.original();
@@ -104,7 +118,11 @@ pub fn optimize_observed(
             }
         };
         of_region.extract_time = begin.elapsed();
+        if region.graph.analysis.tables.by_kernel {
+            of_region.kernels = kernels(&term, &region, model, target);
+        }
         report.add(of_region);
+        region.graph.analysis.tables.by_kernel = by_kernel;
         // What is inside a region is part of its price already, as it became: only its own gain is new.
         report.cost_before += before - after;
         if encoded.is_outermost(id) {
@@ -115,6 +133,39 @@ pub fn optimize_observed(
     }
     report.notes = model.notes();
     Optimized { module: encoded.finish(), report }
+}
+
+/// One set of rules, and then one that forms kernels of what they found, within limits that hold for both.
+fn in_turn(graph: &mut Graph, rulesets: &[Ruleset], forming: &[Ruleset], limits: &Limits) -> Report {
+    let part = |n: usize| n - n / FOR_KERNELS;
+    let first = Limits { nodes: part(limits.nodes), bytes: part(limits.bytes), ..limits.clone() };
+    let mut report = saturate(graph, rulesets, &first);
+    let unions = limits.unions - (report.unions() as u64).min(limits.unions);
+    let time = limits.time.saturating_sub(report.saturate_time);
+    report.then(saturate(graph, forming, &Limits { unions, time, ..limits.clone() }));
+    report
+}
+
+/// The part of the e-graph that is kept for kernels: one in so many nodes.
+const FOR_KERNELS: usize = 4;
+
+/// The kernels of a program, with how often they are called and what a call costs: those that cost most together first.
+fn kernels(term: &Term, region: &RegionGraph, model: &dyn CostModel, target: &Target) -> Vec<KernelReport> {
+    let tables = &region.graph.analysis.tables;
+    let Ok((prices, _)) = term_prices(term, tables, model, target) else { return Vec::new() };
+    let mut kernels: Vec<KernelReport> = Vec::new();
+    for (node, &cost) in term.nodes().iter().zip(&prices).filter(|(_, cost)| **cost > 0.0) {
+        let name = match node.case() {
+            Case::Kernel(id) => tables.kernel(id).name(),
+            Case::Op(op) => op.op().name().to_owned(),
+            _ => continue,
+        };
+        match kernels.iter_mut().find(|k| k.name == name && k.cost == cost) {
+            Some(k) => k.calls += 1,
+            None => kernels.push(KernelReport { name, calls: 1, cost }),
+        }
+    }
+    kernels
 }
 
 /// The program that the extractor chooses, its price as it stands, and its type.

@@ -59,6 +59,17 @@ pub struct RuleReport {
     pub time: Duration,
 }
 
+/// A kernel of a program that is priced by kernels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelReport {
+    /// Its operators' names, in order, with `+` between them.
+    pub name: String,
+    /// How often it stands in the program.
+    pub calls: usize,
+    /// What each call costs, by the cost model.
+    pub cost: f64,
+}
+
 /// What a run did, over all regions of a module.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -101,6 +112,8 @@ pub struct Report {
     pub extractor_timed_out: bool,
     /// What the prices rest on that a user should know.
     pub notes: Vec<String>,
+    /// Where programs are priced by kernels: those of the chosen program.
+    pub kernels: Vec<KernelReport>,
     /// The rule that taught the last equality, as `ruleset/rule`.
     pub last_rule: Option<Name>,
 }
@@ -146,11 +159,43 @@ impl Report {
         self.gap = [self.gap, region.gap].into_iter().flatten().reduce(f64::max);
         self.extractor_timed_out |= region.extractor_timed_out;
         self.last_rule = region.last_rule.or(self.last_rule.take());
+        for kernel in region.kernels {
+            match self.kernels.iter_mut().find(|k| k.name == kernel.name && k.cost == kernel.cost) {
+                Some(k) => k.calls += kernel.calls,
+                None => self.kernels.push(kernel),
+            }
+        }
+    }
+
+    /// Adds the report of other rules that ran over the same e-graph afterwards.
+    pub(super) fn then(&mut self, later: Report) {
+        self.stop = self.stop.max(later.stop);
+        self.iterations += later.iterations;
+        (self.nodes, self.classes) = (later.nodes, later.classes);
+        self.peak_bytes = self.peak_bytes.max(later.peak_bytes);
+        self.saturate_time += later.saturate_time;
+        self.grade = self.grade.max(later.grade);
+        self.rules.extend(later.rules);
+        self.refusals = later.refusals;
+        self.last_rule = later.last_rule.or(self.last_rule.take());
     }
 
     /// Equalities taught, over all rules.
     pub fn unions(&self) -> usize {
         self.rules.iter().map(|r| r.unions).sum()
+    }
+}
+
+/// So many kernels are shown to people.
+const KERNELS_SHOWN: usize = 24;
+
+/// A name of so many characters is shown whole.
+const NAME_SHOWN: usize = 120;
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(NAME_SHOWN) {
+        Some((at, _)) => format!("{}…, {} operators", &name[..at], name.matches('+').count() + 1),
+        None => name.to_owned(),
     }
 }
 
@@ -190,6 +235,19 @@ impl fmt::Display for Report {
                 r.unions,
                 r.time.as_secs_f64() * 1e3
             )?;
+        }
+        if !self.kernels.is_empty() {
+            let mut kernels: Vec<&KernelReport> = self.kernels.iter().collect();
+            kernels.sort_by(|a, b| (b.calls as f64 * b.cost).total_cmp(&(a.calls as f64 * a.cost)));
+            let calls: usize = kernels.iter().map(|k| k.calls).sum();
+            writeln!(f, "{calls} kernels, {} of them different:", kernels.len())?;
+            for k in kernels.iter().take(KERNELS_SHOWN) {
+                let times = if k.calls > 1 { format!("{} x ", k.calls) } else { String::new() };
+                writeln!(f, "  {times}{:.3e}: {}", k.cost, shortened(&k.name))?;
+            }
+            if kernels.len() > KERNELS_SHOWN {
+                writeln!(f, "  and {} that cost less", kernels.len() - KERNELS_SHOWN)?;
+            }
         }
         for r in &self.refusals {
             let rule = r.rule.as_ref().map_or("congruence", |n| n.as_str());

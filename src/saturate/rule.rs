@@ -63,6 +63,9 @@ pub struct Rule {
     pub grows: bool,
     /// Equalities that it may teach in one round; none where only the run's own limits hold.
     pub limit: Option<u64>,
+    /// Whether it forms kernels. Such rules run once the others are done, as no other rule looks at kernels, and where one is
+    /// there, programs are priced by kernels.
+    pub forms_kernels: bool,
     /// Searcher and applier.
     pub rewrite: egg::Rewrite<Node, Facts>,
 }

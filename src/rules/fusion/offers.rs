@@ -1,0 +1,156 @@
+//! What an operator's call may take in, argument by argument.
+
+use egg::{Id, Language};
+use hashbrown::{HashMap, HashSet};
+
+use super::{Kind, assembly::Assembly};
+use crate::{
+    egraph::{Case, Graph, KernelBody, Node},
+    ops::Class,
+};
+
+/// How a kernel comes by one value that it reads.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Take<'g> {
+    /// As an argument.
+    Argument,
+    /// By this node, an operator's call or a kernel, as part of it.
+    Within(&'g Node),
+}
+
+/// So many operators of a class that is read are offered, each with its kernels.
+const ALTERNATIVES: usize = 3;
+
+/// By value that a call reads (fields of tuples each by themselves): what could be done.
+pub(super) struct Offers<'g>(Vec<Vec<Take<'g>>>);
+
+/// The values that a call's argument consists of: the fields where a tuple is made there, else itself.
+pub(super) fn values(graph: &Graph, arg: Id) -> Vec<Id> {
+    match tuple_in(graph, arg) {
+        Some(tuple) => tuple.children().to_vec(),
+        None => vec![arg],
+    }
+}
+
+/// The tuple that a class is, where one is made there.
+pub(super) fn tuple_in(graph: &Graph, class: Id) -> Option<&Node> {
+    graph[class].nodes.iter().find(|n| n.case() == Case::Tuple)
+}
+
+impl<'g> Offers<'g> {
+    /// The offers to a call that is to be the result of a kernel of that kind.
+    pub(super) fn of(graph: &'g Graph, call: &Node, kind: Kind) -> Offers<'g> {
+        let args = call.as_op().map_or(&[][..], |(_, _, args)| args);
+        let charged = graph.analysis.errors.of_classes(graph).into_iter().map(|(class, _)| class).collect();
+        let mut shared = Shared { graph, charged, known: HashMap::new() };
+        let values = args.iter().flat_map(|&a| values(graph, a));
+        Offers(values.map(|value| offers(graph, value, kind, &mut shared)).collect())
+    }
+
+    /// All ways to choose one offer for each value, those that take in most first; the one that takes in nothing is none.
+    pub(super) fn ways(&self) -> impl Iterator<Item = Vec<Take<'g>>> + '_ {
+        let all: usize = self.0.iter().fold(1usize, |n, o| n.saturating_mul(o.len()));
+        let way = |mut number: usize| -> Vec<Take<'g>> {
+            let mut pick = |offers: &Vec<Take<'g>>| {
+                let at = number % offers.len();
+                number /= offers.len();
+                offers[at]
+            };
+            self.0.iter().map(&mut pick).collect()
+        };
+        (0..all).map(way).filter(|way| way.iter().any(|t| *t != Take::Argument))
+    }
+}
+
+/// What there is to take in of a value; to leave it an argument comes last.
+fn offers<'g>(graph: &'g Graph, value: Id, kind: Kind, shared: &mut Shared<'g>) -> Vec<Take<'g>> {
+    let mut found: Vec<Take> = Vec::new();
+    let class = &graph[value];
+    // What approximate rules made stays visible, so that its error counts.
+    if !class.data.constant && class.data.tensor().is_some() && !shared.charged.contains(&value) {
+        let errors = &graph.analysis.errors;
+        let fits = |n: &&Node| matches!(n.case(), Case::Op(op) if fits(op.op().class(), kind)) && errors.of_node(n) == 0.0;
+        for op in class.nodes.iter().filter(fits).take(ALTERNATIVES) {
+            // A kernel's result is its last operator: kernels are ways to compute with one of the alternatives.
+            let kernels: Vec<(&Node, &KernelBody)> = class
+                .nodes
+                .iter()
+                .filter_map(|n| match n.case() {
+                    Case::Kernel(id) => Some((n, &**graph.analysis.tables.kernel(id))),
+                    _ => None,
+                })
+                .filter(|(_, body)| body.ops().last().map(Case::Op) == Some(op.case()))
+                .collect();
+            let largest = |fits: &mut dyn FnMut(&Node, &KernelBody) -> bool| {
+                let mut best: Option<(usize, &'g Node)> = None;
+                for &(node, body) in &kernels {
+                    let size = body.steps().len();
+                    if best.is_none_or(|(s, _)| size > s) && fits(node, body) {
+                        best = Some((size, node));
+                    }
+                }
+                best.map(|(_, node)| Take::Within(node))
+            };
+            let may_be_heavy = kind == Kind::Epilogue;
+            let mut take = |t: Option<Take<'g>>| {
+                if let Some(t) = t
+                    && !found.contains(&t)
+                {
+                    found.push(t);
+                }
+            };
+            if may_be_heavy {
+                take(largest(&mut |_, body| body.is_heavy()));
+                take(largest(&mut |node, body| body.is_heavy() && shared.computes_once(node, body)));
+            } else {
+                take(largest(&mut |_, body| !body.is_heavy()));
+                take(largest(&mut |node, body| !body.is_heavy() && shared.computes_once(node, body)));
+            }
+            take(Some(Take::Within(op)));
+        }
+    }
+    // What others need too is an argument first: to compute it again is the exception.
+    match shared.is(value) {
+        true => found.insert(0, Take::Argument),
+        false => found.push(Take::Argument),
+    }
+    found
+}
+
+/// Whether an operator of this class may stand before the result of a kernel of that kind.
+fn fits(class: Class, kind: Kind) -> bool {
+    match kind {
+        Kind::Chain | Kind::Prologue => class <= Class::Injective,
+        Kind::Epilogue => class <= Class::Broadcast || class.is_heavy(),
+    }
+}
+
+/// Which values several operators read.
+struct Shared<'g> {
+    graph: &'g Graph,
+    /// Classes of which approximate rules say how far they are off.
+    charged: HashSet<Id>,
+    known: HashMap<Id, bool>,
+}
+
+impl Shared<'_> {
+    /// Whether operators of several classes read the class.
+    fn is(&mut self, class: Id) -> bool {
+        let graph = self.graph;
+        *self.known.entry(class).or_insert_with(|| {
+            // What the program as written says; of values that rules made, what the e-graph holds.
+            if let Some(uses) = graph.analysis.uses.of(class) {
+                return uses > 1;
+            }
+            let reads = |&n: &Id| !matches!(graph.nodes()[usize::from(n)].case(), Case::Kernel(_));
+            let readers: HashSet<Id> = graph[class].parents().filter(reads).map(|n| graph.find(n)).collect();
+            readers.len() > 1
+        })
+    }
+
+    /// Whether a kernel computes nothing within that others read.
+    fn computes_once(&mut self, node: &Node, body: &KernelBody) -> bool {
+        let classes = Assembly::classes_within(self.graph, node, body);
+        !classes.into_iter().any(|c| self.is(c))
+    }
+}
