@@ -52,7 +52,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     passes.run(infer_types(module)?.into_module(), &mut cx)?;
     drop(progress);
     let pieces = std::mem::take(&mut *pieces.lock().unwrap_or_else(PoisonError::into_inner));
-    let (mut text, mut stayed, mut unneeded) = (String::new(), 0, 0);
+    let (mut text, mut stayed, mut unneeded, mut inside) = (String::new(), 0, 0, 0);
     for piece in &pieces {
         let place = piece.span.as_ref().map_or("computed by a pass".to_owned(), Span::to_string);
         let shown = args.all || args.at.is_some();
@@ -62,6 +62,10 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
                 if shown {
                     text += &format!("{place}: {}\n  stayed\n", piece.was);
                 }
+            }
+            Became::Inside { kernel } => {
+                inside += 1;
+                text += &format!("{place}: {}\n  is computed inside of {kernel}\n", piece.was);
             }
             Became::Unneeded => {
                 unneeded += 1;
@@ -77,7 +81,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             }
         }
     }
-    let changed = pieces.len() - stayed - unneeded;
-    text += &format!("{} calls: {changed} changed, {unneeded} are not needed any more, {stayed} stayed\n", pieces.len());
+    let changed = pieces.len() - stayed - unneeded - inside;
+    let inside = if inside > 0 { format!("{inside} run inside of kernels, ") } else { String::new() };
+    let summary = format!("{inside}{unneeded} are not needed any more, {stayed} stayed");
+    text += &format!("{} calls: {changed} changed, {summary}\n", pieces.len());
     super::print(&text)
 }

@@ -112,7 +112,8 @@ impl Table {
                     continue;
                 }
                 _ => {
-                    complaints.push(Diagnostic::new(format!("{place}: a row is for an `op`, or for a `kernel` of several")));
+                    complaints
+                        .push(Diagnostic::new(format!("{place}: a row is for an `op`, or for a `kernel` of several")));
                     continue;
                 }
             };
@@ -162,7 +163,8 @@ impl Row {
 
     fn args_fit(&self, args: &[Type]) -> bool {
         let Some(wanted) = &self.args else { return true };
-        wanted.len() == args.len() && wanted.iter().zip(args).all(|(w, a)| w.as_ref().is_none_or(|w| *w == a.to_string()))
+        wanted.len() == args.len()
+            && wanted.iter().zip(args).all(|(w, a)| w.as_ref().is_none_or(|w| *w == a.to_string()))
     }
 }
 

@@ -1,8 +1,12 @@
 //! What a kernel is made of: a small program of operators' calls, without names or places.
 
+use egg::{Id, Language};
 use smallvec::SmallVec;
 
-use super::node::{AttrsId, ConstId};
+use super::{
+    facts::Graph,
+    node::{AttrsId, Case, ConstId, Node},
+};
 use crate::{
     ir::{OpId, Type},
     ops::kernel::{Part, may_be_one},
@@ -130,6 +134,35 @@ impl KernelBody {
     }
 }
 
+/// The class that a step computes, by those of the steps that it uses, where the e-graph knows it. Arguments are not asked for.
+pub fn class_of_step(graph: &Graph, step: &Step, classes: &[Option<Id>]) -> Option<Id> {
+    let all = |of: &[u32]| of.iter().map(|&s| classes[s as usize]).collect::<Option<Vec<Id>>>();
+    match step {
+        Step::Arg(_) => None,
+        Step::Const(id) => graph.lookup(Node::constant(*id)),
+        Step::Tuple(fields) => graph.lookup(Node::tuple(all(fields)?)),
+        Step::Op(op, attrs, args, _) => {
+            let attrs = graph.lookup(Node::attrs(*attrs))?;
+            graph.lookup(Node::op(*op, attrs, all(args)?))
+        }
+    }
+}
+
+/// The classes of what a kernel computes, its result among them, as far as the e-graph knows them; none for other nodes.
+pub fn kernel_classes(graph: &Graph, node: &Node) -> Vec<Id> {
+    let Case::Kernel(id) = node.case() else { return Vec::new() };
+    let body = graph.analysis.tables.kernel(id);
+    let mut classes: Vec<Option<Id>> = Vec::with_capacity(body.steps().len());
+    for step in body.steps() {
+        classes.push(match step {
+            Step::Arg(i) => Some(graph.find(node.children()[*i as usize])),
+            _ => class_of_step(graph, step, &classes),
+        });
+    }
+    let calls = body.steps().iter().zip(classes).filter(|(step, _)| matches!(step, Step::Op(..)));
+    calls.filter_map(|(_, class)| class).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +173,8 @@ mod tests {
         let ty = Type::tensor(&[2], DType::F32);
         let call = |name: &str, args: &[u32]| Step::Op(op(name), AttrsId(0), SmallVec::from_slice(args), ty.clone());
         let args = [ty.clone(), Type::tensor(&[3], DType::F32), ty.clone()];
-        let steps = [Step::Arg(0), Step::Arg(1), Step::Arg(2), call("exp", &[0]), call("exp", &[1]), call("add", &[2, 3])];
+        let steps =
+            [Step::Arg(0), Step::Arg(1), Step::Arg(2), call("exp", &[0]), call("exp", &[1]), call("add", &[2, 3])];
         let (body, kept) = KernelBody::new(&args, &steps).expect("a body");
         assert_eq!(kept, [2, 0], "the second argument is not needed");
         assert_eq!(body.steps(), [Step::Arg(0), Step::Arg(1), call("exp", &[1]), call("add", &[0, 2])]);

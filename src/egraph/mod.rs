@@ -18,7 +18,7 @@ pub use facts::{
     worth_rewriting,
 };
 pub use insert::{Encoded, RegionGraph, Term, encode};
-pub use kernel::{KernelBody, Step};
+pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};
 pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId};
 pub use plan::RegionId;
 pub use uses::{Uses, note_uses, refresh_uses};

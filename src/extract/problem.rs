@@ -356,7 +356,8 @@ pub fn term_prices(
     for node in term.nodes() {
         let of = |c: Id| &facts[usize::from(c)];
         let fact = fact_of(tables, node, of);
-        if let (What::Ill(why), Case::Op(_) | Case::Kernel(_) | Case::Tuple | Case::Proj(_)) = (&fact.what, node.case()) {
+        if let (What::Ill(why), Case::Op(_) | Case::Kernel(_) | Case::Tuple | Case::Proj(_)) = (&fact.what, node.case())
+        {
             return Err(why.to_string());
         }
         let price = pricer.price(node, &fact, of).ok_or_else(|| format!("{node}: an argument has no type"))?;

@@ -52,7 +52,11 @@ enum Kind {
 const RULES: [(&str, Kind, &str); 3] = [
     ("chain", Kind::Chain, "f(g(x)) is one kernel, where f and g move elements or compute them one by one."),
     ("epilogue", Kind::Epilogue, "f(r(x)) is one kernel, where r is a contraction or reduction and f elementwise."),
-    ("prologue", Kind::Prologue, "r(g(x)) is one kernel, where r is a reduction and g moves elements or computes them one by one."),
+    (
+        "prologue",
+        Kind::Prologue,
+        "r(g(x)) is one kernel, where r is a reduction and g moves elements or computes them one by one.",
+    ),
 ];
 
 /// The ruleset, ready to run.
@@ -118,7 +122,9 @@ impl Finder {
         let is_tensor = |class: Id| graph[class].data.tensor().is_some();
         is_tensor(class)
             && graph[class].nodes.iter().any(|n| match n.as_op() {
-                Some((op, _, args)) => self.0.ends_in(op.op().class()) && args.iter().any(|&a| made_by_operators(graph, a)),
+                Some((op, _, args)) => {
+                    self.0.ends_in(op.op().class()) && args.iter().any(|&a| made_by_operators(graph, a))
+                }
                 None => false,
             })
     }

@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Extracted;
 use crate::{
     cost::CostModel,
-    egraph::{Case, Graph, Node, RegionGraph, Term},
+    egraph::{Case, Graph, Node, RegionGraph, Tables, Term, kernel_classes},
     extract::{Extractor, Problem, term_cost},
     ir::Span,
     target::Target,
@@ -30,6 +30,11 @@ pub struct Piece {
 pub enum Became {
     /// It stayed.
     Itself,
+    /// It is computed within a kernel.
+    Inside {
+        /// That kernel.
+        kernel: String,
+    },
     /// Nothing that was chosen needs its value.
     Unneeded,
     /// Its value is computed in another way.
@@ -91,6 +96,17 @@ pub fn explain(x: &mut Extracted, wanted: &dyn Fn(Option<&Span>) -> bool) -> Vec
             Some(&region.graph[id].nodes[place])
         })
     };
+    // What chosen kernels compute within: the first kernel of each.
+    let mut inside: HashMap<Id, Id> = HashMap::new();
+    for class in choice.order(problem).unwrap_or_default() {
+        if let Some(candidate) = choice.get(class) {
+            let (id, place) = problem.origin(class, candidate);
+            let node = &region.graph[id].nodes[place];
+            for within in kernel_classes(&region.graph, node).into_iter().filter(|&c| c != id) {
+                inside.entry(within).or_insert(id);
+            }
+        }
+    }
     let mut found: Vec<(Id, Option<Id>, Piece)> = Vec::new();
     for id in region.original_nodes() {
         let node = &region.graph.nodes()[usize::from(id)];
@@ -98,7 +114,7 @@ pub fn explain(x: &mut Extracted, wanted: &dyn Fn(Option<&Span>) -> bool) -> Vec
         if !matches!(node.case(), Case::Op(_)) || !wanted(span.as_ref()) {
             continue;
         }
-        let was = show_node(node, SHOWN, &|c, depth| show_original(region, c, depth));
+        let was = show_node(&region.graph, node, SHOWN, &|c, depth| show_original(region, c, depth));
         let (target, became) = match needed.get(&region.graph.find(id)).map(|&c| (c, choice.get(c))) {
             Some((class, Some(candidate))) => {
                 let (of, place) = problem.origin(class, candidate);
@@ -108,7 +124,10 @@ pub fn explain(x: &mut Extracted, wanted: &dyn Fn(Option<&Span>) -> bool) -> Vec
                     false => (first.get(&chosen).copied(), Became::Other { now: shown(of, SHOWN), steps: Vec::new() }),
                 }
             }
-            _ => (None, Became::Unneeded),
+            _ => match inside.get(&region.graph.find(id)) {
+                Some(&kernel) => (None, Became::Inside { kernel: shown(kernel, SHOWN) }),
+                None => (None, Became::Unneeded),
+            },
         };
         found.push((id, target, Piece { span, was, became }));
     }
@@ -118,7 +137,7 @@ pub fn explain(x: &mut Extracted, wanted: &dyn Fn(Option<&Span>) -> bool) -> Vec
             && region.graph.are_explanations_enabled()
         {
             let proof = region.graph.explain_id_equivalence(id, target).explanation_trees;
-            *steps = chain(&proof);
+            *steps = chain(&region.graph.analysis.tables, &proof);
         }
         pieces.push(piece);
     }
@@ -131,7 +150,7 @@ fn now(graph: &Graph, node: &Node) -> Node {
 }
 
 /// The rules of a proof, in order, each place once.
-fn chain(proof: &[Rc<TreeTerm<Node>>]) -> Vec<ProofStep> {
+fn chain(tables: &Tables, proof: &[Rc<TreeTerm<Node>>]) -> Vec<ProofStep> {
     let mut steps = Vec::new();
     let mut seen: HashSet<*const TreeTerm<Node>> = HashSet::new();
     // What is to do next is on top: a proof of a term, from a place on.
@@ -148,8 +167,8 @@ fn chain(proof: &[Rc<TreeTerm<Node>>]) -> Vec<ProofStep> {
                 rule: if name.contains(".rs") { "constants".to_owned() } else { name },
                 forward,
                 path: path.clone(),
-                before: head(&proof[at - 1], true),
-                after: head(term, false),
+                before: head(tables, &proof[at - 1], true),
+                after: head(tables, term, false),
             });
         }
         stack.push((proof, at + 1, path.clone()));
@@ -164,30 +183,29 @@ fn chain(proof: &[Rc<TreeTerm<Node>>]) -> Vec<ProofStep> {
 }
 
 /// A term of a proof, with its arguments' operators: as they are at the end of the proofs of its children, or at their start.
-fn head(term: &TreeTerm<Node>, end: bool) -> String {
+fn head(tables: &Tables, term: &TreeTerm<Node>, end: bool) -> String {
     let child = |proof: &Vec<Rc<TreeTerm<Node>>>| {
         let term = if end { proof.last() } else { proof.first() };
-        term.map_or("…".to_owned(), |t| t.node.to_string())
+        term.map_or("…".to_owned(), |t| tables.name_of(&t.node))
     };
     let skip = matches!(term.node.case(), Case::Op(_)) as usize;
     let children: Vec<String> = term.child_proofs.iter().skip(skip).map(child).collect();
-    match children.is_empty() {
-        true => term.node.to_string(),
-        false => format!("{}({})", term.node, children.join(", ")),
-    }
+    let name = tables.name_of(&term.node);
+    if children.is_empty() { name } else { format!("{name}({})", children.join(", ")) }
 }
 
-fn show_node(node: &Node, depth: usize, child: &dyn Fn(Id, usize) -> String) -> String {
+fn show_node(graph: &Graph, node: &Node, depth: usize, child: &dyn Fn(Id, usize) -> String) -> String {
+    let name = graph.analysis.tables.name_of(node);
     let children = match node.as_op() {
         Some((_, _, args)) => args,
         None => node.children(),
     };
     match (children.is_empty(), depth) {
-        (true, _) => node.to_string(),
-        (false, 0) => format!("{node}(…)"),
+        (true, _) => name,
+        (false, 0) => format!("{name}(…)"),
         (false, _) => {
             let children: Vec<String> = children.iter().map(|&c| child(c, depth - 1)).collect();
-            format!("{node}({})", children.join(", "))
+            format!("{name}({})", children.join(", "))
         }
     }
 }
@@ -195,14 +213,14 @@ fn show_node(node: &Node, depth: usize, child: &dyn Fn(Id, usize) -> String) -> 
 /// A class as a term, by the nodes that are chosen.
 fn show<'g>(graph: &'g Graph, class: Id, depth: usize, chosen: &dyn Fn(Id) -> Option<&'g Node>) -> String {
     match chosen(graph.find(class)) {
-        Some(node) => show_node(node, depth, &|c, depth| show(graph, c, depth, chosen)),
+        Some(node) => show_node(graph, node, depth, &|c, depth| show(graph, c, depth, chosen)),
         None => "…".to_owned(),
     }
 }
 
 /// A node of the program as it was.
 fn show_original(region: &RegionGraph, id: Id, depth: usize) -> String {
-    show_node(&region.graph.nodes()[usize::from(id)], depth, &|c, depth| show_original(region, c, depth))
+    show_node(&region.graph, &region.graph.nodes()[usize::from(id)], depth, &|c, depth| show_original(region, c, depth))
 }
 
 /// Why a program did not become another, as far as the e-graph knows.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::offers::{Take, tuple_in};
 use crate::{
-    egraph::{Graph, KernelBody, Node, Step, What},
+    egraph::{Case, Graph, KernelBody, Node, Step, What, class_of_step},
     ir::Type,
     ops::kernel::INLINE_CONSTANT,
 };
@@ -38,17 +38,6 @@ impl<'g> Assembly<'g> {
         }
         let (body, kept) = KernelBody::new(&a.types, &a.steps)?;
         Some((body, kept.into_iter().map(|i| a.args[i]).collect()))
-    }
-
-    /// The classes that a kernel computes on the way to its result, as far as the e-graph knows them.
-    pub(super) fn classes_within(graph: &'g Graph, node: &Node, body: &KernelBody) -> Vec<Id> {
-        let mut a = Assembly::new(graph);
-        if a.splice(None, body, node.children()).is_none() {
-            return Vec::new();
-        }
-        a.classes.pop();
-        a.steps.pop();
-        a.calls().collect()
     }
 
     fn new(graph: &'g Graph) -> Assembly<'g> {
@@ -97,12 +86,7 @@ impl<'g> Assembly<'g> {
     }
 
     /// A call of which each value that it reads (fields of tuples each by themselves) comes from `value`.
-    fn call(
-        &mut self,
-        class: Id,
-        node: &Node,
-        value: &mut dyn FnMut(&mut Self, Id) -> Option<u32>,
-    ) -> Option<u32> {
+    fn call(&mut self, class: Id, node: &Node, value: &mut dyn FnMut(&mut Self, Id) -> Option<u32>) -> Option<u32> {
         let (op, attrs, args) = node.as_op()?;
         let What::Attrs(attrs) = self.graph[attrs].data.what else { return None };
         let mut steps: SmallVec<[u32; 4]> = SmallVec::new();
@@ -122,16 +106,16 @@ impl<'g> Assembly<'g> {
     /// A value that is computed within, by an operator's call or a kernel of its class.
     fn within(&mut self, class: Id, node: &Node) -> Option<u32> {
         match node.case() {
-            crate::egraph::Case::Kernel(id) => {
+            Case::Kernel(id) => {
                 let body = self.graph.analysis.tables.kernel(id).clone();
-                self.splice(Some(class), &body, node.children())
+                self.splice(class, &body, node.children())
             }
             _ => self.call(class, node, &mut |a, value| a.leaf(value)),
         }
     }
 
     /// A kernel's body over these arguments.
-    fn splice(&mut self, class: Option<Id>, body: &KernelBody, args: &[Id]) -> Option<u32> {
+    fn splice(&mut self, class: Id, body: &KernelBody, args: &[Id]) -> Option<u32> {
         let last = body.steps().len() - 1;
         let mut places: Vec<u32> = Vec::with_capacity(body.steps().len());
         for (i, step) in body.steps().iter().enumerate() {
@@ -145,22 +129,9 @@ impl<'g> Assembly<'g> {
                 Step::Tuple(fields) => Step::Tuple(moved(fields)),
                 Step::Op(op, attrs, args, ty) => Step::Op(*op, *attrs, moved(args), ty.clone()),
             };
-            let of = class.filter(|_| i == last).or_else(|| self.class_of(&step));
+            let of = if i == last { Some(class) } else { class_of_step(self.graph, &step, &self.classes) };
             places.push(self.push(step, of));
         }
         places.last().copied()
-    }
-
-    /// The class of a step over steps whose classes are known.
-    fn class_of(&self, step: &Step) -> Option<Id> {
-        let all = |of: &[u32]| of.iter().map(|&s| self.classes[s as usize]).collect::<Option<Vec<Id>>>();
-        match step {
-            Step::Tuple(fields) => self.graph.lookup(Node::tuple(all(fields)?)),
-            Step::Op(op, attrs, args, _) => {
-                let attrs = self.graph.lookup(Node::attrs(*attrs))?;
-                self.graph.lookup(Node::op(*op, attrs, all(args)?))
-            }
-            Step::Arg(_) | Step::Const(_) => None,
-        }
     }
 }

@@ -3,9 +3,9 @@
 use egg::{Id, Language};
 use hashbrown::{HashMap, HashSet};
 
-use super::{Kind, assembly::Assembly};
+use super::Kind;
 use crate::{
-    egraph::{Case, Graph, KernelBody, Node},
+    egraph::{Case, Graph, KernelBody, Node, kernel_classes},
     ops::Class,
 };
 
@@ -69,7 +69,8 @@ fn offers<'g>(graph: &'g Graph, value: Id, kind: Kind, shared: &mut Shared<'g>) 
     // What approximate rules made stays visible, so that its error counts.
     if !class.data.constant && class.data.tensor().is_some() && !shared.charged.contains(&value) {
         let errors = &graph.analysis.errors;
-        let fits = |n: &&Node| matches!(n.case(), Case::Op(op) if fits(op.op().class(), kind)) && errors.of_node(n) == 0.0;
+        let fits =
+            |n: &&Node| matches!(n.case(), Case::Op(op) if fits(op.op().class(), kind)) && errors.of_node(n) == 0.0;
         for op in class.nodes.iter().filter(fits).take(ALTERNATIVES) {
             // A kernel's result is its last operator: kernels are ways to compute with one of the alternatives.
             let kernels: Vec<(&Node, &KernelBody)> = class
@@ -99,13 +100,12 @@ fn offers<'g>(graph: &'g Graph, value: Id, kind: Kind, shared: &mut Shared<'g>) 
                     found.push(t);
                 }
             };
-            if may_be_heavy {
-                take(largest(&mut |_, body| body.is_heavy()));
-                take(largest(&mut |node, body| body.is_heavy() && shared.computes_once(node, body)));
-            } else {
-                take(largest(&mut |_, body| !body.is_heavy()));
-                take(largest(&mut |node, body| !body.is_heavy() && shared.computes_once(node, body)));
+            // Of values that several need, one in a row is computed again, not what it was made of as well: a chain of them
+            // would else be computed anew from its start by each of its readers.
+            if !shared.is(value) {
+                take(largest(&mut |_, body| body.is_heavy() == may_be_heavy));
             }
+            take(largest(&mut |node, body| body.is_heavy() == may_be_heavy && shared.computes_once(node)));
             take(Some(Take::Within(op)));
         }
     }
@@ -149,8 +149,9 @@ impl Shared<'_> {
     }
 
     /// Whether a kernel computes nothing within that others read.
-    fn computes_once(&mut self, node: &Node, body: &KernelBody) -> bool {
-        let classes = Assembly::classes_within(self.graph, node, body);
+    fn computes_once(&mut self, node: &Node) -> bool {
+        let mut classes = kernel_classes(self.graph, node);
+        classes.pop();
         !classes.into_iter().any(|c| self.is(c))
     }
 }
