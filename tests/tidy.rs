@@ -47,6 +47,8 @@ const PARTS: &[(&str, &[&str])] = &[
             "rules",
             "dialect",
             "partition",
+            "relay",
+            "egraph",
         ],
     ),
     (

@@ -94,6 +94,12 @@ impl Choice {
         let chosen = |c: &u32| self.of_class[*c as usize].expect("in the order, hence chosen");
         Ok(self.order(p)?.iter().map(|c| p.candidate(chosen(c)).cost).sum())
     }
+
+    /// The error that the program is predicted to have: the sum of what its parts bring in, every class once.
+    pub fn error(&self, p: &Problem) -> Result<f64, Flaw> {
+        let chosen = |c: &u32| self.of_class[*c as usize].expect("in the order, hence chosen");
+        Ok(self.order(p)?.iter().map(|c| p.candidate(chosen(c)).error).sum())
+    }
 }
 
 /// The chosen program of a region. The problem must be that of the region's e-graph.

@@ -9,6 +9,7 @@ mod json;
 mod problem;
 mod search;
 mod tree;
+mod within;
 
 use std::time::Duration;
 
@@ -17,9 +18,10 @@ pub use dag::DagGreedy;
 #[cfg(feature = "ilp")]
 pub use ilp::Ilp;
 pub use json::{Imported, to_json};
-pub use problem::{Problem, Total, term_cost, term_prices};
+pub use problem::{Candidate, Problem, Total, term_cost, term_prices};
 pub use search::Search;
 pub use tree::TreeGreedy;
+pub use within::within;
 
 use crate::{
     diag::{Diagnostic, Refused},

@@ -42,6 +42,8 @@ pub struct Candidate {
     pub total: Total,
     /// Its own price as the model gave it.
     pub cost: f64,
+    /// The error that it brings in, of its class and of its own: 0 but for what approximate rules made.
+    pub error: f64,
 }
 
 /// Classes (numbered from 0), the candidates of each, and the root.
@@ -100,7 +102,58 @@ impl Problem {
             parts.push(nodes);
             at += 1;
         }
-        Problem { ids, places, ..Problem::from_parts(&parts, 0) }
+        let mut p = Problem { ids, places, ..Problem::from_parts(&parts, 0) };
+        p.set_errors(graph, &numbers);
+        p
+    }
+
+    /// Notes what approximate rules have brought in; `numbers` are the classes by their ids.
+    fn set_errors(&mut self, graph: &Graph, numbers: &HashMap<Id, u32>) {
+        let errors = &graph.analysis.errors;
+        if errors.is_empty() {
+            return;
+        }
+        for class in 0..self.classes.len() as u32 {
+            let nodes = &graph[self.ids[class as usize]].nodes;
+            for candidate in self.of_class(class) {
+                let node = &nodes[self.places[candidate as usize] as usize];
+                self.candidates[candidate as usize].error = errors.of_node(node);
+            }
+        }
+        for (id, error) in errors.of_classes(graph) {
+            let Some(&class) = numbers.get(&id) else { continue };
+            for candidate in self.of_class(class) {
+                self.candidates[candidate as usize].error += error;
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_test_errors(&mut self, errors: &[f64]) {
+        self.candidates.iter_mut().zip(errors).for_each(|(c, &e)| c.error = e);
+    }
+
+    /// Whether anything to choose brings in an error.
+    pub fn has_errors(&self) -> bool {
+        self.candidates.iter().any(|c| c.error > 0.0)
+    }
+
+    /// The same choices at other prices: `price` gives a candidate's new one, by its class.
+    pub fn repriced(&self, mut price: impl FnMut(u32, &Candidate) -> f64) -> Problem {
+        let class = |class: u32| {
+            let of_candidate = |c: u32| (price(class, self.candidate(c)), self.needs(c).to_vec());
+            self.of_class(class).map(of_candidate).collect::<Vec<_>>()
+        };
+        let parts: Vec<_> = (0..self.classes.len() as u32).map(class).collect();
+        let mut p = Problem {
+            ids: self.ids.clone(),
+            places: self.places.clone(),
+            ..Problem::from_parts(&parts, self.root)
+        };
+        for (new, old) in p.candidates.iter_mut().zip(&self.candidates) {
+            new.error = old.error;
+        }
+        p
     }
 
     /// A problem from nothing but prices and children, by class. Panics where a child is not a class.
@@ -128,7 +181,7 @@ impl Problem {
                     if c > 0.0 { units.max(1) } else { units }
                 });
                 let children = start..p.children.len() as u32;
-                p.candidates.push(Candidate { children, total: Total { units, nodes: 1 }, cost: *cost });
+                p.candidates.push(Candidate { children, total: Total { units, nodes: 1 }, cost: *cost, error: 0.0 });
             }
             p.classes.push(first..p.candidates.len() as u32);
         }

@@ -81,7 +81,7 @@ const FAMILIES: &[Family] = &[
 ];
 
 /// The dialects that resat ships. They are added as a user's are.
-const DIALECTS: &[fn() -> Dialect] = &[qnn::dialect];
+const DIALECTS: &[fn() -> Dialect] = &[qnn::dialect, qnn::sites];
 
 #[derive(Default)]
 struct Table {

@@ -58,7 +58,9 @@ pub fn bind_params(m: &Module, params: &[(Name, Tensor)]) -> Result<Module, Refu
         let new = copier.copy_with(m, id, &mut out, |out, from, expr| match expr {
             Expr::Var(v) => {
                 let tensor = values.get(v)?;
-                Some(*constants.entry(*v).or_insert_with(|| out.constant((*tensor).clone())))
+                // The place keeps the parameter's name.
+                let constant = || out.add_at(Expr::Constant((*tensor).clone()), m.span(from).cloned());
+                Some(*constants.entry(*v).or_insert_with(constant))
             }
             Expr::Func(f) if from == main_id => {
                 let params = f.params.iter().copied().filter(|p| !values.contains_key(p)).collect();

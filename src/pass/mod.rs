@@ -16,6 +16,7 @@ mod inline;
 mod outline;
 mod pair;
 mod pipeline;
+mod quantize;
 mod registry;
 mod saturate;
 mod spec;
@@ -38,6 +39,9 @@ pub use inline::inline;
 pub(crate) use outline::outline;
 pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
+pub use quantize::{
+    Backend, CalibrationMethod, Interpreted, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
+};
 use registry::make;
 pub use registry::{default_pipeline, passes, sequence, sequence_with};
 pub use saturate::{Legalize, Saturate, Settings};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Pass, PassContext};
+use super::{Backend, Interpreted, Pass, PassContext};
 use crate::{
     cost::{CostModel, Legal},
     diag::Refused,
@@ -29,6 +29,8 @@ pub struct Settings {
     pub grade: Grade,
     /// The user's own rulesets; the default pipeline and passes that name them use them.
     pub rulesets: Vec<Ruleset>,
+    /// Where programs run that are looked at: calibration's.
+    pub backend: Arc<dyn Backend>,
     /// Rules that are not used, as `ruleset/rule`.
     pub without: Vec<Name>,
     /// Rulesets that a saturation does not use where it takes all that there are.
@@ -47,6 +49,7 @@ impl Settings {
             extractor: Arc::new(crate::extract::DagGreedy::default()),
             grade: Grade::Real,
             rulesets: Vec::new(),
+            backend: Arc::new(Interpreted),
             without: Vec::new(),
             rulesets_off: Vec::new(),
             rulesets_on: Vec::new(),

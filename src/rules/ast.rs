@@ -224,6 +224,8 @@ pub(super) struct RuleDef {
     /// How far the sides of an approximate rule may differ: see the manual. Others have none.
     pub(super) error: Option<Expr>,
     pub(super) grows: bool,
+    /// Whether it relies on what the program promises of its values: only its samples show it.
+    pub(super) promised: bool,
     /// `:limit N`: equalities that the rule may teach in one round.
     pub(super) limit: Option<u64>,
     /// What a match holds.

@@ -194,6 +194,7 @@ struct Parts<'a> {
     grade: Grade,
     error: Option<Form>,
     grows: bool,
+    promised: bool,
     limit: Option<u64>,
     both_ways: bool,
     left: &'a Form,
@@ -213,7 +214,8 @@ impl<'a> Parts<'a> {
             return None;
         };
         let both_ways = items[arrow].word() == Some("<=>");
-        let (mut grade, mut error, mut grows, mut limit, mut head) = (set.grade, None, false, None, &items[..arrow]);
+        let (mut grade, mut error, mut limit, mut head) = (set.grade, None, None, &items[..arrow]);
+        let (mut grows, mut promised) = (false, false);
         loop {
             head = match head {
                 [key, value, rest @ ..] if key.word() == Some(":numerics") => {
@@ -229,6 +231,10 @@ impl<'a> Parts<'a> {
                 }
                 [key, rest @ ..] if key.word() == Some(":grows") => {
                     grows = true;
+                    rest
+                }
+                [key, rest @ ..] if key.word() == Some(":promised") => {
+                    promised = true;
                     rest
                 }
                 [key, value, rest @ ..] if key.word() == Some(":limit") => {
@@ -295,6 +301,7 @@ impl<'a> Parts<'a> {
             grade,
             error,
             grows,
+            promised,
             limit,
             both_ways,
             left,
@@ -322,7 +329,7 @@ impl<'a> Parts<'a> {
                 (_, _) => {
                     let d = key.complain(format!("`{key}` is no clause of a rule"));
                     errors.push(d.help(
-                        "clauses are :when, :for, :let, :sample; :numerics, :error, :grows and :limit stand before the left side",
+                        "clauses are :when, :for, :let, :sample; :numerics, :error, :grows, :promised and :limit stand before the left side",
                     ));
                 }
             }
@@ -388,6 +395,10 @@ fn build(
     let guards: Vec<_> = parts.guards.iter().map(|f| condition(&mut s, f)).collect();
     let samples: Vec<Vec<_>> =
         parts.samples.iter().map(|hints| hints.iter().filter_map(|h| hint(&mut s, h)).collect()).collect();
+    if parts.promised && parts.samples.is_empty() {
+        let d = left.complain("a rule that relies on what a program promises is shown by samples alone, but has none");
+        s.error(d.help("write `:sample ((?x [2 3]) …)` at its end"));
+    }
     if !parts.grows {
         if roots.iter().flatten().any(|p| matches!(p.1, Pattern::Class(_))) {
             let d = left.complain("a left side that is a variable alone matches everything");
@@ -432,6 +443,7 @@ fn build(
         grade: parts.grade,
         error,
         grows: parts.grows,
+        promised: parts.promised,
         limit: parts.limit,
         slots: s.slots,
         seqs: s.seqs,

@@ -14,6 +14,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/layout.rules", include_str!("../../rules/layout.rules")),
     ("rules/convert-layout.rules", include_str!("../../rules/convert-layout.rules")),
     ("rules/bytes.rules", include_str!("../../rules/bytes.rules")),
+    ("rules/quantization.rules", include_str!("../../rules/quantization.rules")),
     ("rules/merge.rules", include_str!("../../rules/merge.rules")),
     ("rules/fake-quantization.rules", include_str!("../../rules/fake-quantization.rules")),
 ];

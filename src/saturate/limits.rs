@@ -22,6 +22,9 @@ pub struct Limits {
     pub growth: usize,
     /// Unions that rules may make: to find, by halving, the application that breaks a program.
     pub unions: u64,
+    /// The error that the program may be predicted to have, as a share of its result's largest magnitude: of approximate programs
+    /// only those within it are chosen. Without a limit by default.
+    pub error: f64,
     /// Whether to keep what is needed to explain equalities; several times slower.
     pub explanations: bool,
 }
@@ -37,6 +40,7 @@ impl Default for Limits {
             growing_matches: 1_000,
             growth: 3,
             unions: u64::MAX,
+            error: f64::INFINITY,
             explanations: false,
         }
     }

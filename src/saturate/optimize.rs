@@ -6,7 +6,7 @@ use super::{KernelReport, Limits, Report, Ruleset, saturate};
 use crate::{
     cost::CostModel,
     egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses},
-    extract::{Choice, Extractor, Problem, chosen_term, term_cost, term_prices},
+    extract::{Choice, Extractor, Problem, chosen_term, term_cost, term_prices, within},
     infer::TypedModule,
     ir::Module,
     target::Target,
@@ -97,17 +97,19 @@ pub fn optimize_observed(
             .unwrap_or_else(|why| unreachable!("an encoded term is well typed: {why}"));
         let found = match frozen {
             true => Ok(None),
-            false => extract(&mut region, model, extractor, target, &mut of_region, observer).map(Some),
+            false => extract(&mut region, model, extractor, target, left.error, &mut of_region, observer).map(Some),
         };
         let (term, after) = match found {
             // Sums of the same prices in another order differ in the last bits.
-            Ok(Some((term, after, new_ty))) if after < before * (1.0 - 1e-12) => match (&ty, &new_ty) {
+            Ok(Some((term, after, new_ty, error))) if after < before * (1.0 - 1e-12) => match (&ty, &new_ty) {
                 (Some(old), Some(new)) if meet(old, new).is_none() => {
                     of_region.faults.push(format!("a program of type {new} for one of type {old}"));
                     (original, before)
                 }
                 _ => {
                     of_region.regions_changed = 1;
+                    left.error -= error;
+                    of_region.error = error;
                     (term, after)
                 }
             },
@@ -168,22 +170,24 @@ fn kernels(term: &Term, region: &RegionGraph, model: &dyn CostModel, target: &Ta
     kernels
 }
 
-/// The program that the extractor chooses, its price as it stands, and its type.
+/// The program that the extractor chooses within an error, its price as it stands, its type and its predicted error.
 fn extract(
     region: &mut RegionGraph,
     model: &dyn CostModel,
     extractor: &dyn Extractor,
     target: &Target,
+    error: f64,
     report: &mut Report,
     observer: &mut dyn FnMut(Extracted),
-) -> Result<(Term, f64, Option<crate::ir::Type>), String> {
+) -> Result<(Term, f64, Option<crate::ir::Type>, f64), String> {
     let problem = Problem::new(&region.graph, region.root, model, target);
-    let solution = extractor.solve(&problem);
+    let solution = within(&problem, extractor, error);
     let term =
         chosen_term(&problem, &solution.choice, region).map_err(|flaw| format!("{}: {flaw}", extractor.name()))?;
     let (cost, ty) = term_cost(&term, &region.graph.analysis.tables, model, target)?;
     report.gap = solution.gap(&problem);
     report.extractor_timed_out = solution.timed_out;
+    let error = solution.choice.error(&problem).map_err(|flaw| flaw.to_string())?;
     observer(Extracted { region, problem: &problem, choice: &solution.choice, report });
-    Ok((term, cost, ty))
+    Ok((term, cost, ty, error))
 }

@@ -95,6 +95,8 @@ pub struct Report {
     pub cost_before: f64,
     /// See `cost_before`.
     pub cost_after: f64,
+    /// The error that the program is predicted to have: what its approximations bring in, added up.
+    pub error: f64,
     /// Regions for which something cheaper was found.
     pub regions_changed: usize,
     /// The loosest grade among rules that taught anything.
@@ -144,6 +146,7 @@ impl Report {
         self.saturate_time += region.saturate_time;
         self.extract_time += region.extract_time;
         self.regions_changed += region.regions_changed;
+        self.error += region.error;
         self.grade = self.grade.max(region.grade);
         for (all, one) in self.rules.iter_mut().zip(region.rules) {
             all.matches += one.matches;
@@ -221,6 +224,9 @@ impl fmt::Display for Report {
             self.extract_time.as_secs_f64(),
             self.grade,
         )?;
+        if self.error > 0.0 {
+            writeln!(f, "predicted error {:.3e} of the result's largest magnitude", self.error)?;
+        }
         if let Some(gap) = self.gap {
             let why = if self.extractor_timed_out { ", where time was up" } else { "" };
             writeln!(f, "the cheapest program costs at most {:.2} % less{why}", 100.0 * gap)?;

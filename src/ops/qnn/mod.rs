@@ -7,10 +7,12 @@ mod fixed;
 mod params;
 mod quantize;
 mod simulated;
+mod site;
 mod unary;
 
 pub(super) use fixed::OPS as FIXED;
 pub(super) use simulated::ANNOTATED;
+pub(super) use site::dialect as sites;
 
 use super::Dialect;
 

@@ -71,7 +71,7 @@ pub(super) fn quantize_scalar(x: Scalar, scale: Scalar, zero: Scalar, dtype: DTy
 }
 
 /// Roles of the arguments of an operator on `data` and vectors along its channel axis.
-fn channel_roles(attrs: &Attrs, args: &[Type]) -> AxisMap {
+pub(super) fn channel_roles(attrs: &Attrs, args: &[Type]) -> AxisMap {
     let rank = args[0].as_tensor().map_or(0, TensorType::rank);
     let axis = channel_axis(attrs.int("axis"), rank).ok().flatten();
     let param = |t: &Type| -> Vec<AxisRole> {

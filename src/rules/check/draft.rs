@@ -43,7 +43,7 @@ impl<'a> Draft<'a> {
         // Where samples are given, three draws of four follow one.
         let hints = match rule.samples.as_slice() {
             [] => &[][..],
-            _ if attempt % 4 == 3 => &[][..],
+            _ if attempt % 4 == 3 && !rule.promised => &[][..],
             samples => &samples[(attempt as usize) % samples.len()],
         };
         let mut constants = Vec::new();

@@ -1,0 +1,183 @@
+//! Quantization after training: which layers, by what scales, and at what loss.
+//!
+//! [`Quantize`] looks at a program's layers (convolutions, dense layers and matrix products of floats), runs it on samples to see what
+//! ranges their operands have, marks the operands by `quantize.site` with the scales that follow, and lets rulesets do the rest:
+//! `quantization` makes a quantized tensor and back of each mark, `fake-quantization` integer arithmetic of what is between.
+//! Where an error is given that the result may have, each layer is a choice: what quantizing it alone does to the result is
+//! measured first, and is the price in errors that its mark carries through the e-graph; extraction then finds the cheapest
+//! program within the error, and what that program's error is on the samples is measured again.
+//!
+//! Everything is deterministic, but for the time limits of searches.
+
+mod backend;
+mod calibrate;
+mod choose;
+mod layers;
+mod options;
+mod ranges;
+mod report;
+mod samples;
+mod sites;
+
+use std::sync::Arc;
+
+pub use backend::{Backend, Interpreted, Prepared};
+pub use options::Options as QuantizeOptions;
+pub use ranges::Method as CalibrationMethod;
+pub use report::{LayerStudy, Point, Study};
+
+use self::{
+    layers::{Layer, layers},
+    sites::{Site, marked},
+};
+use super::{Pass, PassContext, PassSpec, Saturate, Settings, dead_code, fold_constant, inline, sequence};
+use crate::{
+    cost::{CostModel, Head, NodeView},
+    diag::{Diagnostic, Refused},
+    infer::{TypedModule, infer_types},
+    ir::{Module, Name},
+    ops::nearest,
+    rules,
+    saturate::{Grade, Ruleset},
+    tensor::Tensor,
+};
+
+/// The pass.
+pub struct Quantize {
+    name: String,
+    options: QuantizeOptions,
+    samples: Vec<(Name, Tensor)>,
+    settings: Settings,
+}
+
+impl Quantize {
+    /// The pass with these options. Refuses samples that can't be read.
+    pub fn new(options: QuantizeOptions, settings: &Settings) -> Result<Quantize, Refused> {
+        let samples = match &options.calibration {
+            Some(path) => samples::read(path)?,
+            None => Vec::new(),
+        };
+        Ok(Quantize { name: "Quantize".into(), options, samples, settings: settings.clone() })
+    }
+
+    /// The pass that a user has written.
+    pub(super) fn from_spec(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+        Ok(Box::new(Quantize::new(QuantizeOptions::parse(spec)?, settings)?))
+    }
+
+    /// What quantizing each layer costs in errors and gains in time, and the programs between all floats and all integers that are
+    /// worth a thought. The options' `max_error` is not looked at.
+    pub fn study(&self, module: Module) -> Result<Study, Refused> {
+        let plan = self.plan(module, &mut PassContext::default())?;
+        choose::study(&plan, &self.settings)
+    }
+
+    /// The program in the form in which its layers are looked at, with what calibration says of them.
+    fn plan(&self, module: Module, cx: &mut PassContext) -> Result<Plan, Refused> {
+        let module = infer_types(inline(&module)?)?;
+        let written = layers(&module);
+        let module = self.simplified(module.into_module(), cx)?;
+        let module = infer_types(module)?;
+        let mut found = layers(&module);
+        // Simplifying keeps layers in order but not what their weights were called.
+        if found.len() == written.len() && found.iter().zip(&written).all(|(a, b)| a.op == b.op) {
+            found.iter_mut().zip(written).for_each(|(f, w)| (f.names, f.span) = (w.names, w.span));
+        }
+        let strangers = self.options.selection.strangers(&found);
+        if !strangers.is_empty() {
+            let names: Vec<&str> = found.iter().flat_map(|l| &l.names).map(Name::as_str).collect();
+            let tell = |s: &&str| {
+                let d = Diagnostic::new(format!("there is no layer `{s}` to skip; there are {} layers", found.len()));
+                match nearest(s, names.iter().copied()) {
+                    Some(near) => d.help(format!("did you mean `{near}`?")),
+                    None => d,
+                }
+            };
+            return Err(Refused(strangers.iter().map(tell).collect()));
+        }
+        let runs = match self.options.calibration {
+            Some(_) => samples::runs(&module, &self.samples)?,
+            None => Vec::new(),
+        };
+        let chosen: Vec<usize> =
+            (0..found.len()).filter(|&n| self.options.selection.holds(n, &found[n])).collect();
+        let backend = self.settings.backend.as_ref();
+        let sites = calibrate::sites(&module, &found, &chosen, &self.options, &runs, backend)?;
+        Ok(Plan { module, layers: found, sites, runs })
+    }
+
+    /// Without what stands between layers and their operands: normalization is arithmetic, scales are in the weights, and what
+    /// constants give is known.
+    fn simplified(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        let wanted = ["simplify-inference", "fold-scale-bias"];
+        let rulesets = rules::general().into_iter().filter(|r| wanted.contains(&r.name.as_str())).collect();
+        let module = Saturate::new("Quantize(simplify)", rulesets, &self.settings).run(module, cx)?;
+        Ok(dead_code(&fold_constant(&module)?))
+    }
+
+    /// All chosen layers, quantized.
+    fn quantize_all(&self, plan: &Plan, cx: &mut PassContext) -> Result<Module, Refused> {
+        let module = marked(plan.module.module(), &plan.sites);
+        let cost = Arc::new(Marked(self.settings.cost.clone()));
+        let settings = Settings { cost, grade: Grade::Approx, ..self.settings.clone() };
+        let module = Saturate::new("Quantize(quantization)", vec![ruleset("quantization")], &settings).run(module, cx)?;
+        match self.options.integer {
+            true => fold_constant(&sequence("FakeQuantizationToInteger", &self.settings)?.run(module, cx)?),
+            false => Ok(module),
+        }
+    }
+}
+
+impl Pass for Quantize {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        let plan = self.plan(module, cx)?;
+        match self.options.max_error {
+            _ if plan.sites.is_empty() => Ok(plan.module.into_module()),
+            None => self.quantize_all(&plan, cx),
+            Some(limit) => choose::within(&plan, limit, &self.settings, cx),
+        }
+    }
+}
+
+/// A program whose layers are known, and what calibration saw of them.
+struct Plan {
+    module: TypedModule,
+    layers: Vec<Layer>,
+    sites: Vec<Site>,
+    /// The samples: a tensor per parameter.
+    runs: Vec<Vec<Tensor>>,
+}
+
+/// A shipped ruleset that runs by request.
+fn ruleset(name: &str) -> Ruleset {
+    let found = rules::by_request().into_iter().find(|r| r.name.as_str() == name);
+    found.expect("the ruleset is shipped")
+}
+
+/// Prices under which marks give way to what they ask for.
+struct Marked(Arc<dyn CostModel>);
+
+/// More than any program costs, by seconds, operations or nodes.
+const GIVES_WAY: f64 = 1e9;
+
+impl CostModel for Marked {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        let price = self.0.cost(node);
+        match node.head {
+            Head::Op(op, _) if op.dialect() == Some("quantize") => price + GIVES_WAY,
+            _ => price,
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.0.notes()
+    }
+}

@@ -1,0 +1,160 @@
+//! What `Quantize` may be told, and how it is written.
+
+use std::path::PathBuf;
+
+use super::{
+    layers::Selection,
+    ranges::Method,
+};
+use crate::{
+    diag::{Diagnostic, Refused},
+    ops::nearest,
+    pass::PassSpec,
+    tensor::DType,
+};
+
+/// What is quantized, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(super) selection: Selection,
+    /// Element type of activations.
+    pub(super) dtype_input: DType,
+    /// Whether weights have a scale per channel.
+    pub(super) per_channel: bool,
+    /// An npz archive of samples.
+    pub(super) calibration: Option<PathBuf>,
+    pub(super) method: Method,
+    /// Whether the zero point of activations is in the middle of their type's range.
+    pub(super) symmetric: bool,
+    /// The error that the result may have; where it is given, each layer is a choice.
+    pub(super) max_error: Option<f64>,
+    /// Whether layers become integer arithmetic, or stay floats that are quantized and back.
+    pub(super) integer: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            selection: Selection::default(),
+            dtype_input: DType::I8,
+            per_channel: true,
+            calibration: None,
+            method: Method::MinMax,
+            symmetric: true,
+            max_error: None,
+            integer: true,
+        }
+    }
+}
+
+/// Every argument, for messages.
+const ARGUMENTS: [&str; 14] = [
+    "from_layer",
+    "to_layer",
+    "skip",
+    "dtype_input",
+    "dtype_weight",
+    "per_channel",
+    "calibration",
+    "method",
+    "scale",
+    "percentile",
+    "symmetric",
+    "max_error",
+    "integer",
+    "samples",
+];
+
+impl Options {
+    /// The options that a pass' arguments say.
+    pub fn parse(spec: &PassSpec) -> Result<Options, Refused> {
+        let mut o = Options::default();
+        let mut errors = Vec::new();
+        let (mut scale, mut percentile, mut method, mut symmetric) = (None, None, None, None);
+        let mut seen: Vec<&str> = Vec::new();
+        for arg in &spec.args {
+            let Some(name) = arg.name.as_deref() else {
+                errors.push(format!("`{}` is given without a name, as in `method={}`", arg.value, arg.value));
+                continue;
+            };
+            if seen.contains(&name) {
+                errors.push(format!("`{name}` is given twice"));
+            }
+            seen.push(name);
+            let v = arg.value.as_str();
+            let mut wrong = |wanted: &str| errors.push(format!("`{name}` is `{v}`, but should be {wanted}"));
+            match name {
+                "from_layer" => match v.parse() {
+                    Ok(n) => o.selection.from = n,
+                    Err(_) => wrong("a layer's number"),
+                },
+                "to_layer" => match v.parse() {
+                    Ok(n) => o.selection.to = Some(n),
+                    Err(_) => wrong("a layer's number"),
+                },
+                "skip" => {
+                    let parts = v.split(',').map(str::trim).filter(|s| !s.is_empty());
+                    o.selection.skip = parts.map(str::to_owned).collect();
+                }
+                "dtype_input" => match v {
+                    "int8" => o.dtype_input = DType::I8,
+                    "uint8" => o.dtype_input = DType::U8,
+                    _ => wrong("int8 or uint8"),
+                },
+                "dtype_weight" if v == "int8" => {}
+                "dtype_weight" => wrong("int8"),
+                "per_channel" | "symmetric" | "integer" => match v.to_ascii_lowercase().parse::<bool>() {
+                    Err(_) => wrong("true or false"),
+                    Ok(b) if name == "per_channel" => o.per_channel = b,
+                    Ok(b) if name == "integer" => o.integer = b,
+                    Ok(b) => symmetric = Some(b),
+                },
+                "calibration" | "samples" => o.calibration = Some(v.into()),
+                "method" if Method::NAMES.contains(&v) => method = Some(v),
+                "method" => wrong(&format!("one of {}", Method::NAMES.join(", "))),
+                "scale" | "percentile" | "max_error" => {
+                    let limit = if name == "percentile" { 100.0 } else { f64::MAX };
+                    match v.parse::<f64>() {
+                        Ok(x) if x >= 0.0 && x <= limit && (x > 0.0 || name == "max_error") => match name {
+                            "scale" => scale = Some(x),
+                            "percentile" => percentile = Some(x),
+                            _ => o.max_error = Some(x),
+                        },
+                        _ => wrong(if name == "percentile" { "a share in percent" } else { "a positive number" }),
+                    }
+                }
+                other => errors.push(match nearest(other, ARGUMENTS) {
+                    Some(near) => format!("there is no argument `{other}` (did you mean `{near}`?)"),
+                    None => format!("there is no argument `{other}`; there are {}", ARGUMENTS.join(", ")),
+                }),
+            }
+        }
+        // Without samples, there is one range for all.
+        let default = if o.calibration.is_some() { "minmax" } else { "global_scale" };
+        o.method = match method.unwrap_or(default) {
+            "global_scale" => Method::GlobalScale(scale.take().unwrap_or(8.0)),
+            "percentile" => Method::Percentile(percentile.take().unwrap_or(99.99)),
+            "kl" => Method::Kl,
+            _ => Method::MinMax,
+        };
+        if scale.is_some() || percentile.is_some() {
+            errors.push("`scale` is for `method=global_scale`, `percentile` for `method=percentile`".into());
+        }
+        if o.calibration.is_none() && !matches!(o.method, Method::GlobalScale(_)) {
+            errors.push("this method needs samples, `calibration=\"samples.npz\"`".into());
+        }
+        if o.calibration.is_none() && o.max_error.is_some() {
+            errors.push("`max_error` is measured on samples, `calibration=\"samples.npz\"`".into());
+        }
+        o.symmetric = symmetric.unwrap_or(o.dtype_input == DType::I8);
+        match errors.is_empty() {
+            true => Ok(o),
+            false => {
+                let tell = |e: String| {
+                    Diagnostic::new(format!("pass `{}`: {e}", spec.name)).at(Some(spec.span.clone()))
+                };
+                Err(Refused(errors.into_iter().map(tell).collect()))
+            }
+        }
+    }
+}
