@@ -4,10 +4,11 @@
     pip install numpy scikit-learn && python3 train.py
 
 Writes beside itself: model.relay (Relay text 0.0.5), model.params (Relay's parameter file), inputs.npz (held-out images, `x`),
-labels.npz (`labels`), outputs.npz (the network's outputs on them, computed here by numpy). The same bytes every time: the
-seed is fixed, and numpy does the arithmetic in float64.
+labels.npz (`labels`), outputs.npz (the network's outputs on them, computed here by numpy), all.npz (all `images`, of brightness 0
+to 16, and `labels`, the held-out ones first). The same bytes every time: the seed is fixed, and numpy does the arithmetic in
+float64. `python3 train.py data` writes all.npz only.
 """
-import pathlib, struct
+import pathlib, struct, sys
 import numpy as np
 from sklearn.datasets import load_digits
 
@@ -120,6 +121,10 @@ def save_params(params, path):
 def main():
     digits = load_digits()
     order = rng.permutation(len(digits.images))
+    brightness = digits.images[order].astype(np.uint8)
+    np.savez_compressed(here / "all.npz", images=brightness, labels=digits.target[order].astype(np.uint8))
+    if sys.argv[1:] == ["data"]:
+        return
     x, y = digits.images[order][:, None] / 16.0, digits.target[order]
     (xt, yt), (xv, yv) = (x[HELD_OUT:], y[HELD_OUT:]), (x[:HELD_OUT], y[:HELD_OUT])
     net = Net()

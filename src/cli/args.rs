@@ -8,7 +8,7 @@ use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused},
-    driver::Stopwatch,
+    driver::{Native, Stopwatch},
     extract,
     ir::{Module, Name},
     ops::nearest,
@@ -59,6 +59,10 @@ pub(super) struct PassArgs {
     /// The loosest rules that may be used: exact, real or approx
     #[arg(long, value_name = "GRADE", default_value = "real")]
     pub(super) grade: String,
+    /// Approximate rules may be used as far as the error that they are predicted to bring in adds up to at most this share of the
+    /// result's largest magnitude
+    #[arg(long, value_name = "E")]
+    pub(super) max_error: Option<f64>,
 }
 
 impl ModelArgs {
@@ -93,6 +97,15 @@ impl PassArgs {
         let of_level = self.config.config().extractor();
         settings.extractor = Arc::from(extract::by_name(self.extractor.as_deref().unwrap_or(of_level), time)?);
         settings.grade = by_name("grade", &self.grade, self.grade.parse().ok(), &Grade::ALL.map(Grade::name))?;
+        if let Some(error) = self.max_error {
+            if !(error >= 0.0) {
+                let d = Diagnostic::new(format!("--max-error is {error}, but should be a share such as 0.01"));
+                return Err(d.into());
+            }
+            settings.limits.error = error;
+            settings.grade = Grade::Approx;
+        }
+        settings.backend = Arc::new(Native { target: settings.target.clone() });
         let mut complaints = Vec::new();
         for path in &self.rules {
             let name = path.display().to_string();

@@ -55,6 +55,8 @@ commands! {
     explain Explain,
     /// Say why a program does not become the form that is wanted
     why_not WhyNot,
+    /// Say what quantizing each layer of a program costs and gains, and what there is to choose between
+    sensitivity Sensitivity,
     /// Choose the cheapest program of an e-graph in egraph-serialize's JSON
     extract Extract,
 }

@@ -5,6 +5,8 @@ mod assemble;
 mod build;
 mod load;
 #[cfg(feature = "llvm")]
+mod native;
+#[cfg(feature = "llvm")]
 mod runnable;
 #[cfg(feature = "llvm")]
 mod specialize;
@@ -26,6 +28,8 @@ pub use assemble::{Assembled, CodeSet, assemble, is_plain};
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, build};
 pub use load::{load_module, load_params};
+#[cfg(feature = "llvm")]
+pub use native::Native;
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable};
 #[cfg(feature = "llvm")]

@@ -274,9 +274,10 @@ impl Curve {
         let classes = layer_classes(&x.region.graph, x.problem);
         let layer_of = |class: u32| classes.iter().find(|c| c.1 == class).map(|c| c.0);
         let cost_with = |allowed: Option<usize>| {
-            let p = x.problem.repriced(|class, c| match c.error > 0.0 && layer_of(class) != allowed {
-                true => f64::INFINITY,
-                false => c.cost,
+            // Smaller approximations that only quantized layers make possible are part of their gain.
+            let p = x.problem.repriced(|class, c| match layer_of(class) {
+                Some(layer) if Some(layer) != allowed => f64::INFINITY,
+                _ => c.cost,
             });
             extractor.extract(&p).cost(x.problem).unwrap_or(f64::INFINITY)
         };

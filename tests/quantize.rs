@@ -1,0 +1,215 @@
+//! Quantization after training: a trained network keeps its accuracy in integers, and errors stay within what was asked for.
+
+use std::path::{Path, PathBuf};
+
+use resat::{
+    driver::{load_module, load_params},
+    interp,
+    ir::{Module, Type, reachable},
+    infer::infer_types,
+    pass::{Pass, PassContext, Quantize, QuantizeOptions, Settings, bind_params, parse_specs, sequence},
+    relay::npz,
+    target::Target,
+    tensor::{DType, Tensor, Value},
+};
+
+/// Images that the network takes at once.
+const BATCH: usize = 200;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("models/digits")
+}
+
+/// The trained network with its weights.
+fn network() -> Module {
+    let module = load_module(&folder().join("model.relay")).expect("the model is there");
+    let params = load_params(&folder().join("model.params")).expect("its weights are there");
+    bind_params(&module, &params).expect("they fit")
+}
+
+/// All images, from 0 to 1, and their labels; the first [`BATCH`] were held out from training.
+fn digits() -> (Vec<f32>, Vec<i64>) {
+    let arrays = load_params(&folder().join("all.npz")).expect("the images are there");
+    let of = |name: &str| &arrays.iter().find(|a| a.0.as_str() == name).expect("the array is there").1;
+    (of("images").to_i64_vec().into_iter().map(|v| v as f32 / 16.0).collect(), of("labels").to_i64_vec())
+}
+
+/// Batches of images, the last one filled up with blank ones.
+fn batches(pixels: &[f32]) -> Vec<Tensor> {
+    let batch = |part: &[f32]| {
+        let mut part = part.to_vec();
+        part.resize(BATCH * 64, 0.0);
+        Tensor::from_slice(&[BATCH, 1, 8, 8], &part)
+    };
+    pixels.chunks(BATCH * 64).map(batch).collect()
+}
+
+/// An archive of samples: 400 images of the training set.
+fn samples(pixels: &[f32]) -> tempfile::NamedTempFile {
+    let part = &pixels[BATCH * 64..3 * BATCH * 64];
+    let bytes = npz::write([("x", &Tensor::from_slice(&[2 * BATCH, 1, 8, 8], part))]).expect("it can be written");
+    let file = tempfile::Builder::new().suffix(".npz").tempfile().expect("there is room");
+    std::fs::write(file.path(), bytes).expect("there is room");
+    file
+}
+
+fn settings() -> Settings {
+    Settings::new(Target::parse("llvm -mcpu=native -num-cores=2").expect("a target"))
+}
+
+fn native(settings: Settings) -> Settings {
+    Settings { backend: std::sync::Arc::new(resat::driver::Native { target: settings.target.clone() }), ..settings }
+}
+
+fn correct(scores: &[Tensor], labels: &[i64]) -> usize {
+    let rows: Vec<Vec<f64>> = scores.iter().flat_map(|s| s.to_f64_vec().chunks(10).map(<[f64]>::to_vec).collect::<Vec<_>>()).collect();
+    let best = |row: &Vec<f64>| (0..10).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0) as i64;
+    rows.iter().zip(labels).filter(|(row, label)| best(row) == **label).count()
+}
+
+fn quantized(passes: &str, settings: &Settings) -> (Module, PassContext) {
+    let mut cx = PassContext::default();
+    let passes = sequence(passes, settings).unwrap_or_else(|e| panic!("{e}"));
+    let module = passes.run(network(), &mut cx).unwrap_or_else(|e| panic!("{e}"));
+    (module, cx)
+}
+
+/// The calls of layers, and how many of them compute with floats.
+fn layers(m: &Module) -> (usize, usize) {
+    let typed = infer_types(m.clone()).expect("the passes keep types");
+    let calls = reachable(&typed, typed.functions().map(|(_, f)| f)).into_iter().filter_map(|id| typed.op_call(id));
+    let of_floats = calls
+        .filter(|(op, ..)| {
+            let name = op.op().name();
+            name.contains("conv2d") || name.contains("dense")
+        })
+        .map(|(_, args, _)| matches!(typed.ty(args[0]), Type::Tensor(t) if t.dtype == DType::F32))
+        .collect::<Vec<bool>>();
+    (of_floats.len(), of_floats.iter().filter(|f| **f).count())
+}
+
+#[test]
+fn integers_keep_the_accuracy_of_floats() {
+    let (pixels, labels) = digits();
+    let (batches, file) = (batches(&pixels), samples(&pixels));
+    let settings = native(settings());
+    let run = |m: &Module| -> Vec<Tensor> {
+        let program = settings.backend.prepare(m).unwrap_or_else(|e| panic!("{e}"));
+        batches.iter().map(|b| program.run(std::slice::from_ref(b)).unwrap_or_else(|e| panic!("{e}")).remove(0)).collect()
+    };
+    let exact = run(&network());
+    let floats = correct(&exact, &labels);
+    assert!(floats * 1000 >= labels.len() * 985, "the network itself is right for {floats} of {}", labels.len());
+    let calibration = format!("calibration=\"{}\"", file.path().display());
+    for (k, arguments) in [
+        "method=minmax,per_channel=true",
+        "method=minmax,per_channel=false",
+        "method=percentile,percentile=99.9,per_channel=true",
+        "method=percentile,percentile=99.9,per_channel=false",
+        "method=kl,per_channel=true",
+        "method=kl,per_channel=false",
+        "method=minmax,dtype_input=uint8",
+        "method=minmax,dtype_input=int8,symmetric=false",
+        "method=global_scale,scale=8.0",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (module, _) = quantized(&format!("Quantize({calibration},{arguments})"), &settings);
+        let (all, of_floats) = layers(&module);
+        assert_eq!((all, of_floats), (4, 0), "{arguments}: layers, and those of floats");
+        let scores = run(&module);
+        let integers = correct(&scores, &labels);
+        println!("{arguments}: {integers} of {} right, {floats} in floats", labels.len());
+        // Half a point of a hundred.
+        assert!((floats as i64 - integers as i64).unsigned_abs() as usize * 200 <= labels.len(), "{arguments}: {integers} for {floats}");
+        let (a, b) = (correct(&scores[..1], &labels[..BATCH]), correct(&exact[..1], &labels[..BATCH]));
+        assert!(a.abs_diff(b) * 200 <= BATCH, "{arguments}: {a} for {b} of those held out");
+        // The interpreter agrees, on the images that were held out.
+        if k < 2 {
+            let held_out = vec![Value::Tensor(batches[0].clone())];
+            let oracle = interp::run_flat(&module, "main", held_out).unwrap_or_else(|e| panic!("{e}"));
+            let (a, b) = (correct(&oracle, &labels[..BATCH]), correct(&scores[..1], &labels[..BATCH]));
+            assert!(a.abs_diff(b) <= 1, "{arguments}: {a} interpreted, {b} compiled");
+        }
+    }
+}
+
+#[test]
+fn layers_are_a_choice_within_an_error() {
+    let (pixels, _) = digits();
+    let file = samples(&pixels);
+    let settings = native(settings());
+    let calibration = format!("calibration=\"{}\"", file.path().display());
+    let mut before = f64::INFINITY;
+    for limit in [0.0f64, 0.02, 0.2] {
+        let (_, cx) = quantized(&format!("Quantize({calibration},max_error={limit})"), &settings);
+        let last = cx.reports.last().expect("a saturation");
+        let note = last.notes.iter().find(|n| n.contains("quantized")).expect("the pass says what it chose");
+        let measured: f64 = note
+            .split("error ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next())
+            .and_then(|n| n.parse().ok())
+            .unwrap_or_else(|| panic!("{note}"));
+        assert!(measured <= limit.max(1e-5), "{note}");
+        assert!(last.cost_after <= before * (1.0 + 1e-9), "a wider limit gives no dearer program: {note}");
+        before = last.cost_after;
+    }
+    let spec = parse_specs(&format!("Quantize({calibration})")).expect("well formed").remove(0);
+    let quantize = Quantize::new(QuantizeOptions::parse(&spec).expect("legal"), &settings).expect("samples");
+    let study = quantize.study(network()).unwrap_or_else(|e| panic!("{e}"));
+    let names: Vec<&str> = study.layers.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["conv0_weight", "conv1_weight", "conv2_weight", "fc_weight"]);
+    assert!(study.layers.iter().all(|l| l.error.is_some_and(|e| e > 0.0 && e < 0.5) && l.gain.is_some()), "{study}");
+    let first = study.points.first().expect("the float program");
+    assert!(first.quantized.is_empty() && first.measured == 0.0 && first.predicted == 0.0, "{study}");
+    for pair in study.points.windows(2) {
+        assert!(pair[0].cost > pair[1].cost && pair[0].predicted < pair[1].predicted, "{study}");
+    }
+    let again = quantize.study(network()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(study.to_json(), again.to_json(), "the same every time");
+}
+
+#[test]
+fn layers_are_chosen_by_number_and_by_name() {
+    let settings = settings();
+    for (arguments, floats) in [
+        ("", 0),
+        ("from_layer=1", 1),
+        ("from_layer=1,to_layer=2", 2),
+        ("skip=\"conv1_weight,3\"", 2),
+        ("skip=\"nn.conv2d\"", 3),
+        ("from_layer=4", 4),
+    ] {
+        let (module, _) = quantized(&format!("Quantize({arguments})"), &settings);
+        assert_eq!(layers(&module), (4, floats), "{arguments}");
+    }
+    let (module, _) = quantized("Quantize(integer=false)", &settings);
+    assert_eq!(layers(&module), (4, 4));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let settings = settings();
+    let file = samples(&digits().0);
+    let samples = file.path().display();
+    for (pass, said) in [
+        ("Quantize(method=kl)".to_owned(), "needs samples"),
+        ("Quantize(metod=kl)".to_owned(), "did you mean `method`"),
+        ("Quantize(dtype_weight=int4)".to_owned(), "should be int8"),
+        ("Quantize(max_error=0.1)".to_owned(), "measured on samples"),
+        ("Quantize(percentile=99)".to_owned(), "`percentile` for `method=percentile`"),
+        (format!("Quantize(calibration=\"{samples}\",method=percentile,percentile=0)"), "share in percent"),
+        ("Quantize(calibration=\"no-such.npz\")".to_owned(), "no-such.npz"),
+    ] {
+        let refused = sequence(&pass, &settings).err().unwrap_or_else(|| panic!("{pass} is taken")).to_string();
+        assert!(refused.contains(said), "{pass}: {refused}");
+    }
+    let run = |pass: &str, m: Module| sequence(pass, &settings).expect("well formed").run(m, &mut PassContext::default());
+    let refused = run("Quantize(skip=conv9_weight)", network()).expect_err("no such layer").to_string();
+    assert!(refused.contains("no layer `conv9_weight`"), "{refused}");
+    let unbound = load_module(&folder().join("model.relay")).expect("the model is there");
+    let refused = run(&format!("Quantize(calibration=\"{samples}\")"), unbound).expect_err("no weights").to_string();
+    assert!(refused.contains("lack the parameter `conv0_weight`"), "{refused}");
+}
