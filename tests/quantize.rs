@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use resat::{
     driver::{load_module, load_params},
+    infer::infer_types,
     interp,
     ir::{Module, Type, reachable},
-    infer::infer_types,
     pass::{Pass, PassContext, Quantize, QuantizeOptions, Settings, bind_params, parse_specs, sequence},
     relay::npz,
     target::Target,
@@ -62,7 +62,8 @@ fn native(settings: Settings) -> Settings {
 }
 
 fn correct(scores: &[Tensor], labels: &[i64]) -> usize {
-    let rows: Vec<Vec<f64>> = scores.iter().flat_map(|s| s.to_f64_vec().chunks(10).map(<[f64]>::to_vec).collect::<Vec<_>>()).collect();
+    let rows: Vec<Vec<f64>> =
+        scores.iter().flat_map(|s| s.to_f64_vec().chunks(10).map(<[f64]>::to_vec).collect::<Vec<_>>()).collect();
     let best = |row: &Vec<f64>| (0..10).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0) as i64;
     rows.iter().zip(labels).filter(|(row, label)| best(row) == **label).count()
 }
@@ -95,7 +96,10 @@ fn integers_keep_the_accuracy_of_floats() {
     let settings = native(settings());
     let run = |m: &Module| -> Vec<Tensor> {
         let program = settings.backend.prepare(m).unwrap_or_else(|e| panic!("{e}"));
-        batches.iter().map(|b| program.run(std::slice::from_ref(b)).unwrap_or_else(|e| panic!("{e}")).remove(0)).collect()
+        batches
+            .iter()
+            .map(|b| program.run(std::slice::from_ref(b)).unwrap_or_else(|e| panic!("{e}")).remove(0))
+            .collect()
     };
     let exact = run(&network());
     let floats = correct(&exact, &labels);
@@ -122,7 +126,10 @@ fn integers_keep_the_accuracy_of_floats() {
         let integers = correct(&scores, &labels);
         println!("{arguments}: {integers} of {} right, {floats} in floats", labels.len());
         // Half a point of a hundred.
-        assert!((floats as i64 - integers as i64).unsigned_abs() as usize * 200 <= labels.len(), "{arguments}: {integers} for {floats}");
+        assert!(
+            (floats as i64 - integers as i64).unsigned_abs() as usize * 200 <= labels.len(),
+            "{arguments}: {integers} for {floats}"
+        );
         let (a, b) = (correct(&scores[..1], &labels[..BATCH]), correct(&exact[..1], &labels[..BATCH]));
         assert!(a.abs_diff(b) * 200 <= BATCH, "{arguments}: {a} for {b} of those held out");
         // The interpreter agrees, on the images that were held out.
@@ -206,7 +213,8 @@ fn what_does_not_fit_is_refused() {
         let refused = sequence(&pass, &settings).err().unwrap_or_else(|| panic!("{pass} is taken")).to_string();
         assert!(refused.contains(said), "{pass}: {refused}");
     }
-    let run = |pass: &str, m: Module| sequence(pass, &settings).expect("well formed").run(m, &mut PassContext::default());
+    let run =
+        |pass: &str, m: Module| sequence(pass, &settings).expect("well formed").run(m, &mut PassContext::default());
     let refused = run("Quantize(skip=conv9_weight)", network()).expect_err("no such layer").to_string();
     assert!(refused.contains("no layer `conv9_weight`"), "{refused}");
     let unbound = load_module(&folder().join("model.relay")).expect("the model is there");

@@ -145,11 +145,8 @@ impl Problem {
             self.of_class(class).map(of_candidate).collect::<Vec<_>>()
         };
         let parts: Vec<_> = (0..self.classes.len() as u32).map(class).collect();
-        let mut p = Problem {
-            ids: self.ids.clone(),
-            places: self.places.clone(),
-            ..Problem::from_parts(&parts, self.root)
-        };
+        let mut p =
+            Problem { ids: self.ids.clone(), places: self.places.clone(), ..Problem::from_parts(&parts, self.root) };
         for (new, old) in p.candidates.iter_mut().zip(&self.candidates) {
             new.error = old.error;
         }

@@ -109,7 +109,12 @@ fn weight_params(
     Ok(match axis {
         // Where the axis is, is as good as -1 for a single number.
         None => (Tensor::scalar(scales[0]), Tensor::scalar(0i32), -1, DType::I8),
-        Some(k) => (Tensor::from_slice(&[channels], &scales), Tensor::from_slice(&[channels], &vec![0i32; channels]), k as i64, DType::I8),
+        Some(k) => (
+            Tensor::from_slice(&[channels], &scales),
+            Tensor::from_slice(&[channels], &vec![0i32; channels]),
+            k as i64,
+            DType::I8,
+        ),
     })
 }
 

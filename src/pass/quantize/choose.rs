@@ -54,7 +54,8 @@ impl<'a> Probe<'a> {
 
     fn results(&self, quantized: &[bool]) -> Result<Vec<Vec<Tensor>>, Refused> {
         let switches = Tensor::from_bools(&[quantized.len()], quantized);
-        let run = |inputs: &Vec<Tensor>| self.program.run(&[inputs.as_slice(), std::slice::from_ref(&switches)].concat());
+        let run =
+            |inputs: &Vec<Tensor>| self.program.run(&[inputs.as_slice(), std::slice::from_ref(&switches)].concat());
         self.plan.runs.iter().map(run).collect()
     }
 
@@ -108,7 +109,10 @@ fn with_errors(sites: &[Site], errors: &[Option<f64>]) -> Vec<Site> {
         let of_layer = || sites.iter().filter(|s| s.layer == site.layer);
         of_layer().map(|s| s.operand).max() == Some(site.operand)
     };
-    let marked = |site: &Site| Site { error: Some(if carries(site) { errors[site.layer].unwrap_or(0.0).max(LEAST) } else { 0.0 }), ..site.clone() };
+    let marked = |site: &Site| Site {
+        error: Some(if carries(site) { errors[site.layer].unwrap_or(0.0).max(LEAST) } else { 0.0 }),
+        ..site.clone()
+    };
     sites.iter().map(marked).collect()
 }
 

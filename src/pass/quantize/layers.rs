@@ -41,7 +41,7 @@ pub(super) fn layers(m: &TypedModule) -> Vec<Layer> {
     body.into_iter()
         .filter_map(|call| {
             let (op, args, _) = m.op_call(call)?;
-            (ops.contains(&op) && args.iter().all(|&a| is_float(a) && given(a))).then_some(())?;
+            (ops.contains(&op) && is_float(call) && args.iter().all(|&a| is_float(a) && given(a))).then_some(())?;
             let weight = args.get(1).and_then(|&w| weight_name(m, w));
             let names = [weight, bound.get(&call).cloned(), Some(op.op().name().into())];
             let names = names.into_iter().flatten().collect();

@@ -99,8 +99,7 @@ impl Quantize {
             Some(_) => samples::runs(&module, &self.samples)?,
             None => Vec::new(),
         };
-        let chosen: Vec<usize> =
-            (0..found.len()).filter(|&n| self.options.selection.holds(n, &found[n])).collect();
+        let chosen: Vec<usize> = (0..found.len()).filter(|&n| self.options.selection.holds(n, &found[n])).collect();
         let backend = self.settings.backend.as_ref();
         let sites = calibrate::sites(&module, &found, &chosen, &self.options, &runs, backend)?;
         Ok(Plan { module, layers: found, sites, runs })
@@ -120,7 +119,8 @@ impl Quantize {
         let module = marked(plan.module.module(), &plan.sites);
         let cost = Arc::new(Marked(self.settings.cost.clone()));
         let settings = Settings { cost, grade: Grade::Approx, ..self.settings.clone() };
-        let module = Saturate::new("Quantize(quantization)", vec![ruleset("quantization")], &settings).run(module, cx)?;
+        let module =
+            Saturate::new("Quantize(quantization)", vec![ruleset("quantization")], &settings).run(module, cx)?;
         match self.options.integer {
             true => fold_constant(&sequence("FakeQuantizationToInteger", &self.settings)?.run(module, cx)?),
             false => Ok(module),

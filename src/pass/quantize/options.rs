@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{
-    layers::Selection,
-    ranges::Method,
-};
+use super::{layers::Selection, ranges::Method};
 use crate::{
     diag::{Diagnostic, Refused},
     ops::nearest,
@@ -150,9 +147,8 @@ impl Options {
         match errors.is_empty() {
             true => Ok(o),
             false => {
-                let tell = |e: String| {
-                    Diagnostic::new(format!("pass `{}`: {e}", spec.name)).at(Some(spec.span.clone()))
-                };
+                let tell =
+                    |e: String| Diagnostic::new(format!("pass `{}`: {e}", spec.name)).at(Some(spec.span.clone()));
                 Err(Refused(errors.into_iter().map(tell).collect()))
             }
         }

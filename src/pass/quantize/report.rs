@@ -76,7 +76,11 @@ impl Study {
 impl fmt::Display for Study {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.3e}"));
-        writeln!(f, "cost of the float program by {}: {:.6e}; errors are measured on {} samples", self.model, self.cost, self.samples)?;
+        writeln!(
+            f,
+            "cost of the float program by {}: {:.6e}; errors are measured on {} samples",
+            self.model, self.cost, self.samples
+        )?;
         writeln!(f, "\n{:>5}  {:28} {:20} {:>11} {:>11}  place", "layer", "name", "operator", "error", "gain")?;
         for l in &self.layers {
             writeln!(

@@ -70,8 +70,7 @@ fn split(wanted: &Type, array: &Tensor) -> Result<Vec<Tensor>, String> {
         return Err(format!("is of {}, but should be of {}", array.dtype(), t.dtype));
     }
     let fits = |found: &[usize], wanted: &[crate::ir::Dim]| {
-        found.len() == wanted.len()
-            && found.iter().zip(wanted).all(|(&f, w)| w.known().is_none_or(|w| w == f as i64))
+        found.len() == wanted.len() && found.iter().zip(wanted).all(|(&f, w)| w.known().is_none_or(|w| w == f as i64))
     };
     let shape = array.shape().to_vec();
     let (count, each) = match (shape.split_first(), t.shape.split_first()) {
@@ -102,7 +101,8 @@ mod tests {
     #[test]
     fn samples_have_an_axis_of_their_own_or_fill_batches() {
         let array = Tensor::from_slice(&[6, 1, 2], &(0..12).map(|k| k as f32).collect::<Vec<f32>>());
-        let of = |shape: &[i64]| split(&Type::tensor(shape, DType::F32), &array).map(|s| (s.len(), s[0].shape().to_vec()));
+        let of =
+            |shape: &[i64]| split(&Type::tensor(shape, DType::F32), &array).map(|s| (s.len(), s[0].shape().to_vec()));
         assert_eq!(of(&[1, 2]), Ok((6, vec![1, 2])));
         assert_eq!(of(&[3, 1, 2]), Ok((2, vec![3, 1, 2])));
         assert_eq!(of(&[6, 1, 2]), Ok((1, vec![6, 1, 2])));
