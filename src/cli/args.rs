@@ -98,7 +98,7 @@ impl PassArgs {
         settings.extractor = Arc::from(extract::by_name(self.extractor.as_deref().unwrap_or(of_level), time)?);
         settings.grade = by_name("grade", &self.grade, self.grade.parse().ok(), &Grade::ALL.map(Grade::name))?;
         if let Some(error) = self.max_error {
-            if !(error >= 0.0) {
+            if error.is_nan() || error < 0.0 {
                 let d = Diagnostic::new(format!("--max-error is {error}, but should be a share such as 0.01"));
                 return Err(d.into());
             }
