@@ -6,7 +6,7 @@ use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use hashbrown::HashMap;
 
 use super::{
-    Errors, RegionId,
+    Errors, News, RegionId,
     kernel::KernelBody,
     node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId},
     uses::Uses,
@@ -25,7 +25,7 @@ pub type Graph = EGraph<Node, Facts>;
 const KNOWN_VALUE_ELEMENTS: usize = 16;
 
 /// What the classes' terms are, their types.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// Values of this type.
     Type(Type),
@@ -36,7 +36,7 @@ pub enum What {
 }
 
 /// What is known of a class.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fact {
     /// Type, or record.
     pub what: What,
@@ -105,6 +105,11 @@ impl Tables {
         self.attrs.push(attrs.clone());
         self.attrs_ids.insert(attrs.clone(), id);
         id
+    }
+
+    /// The id of an attribute record, where it has one.
+    pub fn attrs_id(&self, attrs: &Attrs) -> Option<AttrsId> {
+        self.attrs_ids.get(attrs).copied()
     }
 
     /// The record of an id.
@@ -220,6 +225,8 @@ pub struct Facts {
     pub budget: Budget,
     /// Which calls of the program as written use which values.
     pub uses: Uses,
+    /// What has changed since rules last looked.
+    pub news: News,
     /// What was refused so far, each (rule, reason) once, the first few.
     pub refusals: Vec<Refusal>,
     /// The rule that made the latest union.

@@ -7,6 +7,7 @@ mod errors;
 mod facts;
 mod insert;
 mod kernel;
+mod news;
 mod node;
 mod plan;
 mod rebuild;
@@ -19,6 +20,7 @@ pub use facts::{
 };
 pub use insert::{Encoded, RegionGraph, Term, encode};
 pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};
+pub use news::{News, ask_for_uses, asked_for_uses, refresh_news};
 pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId};
 pub use plan::RegionId;
 pub use uses::{Uses, note_uses, refresh_uses};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use egg::{Id, PatternAst, Subst, Symbol};
+use smallvec::SmallVec;
 
 use super::{
     ast::{ConstType, RuleDef, Term, TermItem, TermOp},
@@ -236,6 +237,12 @@ impl<'a> Planner<'a> {
                 };
                 let attrs = self.attrs(op, *base, fields)?;
                 let args: Vec<usize> = args.iter().map(|a| self.term(a, element)).collect::<Result<_, _>>()?;
+                // What the graph holds already has its type: most of what rules build was built in an earlier round.
+                if let Some(id) = self.known_call(op, &attrs, &args)
+                    && let Some(ty) = self.graph[id].data.ty()
+                {
+                    return Ok(self.push(ty.clone(), Step::Have(id)));
+                }
                 let types: Vec<Type> = args.iter().map(|&a| self.steps[a].0.clone()).collect();
                 let ty = op.op().infer(&attrs, &types).map_err(|OpError(why)| {
                     Stop::Refused(format!("the right side is ill-typed: `{}`: {why}", op.op().name()))
@@ -255,7 +262,8 @@ impl<'a> Planner<'a> {
                     }
                 }
                 let ty = Type::tuple(fields.iter().map(|&f| self.steps[f].0.clone()));
-                Ok(self.push(ty, Step::Tuple(fields)))
+                let known = self.known(&fields, |ids| Node::tuple(ids.iter().copied()));
+                Ok(self.push(ty, known.map_or(Step::Tuple(fields), Step::Have)))
             }
             Term::Proj(index, inner) => {
                 let index = self.eval(index)?.as_int().and_then(|i| u32::try_from(i).ok()).ok_or(Stop::DoesNotApply)?;
@@ -267,7 +275,8 @@ impl<'a> Planner<'a> {
                         return Err(Stop::Refused(format!("there is no field {index} in a value of type {ty}")));
                     }
                 };
-                Ok(self.push(ty, Step::Proj(inner, index)))
+                let known = self.known(&[inner], |ids| Node::proj(ids[0], index));
+                Ok(self.push(ty, known.map_or(Step::Proj(inner, index), Step::Have)))
             }
             Term::Const(value, dtype) => {
                 let t = self.constant(value, dtype.as_ref())?;
@@ -276,6 +285,22 @@ impl<'a> Planner<'a> {
                 Ok(self.push(ty, Step::Const(t)))
             }
         }
+    }
+
+    /// The class of a node over earlier steps, where the graph holds all of it.
+    fn known(&self, args: &[usize], node: impl FnOnce(&[Id]) -> Node) -> Option<Id> {
+        let id = |&a: &usize| match self.steps[a].1 {
+            Step::Have(id) => Some(id),
+            _ => None,
+        };
+        let ids: SmallVec<[Id; 4]> = args.iter().map(id).collect::<Option<_>>()?;
+        self.graph.lookup(node(&ids))
+    }
+
+    /// The class of a call over earlier steps, where the graph holds all of it.
+    fn known_call(&self, op: OpId, attrs: &Attrs, args: &[usize]) -> Option<Id> {
+        let attrs = self.graph.lookup(Node::attrs(self.graph.analysis.tables.attrs_id(attrs)?))?;
+        self.known(args, |ids| Node::op(op, attrs, ids.iter().copied()))
     }
 
     /// The complete record of an operator on the right side.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::ast::{Arg, AttrDef, Condition, Expr, RuleDef, Slot};
 use crate::{
-    egraph::{Case, Graph, Node, What},
+    egraph::{Case, Graph, Node, What, ask_for_uses},
     ir::{AttrValue, Attrs, OpId, TensorType, Type},
     tensor::Tensor,
 };
@@ -74,6 +74,7 @@ impl<'a> ClassView<'a> {
     /// Whether some term of the e-graph applies an operator to the class; `None` where the class is not in the e-graph yet.
     pub fn feeds(&self, op: OpId) -> Option<bool> {
         let (graph, id) = self.place?;
+        ask_for_uses(graph);
         let id = graph.find(id);
         let applies =
             |node: &Node| node.as_op().is_some_and(|(o, _, args)| o == op && args.iter().any(|&a| graph.find(a) == id));
@@ -84,12 +85,14 @@ impl<'a> ClassView<'a> {
     /// the class, or the class is not in the e-graph yet.
     pub fn uses(&self) -> Option<usize> {
         let (graph, id) = self.place?;
+        ask_for_uses(graph);
         graph.analysis.uses.of(graph.find(id))
     }
 
     /// How many classes have a term that uses the class; `None` where the class is not in the e-graph yet.
     pub fn users(&self) -> Option<usize> {
         let (graph, id) = self.place?;
+        ask_for_uses(graph);
         let mut users: Vec<Id> = graph[graph.find(id)].parents().map(|p| graph.find(p)).collect();
         users.sort_unstable();
         users.dedup();

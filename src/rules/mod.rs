@@ -5,6 +5,7 @@ mod apply;
 mod ast;
 mod check;
 mod eval;
+mod fresh;
 pub mod functions;
 mod fusion;
 pub mod guards;
@@ -117,7 +118,7 @@ impl Definition {
     pub fn compile(&self) -> Rule {
         let name = self.name();
         let applier = apply::Applier { rule: self.0.clone(), name: name.clone() };
-        let rewrite = egg::Rewrite::new(name.as_str(), search::Searcher(self.0.clone()), applier)
+        let rewrite = egg::Rewrite::new(name.as_str(), search::Searcher::new(self.0.clone()), applier)
             .expect("an applier that states no variables lacks none");
         Rule {
             name: self.0.name.clone(),

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::{
     ast::{AttrDef, FieldPattern, IndexPattern, Ops, Pattern, RuleDef, Slot},
     eval::{ClassView, Env, Match},
+    fresh::Reach,
 };
 use crate::{
     egraph::{Case, Facts, Graph, Node, What, may_search, worth_rewriting},
@@ -21,18 +22,28 @@ const SEQUENCES: u32 = 1 << 16;
 const LONGEST_SEQUENCE: usize = 1 << 12;
 
 /// The searcher of a rule: its patterns and its guards.
-pub(super) struct Searcher(pub(super) Arc<RuleDef>);
+pub(super) struct Searcher {
+    rule: Arc<RuleDef>,
+    reach: Reach,
+}
+
+impl Searcher {
+    pub(super) fn new(rule: Arc<RuleDef>) -> Searcher {
+        let reach = Reach::of(&rule);
+        Searcher { rule, reach }
+    }
+}
 
 impl egg::Searcher<Node, Facts> for Searcher {
     fn search_eclass_with_limit(&self, graph: &Graph, class: Id, limit: usize) -> Option<SearchMatches<'_, Node>> {
-        let found = search_class(&self.0, graph, class, limit);
+        let found = search_class(&self.rule, graph, class, limit);
         let substs: Vec<Subst> = found.iter().map(to_subst).collect();
         (!substs.is_empty()).then_some(SearchMatches { eclass: class, substs, ast: None })
     }
 
     fn search_with_limit(&self, graph: &Graph, limit: usize) -> Vec<SearchMatches<'_, Node>> {
         let (mut out, mut left) = (Vec::new(), limit);
-        for class in candidates(&self.0.roots[0], graph) {
+        for class in self.reach.fresh(&self.rule, graph) {
             if left == 0 || !may_search(graph) {
                 break;
             }
@@ -93,7 +104,7 @@ pub(super) fn from_subst(rule: &RuleDef, subst: &Subst) -> Match {
 }
 
 /// The classes that can match a root, in ascending order.
-fn candidates(p: &Pattern, graph: &Graph) -> Vec<Id> {
+pub(super) fn candidates(p: &Pattern, graph: &Graph) -> Vec<Id> {
     let by_case = |case: Case| graph.classes_for_op(&case).into_iter().flatten();
     let mut ids: Vec<Id> = match p {
         Pattern::As(_, inner) => return candidates(inner, graph),
@@ -131,7 +142,7 @@ pub(super) fn anchor(p: &Pattern, bound: &dyn Fn(Slot) -> bool) -> Option<(Slot,
 }
 
 /// The classes so many steps up from a class.
-fn above(graph: &Graph, class: Id, steps: usize) -> Vec<Id> {
+pub(super) fn above(graph: &Graph, class: Id, steps: usize) -> Vec<Id> {
     let mut ids = vec![graph.find(class)];
     for _ in 0..steps {
         ids = ids.iter().flat_map(|&id| graph[id].parents()).map(|id| graph.find(id)).collect();

@@ -25,6 +25,9 @@ pub struct Limits {
     /// The error that the program may be predicted to have, as a share of its result's largest magnitude: of approximate programs
     /// only those within it are chosen. Without a limit by default.
     pub error: f64,
+    /// Whether rules look at everything in every round, also at what has not changed since the last: slower, to check that
+    /// nothing is missed otherwise.
+    pub everything: bool,
     /// Whether to keep what is needed to explain equalities; several times slower.
     pub explanations: bool,
 }
@@ -41,6 +44,7 @@ impl Default for Limits {
             growth: 3,
             unions: u64::MAX,
             error: f64::INFINITY,
+            everything: false,
             explanations: false,
         }
     }

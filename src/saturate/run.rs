@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::{Limits, Report, Rule, Ruleset, Stop};
-use crate::egraph::{Graph, may_apply, refresh_errors, refresh_uses};
+use crate::egraph::{Graph, asked_for_uses, may_apply, refresh_errors, refresh_news, refresh_uses};
 
 /// Measured resident bytes of one e-node with its class, fact, parents, and share of the hash tables.
 const BYTES_PER_NODE: usize = 450;
@@ -18,6 +18,10 @@ struct Turn<'a> {
     rule: &'a Rule,
     /// Matches that it may have in the next round.
     room: usize,
+    /// Whether it found and applied all that there was in the last round, so that it need only look at what has changed.
+    done: bool,
+    /// Whether it has asked who uses a value.
+    asks: bool,
 }
 
 /// Runs rulesets over an e-graph, in their order, until nothing changes or a limit is met. Deterministic, but for the
@@ -34,7 +38,12 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
     let mut turns: Vec<Turn> = rulesets
         .iter()
         .flat_map(|r| &r.rules)
-        .map(|rule| Turn { rule, room: if rule.grows { limits.growing_matches } else { limits.matches } })
+        .map(|rule| Turn {
+            rule,
+            room: if rule.grows { limits.growing_matches } else { limits.matches },
+            done: false,
+            asks: false,
+        })
         .collect();
     let limit_met = |graph: &Graph| -> Option<Stop> {
         let nodes = graph.total_size();
@@ -61,6 +70,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
         }
         report.iterations += 1;
         refresh_uses(graph);
+        refresh_news(graph);
         let size_before = (graph.total_size(), graph.number_of_classes());
         let mut rested = false;
         let mut found = Vec::with_capacity(turns.len());
@@ -68,12 +78,17 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
         for (turn, row) in turns.iter_mut().zip(&mut report.rules) {
             if turn.rule.grows && graph.total_size() >= growth_limit {
                 rested = true;
+                turn.done = false;
                 found.push(Vec::new());
                 continue;
             }
             let begin = Instant::now();
+            graph.analysis.news.only = turn.done && !limits.everything;
+            graph.analysis.news.of_uses = turn.asks;
             let matches = turn.rule.rewrite.search_with_limit(graph, turn.room);
             let count: usize = matches.iter().map(|m| m.substs.len()).sum();
+            turn.asks |= asked_for_uses(graph);
+            turn.done = count < turn.room;
             if count >= turn.room {
                 // The same matches come first again: only more room gets beyond them.
                 turn.room = turn.room.saturating_mul(2);
@@ -88,7 +103,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             }
         }
         let mut unions = 0;
-        'apply: for ((turn, row), matches) in turns.iter().zip(&mut report.rules).zip(found) {
+        'apply: for ((turn, row), matches) in turns.iter_mut().zip(&mut report.rules).zip(found) {
             let begin = Instant::now();
             let mut taught = 0;
             for chunk in matches.chunks(CHUNK) {
@@ -100,6 +115,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
                 // What a rule's own limit leaves for this round; matches beyond it come again in the next.
                 let share = turn.rule.limit.map_or(left, |n| left.min(n - taught.min(n)));
                 if share == 0 {
+                    turn.done = false;
                     break;
                 }
                 graph.analysis.budget.unions = share;
@@ -110,6 +126,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
                 row.unions += made;
                 unions += made;
             }
+            turn.asks |= asked_for_uses(graph);
             row.time += begin.elapsed();
         }
         graph.rebuild();
@@ -122,6 +139,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
     }
     // Extraction and the facts of what it chooses are not bound by what the rules were.
     graph.analysis.budget = Default::default();
+    graph.analysis.news = Default::default();
     report.stop = stop.unwrap_or_default();
     report.nodes = graph.total_size();
     report.classes = graph.number_of_classes();

@@ -22,6 +22,13 @@ impl Rng {
         z ^ (z >> 31)
     }
 
+    /// Brings things into another order.
+    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
+        for i in (1..things.len()).rev() {
+            things.swap(i, (self.next() % (i as u64 + 1)) as usize);
+        }
+    }
+
     /// A number from 0 to before 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
