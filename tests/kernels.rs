@@ -13,7 +13,7 @@ use resat::{
     lower::kernel,
     ops,
     runtime::{Call, Executable, Pool, Port, Program, Step},
-    tensor::Tensor,
+    tensor::{DType, Tensor},
 };
 
 #[test]
@@ -31,6 +31,35 @@ fn products_of_bytes_agree_on_lesser_machines() {
         let target = CodegenTarget { cpu: "x86-64".into(), features: features.join(","), ..host.clone() };
         if host.arch() == "x86_64" {
             compare(&target, |name| name.contains("conv2d"));
+        }
+    }
+}
+
+/// Products of sizes that are cut into blocks for the caches, with rests of tiles, against sums in the order of the terms.
+#[test]
+fn large_products_agree() {
+    let build = |m: i64, k: i64, n: i64| {
+        let text = format!(
+            "#[version = \"0.0.5\"]\ndef @main(%x: Tensor[({m}, {k}), float32], %w: Tensor[({}, {k}, 16), float32]) {{\n  \
+             nn.contrib_dense_pack(%x, %w, weight_layout=\"NC16n\")\n}}",
+            n / 16
+        );
+        let module = resat::relay::text::parse_module("products", &text).expect("well formed");
+        let settings = resat::pass::Settings::new(resat::target::Target::host());
+        let passes: Box<dyn resat::pass::Pass> = Box::new(resat::pass::Sequential::default());
+        let options = resat::driver::Options { passes: Some(passes), ..resat::driver::Options::new(settings) };
+        resat::driver::build(module, &[], options).expect("builds").executable
+    };
+    for (m, k, n) in [(131, 700, 96), (520, 1024, 48), (17, 4096, 112)] {
+        let x = Tensor::from_f64_fn(DType::F32, &[m, k], |i| ((i * 7919) % 101) as f64 - 50.0);
+        let w = Tensor::from_f64_fn(DType::F32, &[n / 16, k, 16], |i| ((i * 104_729) % 13) as f64 - 6.0);
+        let got = build(m as i64, k as i64, n as i64).run(&[x.clone(), w.clone()]).expect("runs");
+        // Sums of small integers are exact in any order.
+        let (xs, ws, out) = (x.to_f64_vec(), w.to_f64_vec(), got[0].to_f64_vec());
+        for (i, &got) in out.iter().enumerate().step_by(7) {
+            let (row, o) = (i / n, i % n);
+            let want: f64 = (0..k).map(|c| xs[row * k + c] * ws[(o / 16 * k + c) * 16 + o % 16]).sum();
+            assert_eq!(got, want, "at {row}, {o} of {m} x {k} x {n}");
         }
     }
 }

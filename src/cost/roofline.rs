@@ -5,7 +5,7 @@ use crate::{
     ir::{AttrValue, Attrs, Type},
     ops::{Class, Work},
     target::{Peaks, Target},
-    tensor::DType,
+    tensor::{DType, Layout},
 };
 
 /// max(operations / attainable peak, bytes / bandwidth) + the call itself.
@@ -72,9 +72,11 @@ mod share {
     pub(super) const CONV_NCHW: f64 = 0.2;
     /// Depthwise convolution does one multiply-add per element loaded.
     pub(super) const DEPTHWISE: f64 = 0.3;
-    /// Matrix products whose constant operand is packed before the run.
-    pub(super) const MATMUL_PACKED: f64 = 0.6;
-    /// Matrix products of two operands that are only known when the program runs.
+    /// Matrix products whose constant operand lies in blocks of a vector register.
+    pub(super) const MATMUL_PACKED: f64 = 0.7;
+    /// The same with blocks of another width.
+    pub(super) const MATMUL_PACKED_ODD: f64 = 0.45;
+    /// Matrix products of plain operands: one of them is put in order while the program runs.
     pub(super) const MATMUL: f64 = 0.35;
     /// Other sums of products and windows.
     pub(super) const CONTRACT: f64 = 0.15;
@@ -181,23 +183,27 @@ fn factor_type(attrs: &Attrs, node: &NodeView) -> DType {
 
 /// Whether four summed channels of a contraction's constant operand lie side by side, innermost.
 fn in_fours(attrs: &Attrs) -> bool {
-    matches!(attrs.get("kernel_layout"), Some(AttrValue::Str(s)) if s.ends_with("4i"))
+    let ends = |field, with| matches!(attrs.get(field), Some(AttrValue::Str(s)) if s.ends_with(with));
+    ends("kernel_layout", "4i") || ends("weight_layout", "4c")
 }
 
 fn contract_share(name: &str, attrs: &Attrs, node: &NodeView) -> f64 {
     if name.contains("conv") {
         return conv_share(attrs, node);
     }
-    let packed = node.constant.get(1).copied().unwrap_or(false);
     match name {
-        "nn.contrib_dense_pack" => share::MATMUL_PACKED,
-        _ if name.contains("dense") || name.contains("matmul") => {
-            if packed {
-                share::MATMUL_PACKED
-            } else {
-                share::MATMUL
+        "nn.contrib_dense_pack" => {
+            let block = match attrs.get("weight_layout") {
+                Some(AttrValue::Str(s)) => s.as_str().parse::<Layout>().ok().and_then(|l| l.block('N')),
+                _ => None,
+            };
+            match block {
+                Some((_, block)) if fits_register(block as usize, attrs, node) => share::MATMUL_PACKED,
+                Some(_) => share::MATMUL_PACKED_ODD,
+                None => share::MATMUL,
             }
         }
+        _ if name.contains("dense") || name.contains("matmul") => share::MATMUL,
         _ => share::CONTRACT,
     }
 }

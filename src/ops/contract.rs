@@ -434,8 +434,9 @@ impl Op for DensePack {
             call("NC", &[8, 8], DType::F32),
             call("NC4n", &[2, 8, 4], DType::F32),
             call("NC4n2c", &[2, 4, 4, 2], DType::I8),
+            call("NC4n4c", &[2, 2, 4, 4], DType::I8),
         ];
-        samples[2].attrs.push(("out_dtype", DType::I32.into()));
+        samples[2..].iter_mut().for_each(|s| s.attrs.push(("out_dtype", DType::I32.into())));
         samples
     }
 }

@@ -30,6 +30,16 @@ pub(super) struct Form {
 
 /// Multiply-adds that must be in flight to keep both units busy.
 const IN_FLIGHT: f64 = 8.0;
+/// Bytes of an element, or of the four that are treated at once.
+const ELEMENT: f64 = 4.0;
+/// Bytes of an operand that stay in the first cache beside everything else.
+const NEAR: f64 = 16384.0;
+/// Places at distances of [`ALIAS`] that the first cache holds together.
+const WAYS: i64 = 7;
+/// Bytes after which the first cache's sets come again.
+const ALIAS: i64 = 4096;
+/// Bytes a cycle from the second cache.
+const FAR_BYTES: f64 = 32.0;
 /// Bytes that are multiplied and added to one lane of 32 bits at once.
 pub(super) const FOUR: i64 = 4;
 /// No more than so many accumulators wide along one axis: code size.
@@ -57,7 +67,7 @@ impl Model<'_> {
     /// Cycles per step of the reduction for one tile of the given sizes.
     fn cycles(&self, vector: AxisId, lanes: i64, tiles: &[(AxisId, i64)]) -> f64 {
         let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
-        let mut loads = 0.0;
+        let (mut loads, mut far) = (0.0, 0.0);
         let mut live: f64 = 0.0;
         for a in self.accesses {
             let copies: f64 =
@@ -67,14 +77,24 @@ impl Model<'_> {
                 Some(FOUR) if self.four => 1.0,
                 _ => 1.5 * lanes as f64,
             };
-            loads += copies * each;
+            // Places that lie powers of two apart evict one another from the first cache, but for a few.
+            let crowded = |(axis, size): &(AxisId, i64)| {
+                *size > WAYS && coeff(a, *axis).is_some_and(|c| c != 0 && (c * ELEMENT as i64) % ALIAS == 0)
+            };
+            loads += copies * each * if tiles.iter().any(crowded) { 4.0 } else { 1.0 };
+            // What a tile reads of an operand, step after step, is read again by the next tile: from the first cache only where
+            // it fits there.
+            let bytes = copies * if coeff(a, vector) == Some(0) { ELEMENT } else { self.unit.bytes as f64 };
+            if bytes * self.reduced > NEAR {
+                far += bytes;
+            }
             // The operand with the fewest copies stays in registers while the others stream by.
             live = if live == 0.0 { copies } else { live.min(copies) };
         }
         let registers = accumulators + live + if self.accesses.len() > 1 { 1.0 } else { 0.0 };
         let spilled = (registers - self.unit.registers as f64).max(0.0);
         let arithmetic = accumulators * (1.0 + self.extra_ops) / 2.0;
-        arithmetic.max((loads + spilled) / 2.0).max(IN_FLIGHT / 2.0)
+        arithmetic.max((loads + spilled) / 2.0).max(far / FAR_BYTES).max(IN_FLIGHT / 2.0)
             + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
     }
 
@@ -93,7 +113,7 @@ impl Model<'_> {
                 // Starting and storing a tile costs, too: that is spread over the reduction.
                 return m.cycles(vector, lanes, chosen) * m.reduced + 2.0 * accumulators + 12.0;
             };
-            super::cut(extents[chosen.len()], size)
+            super::cut_evenly(extents[chosen.len()], size)
                 .into_iter()
                 .map(|(_, count, size)| {
                     chosen.push((axis, size));

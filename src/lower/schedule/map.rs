@@ -30,6 +30,7 @@ impl Emitter {
         mut value: Scalar,
         parallel: bool,
     ) -> Stmt {
+        let axes = self.split_axes(&axes, &mut to, &mut [&mut value]);
         let axes = self.merge_axes(&axes, &mut to, &mut [&mut value]);
         let buffer = self.buffer_of[&tensor];
         if axes.is_empty() {

@@ -1,10 +1,12 @@
 //! From steps to loop nests: which axis becomes the vector, which are tiled into registers, in which order the rest runs.
 
+mod cache;
 mod choose;
 mod map;
 mod pack;
 mod reduce;
 mod routine;
+mod split;
 
 use hashbrown::HashMap;
 
@@ -312,6 +314,14 @@ fn for_(var: AxisId, extent: i64, kind: LoopKind, body: Stmt) -> Stmt {
 
 fn bind(var: AxisId, value: Scalar, body: Stmt) -> Stmt {
     Stmt::Let { var, value, body: Box::new(body) }
+}
+
+/// An extent cut into as few tiles of at most that size as there can be, all about as large: (first element, tiles, tile size).
+fn cut_evenly(extent: i64, tile: i64) -> Vec<(i64, i64, i64)> {
+    let tiles = (extent + tile - 1) / tile.max(1);
+    let (size, larger) = (extent / tiles.max(1), extent % tiles.max(1));
+    let pieces = [(0, larger, size + 1), (larger * (size + 1), tiles - larger, size)];
+    pieces.into_iter().filter(|p| p.1 > 0).collect()
 }
 
 /// An extent cut into full tiles and a rest: (first element, tiles, tile size).

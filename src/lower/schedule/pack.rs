@@ -31,6 +31,11 @@ impl Emitter {
     }
 
     fn pack(&mut self, axes: &[Axis], r: &Reduction) -> Option<(Step, Reduction)> {
+        // Who has an operand in blocks has put it in order.
+        let split = self.split_axes(axes, &mut Scalar::index(0), &mut [&mut r.value.clone()]);
+        if split.len() > axes.len() {
+            return None;
+        }
         let accesses = self.accesses(&r.value);
         let form = form(r, self.unit);
         let (mut least, _) = choose(axes, &r.axes, &accesses, form, self.unit)?;

@@ -3,9 +3,9 @@
 use hashbrown::HashMap;
 
 use super::{
-    Access, Emitter, Loop, PARALLEL_FROM, VectorUnit, bind,
+    Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, VectorUnit, bind,
     choose::{FOUR, Form, Tiling, choose},
-    cut, for_,
+    cut_evenly, for_,
 };
 use crate::{
     loops::{Axis, AxisId, BinOp, BufferId, Combine, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
@@ -97,6 +97,25 @@ struct Piece {
     lanes: i64,
 }
 
+impl Piece {
+    fn elements(&self) -> i64 {
+        self.count * self.size * self.lanes
+    }
+}
+
+/// An axis, where along it a tile begins, and the piece that the tile is of.
+type Place = (AxisId, Scalar, Piece);
+
+/// So many leading axes have iterations enough for all threads.
+fn outer_axes(pieces: &[(AxisId, Vec<Piece>)]) -> usize {
+    let mut iterations = 1;
+    let enough = pieces.iter().position(|(_, pieces)| {
+        iterations *= pieces.iter().map(|p| p.count).max().unwrap_or(1);
+        iterations >= PARALLEL_PIECES
+    });
+    enough.map_or(pieces.len(), |last| last + 1)
+}
+
 /// The parts of one reduction that all its tiles share.
 struct Job<'a> {
     tensor: TensorId,
@@ -122,7 +141,9 @@ impl Emitter {
             _ => None,
         };
         value = Substitution::new(whole).apply(&value);
+        let axes = self.split_axes(&axes, &mut to, &mut [&mut value, &mut reduction.value]);
         let axes = self.merge_axes(&axes, &mut to, &mut [&mut value, &mut reduction.value]);
+        reduction.axes = self.split_axes(&reduction.axes, &mut to, &mut [&mut reduction.value]);
         let (single, kept): (Vec<Axis>, Vec<Axis>) = reduction.axes.iter().partition(|a| a.extent == 1);
         reduction.value = replace_axes(&reduction.value, &single.iter().map(|a| (a.id, Scalar::index(0))).collect());
         reduction.axes = kept;
@@ -130,18 +151,29 @@ impl Emitter {
         let chosen = choose(&axes, &reduction.axes, &accesses, form(&reduction, self.unit), self.unit);
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
         let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], four: None };
-        let tiling = chosen.map_or(alone, |c| c.1);
+        let mut tiling = chosen.map_or(alone, |c| c.1);
+        let mut axes = self.order(&axes, &accesses, &tiling);
+        if let Some((at, block)) = self.cache_block(&axes, &accesses, &tiling) {
+            let axis = axes.remove(at);
+            let [outer, inner] = self.split_axis(axis, block, &mut to, &mut [&mut value, &mut reduction.value]);
+            axes.insert(at, inner);
+            axes.insert(0, outer);
+            tiling.tiles.iter_mut().filter(|t| t.0 == axis.id).for_each(|t| t.0 = inner.id);
+        }
         let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling };
-        let axes = self.order(&axes, &accesses, &tiling);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes.iter().map(|a| (a.id, pieces(a, &tiling))).collect();
+        // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
+        // rests of tiles too: they meet the same operands while those are at hand.
+        let outer = if parallel { outer_axes(&pieces) } else { 0 };
+        let (outer, inner) = pieces.split_at(outer);
         let mut choices: Vec<Vec<(AxisId, Piece)>> = vec![vec![]];
-        for (axis, pieces) in &pieces {
+        for (axis, pieces) in outer {
             choices = choices
                 .iter()
                 .flat_map(|c| pieces.iter().map(move |p| c.iter().copied().chain([(*axis, *p)]).collect()))
                 .collect();
         }
-        Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, parallel)).collect())
+        Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, inner, parallel)).collect())
     }
 
     /// The output's axes in the order in which their loops move the least memory, by how often each operand is met again.
@@ -185,28 +217,49 @@ impl Emitter {
         best
     }
 
-    /// The loop nest over one piece of every axis.
-    fn tiles(&mut self, job: &Job<'_>, choice: &[(AxisId, Piece)], parallel: bool) -> Stmt {
-        let mut loops = Vec::new();
-        let mut places: Vec<(AxisId, Scalar, Piece)> = Vec::new();
-        for &(axis, piece) in choice {
-            let var = self.fresh();
-            loops.push(Loop { var, extent: piece.count });
-            let at = if piece.count == 1 { Scalar::index(0) } else { Scalar::axis(var) * (piece.size * piece.lanes) };
-            places.push((axis, at + piece.start, piece));
-        }
-        let visits: i64 = choice.iter().map(|(_, p)| p.count * p.size * p.lanes).product::<i64>()
+    /// The loop nest over one piece of each outer axis, and all of the inner ones.
+    fn tiles(
+        &mut self,
+        job: &Job<'_>,
+        outer: &[(AxisId, Piece)],
+        inner: &[(AxisId, Vec<Piece>)],
+        parallel: bool,
+    ) -> Stmt {
+        let (loops, mut places): (Vec<Loop>, Vec<Place>) = outer.iter().map(|&(axis, p)| self.place(axis, p)).unzip();
+        let inside = inner.iter().flat_map(|(_, pieces)| pieces.iter().map(Piece::elements).reduce(|a, b| a + b));
+        let visits: i64 = outer.iter().map(|(_, p)| p.elements()).chain(inside).product::<i64>()
             * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
-        let body = self.tile(job, &places);
+        let body = self.nest(job, inner, &mut places);
         self.loops(&loops, body, parallel && visits >= PARALLEL_FROM)
     }
 
+    /// The loops over all pieces of these axes, and the tiles within.
+    fn nest(&mut self, job: &Job<'_>, axes: &[(AxisId, Vec<Piece>)], places: &mut Vec<Place>) -> Stmt {
+        let Some(((axis, pieces), rest)) = axes.split_first() else { return self.tile(job, places) };
+        let mut parts = Vec::with_capacity(pieces.len());
+        for &piece in pieces {
+            let (turns, place) = self.place(*axis, piece);
+            places.push(place);
+            let body = self.nest(job, rest, places);
+            places.pop();
+            parts.push(self.loops(&[turns], body, false));
+        }
+        Stmt::Block(parts)
+    }
+
+    /// The loop over a piece, and where in it a turn is.
+    fn place(&mut self, axis: AxisId, piece: Piece) -> (Loop, Place) {
+        let var = self.fresh();
+        let at = if piece.count == 1 { Scalar::index(0) } else { Scalar::axis(var) * (piece.size * piece.lanes) };
+        (Loop { var, extent: piece.count }, (axis, at + piece.start, piece))
+    }
+
     /// One register tile: initialize, combine over all reduced axes, store.
-    fn tile(&mut self, job: &Job<'_>, places: &[(AxisId, Scalar, Piece)]) -> Stmt {
+    fn tile(&mut self, job: &Job<'_>, places: &[Place]) -> Stmt {
         let r = job.reduction;
         let dtype = r.value.dtype();
         // In the order of the tiling, which puts the axis with the smaller stride inside.
-        let mut tiled: Vec<&(AxisId, Scalar, Piece)> = places.iter().filter(|p| p.2.size > 1).collect();
+        let mut tiled: Vec<&Place> = places.iter().filter(|p| p.2.size > 1).collect();
         tiled.sort_by_key(|p| job.tiling.tiles.iter().position(|t| t.0 == p.0));
         let turns: Vec<(AxisId, AxisId, i64)> = tiled.iter().map(|p| (p.0, self.fresh(), p.2.size)).collect();
         let accumulators: i64 = turns.iter().map(|t| t.2).product();
@@ -352,10 +405,10 @@ fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
     if axis.id != tiling.vector {
         let piece = |(start, count, size)| Piece { start, count, size, lanes: 1 };
-        return cut(axis.extent, size).into_iter().map(piece).collect();
+        return cut_evenly(axis.extent, size).into_iter().map(piece).collect();
     }
     let lanes = tiling.lanes;
-    let mut pieces: Vec<Piece> = cut(axis.extent / lanes, size)
+    let mut pieces: Vec<Piece> = cut_evenly(axis.extent / lanes, size)
         .into_iter()
         .map(|(start, count, size)| Piece { start: start * lanes, count, size, lanes })
         .collect();

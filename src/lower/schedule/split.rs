@@ -1,0 +1,63 @@
+//! Axes that operands have in blocks become two: the block, and the place within it.
+
+use hashbrown::HashMap;
+
+use super::Emitter;
+use crate::{
+    loops::{Axis, AxisId, BinOp, Scalar, ScalarKind},
+    lower::{
+        affine::{for_each_node, replace_axes},
+        normalize::reads,
+    },
+};
+
+impl Emitter {
+    /// The axes, those split that some read divides by the extent of a block that divides theirs: what is read then lies evenly
+    /// along each. `to` and the expressions are rewritten alike.
+    pub(super) fn split_axes(&mut self, axes: &[Axis], to: &mut Scalar, exprs: &mut [&mut Scalar]) -> Vec<Axis> {
+        let mut axes = axes.to_vec();
+        while let Some((at, block)) = self.blocked(&axes, exprs) {
+            let parts = self.split_axis(axes[at], block, to, exprs);
+            axes.splice(at..=at, parts);
+        }
+        axes
+    }
+
+    /// An axis as blocks of that extent, which divides its own, and the place within one.
+    pub(super) fn split_axis(
+        &mut self,
+        axis: Axis,
+        block: i64,
+        to: &mut Scalar,
+        exprs: &mut [&mut Scalar],
+    ) -> [Axis; 2] {
+        let outer = Axis { id: self.fresh(), extent: axis.extent / block };
+        let inner = Axis { id: self.fresh(), extent: block };
+        self.extents.extend([(outer.id, outer.extent), (inner.id, inner.extent)]);
+        let with = HashMap::from_iter([(axis.id, Scalar::axis(outer.id) * block + Scalar::axis(inner.id))]);
+        for e in exprs.iter_mut().map(|e| &mut **e).chain([to]) {
+            *e = replace_axes(e, &with);
+        }
+        [outer, inner]
+    }
+
+    /// An axis that some read divides, and the least extent of such blocks.
+    fn blocked(&self, axes: &[Axis], exprs: &[&mut Scalar]) -> Option<(usize, i64)> {
+        let mut blocks: HashMap<AxisId, i64> = HashMap::new();
+        for (tensor, index) in exprs.iter().flat_map(|e| reads(e)) {
+            for_each_node(&self.flat(tensor, &index), &mut |n| {
+                if let ScalarKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, b) = n.kind()
+                    && let (ScalarKind::Axis(axis), Some(block)) = (a.kind(), b.as_int())
+                    && block > 1
+                {
+                    let least = blocks.entry(*axis).or_insert(block);
+                    *least = block.min(*least);
+                }
+            });
+        }
+        axes.iter().enumerate().find_map(|(at, axis)| {
+            let block = *blocks.get(&axis.id)?;
+            (block < axis.extent && axis.extent % block == 0).then_some((at, block))
+        })
+    }
+}
