@@ -13,6 +13,7 @@ mod fake_quantization;
 mod fold_constant;
 mod fuse;
 mod inline;
+mod mixed_precision;
 mod outline;
 mod pair;
 mod pipeline;

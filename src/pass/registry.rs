@@ -117,6 +117,13 @@ const PASSES: &[Entry] = &[
         make: super::Quantize::from_spec,
     },
     Entry {
+        name: "ToMixedPrecision",
+        doc: "contractions, and what follows them, compute in float16 (or bfloat16, float64): `mixed_precision_type=…`; results keep \
+              their types with `keep_orig_output_dtype=true`, sums are float32 with `accumulation_dtype=float32`, `ignore=OP` leaves \
+              an operator as it is, `missing_op_mode=0` refuses operators of which nothing is said",
+        make: super::mixed_precision::make,
+    },
+    Entry {
         name: "AlterOpLayout",
         doc: "convolutions and pools in blocked layouts where that pays",
         make: |s, settings| ruleset(s, &["layout", "layout-moves"], settings),

@@ -7,7 +7,7 @@ use super::ast::{Arg, AttrDef, Condition, Expr, RuleDef, Slot};
 use crate::{
     egraph::{Case, Graph, Node, What, ask_for_uses},
     ir::{AttrValue, Attrs, OpId, TensorType, Type},
-    tensor::Tensor,
+    tensor::{DType, Tensor},
 };
 
 /// What a rule may know of a class: its facts, never its terms' syntax beyond their operators.
@@ -69,6 +69,23 @@ impl<'a> ClassView<'a> {
     pub fn has_op(&self, op: OpId) -> Option<bool> {
         let (graph, id) = self.place?;
         Some(graph[id].iter().any(|n| n.case() == Case::Op(op)))
+    }
+
+    /// Whether some term of the class is a cast of a tensor of this element type; `None` where the class is not in the e-graph yet.
+    pub fn cast_from(&self, dtype: DType) -> Option<bool> {
+        let (graph, id) = self.place?;
+        let cast = crate::ops::op("cast");
+        let from = |node: &Node| {
+            let (op, _, args) = node.as_op()?;
+            (op == cast && graph[*args.first()?].data.ty()?.as_tensor()?.dtype == dtype).then_some(())
+        };
+        Some(graph[id].iter().any(|n| from(n).is_some()))
+    }
+
+    /// Whether the value is a parameter of the region that the e-graph is of; `None` where the class is not in the e-graph yet.
+    pub fn is_input(&self) -> Option<bool> {
+        let (graph, id) = self.place?;
+        Some(graph[id].iter().any(|n| matches!(n.case(), Case::Input(_))))
     }
 
     /// Whether some term of the e-graph applies an operator to the class; `None` where the class is not in the e-graph yet.

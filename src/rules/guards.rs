@@ -208,6 +208,24 @@ const SHIPPED: &[Guard] = &[
         eval: |a| a[0].class()?.has_op(crate::ops::lookup(a[1].str()?)?),
     },
     Guard {
+        name: "cast-from",
+        params: &[Param::Class, Param::Any],
+        doc: "Some term of the class is a cast of elements of this type.",
+        eval: |a| {
+            let AttrValue::DType(dtype) = a[1].attr()? else { return None };
+            a[0].class()?.cast_from(*dtype)
+        },
+    },
+    Guard {
+        name: "leaf",
+        params: &[Param::Class],
+        doc: "The value is a parameter of the region, or can be computed before the program runs.",
+        eval: |a| {
+            let class = a[0].class()?;
+            Some(class.constant() || class.is_input()?)
+        },
+    },
+    Guard {
         name: "feeds",
         params: &[Param::Class, Param::Str],
         doc: "Some term applies this operator to the value.",
@@ -343,6 +361,15 @@ const SHIPPED: &[Guard] = &[
         params: &[Param::Str],
         doc: "The layout has no blocks.",
         eval: |a| a[0].str()?.parse::<Layout>().ok().map(|l| l.is_plain()),
+    },
+    Guard {
+        name: "all-of-dtype",
+        params: &[Param::Classes, Param::Any],
+        doc: "All tensors of a sequence have elements of this type.",
+        eval: |a| {
+            let AttrValue::DType(dtype) = a[1].attr()? else { return None };
+            Some(a[0].classes()?.iter().all(|c| c.tensor().is_some_and(|t| t.dtype == *dtype)))
+        },
     },
     Guard {
         name: "all-const",

@@ -109,6 +109,24 @@ impl Definition {
         ops
     }
 
+    /// The operators that its left side names.
+    pub fn matches(&self) -> Vec<OpId> {
+        let mut ops = Vec::new();
+        let mut todo: Vec<&ast::Pattern> = self.0.roots.iter().collect();
+        while let Some(pattern) = todo.pop() {
+            match pattern {
+                ast::Pattern::Op { ops: named, args, .. } => {
+                    ops.extend_from_slice(named.list());
+                    todo.extend(args);
+                }
+                ast::Pattern::As(_, p) | ast::Pattern::TupleOf(p) | ast::Pattern::Proj(_, p) => todo.push(p),
+                ast::Pattern::Tuple(ps) => todo.extend(ps),
+                ast::Pattern::Class(_) | ast::Pattern::Splat(_) | ast::Pattern::Each(_) => {}
+            }
+        }
+        ops
+    }
+
     /// Where it stands.
     pub fn span(&self) -> &Span {
         &self.0.span

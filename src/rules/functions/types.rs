@@ -1,7 +1,7 @@
 //! Facts of classes: types and values.
 
 use super::{Function, Param};
-use crate::ir::AttrValue;
+use crate::{ir::AttrValue, tensor::DType};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function {
@@ -36,6 +36,20 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Any,
         doc: "The element type of a tensor.",
         eval: |a| Some(a[0].class()?.tensor()?.dtype.into()),
+    },
+    Function {
+        name: "rounding",
+        params: &[Param::Any],
+        gives: Param::Number,
+        doc: "By which share of itself a number may change where it is rounded to this float type: 2^-11 for float16.",
+        eval: |a| float(a[0].attr()?).map(|(bits, _)| 2f64.powi(-bits).into()),
+    },
+    Function {
+        name: "float-max",
+        params: &[Param::Any],
+        gives: Param::Number,
+        doc: "The greatest finite number of a float type.",
+        eval: |a| float(a[0].attr()?).map(|(_, most)| most.into()),
     },
     Function {
         name: "elements",
@@ -124,3 +138,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
         },
     },
 ];
+
+/// The bits of a float type's significand, the first one included, and its greatest finite number.
+fn float(v: &AttrValue) -> Option<(i32, f64)> {
+    match v {
+        AttrValue::DType(DType::F16) => Some((11, 65504.0)),
+        AttrValue::DType(DType::BF16) => Some((8, 255.0 * 2f64.powi(120))),
+        AttrValue::DType(DType::F32) => Some((24, f64::from(f32::MAX))),
+        AttrValue::DType(DType::F64) => Some((53, f64::MAX)),
+        _ => None,
+    }
+}
