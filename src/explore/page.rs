@@ -154,7 +154,7 @@ fn runs(x: &Exploration) -> Table {
         "differs by",
         "program",
     ];
-    let mut table = Table::new("orders", &heads);
+    let mut table = Table::new("orders", &heads).long();
     let row = |r: &Run| {
         let ms = |s: Option<f64>| Cell::number(s.map(|s| MS * s), 3);
         vec![

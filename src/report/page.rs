@@ -44,13 +44,19 @@ impl Cell {
 pub struct Table {
     id: String,
     heads: Vec<String>,
+    long: bool,
     rows: Vec<(Option<&'static str>, Vec<Cell>)>,
 }
 
 impl Table {
     /// An empty table of these columns, under an id that is unique in its page.
     pub fn new(id: &str, heads: &[&str]) -> Table {
-        Table { id: id.into(), heads: heads.iter().map(|h| h.to_string()).collect(), rows: Vec::new() }
+        Table { id: id.into(), heads: heads.iter().map(|h| h.to_string()).collect(), long: false, rows: Vec::new() }
+    }
+
+    /// The same table with room for long words in the first column.
+    pub fn long(self) -> Table {
+        Table { long: true, ..self }
     }
 
     /// Adds a row.
@@ -114,7 +120,7 @@ impl Page {
     pub fn table(mut self, table: &Table) -> Page {
         self.body.push(html! {
             div.wide {
-                table.sortable id=(table.id) {
+                table.sortable.long[table.long] id=(table.id) {
                     thead { tr { @for head in &table.heads { th scope="col" { button type="button" { (head) } } } } }
                     tbody {
                         @for (class, row) in &table.rows {
@@ -185,7 +191,7 @@ const STYLE: &str = "
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif; }
-main { max-width: 60rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
+main { max-width: 70rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; letter-spacing: -.01em; }
 h2 { font-size: 1.25rem; margin: 2.5rem 0 .75rem; }
 .lead { color: var(--soft); font-size: 1.08rem; margin: 0 0 1.5rem; max-width: 46rem; }
@@ -206,6 +212,8 @@ th, td { text-align: left; padding: .45rem .8rem; border-bottom: 1px solid var(-
 tbody tr:last-child td { border-bottom: 0; }
 th button { all: unset; cursor: pointer; font-weight: 600; color: var(--soft); }
 th button:hover, th button:focus-visible { color: var(--warm); }
+td:first-child { min-width: 9rem; }
+table.long td:first-child { min-width: 21rem; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 tr.marked td { background: var(--tint); font-weight: 600; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; font-size: .92rem; }
