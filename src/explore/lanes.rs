@@ -206,6 +206,9 @@ fn station(held: &Held) -> Station<'_> {
     Station { key: &held.key, shown: &held.shown, pass: held.pass.as_ref() }
 }
 
+/// Passes for whose purpose, dialects and layouts, the default saturation has rules that weigh it: theirs would force it.
+const COVERED: [&str; 4] = ["InferType", "Legalize", "ConvertLayout", "DefuseOps"];
+
 /// The passes that the orders are compared with. Members that are made of rulesets put them into the saturation; those that are neither
 /// that nor a stage of the default pipeline come before it, in the order given.
 fn saturation(options: &Options, members: &[Held]) -> Result<Vec<Held>, Refused> {
@@ -227,10 +230,12 @@ fn saturation(options: &Options, members: &[Held]) -> Result<Vec<Held>, Refused>
     let mut first = Vec::new();
     let plain = default_pipeline(&settings)?;
     for (member, held_member) in options.members.iter().zip(members) {
+        if COVERED.contains(&base(&member.pass)) {
+            continue;
+        }
         let rulesets = held_member.pass.rulesets();
         let is_stage = plain.stages().any(|(_, p)| base(&p.name()) == base(&member.pass));
-        let legalizes = base(&member.pass) == "Legalize";
-        if rulesets.is_empty() && !is_stage && !legalizes {
+        if rulesets.is_empty() && !is_stage {
             first.push(held(member.pass.clone(), alone(sequence(&member.pass, &settings)?)));
         }
         settings.rulesets_on.extend(rulesets);

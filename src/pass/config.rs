@@ -266,6 +266,7 @@ fn lookup_all(names: &[String], stages: &[&str], settings: &Settings) -> Result<
 
 fn lookup(name: &str, stages: &[&str], settings: &Settings) -> Result<Known, Refused> {
     let mut rulesets: Vec<Name> = general_names().collect();
+    rulesets.extend(rules::by_request().into_iter().map(|r| r.name));
     rulesets.extend(settings.rulesets.iter().map(|r| r.name.clone()));
     rulesets.extend(ops::dialects().iter().flat_map(|d| dialect::legalization(d.name())).map(|r| r.name));
     let stage = stages.contains(&name);
