@@ -81,7 +81,7 @@ const PARTS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "explore", "tensor", "ir", "diag", "ops", "infer", "relay", "interp", "runtime", "target", "cost",
-            "extract", "saturate", "rules", "pass", "driver",
+            "extract", "saturate", "rules", "pass", "driver", "report",
         ],
     ),
 ];

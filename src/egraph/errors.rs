@@ -6,11 +6,14 @@
 //! the forms of what is above it, they need it. Where the right side has no new class besides its top, the top node carries
 //! the error, and so does what an exact rule makes of that node.
 //!
+//! A class may hold exact terms beside approximate ones; equalities that were found by way of the approximate ones must not lend
+//! the exact ones to others. [`Errors::has_exact`] says which classes have a term without any error.
+//!
 //! Errors are shares of the result's largest magnitude, and add up: the first order of what happens, where no operator
 //! magnifies its argument's relative error. What is predicted so is worth comparing with what samples show.
 
 use egg::{Id, Language};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::{Graph, Node};
 
@@ -21,6 +24,10 @@ pub struct Errors {
     classes: Vec<(Id, f64)>,
     /// Nodes that approximate rules made in a class that was there before.
     nodes: HashMap<Node, f64>,
+    /// Classes that have a term without an error, as of the latest refresh.
+    exact: HashSet<Id>,
+    /// What classes are charged with, as of the latest refresh.
+    charged: HashMap<Id, f64>,
 }
 
 impl Errors {
@@ -45,6 +52,16 @@ impl Errors {
         self.nodes.get(node).copied().unwrap_or(0.0)
     }
 
+    /// Whether the class had a term without an error when the latest round of rules began.
+    pub fn has_exact(&self, class: Id) -> bool {
+        self.is_empty() || self.exact.contains(&class)
+    }
+
+    /// What the class was charged with when the latest round of rules began.
+    pub fn of_class(&self, class: Id) -> f64 {
+        self.charged.get(&class).copied().unwrap_or(0.0)
+    }
+
     /// The errors of classes: for each class as the graph finds it now, what it was charged with, in order of its first charge.
     pub fn of_classes(&self, graph: &Graph) -> Vec<(Id, f64)> {
         let mut places: HashMap<Id, usize> = HashMap::new();
@@ -63,9 +80,9 @@ impl Errors {
     }
 }
 
-/// Brings the marks of nodes up to date with what has been found equal since.
+/// Brings the errors up to date with what has been found equal since.
 pub fn refresh_errors(graph: &mut Graph) {
-    if graph.analysis.errors.nodes.is_empty() {
+    if graph.analysis.errors.is_empty() {
         return;
     }
     let old = std::mem::take(&mut graph.analysis.errors.nodes);
@@ -76,4 +93,22 @@ pub fn refresh_errors(graph: &mut Graph) {
         *place = place.min(error);
     }
     graph.analysis.errors.nodes = new;
+    let charged: HashMap<Id, f64> = graph.analysis.errors.of_classes(graph).into_iter().collect();
+    let mut classes: Vec<Id> = graph.classes().map(|c| c.id).filter(|c| !charged.contains_key(c)).collect();
+    // Mostly, children are older: few walks are enough.
+    classes.sort_unstable();
+    let mut exact: HashSet<Id> = HashSet::with_capacity(classes.len());
+    loop {
+        let before = exact.len();
+        for &class in &classes {
+            let has = |n: &Node| graph.analysis.errors.of_node(n) == 0.0 && n.all(|c| exact.contains(&graph.find(c)));
+            if !exact.contains(&class) && graph[class].iter().any(has) {
+                exact.insert(class);
+            }
+        }
+        if exact.len() == before {
+            break;
+        }
+    }
+    (graph.analysis.errors.exact, graph.analysis.errors.charged) = (exact, charged);
 }

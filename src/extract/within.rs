@@ -2,7 +2,7 @@
 
 use hashbrown::HashSet;
 
-use super::{Choice, Extractor, Problem, Solution};
+use super::{Choice, DagGreedy, Extractor, Flaw, Problem, Solution};
 
 /// Weights of an error against a price that are tried on the way to the right one. Each halves the range that is left, of
 /// [`DECADES`] in all.
@@ -19,7 +19,11 @@ const IMPROVEMENTS: usize = 96;
 /// A weight turns an error into a price; the extractor then minimizes price + weight * error, and bisection finds the least
 /// weight whose program is within the limit. That finds the corners of the trade-off curve alone; local search then looks between
 /// them: approximations are allowed one by one, or one instead of another, as long as the program stays within the limit and gets
-/// cheaper. What brings in no error is always there, so that a limit of 0 gives an exact program.
+/// cheaper. What brings in no error is always there, so that a limit of 0 gives an exact program; but see [`Choice::error`] of the result, where rules have made all programs
+/// approximate.
+///
+/// An extractor that takes its time would take it very often: which approximations to use is searched for with [`DagGreedy`], and the
+/// extractor then chooses the program that uses no others.
 pub fn within(p: &Problem, extractor: &dyn Extractor, limit: f64) -> Solution {
     let free = extractor.solve(p);
     if !p.has_errors() || limit == f64::INFINITY {
@@ -32,21 +36,25 @@ pub fn within(p: &Problem, extractor: &dyn Extractor, limit: f64) -> Solution {
     if error <= limit {
         return free;
     }
-    let exact = extractor.solve(&allowing(p, &HashSet::new()));
-    timed_out |= exact.timed_out;
-    let mut best = exact.choice;
-    let Some((mut best_cost, _)) = of(&best) else { return Solution { choice: best, bound, timed_out } };
+    let dag = DagGreedy::default();
+    let quick: &dyn Extractor = if extractor.name() == "tree" { extractor } else { &dag };
+    let mut best = quick.extract(&allowing(p, &HashSet::new()));
+    let Some((mut best_cost, least)) = of(&best) else { return Solution { choice: best, bound, timed_out } };
+    if least > limit {
+        // Where an approximation is equal to what was there before, every program of the e-graph may have an error. Whoever asked keeps
+        // the program as it was.
+        best_cost = f64::INFINITY;
+    }
     // A weight of this size pays the whole program for the limit's error; the range around it is wide.
-    let middle = (best_cost.max(cost) / error.max(f64::MIN_POSITIVE)).log10();
+    let middle = (cost.max(if best_cost.is_finite() { best_cost } else { 0.0 }) / error.max(f64::MIN_POSITIVE)).log10();
     let (mut low, mut high) = (middle - DECADES / 2.0, middle + DECADES / 2.0);
     for _ in 0..HALVINGS {
         let weight = 10f64.powf((low + high) / 2.0);
-        let found = extractor.solve(&p.repriced(|_, c| c.cost + weight * c.error));
-        timed_out |= found.timed_out;
-        match of(&found.choice) {
+        let found = quick.extract(&p.repriced(|_, c| c.cost + weight * c.error));
+        match of(&found) {
             Some((cost, error)) if error <= limit => {
                 if cost < best_cost {
-                    (best, best_cost) = (found.choice, cost);
+                    (best, best_cost) = (found, cost);
                 }
                 high = (low + high) / 2.0;
             }
@@ -54,10 +62,23 @@ pub fn within(p: &Problem, extractor: &dyn Extractor, limit: f64) -> Solution {
         }
     }
     let mut left = IMPROVEMENTS;
-    while let Some((choice, cost)) = improved(p, extractor, limit, &best, best_cost, &mut left) {
+    while let Some((choice, cost)) = improved(p, quick, limit, &best, best_cost, &mut left) {
         (best, best_cost) = (choice, cost);
     }
+    if let Ok(used) = used(p, &best) {
+        let last = extractor.solve(&allowing(p, &used));
+        timed_out |= last.timed_out;
+        if of(&last.choice).is_some_and(|(cost, error)| cost < best_cost && error <= limit) {
+            best = last.choice;
+        }
+    }
     Solution { choice: best, bound, timed_out }
+}
+
+/// The classes of a program that bring in errors.
+fn used(p: &Problem, choice: &Choice) -> Result<HashSet<u32>, Flaw> {
+    let errs = |c: &u32| choice.get(*c).is_some_and(|chosen| p.candidate(chosen).error > 0.0);
+    Ok(choice.order(p)?.into_iter().filter(errs).collect())
 }
 
 /// The problem in which only these classes may bring in an error.
@@ -83,12 +104,7 @@ fn improved(
     cost: f64,
     left: &mut usize,
 ) -> Option<(Choice, f64)> {
-    let used: HashSet<u32> = best
-        .order(p)
-        .ok()?
-        .into_iter()
-        .filter(|&c| best.get(c).is_some_and(|chosen| p.candidate(chosen).error > 0.0))
-        .collect();
+    let used = used(p, best).ok()?;
     let sources = sources(p);
     let error = best.error(p).ok()?;
     let mut attempt = |allowed: &HashSet<u32>| {

@@ -6,12 +6,12 @@ use egg::{Id, PatternAst, Subst, Symbol};
 use smallvec::SmallVec;
 
 use super::{
-    ast::{ConstType, RuleDef, Term, TermItem, TermOp},
+    ast::{ConstType, IndexPattern, Ops, Pattern, RuleDef, Term, TermItem, TermOp},
     eval::{Env, Match},
     search::{from_subst, root_slot},
 };
 use crate::{
-    egraph::{Facts, Graph, Node, may_apply, meet, union_checked},
+    egraph::{Case, Facts, Graph, Node, may_apply, meet, union_checked},
     ir::{AttrValue, Attrs, Name, OpId, Type},
     ops::{OpError, make_attrs},
     tensor::{DType, Tensor},
@@ -39,9 +39,13 @@ impl egg::Applier<Node, Facts> for Applier {
         let mut changed = Vec::new();
         match build(&self.rule, graph, class, &found) {
             Ok(built) => {
-                let inherited = inherited(&self.rule, graph, &built);
+                let Trace { inherited, inexact } = trace(&self.rule, graph, &built, &found);
                 let mut taught = false;
                 for &(root, result) in &built.results {
+                    // What holds for an approximation alone must not make exact terms equal.
+                    if inexact && self.rule.error.is_none() && graph.analysis.errors.has_exact(graph.find(result)) {
+                        continue;
+                    }
                     let top = if built.error + inherited > 0.0 { graph[result].nodes.clone() } else { Vec::new() };
                     if graph.find(root) == graph.find(result) || !union_checked(graph, root, result, &self.name) {
                         continue;
@@ -84,18 +88,78 @@ pub(super) struct Built {
     inner: Option<Id>,
 }
 
-/// The error that what a rule found has already, where each of the nodes that its left side can have meant has one: what an exact
-/// rule makes of an approximation is one, too.
-fn inherited(rule: &RuleDef, graph: &Graph, built: &Built) -> f64 {
-    if graph.analysis.errors.is_empty() {
-        return 0.0;
+/// What a match came by.
+struct Trace {
+    /// The least error of the nodes that the left side can have meant, and of the classes within it: what an exact rule makes of an
+    /// approximation is one, too.
+    inherited: f64,
+    /// Whether all that it can have meant has an error somewhere, be it deep below.
+    inexact: bool,
+}
+
+fn trace(rule: &RuleDef, graph: &Graph, built: &Built, found: &Match) -> Trace {
+    let errors = &graph.analysis.errors;
+    if errors.is_empty() {
+        return Trace { inherited: 0.0, inexact: false };
     }
-    let of_root = |(pattern, (root, _)): (&super::ast::Pattern, &(Id, Id))| {
-        let ops = pattern.ops()?;
-        let meant = graph[*root].iter().filter(|n| n.as_op().is_some_and(|(op, ..)| ops.contains(&op)));
-        meant.map(|n| graph.analysis.errors.of_node(n)).reduce(f64::min)
+    let least = |leaf: &dyn Fn(Id) -> f64| -> f64 {
+        let roots = rule.roots.iter().zip(&built.results);
+        roots.map(|(pattern, (root, _))| least_error(graph, found, pattern, graph.find(*root), true, leaf)).sum()
     };
-    rule.roots.iter().zip(&built.results).filter_map(of_root).fold(0.0, f64::max)
+    let inherited = least(&|_| 0.0);
+    let inexact = least(&|class| if errors.has_exact(class) { 0.0 } else { 1.0 }) > 0.0;
+    // Where nothing fits any more (a union since the search), nothing is known of an error.
+    Trace { inherited: if inherited.is_finite() { inherited } else { 0.0 }, inexact }
+}
+
+/// The least sum of errors over the terms of a class that a pattern can have matched: of nodes, of classes within, and of what is bound.
+fn least_error(graph: &Graph, found: &Match, p: &Pattern, class: Id, root: bool, leaf: &dyn Fn(Id) -> f64) -> f64 {
+    let errors = &graph.analysis.errors;
+    let of_class = if root { 0.0 } else { errors.of_class(class) };
+    let below = |p: &Pattern, c: Id| least_error(graph, found, p, graph.find(c), false, leaf);
+    let least = |of: &dyn Fn(&Node) -> Option<f64>| {
+        let of_node = |n: &Node| of(n).map(|below| errors.of_node(n) + below);
+        of_class + graph[class].iter().filter_map(of_node).fold(f64::INFINITY, f64::min)
+    };
+    match p {
+        Pattern::Class(slot) if graph.find(found.class(*slot)) != class => f64::INFINITY,
+        Pattern::Class(_) | Pattern::Splat(_) | Pattern::Each(_) => leaf(class),
+        Pattern::As(_, inner) => least_error(graph, found, inner, class, root, leaf),
+        Pattern::Op { ops, record, args, either_order, .. } => {
+            let op = match ops {
+                Ops::One(op) => *op,
+                Ops::Any(_, slot) => found.op(*slot),
+            };
+            least(&|n| {
+                let (o, attrs, found_args) = n.as_op()?;
+                let same = o == op && graph.find(attrs) == graph.find(found.class(*record)) && found_args.len() == args.len();
+                same.then_some(())?;
+                let sum = |args: &mut dyn Iterator<Item = (&Pattern, Id)>| args.map(|(p, c)| below(p, c)).sum::<f64>();
+                let straight = sum(&mut args.iter().zip(found_args.iter().copied()));
+                let turned = match either_order {
+                    true => sum(&mut args.iter().rev().zip(found_args.iter().copied())),
+                    false => f64::INFINITY,
+                };
+                Some(straight.min(turned))
+            })
+        }
+        Pattern::Tuple(fields) => least(&|n| {
+            let children = egg::Language::children(n);
+            let fits = n.case() == Case::Tuple && children.len() == fields.len();
+            fits.then(|| fields.iter().zip(children).map(|(p, &c)| below(p, c)).sum())
+        }),
+        Pattern::TupleOf(inner) => least(&|n| {
+            let children = egg::Language::children(n);
+            (n.case() == Case::Tuple).then(|| children.iter().map(|&c| below(inner, c)).sum())
+        }),
+        Pattern::Proj(index, inner) => least(&|n| {
+            let wanted = match index {
+                IndexPattern::Value(i) => *i,
+                IndexPattern::Any(slot) => found.get(*slot)?,
+            };
+            (n.case() == Case::Proj(wanted)).then(|| below(inner, egg::Language::children(n)[0]))
+        }),
+    }
 }
 
 /// Adds a match's right sides to the graph. Nothing is added unless all results are of their roots' types.

@@ -76,17 +76,6 @@ pub(super) enum Pattern {
     Proj(IndexPattern, Box<Pattern>),
 }
 
-impl Pattern {
-    /// The operators of its top node, where that is a call.
-    pub(super) fn ops(&self) -> Option<&[OpId]> {
-        match self {
-            Pattern::As(_, inner) => inner.ops(),
-            Pattern::Op { ops, .. } => Some(ops.list()),
-            _ => None,
-        }
-    }
-}
-
 /// What a field of a record must be.
 #[derive(Clone, Debug)]
 pub(super) enum FieldPattern {
