@@ -29,7 +29,9 @@ fn within(error: f64, rules: &str, body: &str) -> Result<(f64, f64, String), Ref
     settings.limits.error = error;
     let module = text::parse_module(
         "test",
-        &format!("#[version = \"0.0.5\"] def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(2, 3), float32]) {{ {body} }}"),
+        &format!(
+            "#[version = \"0.0.5\"] def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(2, 3), float32]) {{ {body} }}"
+        ),
     )?;
     let mut cx = PassContext::default();
     let module = Saturate::new("t", rules::load("near.rules", rules)?, &settings).run(module, &mut cx)?;
@@ -40,7 +42,9 @@ fn within(error: f64, rules: &str, body: &str) -> Result<(f64, f64, String), Ref
 #[test]
 fn errors_of_approximations_add_up_within_the_limit() {
     let body = "add(sqrt(exp(%x)), tanh(tanh(%y)))";
-    for (limit, nodes, error) in [(0.0, 5.0, 0.0), (0.05, 5.0, 0.0), (0.15, 4.0, 0.1), (0.45, 3.0, 0.4), (f64::INFINITY, 3.0, 0.4)] {
+    for (limit, nodes, error) in
+        [(0.0, 5.0, 0.0), (0.05, 5.0, 0.0), (0.15, 4.0, 0.1), (0.45, 3.0, 0.4), (f64::INFINITY, 3.0, 0.4)]
+    {
         let (cost, predicted, text) = within(limit, RULES, body).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(cost, nodes, "within {limit}: {text}");
         assert!((predicted - error).abs() < 1e-12, "within {limit}: {predicted} instead of {error}: {text}");

@@ -132,7 +132,8 @@ fn least_error(graph: &Graph, found: &Match, p: &Pattern, class: Id, root: bool,
             };
             least(&|n| {
                 let (o, attrs, found_args) = n.as_op()?;
-                let same = o == op && graph.find(attrs) == graph.find(found.class(*record)) && found_args.len() == args.len();
+                let same =
+                    o == op && graph.find(attrs) == graph.find(found.class(*record)) && found_args.len() == args.len();
                 same.then_some(())?;
                 let sum = |args: &mut dyn Iterator<Item = (&Pattern, Id)>| args.map(|(p, c)| below(p, c)).sum::<f64>();
                 let straight = sum(&mut args.iter().zip(found_args.iter().copied()));

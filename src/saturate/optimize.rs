@@ -101,18 +101,20 @@ pub fn optimize_observed(
         };
         let (term, after) = match found {
             // Sums of the same prices in another order differ in the last bits.
-            Ok(Some((term, after, new_ty, error))) if after < before * (1.0 - 1e-12) && error <= left.error => match (&ty, &new_ty) {
-                (Some(old), Some(new)) if meet(old, new).is_none() => {
-                    of_region.faults.push(format!("a program of type {new} for one of type {old}"));
-                    (original, before)
+            Ok(Some((term, after, new_ty, error))) if after < before * (1.0 - 1e-12) && error <= left.error => {
+                match (&ty, &new_ty) {
+                    (Some(old), Some(new)) if meet(old, new).is_none() => {
+                        of_region.faults.push(format!("a program of type {new} for one of type {old}"));
+                        (original, before)
+                    }
+                    _ => {
+                        of_region.regions_changed = 1;
+                        left.error -= error;
+                        of_region.error = error;
+                        (term, after)
+                    }
                 }
-                _ => {
-                    of_region.regions_changed = 1;
-                    left.error -= error;
-                    of_region.error = error;
-                    (term, after)
-                }
-            },
+            }
             Ok(_) => (original, before),
             Err(why) => {
                 of_region.faults.push(why);
