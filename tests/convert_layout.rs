@@ -150,6 +150,63 @@ fn long_chains_and_wide_graphs_stay_small() {
 }
 
 #[test]
+fn there_and_back_is_nothing() {
+    let module = networks::residual(&[1, 1]);
+    let there = "ConvertLayout(from=NCHW, to=NHWC), FoldConstant, ConvertLayout(from=NHWC, to=NCHW), FoldConstant";
+    let (after, _) = convert("there and back", module, there);
+    assert_eq!(transforms(&after), 0);
+    assert!(calls(&after, "nn.conv2d", "data_layout", "NHWC") == 0);
+    let (blocked, _) =
+        convert("blocks", networks::residual(&[1, 1]), "ConvertLayout(from=NCHW, to=NCHW8c), FoldConstant");
+    let plain = "ConvertLayout(from=NCHW8c, to=NCHW), FoldConstant";
+    let (after, _) = convert("out of blocks", blocked.into_module(), plain);
+    assert_eq!((transforms(&after), calls(&after, "nn.contrib_conv2d_NCHWc", "out_layout", "")), (0, 0));
+}
+
+#[test]
+fn a_batch_of_any_size_is_converted() {
+    let text = "(%x: Tensor[(?, 8, 6, 6), float32], %w: F(8, 8, 3, 3), %b: F(8)) {
+      %0 = nn.relu(nn.bias_add(nn.conv2d(%x, %w, |NCHW), %b));
+      %1 = nn.max_pool2d(add(%0, nn.conv2d(%x, %w, |NCHW)), pool_size=[2, 2]);
+      nn.conv2d(%1, %w, |NCHW)
+    }";
+    for (to, most) in [("NHWC", 3), ("NCHW4c", 3)] {
+        let (after, _) =
+            convert(to, parse(to, &situations::spelled_out(text)), &format!("ConvertLayout(from=NCHW, to={to})"));
+        assert!(transforms(&after) <= most, "{to}:\n{}", text::print_module(&after));
+    }
+}
+
+/// The moves that all rulesets share hold for transforms to any layout, not only to plain ones.
+#[test]
+fn moves_hold_for_any_transform() {
+    let sets = resat::rules::general_definitions();
+    let moves = sets.iter().find(|s| s.name.as_str() == "layout-moves").expect("shipped").clone();
+    for rule in &moves.given("?moving", &"any".into()).rules {
+        let report = resat::rules::check(rule);
+        assert!(report.is_sound(), "{report}");
+    }
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn converted_networks_are_compiled() {
+    use resat::driver::{Options, build};
+    for to in ["NHWC", "NCHW16c", "NHWC4c", "HWNC"] {
+        let module = networks::residual(&[1, 1]);
+        let before = infer_types(module.clone()).expect("well typed");
+        let passes = sequence(&format!("ConvertLayout(from=NCHW, to={to}), default"), &settings()).expect("passes");
+        let options = Options { passes: Some(Box::new(passes)), ..Options::new(Settings::new(Target::host())) };
+        let built = build(module, &[], options).unwrap_or_else(|e| panic!("{to}: {e}"));
+        let inputs = interp::random_inputs(&before, 1).expect("inputs");
+        let x: Vec<Tensor> = inputs.iter().map(|v| v.tensor().clone()).collect();
+        let found = built.executable.run(&x).unwrap_or_else(|e| panic!("{to}: {e}"));
+        let wanted = interp::run_flat(&before, "main", inputs).expect("runs");
+        assert!(near(&found[0], &wanted[0]), "{to}");
+    }
+}
+
+#[test]
 fn what_cannot_be_converted_is_left_and_noted() {
     let text = situations::spelled_out("(%x: F(1, 6, 5, 5), %w: F(7, 6, 3, 3)) { nn.conv2d(%x, %w) }");
     let (after, cx) = convert("odd channels", parse("odd channels", &text), "ConvertLayout(from=NCHW, to=NCHW4c)");

@@ -1,7 +1,10 @@
 //! Layouts, as strings in TVM's notation.
 
 use super::{Function, Input, Param};
-use crate::{ir::AttrValue, tensor::Layout};
+use crate::{
+    ir::AttrValue,
+    tensor::{Layout, LayoutAxis},
+};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function {
@@ -80,30 +83,56 @@ pub(super) const FUNCTIONS: &[Function] = &[
         eval: |a| Some((layout(&a[0])?.rank() as i64).into()),
     },
     Function {
+        name: "layout-seen",
+        params: &[Param::Str, Param::List],
+        gives: Param::Str,
+        doc: "The layout of a tensor of this shape that broadcasts beside one of this layout: axes of extent 1 have blocks of 1. \
+              Missing leading axes count as 1.",
+        eval: |a| {
+            let (l, shape) = (layout(&a[0])?, a[1].ints()?);
+            let extents = broadcast_extents(&l, &shape)?;
+            Some(with_ones(&l, &|c| extents.iter().any(|&(letter, n)| letter == c && n == 1)))
+        },
+    },
+    Function {
         name: "layout-keeps",
         params: &[Param::Str, Param::Str, Param::List],
         gives: Param::Str,
-        doc: "The target of a transform (second layout, from the plain first one) for a tensor of this shape that broadcasts: \
+        doc: "The target of a transform (second layout, from the first one) for a tensor of this shape that broadcasts: \
               blocks along axes of extent 1 become blocks of 1. Missing leading axes count as 1.",
         eval: |a| {
             let (from, to, shape) = (layout(&a[0])?, layout(&a[1])?, a[2].ints()?);
-            from.is_plain().then_some(())?;
-            let skip = from.rank().checked_sub(shape.len())?;
-            let extent = |letter: char| from.position(letter).map(|k| if k < skip { 1 } else { shape[k - skip] });
-            let mut out = String::new();
-            for axis in to.axes() {
-                match axis.block {
-                    None => out.push(axis.primal),
-                    Some(n) => {
-                        let n = if extent(axis.primal)? == 1 { 1 } else { n };
-                        out.push_str(&format!("{n}{}", axis.primal.to_ascii_lowercase()));
-                    }
-                }
-            }
-            Some(out.as_str().into())
+            let extents = broadcast_extents(&from, &shape)?;
+            Some(with_ones(&to, &|c| extents.iter().any(|&(letter, n)| letter == c && n == 1)))
         },
     },
 ];
+
+/// The whole extents, by letter, of a tensor of this shape beside one of this layout. `None` where it has extent 1 within blocks
+/// of which it has several.
+fn broadcast_extents(l: &Layout, shape: &[i64]) -> Option<Vec<(char, i64)>> {
+    let skip = l.rank().checked_sub(shape.len())?;
+    let extent = |k: usize| if k < skip { 1 } else { shape[k - skip] };
+    let plain = l.plain();
+    let whole = |letter: char| {
+        let outer = extent(l.position(letter)?);
+        match l.block(letter) {
+            None => Some((letter, outer)),
+            Some((k, n)) if extent(k) == n => Some((letter, outer * n)),
+            Some((k, _)) => (extent(k) == 1 && outer == 1).then_some((letter, 1)),
+        }
+    };
+    plain.axes().iter().map(|axis| whole(axis.primal)).collect()
+}
+
+/// A layout with blocks of 1 along some axes.
+fn with_ones(l: &Layout, one: &dyn Fn(char) -> bool) -> AttrValue {
+    let axis = |axis: &LayoutAxis| match axis.block {
+        None => axis.primal.to_string(),
+        Some(n) => format!("{}{}", if one(axis.primal) { 1 } else { n }, axis.primal.to_ascii_lowercase()),
+    };
+    l.axes().iter().map(axis).collect::<String>().as_str().into()
+}
 
 pub(super) fn layout(a: &Input<'_>) -> Option<Layout> {
     a.str()?.parse().ok()
@@ -133,5 +162,8 @@ mod tests {
         assert_eq!(call("layout-permutation", &[s("NCHW"), s("NHWC")]), Some([0, 2, 3, 1].into()));
         assert_eq!(call("layout-keeps", &[s("NCHW"), s("NCHW8c"), [16, 1, 1].into()]), Some(s("NCHW8c")));
         assert_eq!(call("layout-keeps", &[s("NCHW"), s("NCHW8c"), [7].into()]), Some(s("NCHW1c")));
+        assert_eq!(call("layout-keeps", &[s("NCHW8c"), s("NHWC4c"), [1, 2, 1, 1, 8].into()]), Some(s("NHWC4c")));
+        assert_eq!(call("layout-seen", &[s("NCHW8c"), [1, 1, 1].into()]), Some(s("NCHW1c")));
+        assert_eq!(call("layout-seen", &[s("NCHW8c"), [2, 1, 1, 1].into()]), None, "one within each of two blocks");
     }
 }

@@ -65,9 +65,13 @@ impl Wish {
             _ => None,
         };
         let data: Layout = field("data_layout").or(field("layout"))?.parse().ok()?;
-        let out = field("out_layout").filter(|o| !o.is_empty()).map_or(Some(data.clone()), |o| o.parse().ok())?;
+        let of_data = |o: &&str| !o.is_empty() && self.op != GRADIENT;
+        let out = field("out_layout").filter(of_data).map_or(Some(data.clone()), |o| o.parse().ok())?;
         self.means(&self.op, &data, &out).then_some(())?;
         let Some(kernel) = field("kernel_layout") else { return Some(data == self.data) };
+        if self.op == GRADIENT {
+            return Some(self.gradient(&data, kernel, field("out_layout")?).is_none());
+        }
         let kernel: Layout = kernel.parse().ok()?;
         let shape = |k: usize| args.get(k).and_then(Type::as_tensor).map(|t| &t.shape[..]);
         let weight = if self.op == "nn.deformable_conv2d" { 2 } else { 1 };
@@ -76,6 +80,22 @@ impl Wish {
         Some(
             self.wanted(&call).is_some_and(|w| w.call == self.op && w.data == data && w.kernel == Some(kernel.clone())),
         )
+    }
+
+    /// What a gradient of a weight in these layouts of gradient, data and result becomes, and the layout of its data (a weight's
+    /// layout there means the usual one); `None` where it is so already.
+    fn gradient(&self, grad: &Layout, data: &str, out: &str) -> Option<[Layout; 3]> {
+        let fields = ops::lookup(GRADIENT)?.op().attrs();
+        let (usual, usual_weight) = (default_layout(fields, "data_layout")?, default_layout(fields, "kernel_layout")?);
+        let data: Layout = if data == usual_weight.to_string() { usual.clone() } else { data.parse().ok()? };
+        let out: Layout = if out.is_empty() { usual_weight.clone() } else { out.parse().ok()? };
+        let weight = match &self.kernel {
+            Some(given) => given.clone(),
+            None => usual_kernel_of(&self.data, &usual, &usual_weight, false)?,
+        };
+        let possible = self.data.is_plain() && weight.is_plain() && weight.is_convertible(&out);
+        let new = *grad != self.data || data != self.data || out != weight;
+        (possible && new).then(|| [self.data.clone(), weight, data])
     }
 
     /// What a convolution becomes; `None` where there is no such call that computes the same.
@@ -127,6 +147,7 @@ impl Wish {
     }
 }
 
+const GRADIENT: &str = "nn.conv2d_backward_weight";
 const CONV2D: &str = "nn.conv2d";
 const CONV_BLOCKED: &str = "nn.contrib_conv2d_NCHWc";
 const DEPTHWISE_BLOCKED: &str = "nn.contrib_depthwise_conv2d_NCHWc";
@@ -208,6 +229,20 @@ pub(super) const FUNCTIONS: &[Function] = &[
               [operator from data kernel], make of such a call: lists of the layouts of data, weight and result, the attribute \
               out_layout, and the operator. Nothing where the call is so already, or where channels don't fill blocks.",
         eval: wanted_convolutions,
+    },
+    Function {
+        name: "wanted-gradients",
+        params: &[Param::List, Param::Str, Param::Str, Param::Str],
+        gives: Param::List,
+        doc: "(wanted-gradients wishes data-layout kernel-layout out-layout): what these wishes make of a gradient of a weight: \
+              lists of the layouts of data, of the weight, and of the data so far.",
+        eval: |a| {
+            let grad = layout(&a[1])?;
+            let meant = wishes(&a[0])?.into_iter().filter(|w| w.means(GRADIENT, &grad, &grad));
+            let found = meant.filter_map(|w| w.gradient(&grad, a[2].str()?, a[3].str()?));
+            let list = |ls: [Layout; 3]| AttrValue::List(ls.map(|l| AttrValue::from(l.to_string().as_str())).into());
+            Some(AttrValue::List(found.map(list).collect()))
+        },
     },
     Function {
         name: "wanted-layouts",

@@ -60,6 +60,27 @@ pub(super) const GUARDS: &[Guard] = &[
             Some(y.len() == wanted.len() && (0..y.len()).all(fits))
         },
     },
+    Guard {
+        name: "blocks-broadcast",
+        params: &[Param::Str, Param::Class, Param::Class],
+        doc: "(blocks-broadcast p c y): beside y, of layout p, c broadcasts along no split axis or along all of it, blocks and \
+              within. Missing leading axes count as 1.",
+        eval: |a| {
+            let p = layout(&a[0])?;
+            let (c, y) = (extents(&a[1].class()?)?, extents(&a[2].class()?)?);
+            let skip = p.rank().checked_sub(c.len())?;
+            (y.len() == p.rank()).then_some(())?;
+            let of_c = |k: usize| if k < skip { Some(1) } else { c[k - skip] };
+            for axis in p.axes().iter().filter(|axis| axis.block.is_some()) {
+                let places = [p.position(axis.primal)?, p.block(axis.primal)?.0];
+                let same = places.iter().all(|&k| of_c(k).is_some() && of_c(k) == y[k]);
+                if !same && places.iter().any(|&k| of_c(k) != Some(1)) {
+                    return Some(false);
+                }
+            }
+            Some(true)
+        },
+    },
 ];
 
 fn layout(a: &Input<'_>) -> Option<Layout> {
