@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use resat::{
-    cost::{CostModel, Head, Machine, Measured, NodeView, Roofline, parse},
+    cost::{CostModel, Head, KernelCall, KernelView, Machine, Measured, NodeView, Roofline, Source, parse},
     driver::Stopwatch,
     ir::{Module, Type},
     ops::{make_attrs, op},
@@ -51,8 +51,44 @@ fn kernels_are_timed_once_per_machine() {
     // Another process reads what this one wrote, down to a line that was cut short.
     std::fs::write(first.file().expect("a folder was given"), format!("{written}0123")).expect("writable");
     let again = Measured::new(watch());
-    assert_eq!((dense(&again, 16), dense(&again, 192)), (small, large));
-    assert!(model.notes().is_empty(), "{:?}", model.notes());
+    let (same, other) = ((dense(&again, 16), dense(&again, 192)), (small, large));
+    // On a machine that is too busy to time anything well, the next process tries again, and says so.
+    let is_busy = model.notes().iter().any(|n| n.contains("busy"));
+    assert!(
+        same == other || is_busy && same.0 <= small && same.1 <= large,
+        "{same:?} and {other:?}: {:?}",
+        model.notes()
+    );
+    assert!(model.notes().iter().all(|n| n.contains("busy")), "{:?}", model.notes());
+}
+
+/// A kernel of a chain of operators on square matrices.
+fn chain_price(model: &dyn CostModel, names: &[&str], n: i64) -> f64 {
+    let ty = square(n);
+    let none = make_attrs(op("exp"), &[]).expect("no attribute is needed");
+    let call = |(i, name): (usize, &&str)| {
+        let sources = vec![if i == 0 { Source::Arg(0) } else { Source::Call(i - 1) }];
+        KernelCall { op: op(name), attrs: &none, sources, args: vec![ty.clone()], constant: vec![false], out: &ty }
+    };
+    let calls: Vec<KernelCall> = names.iter().enumerate().map(call).collect();
+    let target = target();
+    model.kernel(&KernelView { calls: &calls, args: std::slice::from_ref(&ty), constant: &[false], target: &target })
+}
+
+#[test]
+fn whole_kernels_are_timed_as_one() {
+    let model = Measured::new(Arc::new(Stopwatch::new(target(), None)));
+    let alone: f64 = ["negative", "abs", "nn.relu"].iter().map(|op| chain_price(&model, &[op], 1024)).sum();
+    let together = chain_price(&model, &["negative", "abs", "nn.relu"], 1024);
+    // Four megabytes are read and written once instead of three times.
+    assert!(together > 0.0 && together < 0.8 * alone, "{together} and {alone}: {:?}", model.notes());
+    let machine = Arc::new(Broken(AtomicUsize::new(0)));
+    let model = Measured::new(machine.clone());
+    let estimate = chain_price(&Roofline, &["negative", "abs"], 64);
+    assert_eq!(chain_price(&model, &["negative", "abs"], 64), estimate);
+    assert_eq!(chain_price(&model, &["negative", "abs"], 64), estimate);
+    assert_eq!(machine.0.load(Ordering::Relaxed), 1);
+    assert!(model.notes()[0].contains("`negative+abs`"), "{:?}", model.notes());
 }
 
 #[test]

@@ -11,13 +11,13 @@ use crate::{
     infer::infer_types,
     ir::Span,
     pass::{Pass, PassContext, bind_params},
-    saturate::{Became, Extracted, Piece, explain},
+    saturate::{Became, Counterfactual, Extracted, Piece, counterfactuals, explain},
 };
 
 /// Arguments of `resat explain`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Example:\n  resat explain model.relay --params model.params --at 12\n\nSaturation keeps proofs for this, which makes it several times slower."
+    after_help = "Examples:\n  resat explain model.relay --params model.params --at 12\n  resat explain model.relay --passes \"Saturate(all,fusion)\" --alternatives 5\n\nSaturation keeps proofs for this, which makes it several times slower."
 )]
 pub(super) struct Args {
     #[command(flatten)]
@@ -30,9 +30,15 @@ pub(super) struct Args {
     /// Also the calls that stayed as they were
     #[arg(long)]
     all: bool,
+    /// Instead: for so many of the program's dearest parts, what the next best program without each would cost
+    #[arg(long, value_name = "N", conflicts_with_all = ["at", "all"])]
+    alternatives: Option<usize>,
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
+    if let Some(most) = args.alternatives {
+        return next_best(&args, most);
+    }
     let mut settings = args.passes.settings()?;
     settings.limits.explanations = true;
     let passes = args.passes.sequence(&settings)?;
@@ -85,5 +91,39 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let inside = if inside > 0 { format!("{inside} run inside of kernels, ") } else { String::new() };
     let summary = format!("{inside}{unneeded} are not needed any more, {stayed} stayed");
     text += &format!("{} calls: {changed} changed, {summary}\n", pieces.len());
+    super::print(&text)
+}
+
+/// What the program would cost without its dearest parts.
+fn next_best(args: &Args, most: usize) -> Result<(), Failure> {
+    let settings = args.passes.settings()?;
+    let passes = args.passes.sequence(&settings)?;
+    let progress = Progress::new();
+    let found: Arc<Mutex<Vec<Counterfactual>>> = Arc::default();
+    let (to, extractor) = (found.clone(), settings.extractor.clone());
+    let on_region = move |x: Extracted| {
+        to.lock().unwrap_or_else(PoisonError::into_inner).extend(counterfactuals(&x, extractor.as_ref(), most));
+    };
+    let mut cx = PassContext {
+        on_start: Some(Box::new(progress.teller())),
+        on_region: Some(Box::new(on_region)),
+        ..PassContext::default()
+    };
+    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    passes.run(infer_types(module)?.into_module(), &mut cx)?;
+    drop(progress);
+    let mut text = String::new();
+    for c in found.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let place = c.span.as_ref().map_or("computed by a rule".to_owned(), Span::to_string);
+        text += &format!("{place}: {} costs {:.3e}\n", c.chosen, c.cost);
+        text += &match &c.next {
+            None => "  nothing else computes it\n".to_owned(),
+            Some((instead, extra)) => {
+                let instead = instead.as_ref().map_or("without its value".to_owned(), |i| format!("with {i}"));
+                let share = if c.total > 0.0 { 100.0 * extra / c.total } else { 0.0 };
+                format!("  {instead} the program costs {extra:+.3e} ({share:+.2} %)\n")
+            }
+        };
+    }
     super::print(&text)
 }

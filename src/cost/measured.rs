@@ -26,7 +26,7 @@ use crate::{
 ///
 /// What can't be timed (no kernel can be made of it, or its extents are unknown) is priced by [`Roofline`] instead, and
 /// [`CostModel::notes`] says so. The machine remembers what it has timed, by the kernels' contents; the model, by operator,
-/// attributes and types.
+/// attributes and types. What it can't time well, as it is busy, it says, and times again in the next process.
 pub struct Measured {
     machine: Arc<dyn Machine>,
     known: Mutex<HashMap<(OpId, Attrs, Vec<Type>), Option<f64>>>,
@@ -124,6 +124,7 @@ impl CostModel for Measured {
         untimed
             .iter()
             .map(|(op, why)| format!("`{op}` is priced by the roofline, as it can't be timed: {why}"))
+            .chain(self.machine.notes())
             .collect()
     }
 }

@@ -6,6 +6,8 @@
 //! Models are named on the command line as [`parse`] reads them: one of [`NAMES`], or a weighted sum of several.
 
 mod counts;
+#[doc = include_str!("../../docs/cost-models.md")]
+pub mod models {}
 mod fused;
 mod integers;
 mod kernel;
@@ -130,6 +132,11 @@ pub trait Machine: Send + Sync {
     /// Seconds that a warm run of the module's `main` takes, a group of operators fused where it can be. `Err` says why it
     /// can't be timed.
     fn seconds(&self, program: &Module) -> Result<f64, String>;
+
+    /// What a user should know of the times given so far.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// What one core of the machine reaches.
     fn peaks(&self) -> Result<Peaks, String>;

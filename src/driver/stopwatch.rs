@@ -41,6 +41,11 @@ pub struct Stopwatch {
 struct Known {
     seconds: HashMap<Digest, f64>,
     peaks: Option<Peaks>,
+    pulse: Pulse,
+    /// Times on which samples did not agree, of other processes: they are taken again, and the shorter counts.
+    doubted: HashMap<Digest, f64>,
+    /// How many times of this process are doubtful.
+    doubtful: usize,
 }
 
 /// A sample is at least so long: short against what disturbs a machine, long against the clock's own cost.
@@ -54,6 +59,22 @@ const AGREEMENT: f64 = 0.03;
 
 /// ...or this time must be over, and ten runs done.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// So often samples are taken anew where they do not agree...
+const ATTEMPTS: u32 = 3;
+
+/// ...after this pause, each time once more: whatever disturbs the machine may be over by then.
+const PAUSE: Duration = Duration::from_millis(15);
+
+/// Ends the line of a time on which samples did not agree.
+const DOUBTED: &str = " ?";
+
+/// What a kernel's time is, and whether samples agreed on it.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    seconds: f64,
+    agreed: bool,
+}
 
 impl Stopwatch {
     /// A stopwatch for kernels of a target, which must be this machine, run by as many threads as it has cores. It remembers
@@ -95,7 +116,7 @@ impl Stopwatch {
         // Lines that are none of ours, such as one that was cut short, are passed over: what they knew is measured again.
         for line in text.lines() {
             let mut words = line.split('\t');
-            let (Some(key), Some(Ok(value)), Some(_)) =
+            let (Some(key), Some(Ok(value)), Some(about)) =
                 (words.next(), words.next().map(str::parse::<f64>), words.next())
             else {
                 continue;
@@ -106,7 +127,10 @@ impl Stopwatch {
             match key.strip_prefix("peak ") {
                 Some("bandwidth") => peaks.bandwidth = value,
                 Some(dtype) => peaks.arithmetic.extend(dtype.parse().map(|d: DType| (d, value))),
-                None => known.seconds.extend(u128::from_str_radix(key, 16).map(|d| (Digest(d), value))),
+                None => {
+                    let times = if about.ends_with(DOUBTED) { &mut known.doubted } else { &mut known.seconds };
+                    times.extend(u128::from_str_radix(key, 16).map(|d| (Digest(d), value)));
+                }
             }
         }
         if peaks.bandwidth > 0.0 && peaks.of(DType::F32).is_some() {
@@ -155,14 +179,20 @@ impl Stopwatch {
         let exe = Executable::link(assembled.program, vec![library], pool).map_err(|e| e.to_string())?;
         let inputs: Vec<Tensor> = exe.program().inputs().iter().map(tame).collect();
         let mut outputs = exe.run(&inputs).map_err(|e| e.to_string())?;
-        let seconds = steady(|| exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;
+        let timed = steady(&mut known.pulse, || exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;
+        let before = known.doubted.get(&key).copied().unwrap_or(f64::INFINITY);
+        let seconds = timed.seconds.min(before);
         known.seconds.insert(key, seconds);
-        self.remember(&format!("{key}\t{seconds:e}\t{name}\n"));
+        // Two processes that find the same have found it.
+        let agreed =
+            timed.agreed || before <= timed.seconds * (1.0 + AGREEMENT) && timed.seconds <= before * (1.0 + AGREEMENT);
+        known.doubtful += !agreed as usize;
+        self.remember(&format!("{key}\t{seconds:e}\t{name}{}\n", if agreed { "" } else { DOUBTED }));
         Ok(seconds)
     }
 
     fn measure_peaks(&self, known: &mut Known) -> Result<Peaks, String> {
-        let f32s = self.multiply_adds()?;
+        let f32s = self.multiply_adds(&mut known.pulse)?;
         let mut arithmetic = vec![(DType::F32, f32s)];
         let reference = self.time(&product(DType::F32), known)?;
         // What type relations or kernels refuse keeps its nominal ratio.
@@ -185,7 +215,7 @@ impl Stopwatch {
     }
 
     /// Multiply-adds of `float32` per second and core, counted as two operations, out of registers.
-    fn multiply_adds(&self) -> Result<f64, String> {
+    fn multiply_adds(&self, pulse: &mut Pulse) -> Result<f64, String> {
         let target = self.target.codegen();
         let lanes = (target.vector_bytes() / 4) as i64;
         let kernel = register_kernel(lanes);
@@ -201,8 +231,8 @@ impl Stopwatch {
         let exe = Executable::link(program, vec![code], Arc::new(Pool::new(1))).map_err(|e| e.to_string())?;
         let inputs = [Tensor::from_f64_fn(DType::F32, &[2 * lanes as usize], |_| 0.5)];
         let mut outputs = exe.run(&inputs).map_err(|e| e.to_string())?;
-        let seconds = steady(|| exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;
-        Ok((2 * ROUNDS * CHAINS * lanes) as f64 / seconds)
+        let timed = steady(pulse, || exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;
+        Ok((2 * ROUNDS * CHAINS * lanes) as f64 / timed.seconds)
     }
 }
 
@@ -211,6 +241,14 @@ impl Machine for Stopwatch {
         // One at a time: what runs beside a measurement disturbs it.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.time(program, &mut known)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let doubtful = self.known.lock().unwrap_or_else(PoisonError::into_inner).doubtful;
+        let note = format!(
+            "the machine was busy: the times of {doubtful} kernels may be too long; they are taken again next time"
+        );
+        if doubtful > 0 { vec![note] } else { Vec::new() }
     }
 
     fn peaks(&self) -> Result<Peaks, String> {
@@ -250,8 +288,51 @@ fn tame(port: &Port) -> Tensor {
     }
 }
 
-/// The seconds of one run, by the fastest of samples that agree: what disturbs a machine only ever makes it slower.
-fn steady(mut once: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+/// A fixed piece of work that is timed between samples: where it takes longer than it can, the machine is busy or slow for the
+/// moment, and so was the sample.
+#[derive(Debug)]
+struct Pulse {
+    fastest: Duration,
+}
+
+/// Beats in a row that find out how fast the machine is.
+const FIRST_BEATS: usize = 64;
+
+/// A beat that takes longer than the fastest by this share is one of a busy machine.
+const BUSY: f64 = 0.12;
+
+impl Default for Pulse {
+    fn default() -> Pulse {
+        Pulse { fastest: Duration::MAX }
+    }
+}
+
+impl Pulse {
+    /// Whether the machine runs undisturbed at its full speed right now, as far as it has been seen.
+    fn is_calm(&mut self) -> bool {
+        if self.fastest == Duration::MAX {
+            self.fastest = (0..FIRST_BEATS).map(|_| Pulse::beat()).min().unwrap_or(Duration::MAX);
+        }
+        let beat = Pulse::beat();
+        self.fastest = self.fastest.min(beat);
+        beat.as_secs_f64() <= self.fastest.as_secs_f64() * (1.0 + BUSY)
+    }
+
+    /// Microseconds of dependent multiplications.
+    fn beat() -> Duration {
+        let start = Instant::now();
+        let mut x = std::hint::black_box(0x9e37_79b9_7f4a_7c15u64);
+        for _ in 0..2_000 {
+            x = std::hint::black_box(x.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (x >> 31));
+        }
+        std::hint::black_box(x);
+        start.elapsed()
+    }
+}
+
+/// The seconds of one run, by the fastest of samples that agree: what disturbs a machine only ever makes it slower. Samples
+/// count where the machine was calm before and after; where they do not agree, they are taken again a little later.
+fn steady(pulse: &mut Pulse, mut once: impl FnMut() -> Result<(), String>) -> Result<Timed, String> {
     let mut timed = |n: u32| -> Result<Duration, String> {
         let start = Instant::now();
         (0..n).try_for_each(|_| once())?;
@@ -260,18 +341,34 @@ fn steady(mut once: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
     timed(2)?;
     let first = timed(1)?.max(Duration::from_nanos(20));
     let runs = (SAMPLE.as_nanos() / first.as_nanos() + 1).min(10_000) as u32;
-    let begin = Instant::now();
-    let mut samples: Vec<f64> = Vec::new();
-    loop {
-        let sample = timed(runs)?.as_secs_f64() / runs as f64;
-        let at = samples.partition_point(|&s| s < sample);
-        samples.insert(at, sample);
-        let agree = samples.len() >= AGREEING && samples[AGREEING - 1] <= samples[0] * (1.0 + AGREEMENT);
-        let tired = begin.elapsed() > PATIENCE && samples.len() >= 10.min(AGREEING * 2);
-        if (agree && samples.len() > AGREEING) || tired {
-            return Ok(samples[0].max(1e-9));
+    let mut fastest = f64::INFINITY;
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            std::thread::sleep(PAUSE * attempt);
+        }
+        let begin = Instant::now();
+        let mut samples: Vec<f64> = Vec::new();
+        let mut taken = 0;
+        let mut calm = pulse.is_calm();
+        loop {
+            let sample = timed(runs)?.as_secs_f64() / runs as f64;
+            let was_calm = std::mem::replace(&mut calm, pulse.is_calm());
+            taken += 1;
+            fastest = fastest.min(sample);
+            if was_calm && calm {
+                let at = samples.partition_point(|&s| s < sample);
+                samples.insert(at, sample);
+            }
+            let agreed = samples.len() > AGREEING && samples[AGREEING - 1] <= samples[0] * (1.0 + AGREEMENT);
+            if agreed && samples[0] <= fastest * (1.0 + AGREEMENT) {
+                return Ok(Timed { seconds: fastest.max(1e-9), agreed });
+            }
+            if begin.elapsed() > PATIENCE && taken >= 10.min(AGREEING * 2) {
+                break;
+            }
         }
     }
+    Ok(Timed { seconds: fastest.max(1e-9), agreed: false })
 }
 
 /// Independent chains of multiply-adds: enough to hide their latency, few enough for 16 registers.

@@ -1,5 +1,6 @@
 //! Choosing one node per class: the cheapest program of an e-graph.
 
+mod alternatives;
 mod choice;
 mod dag;
 #[cfg(feature = "ilp")]
@@ -13,6 +14,7 @@ mod within;
 
 use std::time::Duration;
 
+pub use alternatives::{Alternative, Next, alternatives};
 pub use choice::{Choice, Flaw, chosen_term};
 pub use dag::DagGreedy;
 #[cfg(feature = "ilp")]

@@ -185,6 +185,14 @@ impl Problem {
         p
     }
 
+    /// The same problem, where a candidate can't be had.
+    pub fn without(&self, candidate: u32) -> Problem {
+        let mut p = self.clone();
+        let c = &mut p.candidates[candidate as usize];
+        (c.total.units, c.cost) = (UNOBTAINABLE, f64::INFINITY);
+        p
+    }
+
     /// Number of classes.
     pub fn classes(&self) -> usize {
         self.classes.len()

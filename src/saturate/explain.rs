@@ -9,7 +9,7 @@ use super::Extracted;
 use crate::{
     cost::CostModel,
     egraph::{Case, Graph, Node, RegionGraph, Tables, Term, kernel_classes},
-    extract::{Extractor, Problem, term_cost},
+    extract::{Extractor, Problem, alternatives, term_cost},
     ir::Span,
     target::Target,
 };
@@ -142,6 +142,57 @@ pub fn explain(x: &mut Extracted, wanted: &dyn Fn(Option<&Span>) -> bool) -> Vec
         pieces.push(piece);
     }
     pieces
+}
+
+/// A dear part of a chosen program, and what the program would cost without it.
+#[derive(Clone, Debug)]
+pub struct Counterfactual {
+    /// Where it stands in the source, where known.
+    pub span: Option<Span>,
+    /// What was chosen.
+    pub chosen: String,
+    /// Its price.
+    pub cost: f64,
+    /// The cheapest program without it: what takes its place (none where nothing needs to), and what the program costs more.
+    /// None where there is no other program.
+    pub next: Option<(Option<String>, f64)>,
+    /// The price of the whole program.
+    pub total: f64,
+}
+
+/// What the program of a region would cost without each of its dearest parts: so many that differ in what they are and cost. Each
+/// takes another extraction.
+pub fn counterfactuals(x: &Extracted, extractor: &dyn Extractor, most: usize) -> Vec<Counterfactual> {
+    let Extracted { region, problem: p, choice, .. } = x;
+    let (Ok(order), Ok(total)) = (choice.order(p), choice.cost(p)) else { return Vec::new() };
+    let name = |class: u32, candidate: u32| {
+        let (id, place) = p.origin(class, candidate);
+        region.graph.analysis.tables.name_of(&region.graph[id].nodes[place])
+    };
+    let mut parts: Vec<(u32, u32)> = order.iter().filter_map(|&c| Some((c, choice.get(c)?))).collect();
+    let cost = |candidate: u32| p.candidate(candidate).cost;
+    parts.retain(|&(_, candidate)| cost(candidate) > 0.0);
+    parts.sort_by(|a, b| cost(b.1).total_cmp(&cost(a.1)).then(a.cmp(b)));
+    let mut seen: Vec<(String, f64)> = Vec::new();
+    parts.retain(|&(class, candidate)| {
+        let part = (name(class, candidate), cost(candidate));
+        let is_new = seen.len() < most && !seen.contains(&part);
+        if is_new {
+            seen.push(part);
+        }
+        is_new
+    });
+    let spans = region.spans();
+    alternatives(p, choice, extractor, parts)
+        .into_iter()
+        .map(|a| Counterfactual {
+            span: spans.get(&p.class_id(a.class)).cloned(),
+            chosen: name(a.class, a.candidate),
+            cost: a.cost,
+            next: a.next.map(|n| (n.candidate.map(|c| name(a.class, c)), n.extra)),
+            total,
+        })
+        .collect()
 }
 
 /// A node with its children's classes as they are now.

@@ -7,7 +7,7 @@ mod report;
 mod rule;
 mod run;
 
-pub use explain::{Became, Piece, ProofStep, WhyNot, explain, why_not};
+pub use explain::{Became, Counterfactual, Piece, ProofStep, WhyNot, counterfactuals, explain, why_not};
 pub use limits::Limits;
 pub use optimize::{Extracted, Optimized, optimize, optimize_observed};
 pub use report::{KernelReport, Report, RuleReport, Stop};

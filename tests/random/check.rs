@@ -77,6 +77,7 @@ impl Route {
 /// All routes; `all` or those of a seed's turn.
 pub(crate) fn routes(seed: u64, all: bool) -> Vec<Route> {
     let mut passes: Vec<String> = rules::shipped().iter().map(|r| format!("Saturate({})", r.name)).collect();
+    passes.extend(["Saturate(fusion)", "Saturate(all, fusion)", "FuseOps,DefuseOps"].map(String::from));
     passes.extend(["Inline", "FoldConstant", "DeadCodeElimination", "FuseOps"].map(String::from));
     let mut routes = vec![Route::Texts, Route::Plain, Route::Default, Route::Machine, Route::MachineDefault];
     let n = passes.len();
