@@ -10,7 +10,7 @@ use crate::{
             tensor_arg, work_per_element,
         },
     },
-    tensor::{DType, IndexPart, Layout, LayoutError, Value},
+    tensor::{DType, IndexPart, Layout, LayoutError, SourceIndex, Value},
 };
 
 /// The family.
@@ -91,6 +91,52 @@ impl Op for Transpose {
     }
 }
 
+/// By axis of a conversion's result: what each index along it adds to the number of the source's element. `None` where that number
+/// is no sum of such parts, or some elements of the result have no source.
+fn offsets(sources: &[SourceIndex], from: &[usize], to: &[usize]) -> Option<Vec<Vec<usize>>> {
+    let mut tables: Vec<Vec<usize>> = to.iter().map(|&n| vec![0; n]).collect();
+    let strides = crate::tensor::row_major_strides(from);
+    for ((source, &n), &stride) in sources.iter().zip(from).zip(&strides) {
+        let most: i64 = source.terms.iter().map(|&(axis, scale)| (to[axis] as i64 - 1).max(0) * scale).sum();
+        let part = |sum: i64| match source.part {
+            IndexPart::Whole => sum,
+            IndexPart::Block(block) => sum / block,
+            IndexPart::Within(block) => sum % block,
+        };
+        let is_sum = source.part == IndexPart::Whole || source.terms.len() == 1;
+        let within = match source.part {
+            IndexPart::Within(block) => block <= n as i64,
+            _ => part(most) < n as i64,
+        };
+        if !is_sum || !within {
+            return None;
+        }
+        for &(axis, scale) in &source.terms {
+            for (i, offset) in tables[axis].iter_mut().enumerate() {
+                *offset += part(i as i64 * scale) as usize * stride;
+            }
+        }
+    }
+    Some(tables)
+}
+
+/// The sums of one entry of each table, the last table's first.
+fn sums(tables: &[Vec<usize>]) -> impl FnMut(usize) -> Option<usize> + '_ {
+    let (inner, outer) = tables.split_last().map_or((&[0][..], &[][..]), |(inner, outer)| (&inner[..], outer));
+    let mut bases = vec![0];
+    for table in outer {
+        bases = bases.iter().flat_map(|&base| table.iter().map(move |&offset| base + offset)).collect();
+    }
+    let (mut row, mut column) = (0, 0);
+    move |_| {
+        if column == inner.len() {
+            (row, column) = (row + 1, 0);
+        }
+        column += 1;
+        Some(bases[row] + inner[column - 1])
+    }
+}
+
 /// `layout_transform`.
 #[derive(Debug)]
 struct LayoutTransform;
@@ -133,6 +179,9 @@ impl Op for LayoutTransform {
             .map(|d| d.expect("values have known extents") as usize)
             .collect();
         let sources = from.sources(&to).ok_or_else(|| OpError(format!("{from} does not convert to {to}")))?;
+        if let Some(tables) = offsets(&sources, x.shape(), &shape) {
+            return Ok(x.pick(&shape, sums(&tables)).into());
+        }
         let mut index = vec![0i64; shape.len()];
         let out = x.pick(&shape, |_| {
             let mut at = Some(0);
