@@ -1,6 +1,7 @@
 //! TENSAT's networks through our rules and extractors: layers that share an input are merged where that pays, and the extractors
 //! are as good as they promise, relative to each other.
 
+mod common;
 #[path = "../benches/networks/mod.rs"]
 mod networks;
 
@@ -10,7 +11,7 @@ use networks::{Network, TENSAT, bert_attention, counts, nasrnn};
 use resat::{
     cost::{CostModel, Head, NodeView, Roofline},
     egraph::encode,
-    extract::{DagGreedy, Extractor, Problem, Search, Total, TreeGreedy},
+    extract::{DagGreedy, Extractor, Problem, Search},
     infer::infer_types,
     ir::Module,
     ops::Class,
@@ -84,15 +85,6 @@ fn gates_of_a_recurrent_cell_are_merged() {
     assert!((1..=3).contains(&products(&found)), "{found:?}");
 }
 
-/// Prices of what each extractor chooses, from loose to thorough.
-fn totals(p: &Problem) -> [Total; 3] {
-    let search = Search { most_moves: 2_000, ..Search::default() };
-    [&TreeGreedy as &dyn Extractor, &DagGreedy::default(), &search].map(|e| {
-        let choice = e.extract(p);
-        choice.total(p).unwrap_or_else(|flaw| panic!("{}: {flaw}", e.name()))
-    })
-}
-
 #[test]
 fn thorough_extractors_are_no_worse_on_tensat() {
     for published in TENSAT.iter().filter(|p| !matches!(p.name, "VGG-19" | "NasRNN")) {
@@ -105,8 +97,23 @@ fn thorough_extractors_are_no_worse_on_tensat() {
         let report = saturate(&mut region.graph, &rulesets(&["shapes", "layout"]), &limits);
         assert_eq!(report.stop, Stop::Saturated, "{}", published.name);
         for model in [&Roofline as &dyn CostModel, &Starts] {
-            let [tree, dag, search] = totals(&Problem::new(&region.graph, region.root, model, &target()));
-            assert!(search <= dag && dag <= tree, "{}: {search:?} {dag:?} {tree:?}", published.name);
+            let problem = Problem::new(&region.graph, region.root, model, &target());
+            common::extractors::compare(&problem, &format!("{} by {}", published.name, model.name()));
         }
+    }
+}
+
+#[test]
+fn searches_end_and_stay_small() {
+    for published in &TENSAT {
+        let network = (published.make)();
+        let typed = infer_types(network.bound(&network.cheap_weights())).expect("well typed");
+        let mut encoded = encode(&typed);
+        let outermost = *encoded.regions().last().expect("a module has a region");
+        let mut region = encoded.open(outermost, false);
+        let limits = Limits { time: std::time::Duration::from_secs(3600), ..Limits::default() };
+        let report = saturate(&mut region.graph, &rules::general(), &limits);
+        // TENSAT's own search stops at 50,000 nodes.
+        assert!(report.stop <= Stop::GrowthBounded && report.nodes < 25_000, "{}: {report}", published.name);
     }
 }

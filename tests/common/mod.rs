@@ -1,6 +1,7 @@
 //! What several test files need.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod extractors;
 pub(crate) mod plain;
 
 use resat::{
