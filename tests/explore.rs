@@ -88,7 +88,7 @@ fn every_order_is_compared_with_the_saturation() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 6);
-    for run in orders.iter().chain([&x["saturation"], &x["baseline"]]) {
+    for run in orders.iter().chain([&x["saturation"], &x["default"], &x["baseline"]]) {
         assert!(run["refused"].is_null(), "{run:#}");
         assert!(number(run, "median_s") >= number(run, "min_s") && number(run, "p90_s") >= number(run, "median_s"));
         assert!(number(run, "cost") > 0.0 && number(run, "runs") >= 3.0 && number(run, "kernels") >= 1.0);

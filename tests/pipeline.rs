@@ -79,6 +79,8 @@ fn levels_and_switches_choose_what_runs() {
     assert!(text.contains("Primitive=1"), "{text}");
     let (_, text) = ran(&["-O1", "--required-pass", "FoldConstant", "--disabled-pass", "FuseOps,SimplifyInference"]);
     assert!(!text.contains("add(1f") && !text.contains("Primitive=1") && text.contains("dropout"), "{text}");
+    let (_, text) = ran(&["--pass-config", "relay.FuseOps.max_depth=1", "--disabled-pass", "FoldConstant"]);
+    assert!(text.matches("Primitive=1").count() > 2, "{text}");
     let (_, text) = ran(&["--passes", "Inline,default", "--disabled-pass", "fuse"]);
     assert!(!text.contains("Primitive=1"), "{text}");
 }
@@ -89,6 +91,7 @@ fn wrong_names_are_refused_with_suggestions() {
     refused(&["--run-before", "fuse=FoldConstnt"], &["`FoldConstnt`", "did you mean `FoldConstant`?"]);
     refused(&["--run-before", "fuse"], &["STAGE=PASS"]);
     refused(&["--run-before", "fuse=FuseOps", "--run-after", "fuse=FuseOps"], &["already has a stage `FuseOps`"]);
+    refused(&["--pass-config", "relay.FuseOps.depth=1"], &["`relay.FuseOps.depth`", "relay.FuseOps.max_depth"]);
     refused(&["-O5"], &["5", "0..=4"]);
     refused(&["--disabled-pass", "FuseOp"], &["`FuseOp`", "did you mean `FuseOps`?"]);
     refused(&["--required-pass", "Partition"], &["no part of the default pipeline", "--run-before"]);

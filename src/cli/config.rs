@@ -35,6 +35,11 @@ fn stage_and_pass(text: &str) -> Result<(String, NewStage), String> {
     }
 }
 
+fn option_and_value(text: &str) -> Result<(String, String), String> {
+    let (option, value) = text.split_once('=').ok_or("should be OPTION=VALUE")?;
+    Ok((option.trim().to_owned(), value.trim().to_owned()))
+}
+
 /// Several names with commas, as TVM's command line takes them. Commas inside of parentheses do not count.
 fn names(found: &mut ArgMatches, id: &str) -> Vec<String> {
     let given = found.remove_many::<String>(id).into_iter().flatten().collect::<Vec<_>>();
@@ -61,6 +66,7 @@ impl FromArgMatches for ConfigArgs {
             opt_level: found.remove_one::<u8>("opt-level").unwrap_or(BuildConfig::DEFAULT_LEVEL),
             required_pass: names(found, "required-pass"),
             disabled_pass: names(found, "disabled-pass"),
+            pass_config: found.remove_many("pass-config").into_iter().flatten().collect(),
             edits: edits.into_iter().map(|e| e.1).collect(),
         })))
     }
@@ -93,8 +99,15 @@ impl Args for ConfigArgs {
             "NAMES",
             "Passes, stages or rulesets of the default pipeline that do not run; several with commas",
         );
+        let options = BuildConfig::OPTIONS.map(|o| o.0).join(", ");
+        let options = format!("Options of passes by TVM's names: {options}");
+        let options = many("pass-config", "OPTION=VALUE", "").help(options).value_parser(option_and_value);
         let edits = EDITS.map(|(id, help, _)| many(id, "STAGE=PASS", help).value_parser(stage_and_pass));
-        command.arg(level).arg(required).arg(disabled).args(edits).arg(many("remove", "STAGE", "Take a stage out"))
+        command.arg(level).arg(required).arg(disabled).arg(options).args(edits).arg(many(
+            "remove",
+            "STAGE",
+            "Take a stage out",
+        ))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -1,6 +1,10 @@
 //! `resat explore`.
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -81,9 +85,16 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let module = bind_params(&args.model.module()?, &args.model.params()?)?;
     let inputs: Vec<Tensor> =
         gather(&infer_types(module.clone())?, args.inputs.as_deref())?.iter().flat_map(Value::flatten).collect();
-    let name = |path: &PathBuf| path.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
+    // Models are often called alike, each in a folder of its own.
+    let name = |path: &Path| {
+        let parts: Vec<_> = path.iter().map(|p| p.to_string_lossy()).collect();
+        parts[parts.len().saturating_sub(2)..].join("/")
+    };
     let rules: Result<Vec<String>, std::io::Error> = args.passes.rules.iter().map(std::fs::read_to_string).collect();
     let mut about = vec![("rules of the user".to_owned(), rules.map_err(|e| Failure::Other(e.to_string()))?.join("\n"))];
+    about.push(("costs".to_owned(), costs(&args.passes.cost)?));
+    about.push(("seconds of extraction".to_owned(), args.passes.extract_time.to_string()));
+    about.extend(args.passes.max_error.iter().map(|e| ("largest error".to_owned(), e.to_string())));
     about.extend(args.saturation.iter().map(|s| ("passes of the saturation".to_owned(), s.clone())));
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{msg:10} {bar:32} {pos}/{len} ({elapsed})") {
@@ -121,4 +132,16 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
         false => super::print(&found.summary()),
     }
+}
+
+/// The cost model as it was asked for, with the tables that it reads.
+fn costs(spec: &str) -> Result<String, Failure> {
+    let mut text = spec.to_owned();
+    for part in spec.split(|c: char| c.is_whitespace() || "+*".contains(c)) {
+        if let Some(path) = part.strip_prefix("table:") {
+            let table = std::fs::read_to_string(path).map_err(|e| Failure::Other(format!("{path}: {e}")))?;
+            text += &format!("; {}", table.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+    }
+    Ok(text)
 }

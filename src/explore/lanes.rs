@@ -110,6 +110,7 @@ pub(super) struct Lanes {
     members: Vec<Held>,
     after: Vec<Held>,
     saturation: Vec<Held>,
+    default: Vec<Held>,
     baseline: Vec<Held>,
 }
 
@@ -165,9 +166,10 @@ impl Lanes {
             return Err(d.help(format!("its stages are {names}")).into());
         }
         let written = BuildConfig { opt_level: 0, ..BuildConfig::default() };
+        let default = stations(options.config.pipeline(settings)?).into_iter().map(|s| s.1).collect();
         let baseline = stations(written.pipeline(settings)?).into_iter().map(|s| s.1).collect();
         let saturation = saturation(options, &members)?;
-        Ok(Lanes { before, members, after, saturation, baseline })
+        Ok(Lanes { before, members, after, saturation, default, baseline })
     }
 
     pub(super) fn order<'a>(&'a self, order: &[usize]) -> Vec<Station<'a>> {
@@ -177,6 +179,10 @@ impl Lanes {
 
     pub(super) fn saturation(&self) -> Vec<Station<'_>> {
         self.saturation.iter().map(station).collect()
+    }
+
+    pub(super) fn default(&self) -> Vec<Station<'_>> {
+        self.default.iter().map(station).collect()
     }
 
     pub(super) fn baseline(&self) -> Vec<Station<'_>> {
@@ -258,7 +264,6 @@ pub(super) fn about(options: &Options, inputs: &[Tensor]) -> Vec<(String, String
     let given: Vec<&[u8]> = inputs.iter().map(Tensor::bytes).collect();
     let limits = format!("{:?}", s.limits);
     let own = [
-        ("model", options.model.clone()),
         ("inputs", digest_bytes(&given).to_string()),
         ("target", s.target.to_string()),
         ("threads", options.threads.to_string()),
@@ -269,6 +274,7 @@ pub(super) fn about(options: &Options, inputs: &[Tensor]) -> Vec<(String, String
         ("opt level", options.config.opt_level.to_string()),
         ("required passes", options.config.required_pass.join(", ")),
         ("disabled passes", options.config.disabled_pass.join(", ")),
+        ("options", options.config.pass_config.iter().map(|(o, v)| format!("{o}={v}")).collect::<Vec<_>>().join(", ")),
         ("edits", options.config.edits.iter().map(|e| format!("{e:?}")).collect::<Vec<_>>().join("; ")),
         ("rules left out", s.without.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")),
         ("seconds of measuring", options.measure.as_secs_f64().to_string()),

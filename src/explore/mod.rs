@@ -88,18 +88,19 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
     let mut engine = Engine::new(&module, options.state.as_deref(), &about)?;
 
     let mut runs = Vec::with_capacity(orders.len());
-    let total = orders.len() + 2;
+    let total = orders.len() + 3;
     tell(Progress { phase: "passes", done: 0, total });
     let saturation = engine.run(&lanes.saturation())?;
+    let default = engine.run(&lanes.default())?;
     let baseline = engine.run(&lanes.baseline())?;
     engine.forget_used();
     for (i, order) in orders.iter().enumerate() {
-        tell(Progress { phase: "passes", done: 2 + i, total });
+        tell(Progress { phase: "passes", done: 3 + i, total });
         runs.push(engine.run(&lanes.order(order))?);
     }
     let passes_run = engine.passes_used();
     let mut programs: Vec<Digest> = Vec::new();
-    for program in [&saturation, &baseline].into_iter().chain(&runs).filter_map(|r| r.program) {
+    for program in [&saturation, &default, &baseline].into_iter().chain(&runs).filter_map(|r| r.program) {
         if !programs.contains(&program) {
             programs.push(program);
         }
@@ -119,6 +120,7 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
         seed: options.seed,
         saturation: described(&saturation, "saturation"),
         saturation_passes: lanes.saturation().iter().map(|l| l.shown.to_owned()).collect(),
+        default: described(&default, "default pipeline"),
         baseline: described(&baseline, "as written"),
         around: lanes.around(),
         orders: runs

@@ -18,6 +18,7 @@ fn said(run: &Run) -> String {
 /// How much slower than the fastest, in words.
 fn slower(run: &Run) -> String {
     match run.regret {
+        Some(r) if r < -5e-4 => format!("{:.1} % faster than all of these", -100.0 * r),
         Some(r) if r < 5e-4 => "the fastest of all".into(),
         Some(r) => format!("{:.1} % slower than the fastest", 100.0 * r),
         None => run.refused.as_ref().map_or("not measured".into(), |f| format!("refused by {}", f.at)),
@@ -171,6 +172,9 @@ fn runs(x: &Exploration) -> Table {
         ]
     };
     table.marked_row(row(&x.saturation));
+    if x.default.program != x.saturation.program {
+        table.row(row(&x.default));
+    }
     table.row(row(&x.baseline));
     let ranked = x.ranked();
     ranked.iter().for_each(|&i| table.row(row(&x.orders[i])));
@@ -222,6 +226,9 @@ pub fn page(x: &Exploration) -> String {
     .into_iter()
     .flatten()
     .collect();
+    if x.default.program != x.saturation.program {
+        facts.extend(fact("default pipeline", Some(&x.default), false));
+    }
     let shared = format!("{refused} orders refused; {} passes run instead of {}", x.passes_run, x.passes_written);
     facts.push(("different programs", x.programs.to_string(), shared));
     let mut page = Page::new(format!("Orders of passes: {}", x.model)).lead(lead(x)).facts(&facts);

@@ -21,6 +21,8 @@ pub struct Exploration {
     pub saturation: Run,
     /// Its passes.
     pub saturation_passes: Vec<String>,
+    /// The default pipeline without the members: what it does to programs that nobody asked to change further.
+    pub default: Run,
     /// The program as it was written, every operator a kernel.
     pub baseline: Run,
     /// Passes that come before and after every order.
@@ -168,7 +170,7 @@ impl Exploration {
         self.worst = ranked.last().copied();
         let all = || self.orders.iter().chain([&self.saturation]).filter_map(|r| r.median_s);
         let least = all().fold(f64::INFINITY, f64::min);
-        for run in self.orders.iter_mut().chain([&mut self.saturation, &mut self.baseline]) {
+        for run in self.orders.iter_mut().chain([&mut self.saturation, &mut self.default, &mut self.baseline]) {
             run.regret = run.median_s.map(|s| s / least - 1.0);
         }
     }
@@ -213,6 +215,9 @@ impl Exploration {
         text += &line("saturation", &self.saturation);
         for (what, place) in [("best order", self.best), ("median order", self.median), ("worst order", self.worst)] {
             text += &place.map_or(String::new(), |i| line(what, &self.orders[i]));
+        }
+        if self.default.program != self.saturation.program {
+            text += &line("default", &self.default);
         }
         text += &line("as written", &self.baseline);
         text

@@ -24,6 +24,8 @@ pub struct BuildConfig {
     pub required_pass: Vec<String>,
     /// Passes, stages and rulesets that do not run.
     pub disabled_pass: Vec<String>,
+    /// Options of passes by TVM's names, with their values; see [`BuildConfig::OPTIONS`].
+    pub pass_config: Vec<(String, String)>,
     /// Applied to what levels and switches left, in this order.
     pub edits: Vec<Edit>,
 }
@@ -99,6 +101,7 @@ impl Default for BuildConfig {
             opt_level: BuildConfig::DEFAULT_LEVEL,
             required_pass: Vec::new(),
             disabled_pass: Vec::new(),
+            pass_config: Vec::new(),
             edits: Vec::new(),
         }
     }
@@ -123,6 +126,10 @@ impl BuildConfig {
         "also scales and biases in weights, blocked layouts, merged layers and all other rules within rounding (the default)",
         "also fast approximations of functions, and more time: four times the e-nodes, extraction by search",
     ];
+
+    /// Options that `pass_config` may set: the name that TVM gives them, the pass of the default pipeline that takes them, and what the
+    /// pass calls them.
+    pub const OPTIONS: [(&str, &str, &str); 1] = [("relay.FuseOps.max_depth", "FuseOps", "largest")];
 
     /// The settings that the level and the switches ask for: limits, extractor, and rulesets that are off and on.
     ///
@@ -204,6 +211,25 @@ impl BuildConfig {
         }
         for stage in gone {
             pipeline.remove(&stage).expect("the name was the pipeline's own");
+        }
+        for (option, value) in &self.pass_config {
+            let Some((_, pass, argument)) = BuildConfig::OPTIONS.iter().find(|o| o.0 == option) else {
+                let known = BuildConfig::OPTIONS.map(|o| o.0);
+                let d = Diagnostic::new(format!("no pass has an option `{option}`; options are {}", known.join(", ")));
+                return Err(match nearest(option, known) {
+                    Some(near) => d.help(format!("did you mean `{near}`?")).into(),
+                    None => d.into(),
+                });
+            };
+            let stages: Vec<String> = pipeline
+                .stages()
+                .filter(|(_, p)| base(&p.name()) == *pass)
+                .map(|(stage, _)| stage.to_owned())
+                .collect();
+            for stage in stages {
+                let text = format!("{pass}({argument}=\"{}\")", value.replace('"', ""));
+                pipeline.replace(&stage, Box::new(sequence(&text, &settings)?))?;
+            }
         }
         let made = |new: &NewStage| -> Result<Box<dyn Pass>, Refused> {
             let mut passes = sequence(&new.pass, &settings)?;
@@ -359,6 +385,19 @@ mod tests {
         let elsewhere = BuildConfig { required_pass: vec!["Partition".into()], ..BuildConfig::default() };
         let e = elsewhere.settings(&settings()).err().unwrap().to_string();
         assert!(e.contains("no part of the default pipeline"), "{e}");
+    }
+
+    #[test]
+    fn options_have_tvm_s_names() {
+        let with = |option: &str, value: &str| BuildConfig {
+            pass_config: vec![(option.into(), value.into())],
+            ..BuildConfig::default()
+        };
+        assert_eq!(names(&with("relay.FuseOps.max_depth", "2")), names(&BuildConfig::default()));
+        let e = with("relay.FuseOps.max_depth", "many").pipeline(&settings()).err().unwrap().to_string();
+        assert!(e.contains("`largest` is `many`"), "{e}");
+        let e = with("relay.FuseOps.max_dept", "2").pipeline(&settings()).err().unwrap().to_string();
+        assert!(e.contains("did you mean `relay.FuseOps.max_depth`?"), "{e}");
     }
 
     #[test]
