@@ -62,6 +62,15 @@ const ROWS: &[Row] = &[
         measured: "contractions of float32",
     },
     Row {
+        tvm: "FastMath",
+        ours: |_| Some("FastMath".to_owned()),
+        within: 1e-6,
+        measure: |m| {
+            calls(m).iter().filter(|(op, ..)| ["exp", "erf", "tanh", "nn.softmax"].contains(&op.op().name())).count()
+        },
+        measured: "functions that are not fast",
+    },
+    Row {
         tvm: "Legalize",
         ours: |_| Some("Legalize".to_owned()),
         within: 1e-5,

@@ -9,6 +9,7 @@ mod counts;
 #[doc = include_str!("../../docs/cost-models.md")]
 pub mod models {}
 mod fused;
+mod giving_way;
 mod integers;
 mod kernel;
 mod legal;
@@ -20,6 +21,7 @@ mod table;
 mod weighted;
 
 pub use counts::{Flops, NodeCount};
+pub use giving_way::GivingWay;
 pub use integers::Integers;
 pub use kernel::{KernelCall, KernelView, Source};
 pub use legal::Legal;

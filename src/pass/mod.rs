@@ -10,6 +10,7 @@ mod dynamic_to_static;
 mod effects;
 mod eta_expand;
 mod fake_quantization;
+mod fast_math;
 mod fold_constant;
 mod fuse;
 mod inline;

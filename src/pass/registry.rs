@@ -79,6 +79,11 @@ const PASSES: &[Entry] = &[
         make: |s, settings| ruleset(s, &["simplify-inference"], settings),
     },
     Entry {
+        name: "FastMath",
+        doc: "functions that may be less exact in the last places, which are faster: fast_tanh, fast_erf, fast_exp, nn.fast_softmax",
+        make: super::fast_math::make,
+    },
+    Entry {
         name: "FoldScaleAxis",
         doc: "scales and biases move into the weights of convolutions and dense layers",
         make: |s, settings| ruleset(s, &["fold-scale-bias"], settings),

@@ -16,6 +16,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/bytes.rules", include_str!("../../rules/bytes.rules")),
     ("rules/quantization.rules", include_str!("../../rules/quantization.rules")),
     ("rules/merge.rules", include_str!("../../rules/merge.rules")),
+    ("rules/fast-math.rules", include_str!("../../rules/fast-math.rules")),
     ("rules/mixed-precision.rules", include_str!("../../rules/mixed-precision.rules")),
     ("rules/fake-quantization.rules", include_str!("../../rules/fake-quantization.rules")),
 ];

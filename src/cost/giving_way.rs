@@ -1,0 +1,36 @@
+//! Prices under which some operators give way to whatever rules find equal to them.
+
+use std::sync::Arc;
+
+use super::{CostModel, Head, NodeView};
+use crate::ir::OpId;
+
+/// What an operator costs beyond its price that had better go: more than any program, by seconds, and little enough that sums don't
+/// lose what other operators cost.
+const GIVES_WAY: f64 = 1e6;
+
+/// A cost model's prices, and such for some operators that they are chosen only where there is nothing else.
+pub struct GivingWay {
+    /// The model.
+    pub model: Arc<dyn CostModel>,
+    /// The operators.
+    pub ops: Vec<OpId>,
+}
+
+impl CostModel for GivingWay {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        let price = self.model.cost(node);
+        match node.head {
+            Head::Op(op, _) if self.ops.contains(&op) => price + GIVES_WAY,
+            _ => price,
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.model.notes()
+    }
+}
