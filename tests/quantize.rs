@@ -221,3 +221,28 @@ fn what_does_not_fit_is_refused() {
     let refused = run(&format!("Quantize(calibration=\"{samples}\")"), unbound).expect_err("no weights").to_string();
     assert!(refused.contains("lack the parameter `conv0_weight`"), "{refused}");
 }
+
+#[test]
+fn the_command_line_shows_what_there_is_to_choose_between() {
+    let file = samples(&digits().0);
+    let page = tempfile::Builder::new().suffix(".html").tempfile().expect("there is room");
+    let run = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
+        command.arg("sensitivity").arg(folder().join("model.relay")).arg("--params").arg(folder().join("model.params"));
+        command.arg("--samples").arg(file.path()).args(more).output().expect("it starts")
+    };
+    let out =
+        run(&["--quantize", "method=percentile,skip=fc_weight", "--json", "-o", &page.path().display().to_string()]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&out.stdout).expect("it is JSON");
+    let layers = found["layers"].as_array().expect("a list");
+    assert_eq!(layers.len(), 4);
+    assert_eq!(layers[1]["name"], "conv1_weight");
+    assert!(layers[1]["error"].as_f64().is_some_and(|e| e > 0.0) && layers[3]["error"].is_null(), "{found}");
+    assert!(found["curve"].as_array().is_some_and(|c| !c.is_empty() && c[0]["measured_error"] == 0.0), "{found}");
+    let html = std::fs::read_to_string(page.path()).expect("the page is written");
+    assert!(html.contains("<svg") && html.contains("conv2_weight"));
+    let out = run(&["--quantize", "metod=kl"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.code() == Some(2) && said.contains("did you mean `method`?"), "{said}");
+}

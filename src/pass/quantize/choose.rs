@@ -1,7 +1,5 @@
 //! Quantization as a choice per layer: what each does to the result, and the cheapest program within an error.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use super::{
     Plan,
     backend::Prepared,
@@ -18,13 +16,13 @@ use crate::{
     infer::infer_types,
     ir::{AttrValue, Module},
     ops::lookup,
-    pass::{Pass, PassContext, Saturate, Settings},
+    pass::{PassContext, Settings},
     rules,
-    saturate::{Extracted, Grade, Ruleset, optimize_observed},
+    saturate::{Extracted, Limits, Report, Rule, Ruleset, optimize_observed},
     tensor::Tensor,
 };
 
-/// Attempts at a program whose measured error is within the limit, where predictions were too low.
+/// Attempts at a choice whose measured error is within the limit, where predictions were too low.
 const ATTEMPTS: usize = 4;
 
 /// No approximation is taken for exact, even where the samples don't show it.
@@ -116,58 +114,107 @@ fn with_errors(sites: &[Site], errors: &[Option<f64>]) -> Vec<Site> {
     sites.iter().map(marked).collect()
 }
 
-/// All rules that the choice is made by.
-fn rulesets(settings: &Settings) -> Vec<Ruleset> {
+/// All rules that the choice is made by. The ruleset `fusion` is among them, so that programs are judged by their kernels.
+fn rulesets(module: &Module, settings: &Settings) -> Vec<Ruleset> {
     let mut all = rules::general();
     all.extend(settings.rulesets.iter().cloned());
-    all.extend([ruleset("quantization"), ruleset("fake-quantization")]);
+    all.extend(["quantization", "fake-quantization", "fusion"].map(ruleset));
+    // What quantized tensors are made of is not in the program yet.
+    let dialects = dialect::held_by(module).into_iter().chain(["qnn"]);
+    all.extend(dialects.flat_map(dialect::legalization));
+    let mut names = hashbrown::HashSet::new();
+    all.retain(|s| names.insert(s.name.clone()));
+    let excluded = |rule: &Rule| settings.without.iter().any(|name| rule.is_named(name));
+    all.iter_mut().for_each(|set| set.rules.retain(|rule| !excluded(rule)));
     all
 }
 
-/// The cheapest program whose error on the samples is within the limit.
-pub(super) fn within(plan: &Plan, limit: f64, settings: &Settings, cx: &mut PassContext) -> Result<Module, Refused> {
+/// Saturates the program, each layer of which is a choice, and shows each of its regions that has layers.
+fn saturated(
+    plan: &Plan,
+    errors: &[Option<f64>],
+    limit: f64,
+    settings: &Settings,
+    look: &mut dyn FnMut(&Extracted),
+) -> Result<Report, Refused> {
+    let module = infer_types(marked(plan.module.module(), &with_errors(&plan.sites, errors)))?;
+    let sets = rulesets(module.module(), settings);
+    let model = Legal { model: settings.cost.as_ref(), all: false };
+    let mut look = |x: Extracted| {
+        if !layer_classes(&x.region.graph, x.problem).is_empty() {
+            look(&x);
+        }
+    };
+    let extractor = settings.extractor.as_ref();
+    let limits = Limits { error: limit, ..settings.limits.clone() };
+    Ok(optimize_observed(&module, &sets, &limits, &model, extractor, &settings.target, &mut look).report)
+}
+
+/// The layers of the cheapest program whose error on the samples is within the limit, each of which is quantized.
+///
+/// The choice is made among all forms that rules find of the program; what comes of it is the program with these layers quantized,
+/// for further passes to optimize.
+pub(super) fn within(
+    plan: &Plan,
+    limit: f64,
+    settings: &Settings,
+    cx: &mut PassContext,
+    quantize: &dyn Fn(&[Site], &mut PassContext) -> Result<Module, Refused>,
+) -> Result<Module, Refused> {
     let probe = Probe::new(plan, settings)?;
     let errors = probe.errors()?;
-    let module = marked(plan.module.module(), &with_errors(&plan.sites, &errors));
-    let mut predicted_limit = limit;
-    for attempt in 0..=ATTEMPTS {
-        let used: Arc<Mutex<Vec<bool>>> = Arc::new(Mutex::new(vec![false; plan.layers.len()]));
-        let seen = used.clone();
-        let look = move |x: Extracted| {
-            let mut used = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut chosen, mut predicted, mut failed) = (vec![false; plan.layers.len()], 0.0, None);
+    let mut report = saturated(plan, &errors, limit, settings, &mut |x| {
+        let mut allowed = limit;
+        for _ in 0..ATTEMPTS {
+            let choice = cheapest_within(x.problem, settings.extractor.as_ref(), allowed).choice;
+            let mut used = vec![false; plan.layers.len()];
             for (layer, class) in layer_classes(&x.region.graph, x.problem) {
-                used[layer] |= needs(x.problem, x.choice, class);
+                used[layer] |= needs(x.problem, &choice, class);
             }
-        };
-        let mut inner = PassContext { on_region: Some(Box::new(look)), ..PassContext::default() };
-        let mut limited = Settings { grade: Grade::Approx, ..settings.clone() };
-        limited.limits.error = predicted_limit;
-        let saturate = Saturate::new("Quantize(choice)", rulesets(settings), &limited).with_dialects();
-        let result = saturate.run(module.clone(), &mut inner)?;
-        let measured = probe.error_of(&result, settings)?;
-        let accepted = measured <= limit;
-        let last = attempt == ATTEMPTS || predicted_limit == 0.0;
-        if !accepted && !last {
-            // Errors add up to more than was predicted, by about this much.
-            predicted_limit = if attempt + 1 == ATTEMPTS { 0.0 } else { predicted_limit * 0.9 * limit / measured };
+            match probe.error(&used) {
+                Err(refused) => {
+                    failed = Some(refused);
+                    return;
+                }
+                Ok(measured) if measured > limit => {
+                    // Errors add up to more than was predicted, by about this much.
+                    allowed *= 0.9 * limit / measured;
+                }
+                Ok(_) => {
+                    predicted += choice.error(x.problem).unwrap_or(0.0);
+                    chosen.iter_mut().zip(used).for_each(|(all, new)| *all |= new);
+                    return;
+                }
+            }
+        }
+    })?;
+    if let Some(refused) = failed {
+        return Err(refused);
+    }
+    loop {
+        let sites: Vec<Site> = plan.sites.iter().filter(|s| chosen[s.layer]).cloned().collect();
+        let module = if sites.is_empty() { plan.module.module().clone() } else { quantize(&sites, cx)? };
+        let measured = probe.error_of(&module, settings)?;
+        // Integers round at other places than floats that are quantized and back. Without layers, it is the program itself.
+        let worst = (0..chosen.len())
+            .filter(|&n| chosen[n])
+            .max_by(|&a, &b| errors[a].unwrap_or(0.0).total_cmp(&errors[b].unwrap_or(0.0)));
+        if let (true, Some(worst)) = (measured > limit, worst) {
+            chosen[worst] = false;
             continue;
         }
-        let used = used.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let names: Vec<String> = (0..used.len()).filter(|&n| used[n]).map(|n| plan.title(n)).collect();
-        for report in &mut inner.reports {
-            report.notes.push(format!(
-                "quantized {} of {} layers ({}): error {measured:.3e} measured on {} samples, {:.3e} predicted, {limit:.3e} allowed",
-                names.len(),
-                plan.layers.len(),
-                if names.is_empty() { "none".to_owned() } else { names.join(", ") },
-                plan.runs.len(),
-                report.error,
-            ));
-        }
-        cx.reports.append(&mut inner.reports);
-        return Ok(result);
+        let names: Vec<String> = (0..chosen.len()).filter(|&n| chosen[n]).map(|n| plan.title(n)).collect();
+        report.notes.push(format!(
+            "quantized {} of {} layers ({}): error {measured:.3e} measured on {} samples, {predicted:.3e} predicted, {limit:.3e} allowed",
+            names.len(),
+            chosen.len(),
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") },
+            plan.runs.len(),
+        ));
+        cx.reports.push(report);
+        return Ok(module);
     }
-    unreachable!("the last attempt is taken as it is")
 }
 
 impl Plan {
@@ -224,23 +271,10 @@ fn needs(problem: &Problem, choice: &Choice, class: u32) -> bool {
 pub(super) fn study(plan: &Plan, settings: &Settings) -> Result<Study, Refused> {
     let probe = Probe::new(plan, settings)?;
     let errors = probe.errors()?;
-    let module = infer_types(marked(plan.module.module(), &with_errors(&plan.sites, &errors)))?;
-    let mut sets = rulesets(settings);
-    sets.extend(dialect::held_by(module.module()).into_iter().flat_map(dialect::legalization));
-    // What quantized tensors are made of is not in the program yet.
-    sets.extend(dialect::legalization("qnn"));
-    let mut names = hashbrown::HashSet::new();
-    sets.retain(|s| names.insert(s.name.clone()));
-    let model = Legal { model: settings.cost.as_ref(), all: false };
-    let extractor = settings.extractor.as_ref();
     let mut curve: Option<Curve> = None;
-    let mut look = |x: Extracted| {
-        if layer_classes(&x.region.graph, x.problem).is_empty() {
-            return;
-        }
-        curve = Some(Curve::new(&x, extractor, plan.layers.len(), &errors));
-    };
-    optimize_observed(&module, &sets, &settings.limits, &model, extractor, &settings.target, &mut look);
+    saturated(plan, &errors, f64::INFINITY, settings, &mut |x| {
+        curve = Some(Curve::new(x, settings.extractor.as_ref(), plan.layers.len(), &errors));
+    })?;
     let Some(curve) = curve else {
         return Err(Diagnostic::new("no layer of the program can be quantized, or none is chosen").into());
     };

@@ -5,7 +5,7 @@
 //! `quantization` makes a quantized tensor and back of each mark, `fake-quantization` integer arithmetic of what is between.
 //! Where an error is given that the result may have, each layer is a choice: what quantizing it alone does to the result is
 //! measured first, and is the price in errors that its mark carries through the e-graph; extraction then finds the cheapest
-//! program within the error, and what that program's error is on the samples is measured again.
+//! program within the error, the layers that it has quantized are, and what the result's error is on the samples is measured again.
 //!
 //! Everything is deterministic, but for the time limits of searches.
 
@@ -114,9 +114,9 @@ impl Quantize {
         Ok(dead_code(&fold_constant(&module)?))
     }
 
-    /// All chosen layers, quantized.
-    fn quantize_all(&self, plan: &Plan, cx: &mut PassContext) -> Result<Module, Refused> {
-        let module = marked(plan.module.module(), &plan.sites);
+    /// The program with these places quantized.
+    fn quantized(&self, plan: &Plan, sites: &[Site], cx: &mut PassContext) -> Result<Module, Refused> {
+        let module = marked(plan.module.module(), sites);
         let cost = Arc::new(Marked(self.settings.cost.clone()));
         let settings = Settings { cost, grade: Grade::Approx, ..self.settings.clone() };
         let module =
@@ -137,8 +137,10 @@ impl Pass for Quantize {
         let plan = self.plan(module, cx)?;
         match self.options.max_error {
             _ if plan.sites.is_empty() => Ok(plan.module.into_module()),
-            None => self.quantize_all(&plan, cx),
-            Some(limit) => choose::within(&plan, limit, &self.settings, cx),
+            None => self.quantized(&plan, &plan.sites, cx),
+            Some(limit) => {
+                choose::within(&plan, limit, &self.settings, cx, &|sites, cx| self.quantized(&plan, sites, cx))
+            }
         }
     }
 }
