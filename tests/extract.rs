@@ -118,7 +118,7 @@ fn no_extractor_beats_the_best_and_thorough_ones_come_near() {
         dag_exact += (dag == best) as usize;
         search_exact += (found == best) as usize;
     }
-    assert!(dag_exact >= 190 && search_exact >= 196, "{dag_exact} and {search_exact} of 200");
+    assert!(dag_exact >= 198 && search_exact >= 199, "{dag_exact} and {search_exact} of 200");
 }
 
 #[test]
@@ -232,8 +232,9 @@ fn merged_layers() -> Problem {
 }
 
 #[test]
-fn search_finds_layers_that_pay_only_together() {
+fn layers_that_pay_only_together_are_found() {
     let p = merged_layers();
+    assert_eq!(DagGreedy::default().extract(&p).cost(&p), Ok(27.0));
     assert_eq!(Search::default().extract(&p).cost(&p), Ok(27.0));
 }
 

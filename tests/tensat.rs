@@ -76,6 +76,20 @@ fn queries_keys_and_values_are_merged() {
     }
 }
 
+#[cfg(feature = "ilp")]
+#[test]
+fn integer_programs_merge_what_reads_one_input() {
+    let limits = Limits { time: std::time::Duration::from_secs(600), ..Limits::default() };
+    let ilp = resat::extract::Ilp { time: std::time::Duration::from_secs(60) };
+    let network = bert_attention(8);
+    let (merged, report) = optimized(&network, &ilp, &limits);
+    let found = counts(&merged);
+    // Four products of each block's input are two, or fewer.
+    assert!(products(&found) <= 16, "{found:?}");
+    let (_, greedy) = optimized(&network, &DagGreedy::default(), &limits);
+    assert!(report.cost_after <= greedy.cost_after * (1.0 + 1e-9), "{} {}", report.cost_after, greedy.cost_after);
+}
+
 #[test]
 fn gates_of_a_recurrent_cell_are_merged() {
     let limits = Limits { time: std::time::Duration::from_secs(600), ..Limits::default() };

@@ -42,44 +42,9 @@ impl Extractor for DagGreedy {
                 best = shared;
             }
         }
-        let alone = improve::improve(p, best);
-        let shared = improve::improve(p, optimistic(p));
-        match (shared.total(p), alone.total(p)) {
-            (Ok(new), Ok(old)) if new < old => shared,
-            (Ok(_), Err(_)) => shared,
-            _ => alone,
-        }
+        improve::improve(p, best)
     }
 }
-
-/// The cheapest trees where a class's price is shared by all that could use it: several slices of one merged layer are each cheap,
-/// though the first of them alone is dear.
-fn optimistic(p: &Problem) -> Choice {
-    let users: Vec<Vec<u32>> = p
-        .users()
-        .into_iter()
-        .map(|users| {
-            let mut classes: Vec<u32> = users.into_iter().map(|(_, class)| class).collect();
-            classes.sort_unstable();
-            classes.dedup();
-            classes
-        })
-        .collect();
-    let free = |class: u32| p.of_class(class).all(|c| p.candidate(c).total.is_free());
-    let direct = |class: u32| users[class as usize].len().max(1) as u128;
-    // What is free hands its users on: the fields of a tuple share what gives the tuple.
-    let shares: Vec<u128> = (0..p.classes() as u32)
-        .map(|class| users[class as usize].iter().map(|&u| if free(u) { direct(u) } else { 1 }).sum::<u128>().max(1))
-        .collect();
-    let price = |class: u32, candidate: u32| {
-        let own = p.candidate(candidate).total;
-        Total { units: (own.units << SHARE_BITS) / shares[class as usize], nodes: own.nodes }
-    };
-    Trees::grow_by(p, price).choice
-}
-
-/// Shared prices keep so many bits below a unit.
-const SHARE_BITS: u32 = 6;
 
 /// Marks a class without a bit: it costs nothing, or can't be had.
 const NONE: u32 = u32::MAX;

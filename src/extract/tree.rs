@@ -31,11 +31,6 @@ pub(super) struct Trees {
 
 impl Trees {
     pub(super) fn grow(p: &Problem) -> Trees {
-        Trees::grow_by(p, |_, candidate| p.candidate(candidate).total)
-    }
-
-    /// The same by other prices of nodes, given by class and candidate.
-    pub(super) fn grow_by(p: &Problem, price: impl Fn(u32, u32) -> Total) -> Trees {
         let mut missing: Vec<u32> = vec![0; p.candidates()];
         let mut sums: Vec<Total> = vec![Total::default(); p.candidates()];
         let mut totals: Vec<Option<Total>> = vec![None; p.classes()];
@@ -50,7 +45,7 @@ impl Trees {
                 needs.sort_unstable();
                 needs.dedup();
                 missing[candidate as usize] = needs.len() as u32;
-                sums[candidate as usize] = price(class, candidate);
+                sums[candidate as usize] = p.candidate(candidate).total;
                 if needs.is_empty() {
                     heap.push(Reverse((sums[candidate as usize], candidate, class)));
                 }
