@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::{Pass, PassContext, PassSpec, Saturate, Settings};
 use crate::{
     cost::{CostModel, Head, NodeView},
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
-    ir::{AttrValue, Module, Name, OpId, reachable},
+    ir::{AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, Name, OpId, Type, VarId, reachable},
     ops::{self, AttrDefault, nearest},
     rules::{self, functions::Wish},
     saturate::{Limits, Ruleset},
@@ -47,6 +47,8 @@ pub struct ConvertLayout {
     to: Option<Layout>,
     /// For single operators, which go first.
     single: Vec<Wish>,
+    /// Calls that stay as they are, counted from 0 among those for which something is wanted.
+    skipped: Vec<usize>,
 }
 
 /// `ConvertLayout(from="NHWC", to="NHWC4c", nn.conv2d="NHWC:HWIO")`: a pass from its arguments.
@@ -60,6 +62,14 @@ pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>
         layouts = match arg.name.as_deref() {
             Some("to") => ConvertLayout { to: Some(all_operators(&arg.value).map_err(here)?), ..layouts },
             Some("from") => layouts.from(&arg.value).map_err(here)?,
+            Some("skip") => match arg.value.parse() {
+                Ok(n) => layouts.skip(n),
+                Err(_) => {
+                    let d =
+                        Diagnostic::new(format!("`skip` is `{}`, but should be a call's number, from 0", arg.value));
+                    return Err(d.at(Some(spec.span.clone())).into());
+                }
+            },
             Some(op) => {
                 let (data, kernel) = arg.value.split_once(':').unwrap_or((&arg.value, DEFAULT));
                 layouts.op(op, [data, kernel]).map_err(here)?
@@ -129,6 +139,13 @@ impl ConvertLayout {
         Ok(self)
     }
 
+    /// One call stays as it is: that of this number, from 0, among those for which something is wanted, in the program's order
+    /// (a layer that is sensitive to its layout, say). Where calls are skipped, primitive functions become operators again.
+    pub fn skip(mut self, call: usize) -> ConvertLayout {
+        self.skipped.push(call);
+        self
+    }
+
     /// The pass.
     pub fn pass(&self, settings: &Settings) -> Box<dyn Pass> {
         let wishes = self.wishes();
@@ -152,7 +169,8 @@ impl ConvertLayout {
             limits: Limits { iterations: settings.limits.iterations.max(ROUNDS), ..settings.limits.clone() },
             ..settings.clone()
         };
-        Box::new(Conversion { saturate: Saturate::new(self.to_string(), rulesets, &settings), wishes })
+        let saturate = Saturate::new(self.to_string(), rulesets, &settings);
+        Box::new(Conversion { saturate, wishes, skipped: self.skipped.clone() })
     }
 
     fn wishes(&self) -> Vec<Wish> {
@@ -178,7 +196,8 @@ impl std::fmt::Display for ConvertLayout {
             None => format!("{}={}", w.op, w.data),
             Some(kernel) => format!("{}={}:{kernel}", w.op, w.data),
         });
-        write!(f, "ConvertLayout({})", from.chain(to).chain(single).collect::<Vec<_>>().join(", "))
+        let skipped = self.skipped.iter().map(|n| format!("skip={n}"));
+        write!(f, "ConvertLayout({})", from.chain(to).chain(single).chain(skipped).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -249,13 +268,37 @@ impl CostModel for Transforms {
 struct Conversion {
     saturate: Saturate,
     wishes: Arc<HashMap<OpId, Vec<Wish>>>,
+    skipped: Vec<usize>,
 }
 
 impl Conversion {
+    /// The module with skipped calls in primitive functions of their own, which no rule looks into.
+    fn set_aside(&self, typed: &TypedModule) -> Module {
+        let m = typed.module();
+        let wanted = |e: &ExprId| m.op_call(*e).is_some_and(|(op, ..)| self.wishes.contains_key(&op));
+        let calls: Vec<ExprId> = reachable(m, m.functions().map(|(_, f)| f)).into_iter().filter(wanted).collect();
+        let skipped: HashSet<ExprId> = self.skipped.iter().filter_map(|&n| calls.get(n).copied()).collect();
+        let mut out = m.derive();
+        let mut copier = Copier::new();
+        for (name, f) in m.functions() {
+            let new = copier.copy_with(m, f, &mut out, |to, from, copied| {
+                skipped.contains(&from).then(|| in_function(typed, from, copied.clone(), to))
+            });
+            out.define(name.clone(), new);
+        }
+        out
+    }
+
     /// What stays as it was, as sentences.
     fn left(&self, m: &TypedModule) -> Vec<String> {
         let mut left: BTreeMap<(&str, String), usize> = BTreeMap::new();
-        for e in reachable(m, m.functions().map(|(_, f)| f)) {
+        let all = reachable(m, m.functions().map(|(_, f)| f));
+        let primitive = all.iter().filter_map(|&e| match &m[e] {
+            Expr::Func(f) if f.is_primitive() => Some(f.body),
+            _ => None,
+        });
+        let aside: HashSet<ExprId> = reachable(m, primitive).into_iter().collect();
+        for e in all.iter().copied().filter(|e| !aside.contains(e)) {
             let Some((op, args, attrs)) = m.op_call(e) else { continue };
             let args: Vec<_> = args.iter().map(|&a| m.ty(a).clone()).collect();
             for wish in self.wishes.get(&op).into_iter().flatten() {
@@ -282,15 +325,42 @@ impl Pass for Conversion {
     }
 
     fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        let module = match self.skipped.is_empty() {
+            true => module,
+            false => self.set_aside(&infer_types(module)?),
+        };
         let module = infer_types(self.saturate.run(module, cx)?)?;
         let left = self.left(&module);
         if let Some(report) = cx.reports.last_mut() {
             report.notes.extend(left);
         }
-        Ok(module.into_module())
+        match self.skipped.is_empty() {
+            true => Ok(module.into_module()),
+            false => Ok(super::defuse(&module)),
+        }
     }
 
     fn restricted(&self, without: &[Name], unions: u64) -> Option<Box<dyn Pass>> {
-        self.saturate.restricted(without, unions)
+        match self.skipped.is_empty() {
+            true => self.saturate.restricted(without, unions),
+            false => None,
+        }
     }
+}
+
+/// A call of a new primitive function that makes a call of an operator, whose arguments have been copied.
+fn in_function(typed: &TypedModule, from: ExprId, copied: Expr, to: &mut Module) -> ExprId {
+    let Expr::Call { callee, args, attrs, type_args } = copied else {
+        unreachable!("calls are set aside, and copies of calls are calls")
+    };
+    let Some((_, old, _)) = typed.op_call(from) else { unreachable!("calls of operators are set aside") };
+    let types: Vec<Type> = old.iter().map(|&a| typed.ty(a).clone()).collect();
+    let params: Vec<VarId> =
+        types.into_iter().enumerate().map(|(k, ty)| to.new_var(format!("p{k}"), Some(ty))).collect();
+    let used: Vec<ExprId> = params.iter().map(|&p| to.add(Expr::Var(p))).collect();
+    let body = to.add(Expr::Call { callee, args: used, attrs, type_args });
+    let attrs = Attrs::new(vec![("Primitive".into(), AttrValue::Int(1))]);
+    let func = Function { type_params: vec![], params, ret: Some(typed.ty(from).clone()), body, attrs };
+    let callee = to.add(Expr::Func(Box::new(func)));
+    to.add_at(Expr::Call { callee, args, attrs: Attrs::empty(), type_args: vec![] }, typed.module().span(from).cloned())
 }

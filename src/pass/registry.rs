@@ -110,7 +110,7 @@ const PASSES: &[Entry] = &[
     Entry {
         name: "ConvertLayout",
         doc: "operators in the layouts that are wanted, with as few transforms as can be: `from=\"NHWC\", to=\"NHWC4c\"` for all, \
-              `nn.conv2d=\"NHWC:HWIO\"` (data and weight; `default` goes with the data) for single ones",
+              `nn.conv2d=\"NHWC:HWIO\"` (data and weight; `default` goes with the data) for single ones; `skip=0` leaves the first such call",
         make: super::convert_layout::make,
     },
     Entry {

@@ -372,6 +372,16 @@ pub(crate) const SITUATIONS: &[Situation] = &[
             ("nn.conv2d_transpose", "kernel_layout", "HWIO"),
         ],
     },
+    Situation {
+        name: "a layer that is skipped",
+        passes: "ConvertLayout(nn.conv2d=HWNC:default, skip=0)",
+        program: "(%x: F(1, 6, 6, 8), %w: F(3, 3, 8, 8), %v: F(3, 3, 8, 8)) {
+          %0 = nn.relu(nn.conv2d(%x, %w, |NHWC));
+          nn.relu(nn.conv2d(%0, %v, |NHWC))
+        }",
+        most: 3,
+        holds: &[("nn.conv2d", "data_layout", "NHWC"), ("nn.conv2d", "kernel_layout", "HWOI")],
+    },
     to_nchw(
         "a squeeze of one axis",
         "(%x: F(1, 1, 1, 16), %w: F(1, 1, 16, 10)) {
