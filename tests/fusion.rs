@@ -18,7 +18,7 @@ use resat::{
     relay::text,
     saturate::{Became, Extracted, Report, explain},
     target::Target,
-    tensor::{DType, Value},
+    tensor::{DType, Tensor, Value},
 };
 
 fn target() -> Target {
@@ -283,6 +283,44 @@ fn explanations_tell_what_runs_inside_of_which_kernel() {
     let told = told.lock().expect("nothing panics");
     assert_eq!(told[0].1, "inside of kernel[nn.conv2d+nn.relu](input#0, input#1)");
     assert_eq!(told[1].1, "kernel[nn.conv2d+nn.relu](input#0, input#1) by fusion/epilogue");
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn kernels_become_machine_code() {
+    use resat::driver::{Options, build};
+    let programs = [
+        (
+            "%x: Tensor[(1, 4, 9, 9), float32], %w: Tensor[(16, 4, 3, 3), float32], %b: Tensor[(16), float32]",
+            format!("exp(transpose(nn.relu(nn.bias_add({}, %b)), axes=[0, 2, 3, 1]))", conv("%x", "%w")),
+        ),
+        ("%x: Tensor[(64, 33), float32]", "sqrt(sum(exp(multiply(%x, %x)), axis=[1]))".to_owned()),
+        ("%x: Tensor[(8, 51), float32]", "%0 = exp(%x);\nadd(nn.relu(%0), multiply(tanh(%0), %0))".to_owned()),
+        (
+            "%x: Tensor[(4, 6), float32], %y: Tensor[(4, 3), float32]",
+            "%0 = (exp(%x), nn.relu(%y));\nmultiply(strided_slice(concatenate(%0, axis=1), begin=[1, 2], end=[3, 8], strides=[1, 1]), 2f)".to_owned(),
+        ),
+        ("%x: Tensor[(?, 5), float32]", "add(exp(reshape(%x, newshape=[-1])), 1f)".to_owned()),
+    ];
+    for (params, body) in programs {
+        let m = typed(&program(params, &body));
+        let mut rng = Rng(5);
+        let types = m.entry("main").expect("there is a main").params.iter().map(|&p| m.var_ty(p).clone());
+        let tensor = |ty: Type| random_tensor(ty.as_tensor().expect("tensors"), Data::Tame, &mut rng);
+        let inputs: Vec<Tensor> = types.map(tensor).collect();
+        let settings = Settings::new(Target::host());
+        let passes = sequence("Saturate(fusion)", &settings).unwrap_or_else(|e| panic!("{e}"));
+        let options = Options { passes: Some(Box::new(passes)), ..Options::new(settings) };
+        let built = build(m.module().clone(), &[], options).unwrap_or_else(|e| panic!("{body}: {e}"));
+        assert!(built.reports[0].kernels.iter().any(|k| k.name.contains('+')), "{body}: {}", built.reports[0]);
+        let compiled = built.executable.run(&inputs).unwrap_or_else(|e| panic!("{body}: {e}"));
+        let values = inputs.into_iter().map(Value::from).collect();
+        let expected = interp::run_flat(&m, "main", values).unwrap_or_else(|e| panic!("{body}: {e}"));
+        assert_eq!(compiled.len(), expected.len());
+        for (x, y) in compiled.iter().zip(&expected) {
+            assert_eq!(difference(x, y), None, "{body}");
+        }
+    }
 }
 
 #[test]
