@@ -111,3 +111,11 @@ fn passes_stages_levels_and_rulesets_are_listed() {
     let text = run(&["-O1", "--remove", "fuse"]);
     assert!(!text.contains("fuse                     FuseOps") && text.contains("rules, off)"), "{text}");
 }
+
+#[test]
+fn kernels_are_priced_on_request() {
+    let (code, text, stderr) = opt(&["--required-pass", "fusion"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains(": multiply+nn.relu\n") && stderr.contains("fusion/chain"), "{stderr}");
+    assert_eq!(text.matches("Primitive=1").count(), 1, "{text}");
+}

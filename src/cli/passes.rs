@@ -48,5 +48,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let off = if adjusted.rulesets_off.contains(&set.name) { ", off" } else { "" };
         text += &format!("  {:24} {} ({} rules{off})\n", set.name.as_str(), first_sentence(&set.doc), set.rules.len());
     }
+    for set in rules::in_code() {
+        let rules = set.rules.len();
+        text += &format!("  {:24} {} ({rules} rules, by request)\n", set.name, first_sentence(set.doc));
+    }
     super::print(&text)
 }

@@ -207,16 +207,17 @@ fn ruleset(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<d
 fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
     let mut all: Vec<Ruleset> = rules::general();
     all.extend(settings.rulesets.iter().cloned());
-    if names.is_empty() {
-        all.extend(rules::by_request().into_iter().filter(|r| settings.rulesets_on.contains(&r.name)));
-        all.retain(|r| !settings.rulesets_off.contains(&r.name));
-        return Ok(Box::new(Saturate::new(format!("{}(all)", spec.name), all, settings).with_dialects()));
+    let requested = rules::by_request();
+    let with_all = names.is_empty() || names.contains(&ALL);
+    let mut named: Vec<Ruleset> = Vec::new();
+    if with_all {
+        named.extend(all.iter().chain(requested.iter().filter(|r| settings.rulesets_on.contains(&r.name))).cloned());
+        named.retain(|r| !settings.rulesets_off.contains(&r.name));
     }
-    let (with_all, mut named): (bool, Vec<Ruleset>) = match names.contains(&ALL) {
-        true => (true, all.iter().filter(|r| !settings.rulesets_off.contains(&r.name)).cloned().collect()),
-        false => (false, Vec::new()),
-    };
-    all.extend(rules::by_request());
+    if names.is_empty() {
+        return Ok(Box::new(Saturate::new(format!("{}({ALL})", spec.name), named, settings).with_dialects()));
+    }
+    all.extend(requested);
     all.extend(ops::dialects().iter().flat_map(|d| dialect::legalization(d.name())));
     for name in names {
         if *name != ALL && !all.iter().any(|r| r.name.as_str() == *name) {
