@@ -160,6 +160,7 @@ fn help_shows_an_example() {
         "explain",
         "why-not",
         "extract",
+        "sensitivity",
     ];
     for line in subcommands {
         let help = f.line(&format!("{line} --help")).done();

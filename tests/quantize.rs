@@ -196,6 +196,30 @@ fn layers_are_chosen_by_number_and_by_name() {
     assert_eq!(layers(&module), (4, 4));
 }
 
+/// Marks are program text; rulesets that a user names choose among them.
+#[test]
+fn marks_are_a_choice_for_any_saturation() {
+    let file = samples(&digits().0);
+    let mut settings = native(settings());
+    settings.grade = resat::saturate::Grade::Approx;
+    settings.limits.error = 0.04;
+    let mark = format!("Calibrate(calibration=\"{}\",skip=0)", file.path().display());
+    let (module, _) = quantized(&mark, &settings);
+    let text = resat::relay::text::print_module(&module);
+    assert_eq!(text.matches("quantize.site(").count(), 6, "{text}");
+    assert!(text.contains("name=\"conv1_weight\""), "{text}");
+    let again = resat::relay::text::parse_module("printed", &text).unwrap_or_else(|e| panic!("{e}"));
+    let sets = "quantization, fake-quantization, quantize, qnn, algebra, shapes, layout, bytes";
+    let mut cx = PassContext::default();
+    let passes = sequence(&format!("Saturate({sets}), FoldConstant"), &settings).unwrap_or_else(|e| panic!("{e}"));
+    let done = passes.run(again, &mut cx).unwrap_or_else(|e| panic!("{e}"));
+    assert!(cx.reports[0].error <= 0.04 && cx.reports[0].cost_after < cx.reports[0].cost_before);
+    assert!(!resat::relay::text::print_module(&done).contains("quantize.site"));
+    // Without them, marks are nothing.
+    let (plain, _) = quantized(&format!("{mark}, default"), &native(self::settings()));
+    assert_eq!(layers(&plain), (4, 4));
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let settings = settings();
@@ -206,6 +230,7 @@ fn what_does_not_fit_is_refused() {
         ("Quantize(metod=kl)".to_owned(), "did you mean `method`"),
         ("Quantize(dtype_weight=int4)".to_owned(), "should be int8"),
         ("Quantize(max_error=0.1)".to_owned(), "measured on samples"),
+        ("Calibrate(integer=false)".to_owned(), "takes no `integer`"),
         ("Quantize(percentile=99)".to_owned(), "`percentile` for `method=percentile`"),
         (format!("Quantize(calibration=\"{samples}\",method=percentile,percentile=0)"), "share in percent"),
         ("Quantize(calibration=\"no-such.npz\")".to_owned(), "no-such.npz"),

@@ -42,7 +42,7 @@ pub(crate) use outline::outline;
 pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
 pub use quantize::{
-    Backend, CalibrationMethod, Interpreted, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
+    Backend, Calibrate, CalibrationMethod, Interpreted, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
 };
 use registry::make;
 pub use registry::{default_pipeline, passes, sequence, sequence_with};

@@ -114,6 +114,12 @@ const PASSES: &[Entry] = &[
         make: super::convert_layout::make,
     },
     Entry {
+        name: "Calibrate",
+        doc: "marks the operands that `Quantize` would quantize, with their scales and their layer's error; its arguments, but for \
+              `max_error` and `integer`",
+        make: super::Calibrate::from_spec,
+    },
+    Entry {
         name: "Quantize",
         doc: "convolutions, dense layers and matrix products in integers, by scales that samples show: `calibration=\"samples.npz\"`, \
               `method=minmax|percentile|kl|global_scale`, `percentile=99.99`, `scale=8.0`, `from_layer=0`, `to_layer=N`, \

@@ -114,6 +114,15 @@ fn with_errors(sites: &[Site], errors: &[Option<f64>]) -> Vec<Site> {
     sites.iter().map(marked).collect()
 }
 
+/// The program with its places marked, with what each layer does to the result where there are samples to tell.
+pub(super) fn marked_with_errors(plan: &Plan, settings: &Settings) -> Result<Module, Refused> {
+    let sites = match plan.runs.is_empty() {
+        true => plan.sites.clone(),
+        false => with_errors(&plan.sites, &Probe::new(plan, settings)?.errors()?),
+    };
+    Ok(marked(plan.module.module(), &sites))
+}
+
 /// All rules that the choice is made by. The ruleset `fusion` is among them, so that programs are judged by their kernels.
 fn rulesets(module: &Module, settings: &Settings) -> Vec<Ruleset> {
     let mut all = rules::general();

@@ -145,6 +145,37 @@ impl Pass for Quantize {
     }
 }
 
+/// The pass that marks what `Quantize` would quantize, for rulesets to make of it what they will: with the error of each layer, where
+/// there are samples to measure it.
+pub struct Calibrate(Quantize);
+
+impl Calibrate {
+    /// The pass that a user has written. It takes the arguments of `Quantize`, but for those that say what becomes of the marks.
+    pub(super) fn from_spec(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+        let odd = spec.args.iter().filter_map(|a| a.name.as_deref()).find(|n| ["max_error", "integer"].contains(n));
+        if let Some(odd) = odd {
+            let d = Diagnostic::new(format!("pass `{}` marks alone: it takes no `{odd}`", spec.name));
+            return Err(d.at(Some(spec.span.clone())).help("`Quantize` does").into());
+        }
+        let quantize = Quantize::new(QuantizeOptions::parse(spec)?, settings)?;
+        Ok(Box::new(Calibrate(Quantize { name: "Calibrate".into(), ..quantize })))
+    }
+}
+
+impl Pass for Calibrate {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        let plan = self.0.plan(module, cx)?;
+        match plan.sites.is_empty() {
+            true => Ok(plan.module.into_module()),
+            false => choose::marked_with_errors(&plan, &self.0.settings),
+        }
+    }
+}
+
 /// A program whose layers are known, and what calibration saw of them.
 struct Plan {
     module: TypedModule,
