@@ -211,7 +211,38 @@ fn what_cannot_be_converted_is_left_and_noted() {
     let text = situations::spelled_out("(%x: F(1, 6, 5, 5), %w: F(7, 6, 3, 3)) { nn.conv2d(%x, %w) }");
     let (after, cx) = convert("odd channels", parse("odd channels", &text), "ConvertLayout(from=NCHW, to=NCHW4c)");
     assert_eq!(transforms(&after), 0);
-    assert_eq!(cx.reports[0].notes, ["a call of nn.conv2d is not converted to NCHW4c: no such call computes the same"]);
+    assert_eq!(
+        cx.reports[0].notes,
+        ["a call of nn.conv2d is not converted to NCHW4c: no call in that layout can stand for it"]
+    );
+}
+
+#[test]
+fn what_is_fused_is_left_and_noted() {
+    let text = situations::spelled_out("(%x: F(1, 8, 5, 5), %w: F(8, 8, 3, 3)) { nn.relu(nn.conv2d(%x, %w, |NCHW)) }");
+    let (after, cx) = convert("fused", parse("fused", &text), "FuseOps, ConvertLayout(nn.conv2d=NHWC)");
+    assert_eq!(transforms(&after), 0);
+    let notes = &cx.reports[0].notes;
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].contains("in primitive functions: DefuseOps"), "{}", notes[0]);
+    let (after, _) = convert("fused", parse("fused", &text), "FuseOps, DefuseOps, ConvertLayout(nn.conv2d=NHWC)");
+    assert_eq!(transforms(&after), 3);
+}
+
+/// Boundaries of another framework's layout vanish: the transposes around a network meet those that its conversion needs.
+#[test]
+fn transposes_at_the_borders_vanish() {
+    let text = situations::spelled_out(
+        "(%x: F(1, 8, 6, 6), %w: F(3, 3, 8, 8)) {
+          %0 = nn.relu(nn.pad(transpose(%x, axes=[0, 2, 3, 1]), 0f, pad_width=[[0, 0], [1, 1], [1, 1], [0, 0]]));
+          %1 = nn.max_pool2d(nn.conv2d(%0, %w, |NHWC), pool_size=[2, 2], layout=\"NHWC\");
+          transpose(nn.softmax(%1, axis=-1), axes=[0, 3, 1, 2])
+        }",
+    );
+    let before = infer_types(parse("borders", &text)).expect("well typed");
+    let (after, _) = convert("borders", parse("borders", &text), "ConvertLayout(from=NHWC, to=NCHW)");
+    same("borders", &before, &after);
+    assert_eq!(transforms(&after), 1, "the weight's:\n{}", text::print_module(&after));
 }
 
 #[test]
