@@ -77,6 +77,17 @@ pub(super) const FUNCTIONS: &[Function] = &[
         eval: |a| Some(a[0].tensor()?.to_f64_vec().iter().fold(0.0, |m: f64, x| m.max(x.abs())).into()),
     },
     Function {
+        name: "reach",
+        params: &[Param::Tensor, Param::Any],
+        gives: Param::Int,
+        doc: "How far integers of a type can be from these zero points: the largest |q - z|.",
+        eval: |a| {
+            let (min, max) = limits(a[1].attr()?)?;
+            let far = |z: i64| Some(max.checked_sub(z)?.max(z.checked_sub(min)?));
+            a[0].tensor()?.to_i64_vec().into_iter().map(far).try_fold(0, |m, z| Some(m.max(z?))).map(AttrValue::Int)
+        },
+    },
+    Function {
         name: "end-in-range",
         params: &[Param::Number, Param::Number, Param::Number, Param::Any],
         gives: Param::Int,
