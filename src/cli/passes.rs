@@ -46,11 +46,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     text += "\nRulesets, for Saturate(…), --required-pass and --disabled-pass; `resat rules show NAME` shows their rules:\n";
     for set in rules::shipped_definitions() {
         let off = if adjusted.rulesets_off.contains(&set.name) { ", off" } else { "" };
+        let off = if set.by_request { ", by request" } else { off };
         text += &format!("  {:24} {} ({} rules{off})\n", set.name.as_str(), first_sentence(&set.doc), set.rules.len());
     }
     for set in rules::in_code() {
-        let rules = set.rules.len();
-        text += &format!("  {:24} {} ({rules} rules, by request)\n", set.name, first_sentence(set.doc));
+        text += &format!("  {:24} {} ({} rules, by request)\n", set.name, first_sentence(set.doc), set.rules.len());
     }
     super::print(&text)
 }
