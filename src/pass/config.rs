@@ -93,7 +93,11 @@ const RULESETS_FROM: u8 = 3;
 const APPROXIMATE_FROM: u8 = 4;
 
 /// Passes that join the default pipeline at [`APPROXIMATE_FROM`].
-const APPROXIMATE: &[&str] = &["FastMath"];
+const APPROXIMATE: [&str; 1] = ["FastMath"];
+
+/// Passes whose rulesets are about what their arguments wish: without those, and the prices that go with them, they are no part of a
+/// saturation.
+const WISHES: [&str; 1] = ["ConvertLayout"];
 
 impl Default for BuildConfig {
     fn default() -> BuildConfig {
@@ -164,7 +168,7 @@ impl BuildConfig {
             on.extend(known.rulesets);
         }
         if self.opt_level >= APPROXIMATE_FROM {
-            for name in APPROXIMATE.iter().filter(|name| passes().any(|(known, _)| known == **name)) {
+            for name in APPROXIMATE {
                 on.extend(lookup(name, &stages, &settings)?.rulesets);
             }
         }
@@ -315,7 +319,11 @@ fn lookup(name: &str, stages: &[&str], settings: &Settings) -> Result<Known, Ref
             .into());
     }
     // Passes that are made of rulesets say so. Those that need arguments are not.
-    let made = if pass { parse_specs(name)?.first().and_then(|spec| make(spec, settings).ok()) } else { None };
+    let made = if pass && !WISHES.contains(&name) {
+        parse_specs(name)?.first().and_then(|spec| make(spec, settings).ok())
+    } else {
+        None
+    };
     let rulesets = match made {
         Some(made) if !stages_run(made.as_ref(), settings)? => made.rulesets(),
         _ => Vec::new(),
@@ -382,9 +390,22 @@ mod tests {
             e.contains("there is no pass, stage or ruleset `FuseOp`") && e.contains("did you mean `FuseOps`?"),
             "{e}"
         );
-        let elsewhere = BuildConfig { required_pass: vec!["Partition".into()], ..BuildConfig::default() };
-        let e = elsewhere.settings(&settings()).err().unwrap().to_string();
-        assert!(e.contains("no part of the default pipeline"), "{e}");
+        for name in ["Partition", "ConvertLayout"] {
+            let elsewhere = BuildConfig { required_pass: vec![name.into()], ..BuildConfig::default() };
+            let e = elsewhere.settings(&settings()).err().unwrap().to_string();
+            assert!(e.contains("no part of the default pipeline"), "{e}");
+        }
+    }
+
+    #[test]
+    fn the_last_level_approximates_functions() {
+        let at = |opt_level, disabled: &[&str]| {
+            let disabled_pass = disabled.iter().map(|d| d.to_string()).collect();
+            let config = BuildConfig { opt_level, disabled_pass, ..BuildConfig::default() };
+            config.settings(&settings()).unwrap().rulesets_on
+        };
+        assert_eq!(at(4, &[]), [Name::from("fast-math")]);
+        assert!(at(4, &["FastMath"]).is_empty() && at(4, &["fast-math"]).is_empty() && at(3, &[]).is_empty());
     }
 
     #[test]
