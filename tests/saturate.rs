@@ -9,7 +9,7 @@ mod common;
 use std::time::Duration;
 
 use common::Rng;
-use networks::{Network, TENSAT, bert, layered, resnet50};
+use networks::{Network, TENSAT, bert, layered, resnet50, siblings};
 use resat::{
     cost::Roofline,
     egraph::encode,
@@ -158,4 +158,16 @@ fn thousands_of_operators_stay_bounded() {
     let matches = |r: &Report| r.rules.iter().map(|r| r.matches).sum::<usize>();
     assert!(matches(&many) <= 11 * matches(&few), "{} and {}", matches(&few), matches(&many));
     assert!(many.peak_bytes < 128 << 20);
+}
+
+#[test]
+fn combinations_of_many_siblings_stay_bounded() {
+    let [few, many] = [24, 96].map(|n| run(&siblings(n), &rules::general(), &limits()));
+    for r in [&few, &many] {
+        assert_eq!(r.stop, Stop::Saturated, "{r}");
+    }
+    // Pairs would be sixteen times as many, triples sixty-four times.
+    assert!(many.nodes <= 5 * few.nodes, "{} and {}", few.nodes, many.nodes);
+    let matches = |r: &Report| r.rules.iter().map(|r| r.matches).sum::<usize>();
+    assert!(matches(&many) <= 5 * matches(&few), "{} and {}", matches(&few), matches(&many));
 }

@@ -16,7 +16,7 @@ use resat::{
 };
 
 pub(crate) use models::{bert, resnet50};
-pub(crate) use synthetic::layered;
+pub(crate) use synthetic::{layered, siblings};
 pub(crate) use tensat::{Published, TENSAT, bert_attention, nasnet_a, nasrnn};
 
 /// A network.

@@ -16,6 +16,20 @@ pub(crate) fn layered(operators: usize) -> Network {
     net.finish(x)
 }
 
+/// So many dense layers that read one input.
+pub(crate) fn siblings(layers: usize) -> Network {
+    let mut net = Net::default();
+    let x = net.input("x", &[4, 32]);
+    let outputs: Vec<ExprId> = (0..layers)
+        .map(|_| {
+            let w = net.weight(&[16, 32], 32);
+            net.apply("nn.dense", &[x, w])
+        })
+        .collect();
+    let result = net.tuple(&outputs);
+    net.finish(result)
+}
+
 fn block(net: &mut Net, x: ExprId, channels: i64) -> ExprId {
     let [a, b] = [(); 2].map(|()| net.conv(x, channels / 2, [1, 1], 1, 1, Same));
     let joined = net.concat(1, &[a, b]);

@@ -21,6 +21,12 @@ const SEQUENCES: u32 = 1 << 16;
 /// Tuples of as many fields or more match no sequence pattern.
 const LONGEST_SEQUENCE: usize = 1 << 12;
 
+/// Where a rule has two roots, so many second ones are taken for each first: the nearest in age of those that fit. All pairs of many
+/// siblings would be too many.
+const PARTNERS_OF_TWO: usize = 8;
+/// Where it has more, so many for each of those before: a rule for three siblings finds each with the next two.
+const PARTNERS_OF_MORE: usize = 1;
+
 /// The searcher of a rule: its patterns and its guards.
 pub(super) struct Searcher {
     rule: Arc<RuleDef>,
@@ -185,10 +191,17 @@ impl<'a> Solver<'a> {
 
     /// Matches the roots from number `k` on, where root `k` is one of the classes.
     fn roots(&mut self, k: usize, classes: &[Id], m: Match) {
+        let most = match (k, self.rule.roots.len()) {
+            (0, _) => usize::MAX,
+            (_, 2) => PARTNERS_OF_TWO,
+            _ => PARTNERS_OF_MORE,
+        };
+        let mut partners = 0;
         for &class in classes {
-            if self.full() || !may_search(self.graph) {
+            if self.full() || partners == most || !may_search(self.graph) {
                 return;
             }
+            let before = self.found.list.len();
             for found in self.all(&self.rule.roots[k], class, m.clone()) {
                 match self.rule.roots.get(k + 1) {
                     None => self.complete(found),
@@ -201,6 +214,7 @@ impl<'a> Solver<'a> {
                     }
                 }
             }
+            partners += usize::from(self.found.list.len() > before);
         }
     }
 
