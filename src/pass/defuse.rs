@@ -2,44 +2,80 @@
 
 use hashbrown::{HashMap, HashSet};
 
+use super::effects::has_references;
 use crate::ir::{Copier, Expr, ExprId, Module, children, reachable};
 
-/// The module with the bodies of primitive functions in the places of their calls. Functions for external compilers stay, and so do
-/// primitive functions where they are values rather than called.
+/// The module with the bodies of functions that compute by operators alone in the places of their calls: primitive ones, and others
+/// that are called right where they stand. Functions for external compilers stay, and so does what is a value rather than called.
+/// Where an argument has effects, the call stays, as they would be in another place.
 pub fn defuse(m: &Module) -> Module {
     let mut out = m.derive();
+    let effects = effects(m);
     for (name, id) in m.functions() {
-        let new = Defuse { m, done: HashMap::new() }.run(id, &mut out);
+        let new = Defuse { m, effects: &effects, done: HashMap::new() }.run(id, &mut out);
         out.define(name.clone(), new);
     }
     out
 }
 
+/// The function that is called, where it computes by operators alone.
+fn dissolving(m: &Module, callee: ExprId) -> Option<ExprId> {
+    let func = match &m[callee] {
+        Expr::Func(_) => callee,
+        Expr::Global(name) => m.function_id(name).filter(|&f| m.func(f).is_primitive())?,
+        _ => return None,
+    };
+    let f = m.func(func);
+    let is_plain = |e: &ExprId| match &m[*e] {
+        Expr::Var(v) => f.params.contains(v),
+        Expr::Call { .. } => m.op_call(*e).is_some(),
+        Expr::Op(_) | Expr::Constant(_) | Expr::Tuple(_) | Expr::Proj(..) => true,
+        _ => false,
+    };
+    let is_kept = f.compiler().is_some() || f.attrs.get("Composite").is_some();
+    (!is_kept && reachable(m, [f.body]).iter().all(is_plain)).then_some(func)
+}
+
+/// By expression, whether it makes, reads or writes a reference, or calls what may.
+fn effects(m: &Module) -> Vec<bool> {
+    let mut has = vec![false; m.len()];
+    if !has_references(m) {
+        return has;
+    }
+    for e in m.ids() {
+        let mut any = match &m[e] {
+            Expr::RefNew(_) | Expr::RefRead(_) | Expr::RefWrite(..) => true,
+            Expr::Call { callee, .. } => {
+                !matches!(m[*callee], Expr::Op(_) | Expr::Constructor(_)) && dissolving(m, *callee).is_none()
+            }
+            Expr::Func(_) => continue,
+            _ => false,
+        };
+        children(&m[e], |c| any |= has[c.index()]);
+        has[e.index()] = any;
+    }
+    has
+}
+
 struct Defuse<'a> {
     m: &'a Module,
+    effects: &'a [bool],
     done: HashMap<ExprId, ExprId>,
 }
 
 impl Defuse<'_> {
-    /// The primitive function that is called.
-    fn primitive(&self, callee: ExprId) -> Option<ExprId> {
-        let func = match &self.m[callee] {
-            Expr::Func(_) => callee,
-            Expr::Global(name) => self.m.function_id(name)?,
-            _ => return None,
-        };
-        let f = self.m.func(func);
-        (f.is_primitive() && f.compiler().is_none()).then_some(func)
+    /// The function whose body takes the place of a call.
+    fn dissolved(&self, call: ExprId) -> Option<ExprId> {
+        let Expr::Call { callee, args, .. } = &self.m[call] else { return None };
+        let calm = args.iter().all(|a| !self.effects[a.index()]);
+        dissolving(self.m, *callee).filter(|_| calm)
     }
 
     /// Copies what `root` is made of; functions that are only called become nothing by themselves.
     fn run(mut self, root: ExprId, out: &mut Module) -> ExprId {
         for id in self.needed(root) {
-            let new = match &self.m[id] {
-                Expr::Call { callee, args, .. } => match self.primitive(*callee) {
-                    Some(func) => self.body(func, args, out),
-                    None => self.copy(id, out),
-                },
+            let new = match (&self.m[id], self.dissolved(id)) {
+                (Expr::Call { args, .. }, Some(func)) => self.body(func, args, out),
                 _ => self.copy(id, out),
             };
             self.done.insert(id, new);
@@ -55,7 +91,7 @@ impl Defuse<'_> {
         while let Some(&e) = ids.get(next) {
             next += 1;
             let dissolved = match &self.m[e] {
-                Expr::Call { callee, .. } => self.primitive(*callee).map(|_| *callee),
+                Expr::Call { callee, .. } => self.dissolved(e).map(|_| *callee),
                 _ => None,
             };
             children(&self.m[e], |c| {
@@ -74,7 +110,7 @@ impl Defuse<'_> {
         copier.copy(self.m, id, out)
     }
 
-    /// A primitive function's body over these arguments.
+    /// A function's body over these arguments.
     fn body(&self, func: ExprId, args: &[ExprId], out: &mut Module) -> ExprId {
         let f = self.m.func(func);
         let mut copier = Copier::new();
@@ -109,5 +145,32 @@ mod tests {
         let back = infer_types(defuse(&fused)).unwrap_or_else(|e| panic!("{e}")).into_module();
         assert_eq!(primitives(&back), 0);
         assert_eq!(text::print_module(&back), text::print_module(typed.module()));
+    }
+
+    #[test]
+    fn effects_keep_their_order() {
+        let text = |body: &str| {
+            let head = "fn (%a: float32, %b: float32, Primitive=1) -> float32 { subtract(%b, %a) }";
+            format!("#[version = \"0.0.5\"]\ndef @main(%x: float32) {{ let %r = ref(%x); %0 = {head}; {body} }}")
+        };
+        let defused = |body: &str| {
+            let m = text::parse_module("t", &text(body)).unwrap_or_else(|e| panic!("{e}"));
+            let typed = infer_types(m).unwrap_or_else(|e| panic!("{e}"));
+            text::print_module(&defuse(typed.module()))
+        };
+        let stays = defused("%0(ref_read(%r), %x)");
+        assert!(stays.contains("Primitive=1"), "{stays}");
+        let goes = defused("%0(%x, %0(%x, %x))");
+        assert!(!goes.contains("Primitive=1"), "{goes}");
+    }
+
+    #[test]
+    fn stops_go_with_what_they_stopped() {
+        let text = r#"#[version = "0.0.5"]
+            def @main(%x: Tensor[(2, 3), float32]) { exp(annotation.stop_fusion(add(%x, 1f))) }"#;
+        let m = text::parse_module("t", text).unwrap_or_else(|e| panic!("{e}"));
+        let fused = fuse(&infer_types(m).unwrap_or_else(|e| panic!("{e}")), LARGEST_KERNEL);
+        let text = text::print_module(&fused);
+        assert_eq!((text.matches("Primitive=1").count(), text.contains("stop_fusion")), (2, false), "{text}");
     }
 }

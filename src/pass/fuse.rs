@@ -11,12 +11,13 @@ use crate::{
     infer::TypedModule,
     ir::{AttrValue, Attrs, Copier, Expr, ExprId, Module, Type, children},
     ops::{
-        Class,
+        self, Class,
         kernel::{Part, may_be_one},
     },
 };
 
 /// The module with each function's operators grouped into calls of primitive functions, at most `largest` operators each.
+/// `annotation.stop_fusion` keeps what is before it and after it apart, and goes.
 /// Functions that are primitive or meant for an external compiler stay as they are.
 pub fn fuse(typed: &TypedModule, largest: usize) -> Module {
     let m = typed.module();
@@ -247,8 +248,14 @@ fn fuse_function(typed: &TypedModule, id: ExprId, largest: usize, out: &mut Modu
             if members.last() != Some(&e) {
                 continue;
             }
-            let primitive = Attrs::new(vec![("Primitive".into(), AttrValue::Int(1))]);
-            outline(typed, &members, &[e], primitive, &done, out)
+            match m.op_call(e) {
+                // It has done its work: nothing was grouped across it.
+                Some((op, args, _)) if ops::lookup("annotation.stop_fusion") == Some(op) => done[&args[0]],
+                _ => {
+                    let primitive = Attrs::new(vec![("Primitive".into(), AttrValue::Int(1))]);
+                    outline(typed, &members, &[e], primitive, &done, out)
+                }
+            }
         } else {
             let mut known = true;
             if is_kept(&m[e]) {
