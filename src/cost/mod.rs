@@ -5,6 +5,7 @@
 //!
 //! Models are named on the command line as [`parse`] reads them: one of [`NAMES`], or a weighted sum of several.
 
+mod calls;
 mod counts;
 #[doc = include_str!("../../docs/cost-models.md")]
 pub mod models {}
@@ -20,6 +21,7 @@ mod spec;
 mod table;
 mod weighted;
 
+pub use calls::Calls;
 pub use counts::{Flops, NodeCount};
 pub use giving_way::GivingWay;
 pub use integers::Integers;

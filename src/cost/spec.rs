@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CostModel, Flops, Machine, Measured, MeasuredRoofline, NodeCount, Roofline, Table, Weighted};
+use super::{Calls, CostModel, Flops, Machine, Measured, MeasuredRoofline, NodeCount, Roofline, Table, Weighted};
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{Source, Span},
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The shipped models' names.
-pub const NAMES: [&str; 6] = ["roofline", "roofline:measured", "measured", "flops", "nodes", "table:FILE"];
+pub const NAMES: [&str; 7] = ["roofline", "roofline:measured", "measured", "flops", "nodes", "calls", "table:FILE"];
 
 /// The model that a text names: `roofline`, `table:prices.json`, or a sum such as `0.9*roofline + 1e-7*nodes`. A file name
 /// that holds `+`, `*` or blanks stands in quotes.
@@ -126,6 +126,7 @@ impl Reader<'_> {
         };
         Ok(match (name.as_str(), argument.as_deref()) {
             ("nodes", None) => Arc::new(NodeCount),
+            ("calls", None) => Arc::new(Calls::default()),
             ("flops", None) => Arc::new(Flops),
             ("roofline", None) => Arc::new(Roofline),
             ("roofline", Some("measured")) => {

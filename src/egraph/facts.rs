@@ -80,6 +80,8 @@ pub struct Tables {
     consts: Vec<Tensor>,
     const_ids: HashMap<Tensor, ConstId>,
     inputs: Vec<Option<Type>>,
+    /// Inputs that count as known before the program runs.
+    known: Vec<InputId>,
     opaques: Vec<OpaqueInfo>,
     body_costs: HashMap<RegionId, f64>,
     kernels: Vec<Arc<KernelBody>>,
@@ -137,6 +139,11 @@ impl Tables {
     pub fn add_input(&mut self, ty: Option<Type>) -> InputId {
         self.inputs.push(ty);
         InputId(self.inputs.len() as u32 - 1)
+    }
+
+    /// Lets an input count as known before the program runs, though its value is not known here.
+    pub(super) fn assume_known(&mut self, id: InputId) {
+        self.known.push(id);
     }
 
     /// The type of an input.
@@ -327,7 +334,7 @@ pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) 
             let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
             Fact { value: Some(id), ..value(Type::tensor(&shape, t.dtype()), true) }
         }
-        Case::Input(id) => Fact::given(tables.input(id)),
+        Case::Input(id) => Fact { constant: tables.known.contains(&id), ..Fact::given(tables.input(id)) },
         Case::Opaque(id) => Fact::given(tables.opaque(id)),
         Case::Tuple => {
             let fields: Option<Vec<Type>> = node.children().iter().map(|&c| fact(c).ty().cloned()).collect();

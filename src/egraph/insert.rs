@@ -1,11 +1,12 @@
 //! From a module to the e-graphs of its regions.
 
 use egg::Id;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     Facts, Graph, InputId, Node, OpaqueId, RegionId, Tables, What,
     plan::{Hole, Plan},
+    weights::weights,
 };
 use crate::{
     infer::TypedModule,
@@ -49,6 +50,8 @@ pub struct Encoded<'a> {
     captured: Vec<Vec<ExprId>>,
     pub(super) terms: Vec<Option<Term>>,
     order: Vec<RegionId>,
+    /// Variables that count as known before the program runs.
+    known: HashSet<VarId>,
 }
 
 /// The e-graph of one region, as encoded.
@@ -148,12 +151,19 @@ pub fn encode(module: &TypedModule) -> Encoded<'_> {
         captured: vec![Vec::new(); regions],
         terms: vec![None; regions],
         order: Vec::new(),
+        known: HashSet::new(),
     };
     encoded.order = encoded.live_regions();
     encoded
 }
 
 impl Encoded<'_> {
+    /// Lets the variables that are weights by their use count as known before the program runs, as they are where it is
+    /// deployed. To be said before the first region is opened.
+    pub fn know_weights(&mut self) {
+        self.known = weights(self.module);
+    }
+
     /// The type of an expression; none for an operator by itself, which has one only in calls.
     fn type_of(&self, id: ExprId) -> Option<Type> {
         Some(self.module.ty(id).clone()).filter(|t| !matches!(t, Type::Hole(_)))
@@ -297,6 +307,9 @@ impl Insert {
                     Some(&input) => input,
                     None => {
                         let input = tables.add_input(Some(e.module.var_ty(*v).clone()));
+                        if e.known.contains(v) {
+                            tables.assume_known(input);
+                        }
                         e.sources.push(InputSource::Var(*v));
                         e.var_inputs.insert(*v, input);
                         input

@@ -12,6 +12,7 @@ mod node;
 mod plan;
 mod rebuild;
 mod uses;
+mod weights;
 
 pub use errors::{Errors, refresh_errors};
 pub use facts::{

@@ -27,6 +27,26 @@ pub fn dynamic_to_static(m: Module) -> Result<Module, Refused> {
     Ok(m)
 }
 
+/// The module with what reads shapes alone turned into constants where these are known.
+pub(super) fn known_shapes(m: Module) -> Result<Module, Refused> {
+    let reads = |e: ExprId| m.op_call(e).is_some_and(|(op, ..)| op.op().reads_types_only());
+    if !reachable(&m, m.functions().map(|(_, f)| f)).into_iter().any(reads) {
+        return Ok(m);
+    }
+    let typed = infer_types(m)?;
+    let m = typed.module();
+    let (mut out, mut copier) = (m.derive(), Copier::new());
+    for (name, id) in m.functions() {
+        let new = copier.copy_with(m, id, &mut out, |out, from, _| {
+            let (op, ..) = m.op_call(from)?;
+            let value = op.op().reads_types_only().then(|| shape_value(&typed, from))??;
+            Some(out.add_at(Expr::Constant(value), m.span(from).cloned()))
+        });
+        out.define(name.clone(), new);
+    }
+    Ok(out)
+}
+
 fn has_computed_extents(m: &Module) -> bool {
     reachable(m, m.functions().map(|(_, f)| f))
         .into_iter()

@@ -19,6 +19,11 @@ const LARGEST_GROWN: usize = 1 << 16;
 ///
 /// Refuses a call that its operator does not allow.
 pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
+    fold_calls(m, true)
+}
+
+/// The same, where calls of operators of dialects may be left alone.
+pub(super) fn fold_calls(m: &Module, dialects: bool) -> Result<Module, Refused> {
     let mut out = m.derive();
     let mut copier = Copier::new();
     let bound = bound_constants(m);
@@ -47,6 +52,7 @@ pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
                 }
                 Expr::Call { callee, args, attrs, .. } => {
                     let Expr::Op(op) = out[*callee] else { return None };
+                    (dialects || op.dialect().is_none()).then_some(())?;
                     let args: Vec<Value> = args.iter().map(|&a| constant(out, a)).collect::<Option<_>>()?;
                     match interp::eval_op(op, attrs, &args) {
                         Ok(v) if worth_keeping(&args, &v) => Some(store(out, v, from, m)),

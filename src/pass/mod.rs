@@ -15,6 +15,7 @@ mod fold_constant;
 mod fuse;
 mod inline;
 mod mixed_precision;
+mod named;
 mod outline;
 mod pair;
 mod pipeline;

@@ -1,6 +1,8 @@
 //! Passes by name.
 
-use super::{BuildConfig, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, parse_specs};
+use super::{
+    BuildConfig, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, named::NAMED, parse_specs,
+};
 use crate::{
     diag::{Diagnostic, Refused},
     dialect,
@@ -37,8 +39,8 @@ const PASSES: &[Entry] = &[
     },
     Entry {
         name: "FoldConstant",
-        doc: "what depends on constants alone is computed now",
-        make: |s, _| plain(s, "FoldConstant", |m| super::fold_constant(&m)),
+        doc: "what depends on constants and known shapes alone is computed now; `fold_qnn=false` leaves operators of dialects",
+        make: fold_constants,
     },
     Entry {
         name: "DynamicToStatic",
@@ -74,24 +76,9 @@ const PASSES: &[Entry] = &[
         },
     },
     Entry {
-        name: "SimplifyInference",
-        doc: "batch_norm, dropout and their like become arithmetic",
-        make: |s, settings| ruleset(s, &["simplify-inference"], settings),
-    },
-    Entry {
         name: "FastMath",
         doc: "functions that may be less exact in the last places, which are faster: fast_tanh, fast_erf, fast_exp, nn.fast_softmax",
         make: super::fast_math::make,
-    },
-    Entry {
-        name: "FoldScaleAxis",
-        doc: "scales and biases move into the weights of convolutions and dense layers",
-        make: |s, settings| ruleset(s, &["fold-scale-bias"], settings),
-    },
-    Entry {
-        name: "SimplifyExpr",
-        doc: "algebra of elementwise operators, reshapes, transposes and casts",
-        make: |s, settings| ruleset(s, &["algebra", "shapes"], settings),
     },
     Entry {
         name: "Legalize",
@@ -143,7 +130,7 @@ const PASSES: &[Entry] = &[
 
 /// The names of all passes with a sentence each.
 pub fn passes() -> impl Iterator<Item = (&'static str, &'static str)> {
-    PASSES.iter().map(|e| (e.name, e.doc))
+    PASSES.iter().map(|e| (e.name, e.doc)).chain(NAMED.iter().map(|e| (e.name, e.doc)))
 }
 
 fn plain(
@@ -153,6 +140,23 @@ fn plain(
 ) -> Result<Box<dyn Pass>, Refused> {
     no_arguments(spec)?;
     Ok(Box::new(FnPass(name, f)))
+}
+
+fn fold_constants(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    let dialects = match &spec.args[..] {
+        [] => true,
+        [a] if a.name.as_deref().is_none_or(|n| n == "fold_qnn")
+            && ["true", "false"].contains(&a.value.to_lowercase().as_str()) =>
+        {
+            a.value.eq_ignore_ascii_case("true")
+        }
+        _ => {
+            let d = Diagnostic::new("pass `FoldConstant` takes `fold_qnn=true` or `fold_qnn=false` only");
+            return Err(d.at(Some(spec.span.clone())).into());
+        }
+    };
+    let run = move |m| super::fold_constant::fold_calls(&super::dynamic_to_static::known_shapes(m)?, dialects);
+    Ok(Box::new(FnPass("FoldConstant", run)))
 }
 
 fn no_arguments(spec: &PassSpec) -> Result<(), Refused> {
@@ -247,10 +251,13 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
 const ALL: &str = "all";
 
 pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    if let Some(named) = NAMED.iter().find(|e| e.name == spec.name) {
+        return named.make(spec, settings);
+    }
     match PASSES.iter().find(|e| e.name == spec.name) {
         Some(e) => (e.make)(spec, settings),
         None => {
-            let names: Vec<&str> = PASSES.iter().map(|e| e.name).collect();
+            let names: Vec<&str> = passes().map(|(name, _)| name).collect();
             let mut d = Diagnostic::new(format!("no pass is named `{}`; there are {}", spec.name, names.join(", ")))
                 .at(Some(spec.span.clone()));
             if let Some(near) = nearest(&spec.name, names) {

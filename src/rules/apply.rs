@@ -333,6 +333,12 @@ impl<'a> Planner<'a> {
             Term::Proj(index, inner) => {
                 let index = self.eval(index)?.as_int().and_then(|i| u32::try_from(i).ok()).ok_or(Stop::DoesNotApply)?;
                 let inner = self.term(inner, element)?;
+                // A field of a tuple that is being built is that field: which one may be computed.
+                if let Step::Tuple(fields) = &self.steps[inner].1
+                    && let Some(&field) = fields.get(index as usize)
+                {
+                    return Ok(field);
+                }
                 let ty = match self.steps[inner].0.as_tuple().map(|f| f.get(index as usize)) {
                     Some(Some(ty)) => ty.clone(),
                     _ => {

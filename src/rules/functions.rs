@@ -8,6 +8,7 @@ mod lists;
 mod moves;
 mod quantized;
 mod types;
+mod windows;
 mod wishes;
 
 use std::sync::{OnceLock, RwLock};
@@ -68,6 +69,7 @@ const SHIPPED: &[&[Function]] = &[
     moves::FUNCTIONS,
     wishes::FUNCTIONS,
     quantized::FUNCTIONS,
+    windows::FUNCTIONS,
 ];
 
 fn table() -> &'static RwLock<Vec<&'static Function>> {

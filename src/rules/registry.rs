@@ -8,6 +8,7 @@ use crate::{ops, saturate::Ruleset};
 /// The shipped files that are of no dialect: name and text.
 pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/simplify-inference.rules", include_str!("../../rules/simplify-inference.rules")),
+    ("rules/concretize.rules", include_str!("../../rules/concretize.rules")),
     ("rules/algebra.rules", include_str!("../../rules/algebra.rules")),
     ("rules/shapes.rules", include_str!("../../rules/shapes.rules")),
     ("rules/fold-scale-bias.rules", include_str!("../../rules/fold-scale-bias.rules")),
@@ -15,9 +16,12 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/convert-layout.rules", include_str!("../../rules/convert-layout.rules")),
     ("rules/bytes.rules", include_str!("../../rules/bytes.rules")),
     ("rules/quantization.rules", include_str!("../../rules/quantization.rules")),
-    ("rules/merge.rules", include_str!("../../rules/merge.rules")),
     ("rules/fast-math.rules", include_str!("../../rules/fast-math.rules")),
+    ("rules/combine-parallel.rules", include_str!("../../rules/combine-parallel.rules")),
+    ("rules/conv.rules", include_str!("../../rules/conv.rules")),
     ("rules/mixed-precision.rules", include_str!("../../rules/mixed-precision.rules")),
+    ("rules/idioms.rules", include_str!("../../rules/idioms.rules")),
+    ("rules/taso.rules", include_str!("../../rules/taso.rules")),
     ("rules/fake-quantization.rules", include_str!("../../rules/fake-quantization.rules")),
 ];
 

@@ -28,6 +28,9 @@ pub struct Limits {
     /// Whether rules look at everything in every round, also at what has not changed since the last: slower, to check that
     /// nothing is missed otherwise.
     pub everything: bool,
+    /// Whether parameters that are weights by their use count as known before the program runs, as they are where it is
+    /// deployed: what is computed from them alone is then free, though they are not bound yet.
+    pub weights_known: bool,
     /// Whether to keep what is needed to explain equalities; several times slower.
     pub explanations: bool,
 }
@@ -45,6 +48,7 @@ impl Default for Limits {
             unions: u64::MAX,
             error: f64::INFINITY,
             everything: false,
+            weights_known: false,
             explanations: false,
         }
     }

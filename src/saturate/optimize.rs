@@ -73,6 +73,9 @@ pub fn optimize_observed(
     if !forming.is_empty() {
         encoded.price_by_kernel();
     }
+    if limits.weights_known {
+        encoded.know_weights();
+    }
     for id in encoded.regions().to_vec() {
         left.time = limits.time.saturating_sub(start.elapsed());
         let mut region = encoded.open(id, limits.explanations);

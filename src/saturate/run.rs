@@ -123,6 +123,8 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
                 let made = (share - graph.analysis.budget.unions) as usize;
                 graph.analysis.budget.unions = left - made as u64;
                 taught += made as u64;
+                // What the limit cut off is looked for again.
+                turn.done &= turn.rule.limit.is_none_or(|n| taught < n);
                 row.unions += made;
                 unions += made;
             }

@@ -26,4 +26,5 @@ pub(super) fn dialect() -> Dialect {
         .family(unary::OPS)
         .family(simulated::OPS)
         .rules("rules/qnn.rules", include_str!("../../../rules/qnn.rules"))
+        .rules("rules/qnn-simplify.rules", include_str!("../../../rules/qnn-simplify.rules"))
 }

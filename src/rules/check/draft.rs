@@ -515,6 +515,8 @@ fn value_slots(c: &Condition, out: &mut Vec<Slot>) {
             ];
             value_slots_args(args, ASKS.contains(&guard.name), out);
         }
+        // What must not be a constant is asked for no value.
+        Condition::Not(c) if matches!(&**c, Condition::Test(guard, _) if guard.name == "const") => {}
         Condition::Not(c) => value_slots(c, out),
         Condition::All(cs) | Condition::Any(cs) => cs.iter().for_each(|c| value_slots(c, out)),
     }

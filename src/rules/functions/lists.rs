@@ -97,6 +97,17 @@ pub(super) const FUNCTIONS: &[Function] = &[
         },
     },
     Function {
+        name: "at-each",
+        params: &[Param::List, Param::List],
+        gives: Param::List,
+        doc: "The elements of the first list at the positions that the second holds; negative ones count from the end.",
+        eval: |a| {
+            let l = a[0].list()?;
+            let at = |i: i64| l.get(position(i, l.len())?).cloned();
+            Some(AttrValue::List(a[1].ints()?.into_iter().map(at).collect::<Option<_>>()?))
+        },
+    },
+    Function {
         name: "take",
         params: &[Param::List, Param::Int],
         gives: Param::List,
@@ -192,6 +203,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Int,
         doc: "The product of a list's integers; 1 for none.",
         eval: |a| a[0].ints()?.iter().try_fold(1i64, |p, &n| p.checked_mul(n)).map(AttrValue::Int),
+    },
+    Function {
+        name: "least",
+        params: &[Param::List],
+        gives: Param::Int,
+        doc: "The least of a list's integers.",
+        eval: |a| a[0].ints()?.into_iter().min().map(AttrValue::Int),
     },
     Function {
         name: "sum",

@@ -1,7 +1,10 @@
 //! Facts of classes: types and values.
 
 use super::{Function, Param};
-use crate::{ir::AttrValue, tensor::DType};
+use crate::{
+    ir::AttrValue,
+    tensor::{DType, Tensor},
+};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function {
@@ -78,6 +81,16 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Tensor,
         doc: "The value of a known constant.",
         eval: |a| a[0].class()?.value().cloned().map(AttrValue::from),
+    },
+    Function {
+        name: "tensor-of",
+        params: &[Param::List],
+        gives: Param::Tensor,
+        doc: "A list of integers as a vector of int64.",
+        eval: |a| {
+            let list = a[0].ints()?;
+            Some(Tensor::from_i64_fn(DType::I64, &[list.len()], |i| list[i]).into())
+        },
     },
     Function {
         name: "count",
