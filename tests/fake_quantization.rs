@@ -194,6 +194,24 @@ fn what_nothing_closes_keeps_its_dequantize() {
 }
 
 #[test]
+fn simulated_quantization_becomes_real() {
+    same(
+        "def @main(%x: Tensor[(2, 8), float32], %w: Tensor[(3, 8), float32]) {
+          %0 = qnn.simulated_dequantize(qnn.simulated_quantize(%x, 1, 0.01f, 3), 1, 0.01f, 3);
+          %1 = qnn.simulated_dequantize(qnn.simulated_quantize(%w, 1, 0.02f, 0), 1, 0.02f, 0);
+          nn.dense(%0, %1)
+        }",
+        "def @main(%x: Tensor[(2, 8), float32], %w: Tensor[(3, 8), float32]) {
+          %0 = qnn.quantize(%x, 0.01f, 3, out_dtype=\"int8\");
+          %1 = qnn.quantize(%w, 0.02f, 0, out_dtype=\"int8\");
+          %2 = qnn.dense(%0, %1, 3, 0, 0.01f, 0.02f, out_dtype=\"int32\");
+          qnn.dequantize(%2, multiply(0.01f, 0.02f), 0)
+        }",
+        false,
+    );
+}
+
+#[test]
 fn arguments_are_checked() {
     let program = || {
         module(

@@ -7,7 +7,7 @@ use crate::{
     cost::Precision,
     diag::{Diagnostic, Refused},
     infer::infer_types,
-    ir::{Expr, ExprId, Function, Module, Name, OpId, reachable},
+    ir::{Expr, ExprId, Function, Module, Name, OpId, VarId, reachable},
     ops::{self, nearest},
     rules,
     saturate::Grade,
@@ -126,7 +126,8 @@ impl Pass for MixedPrecision {
         self.saturate.name()
     }
 
-    fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+    fn run(&self, mut module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        forget_bindings(&mut module);
         if self.refuse_missing {
             refuse_missing(&module)?;
         }
@@ -138,6 +139,19 @@ impl Pass for MixedPrecision {
         // What is compared needs the results' types.
         self.saturate.restricted(without, unions)
     }
+}
+
+/// The types of bindings are what the pass is to change: what was written of them is forgotten. Functions that call themselves keep
+/// theirs, which inference needs.
+fn forget_bindings(m: &mut Module) {
+    let bound: Vec<VarId> = m
+        .ids()
+        .filter_map(|e| match &m[e] {
+            Expr::Let { var, value, .. } if !matches!(m[*value], Expr::Func(_)) => Some(*var),
+            _ => None,
+        })
+        .collect();
+    bound.into_iter().for_each(|v| m.var_mut(v).ty = None);
 }
 
 /// Refuses operators on floats of which neither the rules nor [`NEVER`] say anything.
