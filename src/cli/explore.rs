@@ -66,8 +66,13 @@ pub(super) struct Args {
     json: bool,
 }
 
+/// Saturations may take so long here, where other limits do not end them before: what a busy machine cut short would be another program
+/// in a run that is resumed, and no fair one.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 pub(super) fn run(args: Args) -> Result<(), Failure> {
-    let settings = args.passes.settings()?;
+    let mut settings = args.passes.settings()?;
+    settings.limits.time = settings.limits.time.max(PATIENCE);
     let mut members = args.passes.passes.as_deref().map_or(Ok(Vec::new()), |text| Member::parse(text, &settings))?;
     for name in &args.rulesets {
         let more = Member::parse(&format!("{0}:Saturate({0})", name.trim()), &settings)?;
