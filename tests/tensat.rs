@@ -51,7 +51,7 @@ fn rulesets(names: &[&str]) -> Vec<Ruleset> {
 
 fn optimized(network: &Network, extractor: &dyn Extractor, limits: &Limits) -> (Module, Report) {
     let typed = infer_types(network.bound(&network.cheap_weights())).expect("well typed");
-    let rules = rulesets(&["shapes", "merge", "combine-dense", "layout"]);
+    let rules = rulesets(&["shapes", "combine-dense", "layout"]);
     let done = optimize(&typed, &rules, limits, &Starts, extractor, &target());
     assert_eq!(done.report.faults, Vec::<String>::new());
     let folded = fold_constant(&done.module).expect("constants can be computed");
