@@ -12,7 +12,7 @@ const HALVINGS: usize = 16;
 const DECADES: f64 = 12.0;
 
 /// So many extractions at most improve what the weights have found.
-const IMPROVEMENTS: usize = 96;
+const IMPROVEMENTS: usize = 64;
 
 /// The cheapest program that the extractor finds whose predicted error is at most `limit`.
 ///

@@ -45,7 +45,7 @@ impl Default for Options {
 }
 
 /// Every argument, for messages.
-const ARGUMENTS: [&str; 14] = [
+const ARGUMENTS: [&str; 13] = [
     "from_layer",
     "to_layer",
     "skip",
@@ -59,7 +59,6 @@ const ARGUMENTS: [&str; 14] = [
     "symmetric",
     "max_error",
     "integer",
-    "samples",
 ];
 
 impl Options {
@@ -106,7 +105,7 @@ impl Options {
                     Ok(b) if name == "integer" => o.integer = b,
                     Ok(b) => symmetric = Some(b),
                 },
-                "calibration" | "samples" => o.calibration = Some(v.into()),
+                "calibration" => o.calibration = Some(v.into()),
                 "method" if Method::NAMES.contains(&v) => method = Some(v),
                 "method" => wrong(&format!("one of {}", Method::NAMES.join(", "))),
                 "scale" | "percentile" | "max_error" => {
