@@ -415,9 +415,10 @@ fn listed_rules_can_be_read_again() {
         let (set, _) = line.split_once('/').expect("ruleset/rule");
         let rule = &line[line.find("(rule ").expect("the rule")..];
         if files.last().is_none_or(|(s, _)| s != set) {
-            files.push((set.to_owned(), format!("(ruleset {set})\n")));
+            let shown = f.line(&format!("rules show {set}")).done();
+            let head = shown.lines().find(|l| l.starts_with("(ruleset ")).expect("the set's own form");
+            files.push((set.to_owned(), format!("{head}\n")));
         }
-        // The sets' grades are not printed, each rule's own is: it is enough that all is understood.
         let text = &mut files.last_mut().expect("pushed").1;
         text.push_str(&format!("{rule}\n"));
     }

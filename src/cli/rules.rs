@@ -117,7 +117,7 @@ fn show(sets: &[Definitions], name: &str) -> Result<(), Failure> {
     let rule = |r: &Definition| format!("{}\n({}) {}\n{}\n\n", r.doc(), r.grade(), r.name(), r.text());
     if let Some(set) = sets.iter().find(|s| s.name.as_str() == name) {
         let text: String = set.rules.iter().map(rule).collect();
-        return super::print(&format!("{}\n{text}", set.doc));
+        return super::print(&format!("{}\n{}\n\n{text}", set.doc, set.head));
     }
     let all: Vec<&Definition> = sets.iter().flat_map(|s| &s.rules).collect();
     match all.iter().find(|r| r.name().as_str() == name) {

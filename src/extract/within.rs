@@ -95,7 +95,7 @@ fn sources(p: &Problem) -> Vec<(u32, f64)> {
     found
 }
 
-/// A cheaper program within the limit that uses one more approximation, or one instead of another.
+/// A cheaper program within the limit that uses one more approximation, or one instead of one or two others.
 fn improved(
     p: &Problem,
     extractor: &dyn Extractor,
@@ -131,6 +131,24 @@ fn improved(
             allowed.insert(class);
             if let Some(found) = attempt(&allowed) {
                 return Some(found);
+            }
+        }
+    }
+    let used_sources: Vec<(u32, f64)> = sources.iter().filter(|(class, _)| used.contains(class)).copied().collect();
+    for &(class, e) in unused() {
+        for (i, &(first, a)) in used_sources.iter().enumerate() {
+            for &(second, b) in &used_sources[..i] {
+                let fits_with_one = error - a.max(b) + e <= limit;
+                if fits_with_one || error - a - b + e > limit {
+                    continue;
+                }
+                let mut allowed = used.clone();
+                allowed.remove(&first);
+                allowed.remove(&second);
+                allowed.insert(class);
+                if let Some(found) = attempt(&allowed) {
+                    return Some(found);
+                }
             }
         }
     }

@@ -65,6 +65,7 @@ const FAMILIES: &[Family] = &[
     nn::CONV_GRAD,
     nn::BITSERIAL,
     nn::WINOGRAD,
+    nn::WINOGRAD_CONV,
     qnn::FIXED,
     qnn::ANNOTATED,
     image::GRID,

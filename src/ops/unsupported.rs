@@ -18,10 +18,6 @@ const TABLE: &[(&str, &str)] = &[
         "it arranges a weight in a way of NNPACK's own; give the program before TVM's passes for that library",
     ),
     (
-        "nn.contrib_conv2d_winograd_without_weight_transform",
-        "TVM's passes make it of `nn.conv2d` for its tuner or other processors; give the program before these passes",
-    ),
-    (
         "nn.contrib_conv3d_winograd_without_weight_transform",
         "TVM's passes for graphics processors make it of `nn.conv3d`; give the program before these passes",
     ),

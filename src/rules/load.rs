@@ -26,6 +26,8 @@ pub(super) struct SetDef {
     pub(super) by_request: bool,
     /// `:given ?v VALUE`: variables that whoever runs the rules may set, and their values where nobody does.
     pub(super) givens: Vec<(Name, AttrValue)>,
+    /// The form as it was written.
+    pub(super) head: Arc<str>,
     pub(super) rules: Vec<RuleDef>,
 }
 
@@ -134,7 +136,14 @@ impl File {
             self.errors.push(rest[0].complain(format!("ruleset `{name}` is defined twice")));
             return;
         }
-        let set = SetDef { name: name.into(), doc: top.comment.as_str().into(), by_request, givens, rules: Vec::new() };
+        let set = SetDef {
+            name: name.into(),
+            doc: top.comment.as_str().into(),
+            by_request,
+            givens,
+            head: top.form.to_string().into(),
+            rules: Vec::new(),
+        };
         self.sets.push((set, rest[0].span.clone()));
     }
 

@@ -39,6 +39,8 @@ pub struct Definitions {
     pub doc: Arc<str>,
     /// Whether it runs only where a pass or a user names it.
     pub by_request: bool,
+    /// `(ruleset …)` as it was written, on one line.
+    pub head: Arc<str>,
     /// Its rules, in the order of the file. A rule that goes both ways is two.
     pub rules: Vec<Definition>,
 }
@@ -180,6 +182,7 @@ pub fn define(name: &str, text: &str) -> Result<Vec<Definitions>, Refused> {
             name: s.name,
             doc: s.doc,
             by_request: s.by_request,
+            head: s.head,
             rules: s.rules.into_iter().map(|r| Definition(Arc::new(r))).collect(),
         })
         .collect())

@@ -23,6 +23,7 @@ mod rearrange;
 mod resize;
 mod softmax;
 mod winograd;
+mod winograd_conv;
 
 pub(super) use activation::OPS as ACTIVATION;
 pub(super) use adaptive::OPS as ADAPTIVE;
@@ -42,3 +43,4 @@ pub(super) use rearrange::OPS as REARRANGE;
 pub(super) use resize::{OPS as RESIZE, RESIZE2D, UPSAMPLING, UPSAMPLING3D, resized_somehow};
 pub(super) use softmax::OPS as SOFTMAX;
 pub(super) use winograd::OPS as WINOGRAD;
+pub(super) use winograd_conv::OPS as WINOGRAD_CONV;

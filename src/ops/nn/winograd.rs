@@ -19,7 +19,7 @@ pub(in crate::ops) const OPS: Family = &[
 
 /// The points of interpolation for so many of them that are finite, from those of Barabasz, Anderson, Soodhalter and Gregg,
 /// "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks", as TVM takes them.
-fn points(count: usize) -> Vec<f64> {
+pub(super) fn points(count: usize) -> Vec<f64> {
     let (third, half, quarter) = (4.0 / 3.0, 0.5, 0.25);
     let eight = [0.0, -1.0, 1.0, half, -half, 2.0, -2.0, -quarter];
     let rest: &[f64] = match count {
@@ -39,7 +39,7 @@ fn points(count: usize) -> Vec<f64> {
 
 /// The matrix that takes a row of `taps` weights to its values at all points, the last of which is infinity: for outputs in
 /// tiles of `tile`.
-fn transform(tile: usize, taps: usize) -> Vec<Vec<f64>> {
+pub(super) fn transform(tile: usize, taps: usize) -> Vec<Vec<f64>> {
     let finite = points(tile + taps - 2);
     let mut rows: Vec<Vec<f64>> = finite
         .iter()

@@ -290,6 +290,8 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("PadAttrs", "pad_width:o pad_mode:o", "dyn.nn.pad nn.pad"),
     ("ProposalAttrs", "scales:o ratios:o feature_stride:i threshold:f rpn_pre_nms_top_n:i rpn_post_nms_top_n:i rpn_min_size:i iou_loss:b", "vision.proposal"),
     ("QuantizeAttrs", "out_dtype:d axis:i", "qnn.quantize"),
+    // Not TVM's: an operator that calibration puts into programs.
+    ("QuantizeSiteAttrs", "out_dtype:d axis:i layer:i name:s error:f", "quantize.site"),
     ("ROIAlignAttrs", "pooled_size:o spatial_scale:f sample_ratio:i layout:s mode:s", "vision.roi_align"),
     ("ROIPoolAttrs", "pooled_size:o spatial_scale:f layout:s", "vision.roi_pool"),
     ("ReduceAttrs", "axis:o keepdims:b exclude:b", "all any max mean min prod sum"),

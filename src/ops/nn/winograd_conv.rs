@@ -1,0 +1,327 @@
+//! Winograd's convolution of data with a weight that was transformed before.
+
+use super::{
+    geometry::{paddings, per_axis},
+    numbers::sum_products,
+    place::pad,
+    winograd::points,
+};
+use crate::{
+    ir::{Attrs, Dim, TensorType, Type},
+    loops::{Builder, Combine, Operand, Scalar, TensorId},
+    ops::{
+        AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
+        util::{bytes, elements, field, lowered_shapes, op_head, opaque_axes, sample, t, tensor_arg, value_shapes},
+    },
+    tensor::{DType, Tensor, Value},
+};
+
+/// The family.
+pub(in crate::ops) const OPS: Family = &[&WinogradConv];
+
+/// `nn.contrib_conv2d_winograd_without_weight_transform`.
+#[derive(Debug)]
+struct WinogradConv;
+
+/// Coefficients of the product of (x - p) over the points but the one of number `without`, ascending.
+fn product(points: &[f64], without: Option<usize>) -> Vec<f64> {
+    let others = points.iter().enumerate().filter(|(i, _)| Some(*i) != without);
+    others.fold(vec![1.0], |poly, (_, p)| {
+        let mut next = vec![0.0; poly.len() + 1];
+        for (k, c) in poly.iter().enumerate() {
+            next[k + 1] += c;
+            next[k] -= c * p;
+        }
+        next
+    })
+}
+
+/// The matrix that takes a row of data to its values at all points, the transpose of interpolation: the last point is infinity.
+/// The weight's transform has divided by the products of differences, that of the first point by its magnitude alone.
+fn data_matrix(tile: usize, taps: usize) -> Vec<Vec<f64>> {
+    let finite = points(tile + taps - 2);
+    let mut rows: Vec<Vec<f64>> = (0..finite.len())
+        .map(|i| {
+            let mut row = product(&finite, Some(i));
+            let factor: f64 = finite[1..].iter().map(|q| finite[0] - q).product();
+            if i == 0 && factor < 0.0 {
+                row.iter_mut().for_each(|c| *c = -*c);
+            }
+            row.push(0.0);
+            row
+        })
+        .collect();
+    rows.push(product(&finite, None));
+    rows
+}
+
+/// The matrix that takes products at all points to a row of results: powers of the points.
+fn result_matrix(tile: usize, taps: usize) -> Vec<Vec<f64>> {
+    let finite = points(tile + taps - 2);
+    let mut rows: Vec<Vec<f64>> = finite.iter().map(|p| (0..tile as i32).map(|j| p.powi(j)).collect()).collect();
+    rows.push((0..tile).map(|j| (j + 1 == tile) as usize as f64).collect());
+    rows
+}
+
+/// A call's extents.
+struct Plan {
+    tile: i64,
+    points: i64,
+    taps: i64,
+    /// Top, left, bottom, right.
+    padding: [i64; 4],
+}
+
+impl Plan {
+    fn new(attrs: &Attrs, w: &[Dim]) -> Result<Plan, OpError> {
+        let tile = attrs.int("tile_size");
+        op_ensure!((2..=8).contains(&tile), "C3: `tile_size` is {tile}, but should be from 2 to 8");
+        let points = w[0].known().filter(|_| w[0] == w[1]);
+        let taps = points.map(|p| p - tile + 1).filter(|taps| (3..=7).contains(taps));
+        let (Some(points), Some(taps)) = (points, taps) else {
+            return Err(OpError(format!(
+                "C2: the weight has {} by {} points, but should have as many along both axes as tiles of {tile} and windows of 3 to \
+                 7 take",
+                w[0], w[1]
+            )));
+        };
+        let ones = |name| per_axis(attrs, name, 2).map(|v| v == [1, 1]);
+        op_ensure!(
+            ones("strides")? && ones("dilation")? && attrs.int("groups") == 1,
+            "C4: the algorithm takes strides and dilation of 1 and one group"
+        );
+        let plain = attrs.str("data_layout") == "NCHW" && ["", "NCHW"].contains(&attrs.str("out_layout"));
+        op_ensure!(plain, "C5: `data_layout` is {}, but only NCHW is supported", attrs.str("data_layout"));
+        if let Some(given) = attrs.opt_ints("kernel_size") {
+            op_ensure!(given == [taps, taps], "C6: `kernel_size` is {given:?}, but the weight is of windows of {taps}");
+        }
+        let p = paddings(attrs, 2)?;
+        let padding = [p[0].0, p[1].0, p[0].1, p[1].1];
+        op_ensure!(padding.iter().all(|&p| p >= 0), "C7: `padding` is {padding:?}, but should not be negative");
+        Ok(Plan { tile, points, taps, padding })
+    }
+
+    /// Tiles along an axis of so many results.
+    fn tiles(&self, n: i64) -> i64 {
+        (n + self.tile - 1) / self.tile
+    }
+
+    fn matrices(&self) -> [Vec<Vec<f64>>; 2] {
+        let (tile, taps) = (self.tile as usize, self.taps as usize);
+        [data_matrix(tile, taps), result_matrix(tile, taps)]
+    }
+}
+
+/// A matrix as a tensor of stages.
+fn table(matrix: &[Vec<f64>], dtype: DType, b: &mut Builder) -> TensorId {
+    b.routine(|r| {
+        let m = r.output(&[matrix.len() as i64, matrix[0].len() as i64], dtype);
+        for (i, row) in matrix.iter().enumerate() {
+            for (k, v) in row.iter().enumerate() {
+                r.store(m, [i as i64, k as i64], Scalar::float(*v, dtype));
+            }
+        }
+        m
+    })
+}
+
+impl Op for WinogradConv {
+    op_head!(
+        "nn.contrib_conv2d_winograd_without_weight_transform",
+        "A convolution by Winograd's algorithm, for tiles of tile_size by tile_size results: out = A' ((weight * (B' d B)) summed
+        over channels) A for each tile d of the padded data, where weight is what nn.contrib_conv2d_winograd_weight_transform
+        makes.
+        C1: data has four axes, weight too, both of the same floats, with the same channels. C2: the weight's points are those of
+        a window of 3 to 7. C3: tile_size is from 2 to 8. C4: strides, dilation and groups are 1. C5: the layout is NCHW. C6:
+        kernel_size and channels, where given, are the weight's. C7: no padding is negative, and the window fits.",
+        ["data", "weight"],
+        [
+            field("tile_size", AttrKind::Int, AttrDefault::Required),
+            field("strides", AttrKind::Ints, AttrDefault::Ints(&[1, 1])),
+            field("padding", AttrKind::Ints, AttrDefault::Ints(&[0, 0])),
+            field("dilation", AttrKind::Ints, AttrDefault::Ints(&[1, 1])),
+            field("groups", AttrKind::Int, AttrDefault::Int(1)),
+            field("channels", AttrKind::Int, AttrDefault::None),
+            field("kernel_size", AttrKind::Ints, AttrDefault::None),
+            field("data_layout", AttrKind::Str, AttrDefault::Str("NCHW")),
+            field("kernel_layout", AttrKind::Str, AttrDefault::Str("OIHW")),
+            field("out_layout", AttrKind::Str, AttrDefault::Str("")),
+            field("out_dtype", AttrKind::DType, AttrDefault::None),
+        ],
+        Contract
+    );
+    fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
+        let (x, w) = (tensor_arg(args, 0, "data")?, tensor_arg(args, 1, "weight")?);
+        let channels = x.rank() == 4 && w.rank() == 4 && crate::ops::util::may_equal(x.shape[1], w.shape[3]);
+        op_ensure!(
+            channels && x.dtype.is_float() && x.dtype == w.dtype,
+            "C1: `data` is {x} and `weight` {w}, but both should be of the same floats, with four axes and the same channels"
+        );
+        let p = Plan::new(attrs, &w.shape)?;
+        if let Some(given) = attrs.opt_int("channels") {
+            op_ensure!(
+                crate::ops::util::may_equal(Dim::Known(given), w.shape[2]),
+                "C6: `channels` is {given}, but `weight` is {w}"
+            );
+        }
+        let results = |axis: usize, before: i64, after: i64| -> Result<Dim, OpError> {
+            match x.shape[axis].known() {
+                Some(n) => {
+                    let n = n + before + after - p.taps + 1;
+                    op_ensure!(n > 0, "C7: `data` is {x}: a window of {} does not fit", p.taps);
+                    Ok(Dim::Known(n))
+                }
+                None => Ok(Dim::Any),
+            }
+        };
+        let [top, left, bottom, right] = p.padding;
+        let shape = [x.shape[0], w.shape[2], results(2, top, bottom)?, results(3, left, right)?];
+        Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
+    }
+    fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
+        let shape = value_shapes(self, attrs, args)?.remove(0);
+        let (x, w) = (args[0].tensor(), args[1].tensor());
+        let extents: Vec<Dim> = w.shape().iter().map(|&n| Dim::Known(n as i64)).collect();
+        let p = Plan::new(attrs, &extents)?;
+        let [data, result] = p.matrices();
+        let (tile, n, [top, left, ..]) = (p.tile as usize, p.points as usize, p.padding);
+        let (channels, outs) = (x.shape()[1], shape[1]);
+        let (xs, ws, of) = (x.to_f64_vec(), w.to_f64_vec(), [x.shape()[2], x.shape()[3]]);
+        let at = |image: usize, c: usize, y: i64, z: i64| {
+            let inside = (0..of[0] as i64).contains(&y) && (0..of[1] as i64).contains(&z);
+            if inside { xs[((image * channels + c) * of[0] + y as usize) * of[1] + z as usize] } else { 0.0 }
+        };
+        // rows * m * columns, both sides by the same matrix.
+        let both =
+            |matrix: &[Vec<f64>], m: &[f64], inner: usize, from: fn(&[Vec<f64>], usize, usize) -> f64, to: usize| {
+                let mut out = vec![0.0; to * to];
+                for (flat, slot) in out.iter_mut().enumerate() {
+                    let (a, b) = (flat / to, flat % to);
+                    for i in 0..inner {
+                        for j in 0..inner {
+                            *slot += from(matrix, a, i) * from(matrix, b, j) * m[i * inner + j];
+                        }
+                    }
+                }
+                out
+            };
+        let mut out = vec![0.0; shape.iter().product()];
+        for image in 0..shape[0] {
+            for ty in 0..p.tiles(shape[2] as i64) {
+                for tx in 0..p.tiles(shape[3] as i64) {
+                    let mut sums = vec![0.0; outs * n * n];
+                    for c in 0..channels {
+                        let window: Vec<f64> = (0..n * n)
+                            .map(|k| {
+                                let (i, j) = ((k / n) as i64, (k % n) as i64);
+                                at(image, c, ty * p.tile + i - top, tx * p.tile + j - left)
+                            })
+                            .collect();
+                        let v = both(&data, &window, n, |m, a, i| m[a][i], n);
+                        for o in 0..outs {
+                            for (k, v) in v.iter().enumerate() {
+                                sums[o * n * n + k] += v * ws[(k * outs + o) * channels + c];
+                            }
+                        }
+                    }
+                    for o in 0..outs {
+                        let y = both(&result, &sums[o * n * n..][..n * n], n, |m, a, i| m[i][a], tile);
+                        for (k, v) in y.iter().enumerate() {
+                            let (row, column) = (ty as usize * tile + k / tile, tx as usize * tile + k % tile);
+                            if row < shape[2] && column < shape[3] {
+                                out[((image * outs + o) * shape[2] + row) * shape[3] + column] = *v;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype());
+        Ok(Tensor::from_f64_fn(dtype, &shape, |i| out[i]).into())
+    }
+    fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
+        opaque_axes(args)
+    }
+    fn work(&self, attrs: &Attrs, args: &[Type], out: &Type) -> Work {
+        let shape = |i: usize| args[i].as_tensor().map(|t| &t.shape[..]).unwrap_or_default();
+        let flops = Plan::new(attrs, shape(1)).map_or(0.0, |p| {
+            let known = |d: Option<&Dim>| d.and_then(|d| d.known()).unwrap_or(1) as f64;
+            let (points, tile) = ((p.points * p.points) as f64, (p.tile * p.tile) as f64);
+            let tiles = elements(out) / known(shape(1).get(2)).max(1.0) / tile;
+            let (ins, outs) = (known(shape(1).get(3)), known(shape(1).get(2)));
+            // The products, and both transforms as written.
+            tiles * points * (2.0 * ins * outs + 4.0 * points * ins + 4.0 * tile * outs)
+        });
+        Work { flops, bytes_read: args.iter().map(bytes).sum(), bytes_written: bytes(out) }
+    }
+    fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
+        let shape = lowered_shapes(self, attrs, args, b)?.remove(0);
+        let (x, w) = (args[0].tensor(), args[1].tensor());
+        let extents: Vec<Dim> = b.shape(w).iter().map(|&n| Dim::Known(n)).collect();
+        let (p, dtype) = (Plan::new(attrs, &extents)?, b.dtype(x));
+        let [data, result] = p.matrices().map(|m| table(&m, dtype, b));
+        let [rows, columns] = [p.tiles(shape[2]), p.tiles(shape[3])];
+        let whole = |tiles: i64| tiles * p.tile + p.taps - 1;
+        let pads = [(2, p.padding[0], whole(rows)), (3, p.padding[1], whole(columns))];
+        let pads = pads.map(|(axis, before, to)| (axis, before, to.max(before + b.shape(x)[axis])));
+        let x = pad(x, &pads, Scalar::int(0, dtype), b);
+        let (images, channels, outs, points) = (shape[0], b.shape(x)[1], shape[1], p.points);
+        let values =
+            b.reduce(&[points, points, images, rows, columns, channels], &[points, points], Combine::Sum, |b, i, r| {
+                let at = |tile: &Scalar, k: &Scalar| tile.clone() * p.tile + k.clone();
+                let factor = |point: &Scalar, k: &Scalar| b.read(data, [point.clone(), k.clone()]);
+                let x = b.read(x, [i[2].clone(), i[5].clone(), at(&i[3], &r[0]), at(&i[4], &r[1])]);
+                factor(&i[0], &r[0]) * factor(&i[1], &r[1]) * x
+            });
+        let sums = sum_products(b, &[points, points, images, rows, columns, outs], &[channels], dtype, |b, i, r| {
+            let place = i[..5].iter().cloned().chain([r[0].clone()]);
+            (b.read(values, place), b.read(w, [i[0].clone(), i[1].clone(), i[5].clone(), r[0].clone()]))
+        });
+        let out = b.reduce(&shape, &[points, points], Combine::Sum, |b, i, r| {
+            let tile = |at: &Scalar| at.clone().floor_div(p.tile);
+            let factor = |at: &Scalar, point: &Scalar| b.read(result, [point.clone(), at.clone().floor_mod(p.tile)]);
+            let sum = [r[0].clone(), r[1].clone(), i[0].clone(), tile(&i[2]), tile(&i[3]), i[1].clone()];
+            factor(&i[2], &r[0]) * factor(&i[3], &r[1]) * b.read(sums, sum)
+        });
+        let wanted = attrs.opt_dtype("out_dtype").unwrap_or(dtype);
+        if wanted == dtype {
+            return Ok(out.into());
+        }
+        Ok(b.map(&shape, |b, i| b.read(out, i.iter().cloned()).cast(wanted)).into())
+    }
+    fn samples(&self) -> Vec<Sample> {
+        let call = |tile: i64, padding: &[i64], x: &[i64], w: &[i64]| {
+            let (x, w) = (t(x, DType::F32), t(w, DType::F32));
+            sample([("tile_size", tile.into()), ("padding", padding.to_vec().into())], vec![x, w])
+        };
+        vec![
+            call(2, &[1, 1], &[1, 3, 5, 6], &[4, 4, 2, 3]),
+            call(4, &[0, 1, 2, 0], &[2, 2, 7, 9], &[6, 6, 3, 2]),
+            call(4, &[1], &[1, 4, 8, 8], &[6, 6, 4, 4]),
+            call(2, &[2, 2], &[1, 2, 6, 5], &[6, 6, 2, 2]),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Results of one row: A' ((G g) * (B' d)) is the correlation of d with g.
+    #[test]
+    fn rows_are_correlated() {
+        for (tile, taps) in [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5), (2, 7)] {
+            let n = tile + taps - 1;
+            let (data, result, weight) =
+                (data_matrix(tile, taps), result_matrix(tile, taps), super::super::winograd::transform(tile, taps));
+            let d: Vec<f64> = (0..n).map(|i| (i * i) as f64 - 3.0).collect();
+            let g: Vec<f64> = (0..taps).map(|i| 2.0 - i as f64).collect();
+            let dot = |row: &[f64], v: &[f64]| row.iter().zip(v).map(|(a, b)| a * b).sum::<f64>();
+            let products: Vec<f64> = (0..n).map(|i| dot(&weight[i], &g) * dot(&data[i], &d)).collect();
+            for j in 0..tile {
+                let got: f64 = (0..n).map(|i| result[i][j] * products[i]).sum();
+                assert!((got - dot(&d[j..], &g)).abs() < 1e-9, "{tile}, {taps}: {got}");
+            }
+        }
+    }
+}
