@@ -158,11 +158,17 @@ pub(super) fn above(graph: &Graph, class: Id, steps: usize) -> Vec<Id> {
     ids
 }
 
+/// A class offers a pattern at most so many steps of search. Where a value equals terms that hold it again (x is x + 0, and
+/// x - 0, and so on), a deep pattern has more ways through the class than memory holds; those beyond are left out.
+const STEPS_OF_A_CLASS: usize = 100_000;
+
 /// Matches, each once, in the order in which they were found.
 #[derive(Default)]
 struct Matches {
     list: Vec<Match>,
     seen: FxHashSet<Match>,
+    /// Steps of the search so far.
+    steps: usize,
 }
 
 impl Matches {
@@ -270,6 +276,10 @@ impl<'a> Solver<'a> {
     /// Works off the goals; where a class offers several nodes, continues with each. Goals are taken from the end.
     fn solve(&self, mut goals: Goals<'a>, mut m: Match, out: &mut Matches) {
         while let Some((pattern, class)) = goals.pop() {
+            out.steps += 1;
+            if out.steps > STEPS_OF_A_CLASS {
+                return;
+            }
             match pattern {
                 Pattern::Class(slot) => {
                     if !m.bind_class(*slot, class) {
