@@ -30,7 +30,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("rules", &["tensor", "ir", "diag", "ops", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
     ("lower", &["tensor", "ir", "diag", "loops"]),
-    ("partition", &["tensor", "ir", "infer", "loops", "lower"]),
+    ("partition", &["tensor", "ir", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower"]),
     (
         "pass",
         &[

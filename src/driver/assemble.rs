@@ -3,12 +3,13 @@
 use hashbrown::HashMap;
 
 use crate::{
+    codegen::CodegenTarget,
     diag::{Diagnostic, Refused},
     infer::TypedModule,
     ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, reachable},
     loops::{Kernel, Stages},
     lower::{self, VectorUnit},
-    partition::{self, Compiled},
+    partition::{self, Code, Compiled, Region},
     runtime::{BufferId, Call, Port, Program, Step},
     tensor::{DType, Shape},
 };
@@ -17,9 +18,10 @@ use crate::{
 #[derive(Debug)]
 pub struct CodeSet {
     unit: VectorUnit,
+    target: CodegenTarget,
     /// The kernels, each once, named as the programs name their functions.
     pub kernels: Vec<Kernel>,
-    /// Object code of functions for external compilers, by the symbol that programs call.
+    /// What external compilers made of their functions, by the symbol that programs call.
     pub external: Vec<(String, Compiled)>,
     /// Groups that are lowered already, and the number of their kernel.
     known: HashMap<String, usize>,
@@ -55,9 +57,10 @@ struct Assembler<'a> {
 }
 
 impl CodeSet {
-    /// No code yet; kernels are going to be scheduled for these vectors.
-    pub fn new(unit: VectorUnit) -> CodeSet {
-        CodeSet { unit, kernels: Vec::new(), external: Vec::new(), known: HashMap::new() }
+    /// No code yet; kernels are going to be scheduled for this machine.
+    pub fn new(target: &CodegenTarget) -> CodeSet {
+        let unit = super::vector_unit(target);
+        CodeSet { unit, target: target.clone(), kernels: Vec::new(), external: Vec::new(), known: HashMap::new() }
     }
 }
 
@@ -326,7 +329,7 @@ impl Assembler<'_> {
         let workspace = match known {
             Some(bytes) => bytes,
             None => {
-                let compiled = self.compile_external(id, f, &symbol)?;
+                let compiled = self.compile_external(id, func, &symbol)?;
                 let bytes = compiled.workspace;
                 self.code.external.push((symbol.clone(), compiled));
                 bytes
@@ -340,14 +343,22 @@ impl Assembler<'_> {
         Ok(result)
     }
 
-    fn compile_external(&self, id: ExprId, f: &Function, symbol: &str) -> Result<Compiled, Refused> {
-        let name = f.compiler().unwrap_or_default();
+    fn compile_external(&self, id: ExprId, func: ExprId, symbol: &str) -> Result<Compiled, Refused> {
+        let name = self.typed.module().func(func).compiler().unwrap_or_default();
         let at = self.typed.module().span(id).cloned();
         let Some(compiler) = partition::compiler(name) else {
             let message = format!("region `{symbol}` is for compiler `{name}`, which is not known");
             let help = format!("the compilers are {}", partition::compilers().join(", "));
             return Err(Diagnostic::new(message).at(at).help(help).into());
         };
-        compiler.compile(self.typed, f, symbol).map_err(|e| Diagnostic::new(e.to_string()).at(at).into())
+        let region = Region::new(self.typed, func, name, symbol, &self.code.target);
+        let object = |c: Compiled| match &c.code {
+            Code::Source(text) => {
+                let bytes = partition::compile_c(text, region.target()).map_err(|e| region.refuse(e))?;
+                Ok(Compiled { code: Code::Object(bytes), ..c })
+            }
+            _ => Ok(c),
+        };
+        compiler.compile(&region).and_then(object).map_err(|e| Diagnostic::new(e.to_string()).at(at).into())
     }
 }

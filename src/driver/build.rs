@@ -118,15 +118,14 @@ fn compile(
     let module = run_logged(&singly, module, &mut cx)?;
     let typed = infer_types(module)?;
     let target = settings.target.codegen();
-    let unit = super::vector_unit(&target);
-    let machine = Machine { target: target.clone(), unit, pool: Arc::new(Pool::new(threads)) };
+    let machine = Machine { target: target.clone(), pool: Arc::new(Pool::new(threads)) };
     let (executable, code, objects, calls) = match is_plain(&typed, "main")? {
         true => {
-            let mut code = CodeSet::new(unit);
+            let mut code = CodeSet::new(&target);
             let Assembled { program, calls, .. } = assemble(&typed, "main", name, &mut code)?;
             tell(&mut cx, &code);
             let (objects, library) = code.compile(&target)?;
-            (Runnable::Plain(Executable::link(program, vec![library], machine.pool)?), code, objects, calls)
+            (Runnable::Plain(Executable::link(program, library, machine.pool)?), code, objects, calls)
         }
         false => {
             let program = vm::compile(&typed, "main")?;

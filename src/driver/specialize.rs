@@ -20,9 +20,9 @@ use crate::{
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
-    lower::VectorUnit,
+    partition::Code as External,
     pass::settle_calls,
-    runtime::{CompiledCode, Executable, Pool, RunError},
+    runtime::{Callables, CompiledCode, Executable, Pool, RunError},
     tensor::{Shape, Tensor},
 };
 
@@ -33,7 +33,6 @@ const KEPT: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     pub target: CodegenTarget,
-    pub unit: VectorUnit,
     pub pool: Arc<Pool>,
 }
 
@@ -62,9 +61,9 @@ struct Code {
 }
 
 impl Code {
-    fn link(assembled: Assembled, library: Arc<dyn CompiledCode>, pool: Arc<Pool>) -> Result<Arc<Code>, BuildError> {
+    fn link(assembled: Assembled, code: Vec<Arc<dyn CompiledCode>>, pool: Arc<Pool>) -> Result<Arc<Code>, BuildError> {
         let Assembled { program, counted, .. } = assembled;
-        Ok(Arc::new(Code { exe: Executable::link(program, vec![library], pool)?, counted }))
+        Ok(Arc::new(Code { exe: Executable::link(program, code, pool)?, counted }))
     }
 
     fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
@@ -158,7 +157,7 @@ impl Primitives {
             }
         }
         let entries = infer_types(entries)?;
-        let mut code = CodeSet::new(machine.unit);
+        let mut code = CodeSet::new(&machine.target);
         let mut programs = Vec::new();
         let mut calls = 0;
         for &number in &fixed {
@@ -255,7 +254,7 @@ impl Primitives {
         define_entry(&mut out, 0, callee, &types);
         let typed = settle_calls(infer_types(out)?)?;
         let entry = entry_name(0);
-        let mut code = CodeSet::new(self.machine.unit);
+        let mut code = CodeSet::new(&self.machine.target);
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
         let (_, library) = code.compile(&self.machine.target)?;
         Code::link(assembled, library, self.machine.pool.clone())
@@ -267,13 +266,23 @@ impl CodeSet {
     pub(super) fn compile(
         &mut self,
         target: &CodegenTarget,
-    ) -> Result<(Vec<ObjectCode>, Arc<dyn CompiledCode>), BuildError> {
+    ) -> Result<(Vec<ObjectCode>, Vec<Arc<dyn CompiledCode>>), BuildError> {
         let mut objects = llvm::compile(&self.kernels.iter().collect::<Vec<_>>(), target)?;
+        let mut callables = Callables::default();
         for (symbol, compiled) in &mut self.external {
-            objects.push(ObjectCode { bytes: std::mem::take(&mut compiled.object), symbols: vec![symbol.clone()] });
+            match &mut compiled.code {
+                External::Object(bytes) => {
+                    objects.push(ObjectCode { bytes: std::mem::take(bytes), symbols: vec![symbol.clone()] });
+                }
+                External::Callable(f) => callables.insert(symbol.clone(), f.clone()),
+                External::Source(_) => unreachable!("sources were compiled when programs were assembled"),
+            }
         }
-        let library = Arc::new(JitLibrary::load(&objects)?);
-        Ok((objects, library))
+        let mut code: Vec<Arc<dyn CompiledCode>> = vec![Arc::new(JitLibrary::load(&objects)?)];
+        if !callables.is_empty() {
+            code.push(Arc::new(callables));
+        }
+        Ok((objects, code))
     }
 }
 

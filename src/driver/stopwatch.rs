@@ -160,11 +160,10 @@ impl Stopwatch {
         let fused = fuse(&typed, LARGEST_KERNEL);
         let typed = infer_types(fuse(&infer_types(fused).map_err(|e| e.to_string())?, 1)).map_err(|e| e.to_string())?;
         let target = self.target.codegen();
-        let unit = super::vector_unit(&target);
         if !is_plain(&typed, "main").map_err(|e| e.to_string())? {
             return Err("its extents are not all known".into());
         }
-        let mut code = CodeSet::new(unit);
+        let mut code = CodeSet::new(&target);
         let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;
         let key = content(&assembled, &code);
         if let Some(&seconds) = known.seconds.get(&key) {
@@ -176,7 +175,7 @@ impl Stopwatch {
         let name = code.kernels.first().map_or("no kernel", |k| k.name.as_str()).to_owned();
         let (_, library) = code.compile(&target).map_err(|e| e.to_string())?;
         let pool = self.pool.get_or_init(|| Arc::new(Pool::new(self.target.cores))).clone();
-        let exe = Executable::link(assembled.program, vec![library], pool).map_err(|e| e.to_string())?;
+        let exe = Executable::link(assembled.program, library, pool).map_err(|e| e.to_string())?;
         let inputs: Vec<Tensor> = exe.program().inputs().iter().map(tame).collect();
         let mut outputs = exe.run(&inputs).map_err(|e| e.to_string())?;
         let timed = steady(&mut known.pulse, || exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;

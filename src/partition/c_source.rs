@@ -1,11 +1,10 @@
 //! The compiler `c`: regions as plain C99, made by the system's C compiler (`CC`, else `cc`).
 
-use std::{fmt::Write, process::Command};
+use std::fmt::Write;
 
-use super::{Compiled, CompilerError, ExternalCompiler};
+use super::{Compiled, CompilerError, ExternalCompiler, Region};
 use crate::{
-    infer::TypedModule,
-    ir::{Attrs, Function, OpId, Type},
+    ir::{Attrs, OpId, Type},
     loops::{BinOp, Buffer, Builder, Kernel, LoopKind, Operand, Scalar, ScalarKind, Space, Stmt, UnOp},
     lower::{self, VectorUnit},
     tensor::DType,
@@ -19,7 +18,7 @@ const SCALAR: VectorUnit = VectorUnit { bytes: 4, registers: 16, dot: 0 };
 pub struct CSource;
 
 impl ExternalCompiler for CSource {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "c"
     }
 
@@ -34,13 +33,11 @@ impl ExternalCompiler for CSource {
         whole && source("probe", &lower::kernel("probe", &group, SCALAR)).is_ok()
     }
 
-    fn compile(&self, module: &TypedModule, function: &Function, symbol: &str) -> Result<Compiled, CompilerError> {
-        let failed = |reason: String| CompilerError { compiler: "c".into(), region: symbol.into(), reason };
-        let group = lower::stages(module.module(), function).map_err(|e| failed(e.to_string()))?.stages;
-        let kernel = lower::kernel(symbol, &group, SCALAR);
-        let text = source(symbol, &kernel).map_err(failed)?;
-        let object = compile_c(&text).map_err(failed)?;
-        Ok(Compiled { object, workspace: kernel.workspace().1 as usize })
+    fn compile(&self, region: &Region<'_>) -> Result<Compiled, CompilerError> {
+        let group = lower::stages(region.module(), region.function()).map_err(|e| region.refuse(e.to_string()))?.stages;
+        let kernel = lower::kernel(region.symbol(), &group, SCALAR);
+        let text = source(region.symbol(), &kernel).map_err(|e| region.refuse(e))?;
+        Ok(Compiled::source(text).with_workspace(kernel.workspace().1 as usize))
     }
 }
 
@@ -50,28 +47,6 @@ fn operand(b: &mut Builder, ty: &Type) -> Option<Operand> {
         Type::Tuple(f) => Operand::Tuple(f.iter().map(|t| operand(b, t)).collect::<Option<_>>()?),
         _ => return None,
     })
-}
-
-/// The object code of a C file.
-fn compile_c(text: &str) -> Result<Vec<u8>, String> {
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
-    let (input, output) = (dir.path().join("region.c"), dir.path().join("region.o"));
-    std::fs::write(&input, text).map_err(|e| format!("can't write {}: {e}", input.display()))?;
-    // Signed overflow wraps, as it does in Relay; -fPIC for code that is linked into shared libraries.
-    let run = Command::new(&compiler)
-        .args(["-std=c99", "-O3", "-fPIC", "-fwrapv", "-fno-math-errno", "-w", "-c", "-o"])
-        .args([&output, &input])
-        .output()
-        .map_err(|e| format!("can't start the C compiler `{compiler}`: {e}"))?;
-    if !run.status.success() {
-        let said = String::from_utf8_lossy(&run.stderr);
-        return Err(format!(
-            "the C compiler `{compiler}` refused: {}",
-            said.lines().next().unwrap_or("without a word")
-        ));
-    }
-    std::fs::read(&output).map_err(|e| format!("can't read what the C compiler wrote: {e}"))
 }
 
 /// A kernel as a C file; `Err` says what C has no plain words for.

@@ -1,28 +1,81 @@
 //! Regions for external compilers: marked by what a compiler supports, split into functions of their own (attributes
 //! `Compiler`, `global_symbol`, `Primitive`, by TVM's convention), compiled by it, called like any kernel.
+//!
+//! A compiler is an [`ExternalCompiler`]: the shipped ones, what a program [registers](register).
 
 mod c_source;
+mod cc;
+mod region;
 mod regions;
+mod registry;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 pub use c_source::CSource;
+pub use cc::compile_c;
+pub use region::Region;
 pub use regions::partition;
+pub use registry::{RegisterError, compiler, compilers, register};
 
 use crate::{
     infer::TypedModule,
-    ir::{Attrs, Function, OpId, Type},
+    ir::{Attrs, ExprId, Name, OpId, TensorType, Type},
+};
+pub use crate::{
+    ops::RuleText,
+    runtime::{Arguments, Callable, Serialized},
 };
 
 /// What an external compiler makes of a region.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// An object file of the target's format with one function, named by the symbol that was asked for, in the calling
-    /// convention of [`runtime::abi`](crate::runtime::abi): pointers to the inputs in order, then to the outputs (tuples
-    /// flattened depth first).
-    pub object: Vec<u8>,
+    /// The code.
+    pub code: Code,
     /// Bytes of workspace that a call takes.
     pub workspace: usize,
+    /// The tensors that it gives, where the compiler says: a region that gives others is refused.
+    pub outputs: Option<Vec<TensorType>>,
+    /// Shared libraries that its code calls, as the linker is told of them (`-lname` without the `-l`), for export.
+    pub libraries: Vec<String>,
+}
+
+/// The forms of code that compilers give.
+#[derive(Clone, Debug)]
+pub enum Code {
+    /// An object file of the target's format with one function, named by the region's symbol, in the calling convention of
+    /// [`runtime::abi`](crate::runtime::abi): pointers to the inputs in order, then to the outputs (tuples flattened depth first).
+    Object(Vec<u8>),
+    /// C99 with that function, for the target's C compiler:
+    /// `void symbol(const void *ctx, void *const *args, unsigned char *workspace)`.
+    Source(String),
+    /// Something that lives in this process, such as a library's primitives.
+    Callable(Arc<dyn Callable>),
+}
+
+impl Compiled {
+    fn new(code: Code) -> Compiled {
+        Compiled { code, workspace: 0, outputs: None, libraries: Vec::new() }
+    }
+
+    /// An object file; see [`Code::Object`].
+    pub fn object(bytes: Vec<u8>) -> Compiled {
+        Compiled::new(Code::Object(bytes))
+    }
+
+    /// C99; see [`Code::Source`].
+    pub fn source(text: impl Into<String>) -> Compiled {
+        Compiled::new(Code::Source(text.into()))
+    }
+
+    /// Something that lives in this process; see [`Code::Callable`].
+    pub fn callable(callable: impl Callable + 'static) -> Compiled {
+        Compiled::new(Code::Callable(Arc::new(callable)))
+    }
+
+    /// The same with so many bytes of workspace for each call.
+    pub fn with_workspace(self, workspace: usize) -> Compiled {
+        Compiled { workspace, ..self }
+    }
 }
 
 /// Why an external compiler did not compile a region.
@@ -44,31 +97,100 @@ impl fmt::Display for CompilerError {
 
 impl std::error::Error for CompilerError {}
 
-/// A compiler that takes regions of a program.
-pub trait ExternalCompiler: Send + Sync {
-    /// Its name: the `Compiler` attribute of its functions.
-    fn name(&self) -> &'static str;
+/// Several operators that a compiler takes as one: what the pattern meets becomes a function with the attribute `Composite`.
+#[derive(Clone)]
+pub struct Composite {
+    /// The attribute's value; by convention the compiler's name, a dot, and a word: `onednn.conv2d_relu`.
+    pub name: Name,
+    /// A left side in the language of rules, such as `(nn.relu (nn.bias_add (nn.conv2d ?x ?w) ?b))`.
+    pub pattern: String,
+    /// What else must hold, where something must.
+    pub check: Option<Arc<dyn Fn(&Found<'_>) -> bool + Send + Sync>>,
+}
 
-    /// Whether it takes the call of an operator.
+/// Where a pattern was met.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// The module.
+    pub typed: &'a TypedModule,
+    /// The call that is the result.
+    pub root: ExprId,
+    /// All calls that the pattern has met, children first, the root last.
+    pub calls: &'a [ExprId],
+}
+
+impl Composite {
+    /// A composite of all that a pattern meets.
+    pub fn new(name: impl Into<Name>, pattern: impl Into<String>) -> Composite {
+        Composite { name: name.into(), pattern: pattern.into(), check: None }
+    }
+
+    /// The same where a condition holds besides.
+    pub fn when(self, check: impl Fn(&Found<'_>) -> bool + Send + Sync + 'static) -> Composite {
+        Composite { check: Some(Arc::new(check)), ..self }
+    }
+}
+
+impl fmt::Debug for Composite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let when = if self.check.is_some() { " when …" } else { "" };
+        write!(f, "{} = {}{when}", self.name, self.pattern)
+    }
+}
+
+/// A compiler that takes regions of a program. `docs/external-compilers.md` has a whole one.
+///
+/// Three methods make one: what it is called, which operators it takes, and what it makes of a region. The others have
+/// defaults that are true of a compiler of which nothing else is known.
+pub trait ExternalCompiler: Send + Sync {
+    /// Its name: the `Compiler` attribute of its functions. A C identifier, which no other compiler has.
+    fn name(&self) -> &str;
+
+    /// Whether it takes the call of an operator by itself. It is asked of calls with known extents and with others.
     fn supports(&self, op: OpId, attrs: &Attrs, args: &[Type], result: &Type) -> bool;
 
-    /// Compiles a region: a function of supported calls.
-    fn compile(&self, module: &TypedModule, function: &Function, symbol: &str) -> Result<Compiled, CompilerError>;
+    /// Several operators that it takes as one, the preferred ones first: what an earlier pattern has met, later ones leave alone.
+    fn patterns(&self) -> Vec<Composite> {
+        Vec::new()
+    }
+
+    /// Rules of its own, which run where its regions are chosen: forms of programs that it has more for.
+    fn rules(&self) -> Option<RuleText> {
+        None
+    }
+
+    /// Whether regions hold the constants that they use, so that they can be packed once. Otherwise constants of more than one
+    /// element are given to each call.
+    fn keeps_constants(&self) -> bool {
+        false
+    }
+
+    /// Seconds that a region takes, measured or modelled, without what its call costs. `None`: nothing is known, and whoever
+    /// chooses takes the cost model's word for the region's operators.
+    fn cost(&self, region: &Region<'_>) -> Option<f64> {
+        let _ = region;
+        None
+    }
+
+    /// Seconds that a call of a region costs beyond a call of a kernel: nothing, as both are called alike.
+    fn call_cost(&self) -> f64 {
+        0.0
+    }
+
+    /// Seconds that it costs to bring so many bytes to a region, or back: nothing, as regions work in the program's memory.
+    fn transfer_cost(&self, bytes: u64) -> f64 {
+        let _ = bytes;
+        0.0
+    }
+
+    /// Compiles a region: a function of supported calls and of calls of its composites.
+    ///
+    /// [`Region::refuse`] makes the error of a region that it can't compile.
+    fn compile(&self, region: &Region<'_>) -> Result<Compiled, CompilerError>;
 }
 
-/// The shipped compilers.
-const COMPILERS: &[&dyn ExternalCompiler] = &[&CSource];
-
-/// Other names that programs in the world have for a shipped compiler: TVM's own compiler by C source is `ccompiler`.
-const ALIASES: &[(&str, &str)] = &[("ccompiler", "c")];
-
-/// The compiler of that name.
-pub fn compiler(name: &str) -> Option<&'static dyn ExternalCompiler> {
-    let name = ALIASES.iter().find(|a| a.0 == name).map_or(name, |a| a.1);
-    COMPILERS.iter().find(|c| c.name() == name).copied()
-}
-
-/// The names of all compilers.
-pub fn compilers() -> Vec<&'static str> {
-    COMPILERS.iter().map(|c| c.name()).collect()
+impl fmt::Debug for dyn ExternalCompiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "compiler `{}`", self.name())
+    }
 }

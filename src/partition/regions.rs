@@ -205,7 +205,7 @@ fn split(
                     let results: Vec<ExprId> = parts.iter().copied().filter(|p| read_outside.contains(p)).collect();
                     let attrs = Attrs::new(vec![
                         ("Primitive".into(), AttrValue::Int(1)),
-                        ("Compiler".into(), compiler.name().into()),
+                        ("Compiler".into(), AttrValue::Str(compiler.name().into())),
                         (
                             "global_symbol".into(),
                             format!("{}_main_{}", compiler.name(), emitted.len() - 1).as_str().into(),

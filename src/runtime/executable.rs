@@ -7,10 +7,11 @@ use std::{
 
 use super::{
     abi::{KernelFn, ResatCtx},
+    callable::{Arguments, Callable},
     memory::Block,
     plan::Plan,
     pool::Pool,
-    program::{Place, Port, Program, Step},
+    program::{Call, Place, Port, Program, Step},
 };
 use crate::tensor::Tensor;
 
@@ -22,6 +23,12 @@ use crate::tensor::Tensor;
 pub unsafe trait CompiledCode: Send + Sync {
     /// The function of that symbol, where this code has it.
     fn address(&self, symbol: &str) -> Option<KernelFn>;
+
+    /// The function of that symbol, where it is no machine code that follows the convention.
+    fn callable(&self, symbol: &str) -> Option<Arc<dyn Callable>> {
+        let _ = symbol;
+        None
+    }
 }
 
 /// A function that the program calls was not compiled.
@@ -56,6 +63,14 @@ pub enum RunError {
         /// The type that was given.
         given: String,
     },
+    /// A function that is no kernel failed.
+    #[error("function `{function}`: {reason}")]
+    Function {
+        /// Its symbol.
+        function: String,
+        /// What it says.
+        reason: String,
+    },
     /// An exported library returned this code instead of 0.
     #[error("the library failed with code {0}")]
     Library(i32),
@@ -65,13 +80,21 @@ pub enum RunError {
 pub struct Executable {
     program: Program,
     plan: Plan,
-    functions: Vec<KernelFn>,
+    functions: Vec<Function>,
     pool: Arc<Pool>,
     /// Pointer arguments that change from run to run: position among all arguments, and whose memory it is.
     patches: Vec<(usize, Place)>,
     /// Memory of runs that have ended, for those to come.
     idle: Mutex<Vec<Memory>>,
     _code: Vec<Arc<dyn CompiledCode>>,
+}
+
+/// A function that steps call.
+enum Function {
+    /// By address.
+    Kernel(KernelFn),
+    /// Of this process.
+    Callable(Arc<dyn Callable>),
 }
 
 /// What one run needs: the arena, and all pointer arguments of all steps.
@@ -87,7 +110,11 @@ unsafe impl Send for Memory {}
 impl Executable {
     /// Puts a program together with the code of its functions. Where several objects have a symbol, the first counts.
     pub fn link(program: Program, code: Vec<Arc<dyn CompiledCode>>, pool: Arc<Pool>) -> Result<Executable, LinkError> {
-        let find = |symbol: &str| code.iter().find_map(|c| c.address(symbol)).ok_or_else(|| LinkError(symbol.into()));
+        let find = |symbol: &str| {
+            let kernel = |c: &Arc<dyn CompiledCode>| c.address(symbol).map(Function::Kernel);
+            let found = code.iter().find_map(|c| kernel(c).or_else(|| c.callable(symbol).map(Function::Callable)));
+            found.ok_or_else(|| LinkError(symbol.into()))
+        };
         let functions = program.functions().map(find).collect::<Result<_, _>>()?;
         let plan = program.plan();
         let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args);
@@ -150,8 +177,10 @@ impl Executable {
                 Place::Constant(_) | Place::Arena(_) => unreachable!("patches are of inputs and outputs"),
             };
         }
-        self.pool.enter(|ctx| self.steps(ctx, &memory, after));
+        let mut done = Ok(());
+        self.pool.enter(|ctx| done = self.steps(ctx, &memory, after));
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+        done?;
         self.pass_through(inputs, outputs);
         Ok(())
     }
@@ -168,19 +197,55 @@ impl Executable {
         Memory { arena, args }
     }
 
-    fn steps(&self, ctx: &ResatCtx, memory: &Memory, mut after: impl FnMut(usize)) {
+    fn steps(&self, ctx: &ResatCtx, memory: &Memory, mut after: impl FnMut(usize)) -> Result<(), RunError> {
         let mut args = &memory.args[..];
         for (i, Step::Call(call)) in self.program.steps.iter().enumerate() {
             let (now, later) = args.split_at(call.args.len());
             let workspace = memory.arena.at(self.plan.workspaces[i]);
-            // SAFETY: the function is the one that the program names, kept alive by `_code`; there is a pointer for each of its
-            // arguments, to memory of that buffer's size which lives until the call ends: a checked tensor, or a part of the
-            // arena that the plan gives to no other buffer in use. What is written is not shared: `bytes_mut` saw to that for
-            // outputs, and `Program::step` keeps writes from inputs and constants.
-            unsafe { self.functions[call.function.0 as usize](ctx, now.as_ptr(), workspace) };
+            match &self.functions[call.function.0 as usize] {
+                // SAFETY: the function is the one that the program names, kept alive by `_code`; there is a pointer for each of
+                // its arguments, to memory of that buffer's size which lives until the call ends: a checked tensor, or a part
+                // of the arena that the plan gives to no other buffer in use. What is written is not shared: `bytes_mut` saw to
+                // that for outputs, and `Program::step` keeps writes from inputs and constants.
+                Function::Kernel(f) => unsafe { f(ctx, now.as_ptr(), workspace) },
+                Function::Callable(f) => self.call(&**f, call, ctx, now, workspace)?,
+            }
             args = later;
             after(i);
         }
+        Ok(())
+    }
+
+    /// Calls a function of this process on the memory of a step's buffers.
+    fn call(
+        &self,
+        f: &dyn Callable,
+        call: &Call,
+        ctx: &ResatCtx,
+        pointers: &[*mut u8],
+        workspace: *mut u8,
+    ) -> Result<(), RunError> {
+        assert!(call.in_place.is_empty(), "functions of the process are not told to work in place");
+        let (mut inputs, mut outputs): (Vec<&[u8]>, Vec<&mut [u8]>) = (Vec::new(), Vec::new());
+        for (&(buffer, written), &p) in call.args.iter().zip(pointers) {
+            let bytes = self.program.buffers[buffer.0 as usize].1;
+            // SAFETY: as for kernels: memory of that size, which lives until the call ends; what is written overlaps nothing.
+            // A tensor without elements may have no address, which slices want.
+            match (written, bytes) {
+                (true, 0) => outputs.push(&mut []),
+                (false, 0) => inputs.push(&[]),
+                (true, _) => outputs.push(unsafe { std::slice::from_raw_parts_mut(p, bytes) }),
+                (false, _) => inputs.push(unsafe { std::slice::from_raw_parts(p, bytes) }),
+            }
+        }
+        // SAFETY: the plan gives each step that much memory of its own.
+        let workspace = match call.workspace {
+            0 => &mut [],
+            n => unsafe { std::slice::from_raw_parts_mut(workspace, n) },
+        };
+        let mut arguments = Arguments { inputs: &inputs, outputs: &mut outputs, workspace, context: ctx };
+        let function = || self.program.functions[call.function.0 as usize].to_string();
+        f.call(&mut arguments).map_err(|reason| RunError::Function { function: function(), reason })
     }
 
     /// Fills outputs that are inputs, constants or other outputs.

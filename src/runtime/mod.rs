@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "calls machine code and hands it memory; each block says why it is sound")]
 
 pub mod abi;
+mod callable;
 mod code;
 mod executable;
 pub mod export;
@@ -11,6 +12,7 @@ mod plan;
 mod pool;
 mod program;
 
+pub use callable::{Arguments, Callable, Callables, Serialized};
 pub use code::{LoadError, SharedLibrary};
 pub use executable::{CompiledCode, Executable, LinkError, RunError};
 pub use loaded::LoadedModel;

@@ -1,0 +1,52 @@
+//! The target's C compiler.
+
+use std::process::Command;
+
+use crate::codegen::CodegenTarget;
+
+/// The C compiler for a target: what `CC` names, else `cc`; for another architecture than this machine's what
+/// `CC_<triple>` names (with `_` for `-`), else GCC by its name for that architecture, such as `aarch64-linux-gnu-gcc`.
+fn c_compiler(target: &CodegenTarget) -> String {
+    let named = |variable: &str| std::env::var(variable).ok().filter(|c| !c.is_empty());
+    if let Some(own) = named(&format!("CC_{}", target.triple.replace(['-', '.'], "_"))) {
+        return own;
+    }
+    if target.arch() == CodegenTarget::baseline().arch() {
+        return named("CC").unwrap_or_else(|| "cc".into());
+    }
+    format!("{}-linux-gnu-gcc", target.arch())
+}
+
+/// The object code of a text in C99, position-independent. `Err` says what the compiler said.
+pub fn compile_c(text: &str, target: &CodegenTarget) -> Result<Vec<u8>, String> {
+    let compiler = c_compiler(target);
+    let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
+    let (input, output) = (dir.path().join("region.c"), dir.path().join("region.o"));
+    std::fs::write(&input, text).map_err(|e| format!("can't write {}: {e}", input.display()))?;
+    let run = Command::new(&compiler)
+        // Products and sums stay apart: what is computed must not depend on the C compiler.
+        .args(["-std=c99", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-w"])
+        .args(machine_flags(target))
+        .args(["-c", "-o"])
+        .args([&output, &input])
+        .output()
+        .map_err(|e| format!("can't start the C compiler `{compiler}`: {e}"))?;
+    if !run.status.success() {
+        let said = String::from_utf8_lossy(&run.stderr);
+        let first = said.lines().find(|l| l.contains("error")).or(said.lines().next());
+        return Err(format!("the C compiler `{compiler}` refused: {}", first.unwrap_or("without a word")));
+    }
+    std::fs::read(&output).map_err(|e| format!("can't read what the C compiler wrote: {e}"))
+}
+
+/// What tells GCC and Clang of the target's vectors.
+fn machine_flags(target: &CodegenTarget) -> Vec<String> {
+    const KNOWN: &[&str] = &[
+        "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "avx512f",
+        "avx512bw", "avx512cd", "avx512dq", "avx512vl",
+    ];
+    if target.arch() != "x86_64" {
+        return Vec::new();
+    }
+    KNOWN.iter().filter(|f| target.has(f)).map(|f| format!("-m{f}")).collect()
+}

@@ -1,0 +1,77 @@
+//! Functions of a program that are no machine code of its own: a library's primitives, a closure, anything that computes in
+//! this process.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::{
+    abi::{KernelFn, ResatCtx},
+    executable::CompiledCode,
+};
+
+/// What a function is given for one call. Memory is aligned as [`abi`](super::abi) says.
+#[derive(Debug)]
+pub struct Arguments<'a> {
+    /// The bytes of each input, in order; tuples are flattened depth first. Dense and row-major.
+    pub inputs: &'a [&'a [u8]],
+    /// The bytes of each output, likewise. What they hold before means nothing; all of it must be written.
+    pub outputs: &'a mut [&'a mut [u8]],
+    /// As many bytes as were asked for. What they hold before means nothing.
+    pub workspace: &'a mut [u8],
+    /// The program's threads.
+    pub context: &'a ResatCtx,
+}
+
+/// A function that lives in this process. Several threads may call it at once.
+pub trait Callable: Send + Sync {
+    /// Computes the outputs. `Err` says why it can't, and ends the run.
+    fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), String>;
+
+    /// The function for an exported library, under this symbol. `Err` says why it can't be had.
+    fn serialize(&self, symbol: &str) -> Result<Serialized, String> {
+        Err(format!("`{symbol}` lives in the process that made it"))
+    }
+}
+
+/// A [`Callable`] for an exported library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serialized {
+    /// C99 with a function of the symbol asked for, in the convention of [`abi`](super::abi).
+    pub source: String,
+    /// Shared libraries that it calls, as the linker is told of them.
+    pub libraries: Vec<String>,
+}
+
+impl std::fmt::Debug for dyn Callable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a function of this process")
+    }
+}
+
+/// Functions by symbol, for [`Executable::link`](super::Executable::link).
+#[derive(Default, Debug)]
+pub struct Callables(HashMap<String, Arc<dyn Callable>>);
+
+impl Callables {
+    /// Adds a function.
+    pub fn insert(&mut self, symbol: impl Into<String>, callable: Arc<dyn Callable>) {
+        self.0.insert(symbol.into(), callable);
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+// SAFETY: it gives no addresses.
+unsafe impl CompiledCode for Callables {
+    fn address(&self, _: &str) -> Option<KernelFn> {
+        None
+    }
+
+    fn callable(&self, symbol: &str) -> Option<Arc<dyn Callable>> {
+        self.0.get(symbol).cloned()
+    }
+}
