@@ -258,9 +258,10 @@ impl Emitter {
     fn tile(&mut self, job: &Job<'_>, places: &[Place]) -> Stmt {
         let r = job.reduction;
         let dtype = r.value.dtype();
-        // In the order of the tiling, which puts the axis with the smaller stride inside.
+        // The longest axis outside: what is the same along it is what there is less of, and stays in registers while the rest
+        // streams by.
         let mut tiled: Vec<&Place> = places.iter().filter(|p| p.2.size > 1).collect();
-        tiled.sort_by_key(|p| job.tiling.tiles.iter().position(|t| t.0 == p.0));
+        tiled.sort_by_key(|p| (-p.2.size, job.tiling.tiles.iter().position(|t| t.0 == p.0)));
         let turns: Vec<(AxisId, AxisId, i64)> = tiled.iter().map(|p| (p.0, self.fresh(), p.2.size)).collect();
         let accumulators: i64 = turns.iter().map(|t| t.2).product();
         let lane = self.fresh();
