@@ -106,3 +106,11 @@ fn tiled_product_is_right() {
         }
     }
 }
+
+#[test]
+fn spilled_vectors_are_aligned() {
+    let mut target = CodegenTarget { triple: "x86_64-unknown-linux-gnu".into(), ..CodegenTarget::baseline() };
+    (target.cpu, target.features) = ("x86-64-v3".into(), "+avx,+avx2,+fma".into());
+    let text = listing(&[&tiled_product(2, 2, 8)], &target).expect("compiles").assembly;
+    assert!(text.contains("andq\t$-32, %rsp"), "{text}");
+}
