@@ -7,6 +7,7 @@ mod cache;
 mod compile;
 mod dot;
 mod emit;
+mod fixed;
 mod ir;
 mod jit;
 mod math;

@@ -149,6 +149,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 Ok(ops::from_memory(self, bits, dtype))
             }
             ScalarKind::Cast(a) => {
+                if dtype == DType::I32
+                    && let Some(product) = self.fixed_product(a)
+                {
+                    return product;
+                }
                 let x = self.value(a)?;
                 ops::cast(self, x, a.dtype(), dtype)
             }

@@ -152,6 +152,11 @@ impl Emitter {
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
         let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], four: None };
         let mut tiling = chosen.map_or(alone, |c| c.1);
+        if tiling.four.is_some() {
+            // The operand with the fewer copies is met in the inner loop, and stays in registers while the other one passes by:
+            // instructions for bytes do not read what is the same for all lanes from memory.
+            tiling.tiles.sort_by_key(|t| std::cmp::Reverse(t.1));
+        }
         let mut axes = self.order(&axes, &accesses, &tiling);
         if let Some((at, block)) = self.cache_block(&axes, &accesses, &tiling) {
             let axis = axes.remove(at);
@@ -298,12 +303,16 @@ impl Emitter {
         // What is combined at one step, in order: the code generator sees where these are four bytes side by side.
         let mut at_once = vec![value.clone()];
         if let Some(four) = job.tiling.four
-            && let Some(axis) = inner.iter_mut().find(|a| a.id == four)
+            && let Some(place) = inner.iter().position(|a| a.id == four)
         {
-            let chunk = Axis { id: self.fresh(), extent: axis.extent / FOUR };
-            let at = |i| HashMap::from_iter([(four, Scalar::axis(chunk.id) * FOUR + i)]);
-            at_once = (0..FOUR).map(|i| replace_axes(&value, &at(i))).collect();
-            *axis = chunk;
+            let chunk = Axis { id: self.fresh(), extent: inner[place].extent / FOUR };
+            let first = if chunk.extent == 1 { Scalar::index(0) } else { Scalar::axis(chunk.id) * FOUR };
+            at_once =
+                (0..FOUR).map(|i| replace_axes(&value, &HashMap::from_iter([(four, first.clone() + i)]))).collect();
+            match chunk.extent {
+                1 => drop(inner.remove(place)),
+                _ => inner[place] = chunk,
+            }
         }
         let step = |values: &mut dyn Iterator<Item = Scalar>| Stmt::Store {
             buffer: sums,

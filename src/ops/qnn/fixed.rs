@@ -85,8 +85,19 @@ impl Factor {
 
     /// `x` times the factor: `int64` in, `int32` out.
     pub(super) fn apply(&self, x: Scalar, rounding: Rounding) -> Scalar {
-        let product = Scalar::binary(BinOp::Shl, x, self.left.clone()) * self.significand.clone();
-        let half = Scalar::binary(BinOp::Shl, long(1), self.right.clone() - long(1));
+        // What is shifted left and then right is shifted right by less: of the sum, 32 bits count from the last one that is shifted
+        // out, and where those are below the sign, it does not matter what left the 64 bits at the other end.
+        let (left, right) = match (self.left.as_int(), self.right.as_int()) {
+            (Some(0), _) => (None, self.right.clone()),
+            (Some(left), Some(POINT)) if left < POINT && rounding == Rounding::Upward => (None, long(POINT - left)),
+            _ => (Some(&self.left), self.right.clone()),
+        };
+        let shifted = left.map_or(x.clone(), |left| Scalar::binary(BinOp::Shl, x, left.clone()));
+        let product = shifted * self.significand.clone();
+        let half = match right.as_int() {
+            Some(n) => long(1 << (n - 1)),
+            None => Scalar::binary(BinOp::Shl, long(1), right.clone() - long(1)),
+        };
         let round = match rounding {
             Rounding::Upward => half,
             Rounding::ToNearest => {
@@ -94,7 +105,7 @@ impl Factor {
                 Scalar::select(negative, half.clone() - long(1), half)
             }
         };
-        Scalar::binary(BinOp::Shr, product + round, self.right.clone()).cast(DType::I32)
+        Scalar::binary(BinOp::Shr, product + round, right).cast(DType::I32)
     }
 }
 
@@ -288,8 +299,8 @@ impl Op for FixedPointMultiplyPerAxis {
             Err(_) => AxisMap::opaque(args.iter().map(|a| a.as_tensor().map_or(0, |t| t.rank()))),
         }
     }
-    fn work(&self, _: &Attrs, args: &[Type], out: &Type) -> Work {
-        work_per_element(4.0, args, out)
+    fn work(&self, attrs: &Attrs, args: &[Type], out: &Type) -> Work {
+        work_per_element(if attrs.bool("is_lshift_required") { 5.0 } else { 4.0 }, args, out)
     }
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let [x, m, left, right] = [0, 1, 2, 3].map(|i| args[i].tensor());

@@ -1,0 +1,139 @@
+//! Kernels of bytes and of short floats, on this machine and on lesser ones, against the interpreter: integers exactly.
+#![cfg(feature = "llvm")]
+
+mod common;
+
+use common::{Data, Rng, difference, random_tensor};
+use resat::{
+    driver, interp,
+    ir::Module,
+    pass::{Pass, Sequential, Settings},
+    relay::text::parse_module,
+    target::Target,
+    tensor::{DType, Tensor, Value},
+};
+
+/// This machine, and what is left of it without some extensions: each has code of its own for products of bytes.
+fn machines() -> Vec<Target> {
+    let host = Target::host();
+    let without = |lacking: &[&str]| {
+        let mut t = host.clone();
+        t.cpu = "generic".into();
+        t.features.retain(|f| !lacking.iter().any(|l| f.starts_with(l)));
+        t
+    };
+    let mut all = vec![host.clone()];
+    if std::env::consts::ARCH == "x86_64" {
+        all.push(without(&["avx512vbmi", "avx512bf16"]));
+        all.push(without(&["avx512vnni", "avx512bf16", "avxvnni"]));
+        all.push(without(&["avx512", "avxvnni"]));
+        all.push(without(&["avx", "fma", "f16c"]));
+        all.push(without(&["avx", "fma", "f16c", "sse3", "sse4", "ssse3"]));
+    }
+    all
+}
+
+fn module(text: &str) -> Module {
+    parse_module("bytes", &format!("#[version = \"0.0.5\"]\n{text}")).unwrap_or_else(|e| panic!("{}", e.render()))
+}
+
+/// Runs `@main` as it is written on random arguments of their types' whole range, or on the given ones, on each machine.
+fn check(text: &str, given: &[(usize, Tensor)]) {
+    let m = module(text);
+    let mut rng = Rng(9);
+    let (_, main) = m.functions().next().expect("one function");
+    let mut args: Vec<Tensor> = (m.func(main).params.iter())
+        .map(|&p| {
+            let ty = m.var(p).ty.as_ref().expect("annotated");
+            random_tensor(ty.as_tensor().expect("a tensor"), Data::Wild, &mut rng)
+        })
+        .collect();
+    given.iter().for_each(|(i, t)| args[*i] = t.clone());
+    let values: Vec<Value> = args.iter().cloned().map(Value::from).collect();
+    let want = interp::run_flat(&m, "main", values).unwrap_or_else(|e| panic!("{}", e.render()));
+    for target in machines() {
+        let passes: Box<dyn Pass> = Box::new(Sequential::default());
+        let settings = Settings::new(target.clone());
+        let options = driver::Options { passes: Some(passes), ..driver::Options::new(settings) };
+        let built = driver::build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{e}"));
+        let got = built.executable.run(&args).expect("runs");
+        for (w, g) in want.iter().zip(&got) {
+            if let Some(d) = difference(w, g) {
+                panic!("{text}\non {:?}: {d}", target.features);
+            }
+        }
+    }
+}
+
+/// Significands of 31 bits, and shifts to the right such as scales have.
+fn factors(shape: &[usize]) -> [Tensor; 3] {
+    let mut rng = Rng(17);
+    [
+        Tensor::from_i64_fn(DType::I32, shape, |_| (1 << 30) + (rng.next() >> 34) as i64),
+        Tensor::from_i64_fn(DType::I32, shape, |_| 0),
+        Tensor::from_i64_fn(DType::I32, shape, |i| [0, 1, 5, 9, 31, 32, 40][i % 7]),
+    ]
+}
+
+/// A blocked convolution with all that follows it in a quantized network, for the types of data and weight.
+fn convolution(data: &str, weight: &str, shape: (i64, i64, i64), attrs: &str) -> String {
+    let (inputs, outputs, size) = shape;
+    let (c, o) = (inputs / 16, outputs / 16);
+    format!(
+        "def @main(%x: Tensor[(1, {c}, {size}, {size}, 16), {data}], %w: Tensor[({o}, {}, 3, 3, 16, 4), {weight}],
+           %b: Tensor[(1, {o}, 1, 1, 16), int32], %m: Tensor[({o}, 16), int32], %l: Tensor[({o}, 16), int32], %r: Tensor[({o}, 16), int32]) {{
+           %0 = fn (%x1: Tensor[(1, {c}, {size}, {size}, 16), {data}], %w1: Tensor[({o}, {}, 3, 3, 16, 4), {weight}],
+                    %b1: Tensor[(1, {o}, 1, 1, 16), int32], %m1: Tensor[({o}, 16), int32], %l1: Tensor[({o}, 16), int32], %r1: Tensor[({o}, 16), int32], Primitive=1) {{
+             %1 = nn.contrib_conv2d_NCHWc(%x1, %w1, channels={outputs}, kernel_size=[3, 3], data_layout=\"NCHW16c\",
+                    kernel_layout=\"OIHW16o4i\", out_layout=\"NCHW16c\", out_dtype=\"int32\", {attrs});
+             %2 = add(%1, %b1);
+             %3 = fixed_point_multiply_per_axis(%2, %m1, %l1, %r1, is_lshift_required=False, is_rshift_required=True, axes=[1, 4]);
+             %4 = add(%3, 7);
+             %5 = clip(%4, a_min=0f, a_max=255f);
+             cast(%5, dtype=\"uint8\")
+           }};
+           %0(%x, %w, %b, %m, %l, %r)
+         }}",
+        c * 4, c * 4
+    )
+}
+
+#[test]
+fn convolutions_of_bytes_agree() {
+    let [m, l, r] = factors(&[2, 16]);
+    let given = [(3, m), (4, l), (5, r)];
+    for (data, weight) in [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8")] {
+        check(&convolution(data, weight, (32, 32, 7), "padding=[1, 1, 1, 1]"), &given);
+    }
+    check(&convolution("uint8", "int8", (16, 32, 9), "strides=[2, 2], padding=[1, 0, 0, 1]"), &given);
+}
+
+#[test]
+fn fixed_point_products_agree() {
+    // One factor for all, of either sign of the exponent; rows that fill vectors and rows that don't.
+    for (multiplier, shift) in
+        [(1_504_575_205_i64, 1), (1_658_711_331, 0), (1_789_569_636, -7), (1 << 30, 30), (1_073_741_825, -40)]
+    {
+        for n in [64, 37] {
+            check(
+                &format!(
+                    "def @main(%x: Tensor[(3, {n}), int32]) {{
+                       fixed_point_multiply(%x, multiplier={multiplier}, shift={shift}) }}"
+                ),
+                &[],
+            );
+        }
+    }
+    // Factors along an axis, the last one or another, with and without shifts to the left.
+    for (axis, n, left) in [(0, 5, "False"), (1, 48, "False"), (1, 48, "True")] {
+        let [m, _, r] = factors(&[n]);
+        let l = Tensor::from_i64_fn(DType::I32, &[n], |i| if r.get_i64(i) == 0 { (i % 4) as i64 } else { 0 });
+        check(
+            &format!(
+                "def @main(%x: Tensor[(5, 48), int32], %m: Tensor[({n}), int32], %l: Tensor[({n}), int32], %r: Tensor[({n}), int32]) {{
+                   fixed_point_multiply_per_axis(%x, %m, %l, %r, is_lshift_required={left}, is_rshift_required=True, axes=[{axis}]) }}"
+            ),
+            &[(1, m), (2, l), (3, r)],
+        );
+    }
+}
