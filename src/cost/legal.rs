@@ -4,7 +4,7 @@ use std::sync::RwLock;
 
 use hashbrown::HashMap;
 
-use super::{CostModel, Head, KernelView, NodeView};
+use super::{CostModel, Crossing, External, Head, KernelView, NodeView};
 use crate::ir::OpId;
 
 /// What an operator costs that can't stay: more than any program, by seconds, operations or nodes, but not so much that sums
@@ -46,6 +46,18 @@ impl CostModel for Legal<'_> {
     fn kernel(&self, kernel: &KernelView) -> f64 {
         let gives_way = |op: OpId| op.dialect().is_some() && (self.all || !has_lowering(op));
         self.model.kernel(kernel) + GIVES_WAY * kernel.calls.iter().filter(|c| gives_way(c.op)).count() as f64
+    }
+
+    fn placed(&self, by: &External, kernel: &KernelView) -> f64 {
+        self.model.placed(by, kernel)
+    }
+
+    fn crossing(&self, crossing: &Crossing) -> f64 {
+        self.model.crossing(crossing)
+    }
+
+    fn settle(&self, by: Option<&External>, kernel: &KernelView) -> bool {
+        self.model.settle(by, kernel)
     }
 
     fn notes(&self) -> Vec<String> {

@@ -125,10 +125,52 @@ pub trait CostModel: Send + Sync {
         kernel.nodes().map(|node| self.cost(&node)).sum()
     }
 
+    /// The price of what an external compiler makes as part of one of its regions: no call and no crossing of the region's
+    /// border is in it. It is asked for where placement offers programs to external compilers; a model that knows nothing of
+    /// them, or not of this one, says that it can't be had.
+    fn placed(&self, _by: &External, _kernel: &KernelView) -> f64 {
+        f64::INFINITY
+    }
+
+    /// The price of a value's way into a region of an external compiler, or out of one.
+    fn crossing(&self, _crossing: &Crossing) -> f64 {
+        f64::INFINITY
+    }
+
+    /// Whether the model would rather measure what it has guessed the price of, now that it is about to be chosen: it has done so
+    /// when it says yes, and prices are worth asking for again. `by` is none for resat's own code.
+    fn settle(&self, _by: Option<&External>, _kernel: &KernelView) -> bool {
+        false
+    }
+
     /// What the prices given so far rest on that a user should know, such as which operators could not be measured.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// Who makes a part of a program that is not resat's own.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct External<'a> {
+    /// The compiler.
+    pub compiler: &'a str,
+    /// What it calls such a part, where it is one of its composites.
+    pub composite: Option<&'a str>,
+}
+
+/// A value at the border of an external compiler's regions.
+#[derive(Clone, Debug)]
+pub struct Crossing<'a> {
+    /// The compiler.
+    pub compiler: &'a str,
+    /// Whether the value goes in; it comes out otherwise.
+    pub inwards: bool,
+    /// Its type.
+    pub ty: &'a Type,
+    /// Whether it can be computed before the program runs: then its way in is gone before the program runs, too.
+    pub constant: bool,
+    /// The machine.
+    pub target: &'a Target,
 }
 
 /// A machine on which programs can be timed, for models that measure. The driver has one, `driver::Stopwatch`.

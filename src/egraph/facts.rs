@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::{
     Errors, News, RegionId,
     kernel::KernelBody,
-    node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId},
+    node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId},
     uses::Uses,
 };
 use crate::{
@@ -86,6 +86,7 @@ pub struct Tables {
     body_costs: HashMap<RegionId, f64>,
     kernels: Vec<Arc<KernelBody>>,
     kernel_ids: HashMap<Arc<KernelBody>, KernelId>,
+    places: Vec<Name>,
     /// Whether programs are priced by kernels: an operator that is in none is one by itself. Otherwise they are priced by
     /// operators, of which cost models may guess that they will be fused.
     pub by_kernel: bool,
@@ -184,10 +185,31 @@ impl Tables {
         &self.kernels[id.0 as usize]
     }
 
-    /// What a node is called where people read it: an operator by its name, a kernel by its operators'.
+    /// The id of an external compiler.
+    pub fn intern_place(&mut self, compiler: &Name) -> PlaceId {
+        let known = self.places.iter().position(|p| p == compiler);
+        let at = known.unwrap_or_else(|| {
+            self.places.push(compiler.clone());
+            self.places.len() - 1
+        });
+        PlaceId(at as u32)
+    }
+
+    /// The name of an external compiler.
+    pub fn place(&self, id: PlaceId) -> &Name {
+        &self.places[id.0 as usize]
+    }
+
+    /// What a node is called where people read it: an operator by its name, a kernel by its operators', with its compiler where
+    /// that is not resat.
     pub fn name_of(&self, node: &Node) -> String {
         match node.case() {
-            Case::Kernel(id) => format!("kernel[{}]", self.kernel(id).name()),
+            Case::Kernel(id) => match self.kernel(id).place() {
+                Some(place) => format!("{}[{}]", self.place(place).as_str(), self.kernel(id).name()),
+                None => format!("kernel[{}]", self.kernel(id).name()),
+            },
+            Case::Enter(id) => format!("enter.{}", self.place(id).as_str()),
+            Case::Leave(id) => format!("leave.{}", self.place(id).as_str()),
             _ => node.to_string(),
         }
     }
@@ -350,6 +372,11 @@ pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) 
             Some(ty) => Fact::ill(format!("there is no field {field} in a value of type {ty}")),
             None => Fact::ill("the tuple has no type"),
         },
+        // What crosses into a region or out of it stays the same value.
+        Case::Enter(_) | Case::Leave(_) => {
+            let value = fact(node.children()[0]);
+            Fact { what: value.what.clone(), constant: value.constant, value: None }
+        }
         Case::Kernel(id) => {
             let body = tables.kernel(id);
             let fits = |(&c, wanted): (&Id, &Type)| fact(c).ty().is_some_and(|ty| meet(ty, wanted).is_some());

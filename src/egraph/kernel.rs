@@ -5,10 +5,10 @@ use smallvec::SmallVec;
 
 use super::{
     facts::Graph,
-    node::{AttrsId, Case, ConstId, Node},
+    node::{AttrsId, Case, ConstId, Node, PlaceId},
 };
 use crate::{
-    ir::{OpId, Type},
+    ir::{Name, OpId, Type},
     ops::kernel::{Part, may_be_one},
 };
 
@@ -31,6 +31,10 @@ pub enum Step {
 pub struct KernelBody {
     args: Vec<Type>,
     steps: Vec<Step>,
+    /// The external compiler that makes it; none for resat's own code.
+    place: Option<PlaceId>,
+    /// What the compiler calls such a body, where it has a name for it.
+    composite: Option<Name>,
 }
 
 impl KernelBody {
@@ -70,7 +74,23 @@ impl KernelBody {
             places[at] = Some(ordered.len() as u32 - 1);
         }
         let args = kept.iter().map(|&i| args[i].clone()).collect();
-        Some((KernelBody { args, steps: ordered }, kept))
+        Some((KernelBody { args, steps: ordered, place: None, composite: None }, kept))
+    }
+
+    /// The same body as part of an external compiler's regions, under the name that the compiler has for it, if any. Its
+    /// arguments and its result are values of those regions.
+    pub fn placed(self, place: PlaceId, composite: Option<Name>) -> KernelBody {
+        KernelBody { place: Some(place), composite, ..self }
+    }
+
+    /// The external compiler that makes it; none for resat's own code.
+    pub fn place(&self) -> Option<PlaceId> {
+        self.place
+    }
+
+    /// What its compiler calls it.
+    pub fn composite(&self) -> Option<&Name> {
+        self.composite.as_ref()
     }
 
     /// The arguments' types.

@@ -22,6 +22,6 @@ pub use facts::{
 pub use insert::{Encoded, RegionGraph, Term, encode};
 pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};
 pub use news::{News, ask_for_uses, asked_for_uses, refresh_news};
-pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId};
+pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId};
 pub use plan::RegionId;
 pub use uses::{Uses, note_uses, refresh_uses};

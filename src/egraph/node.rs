@@ -28,6 +28,10 @@ pub struct OpaqueId(pub u32);
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct KernelId(pub u32);
 
+/// An external compiler, interned by name in [`Tables`](super::Tables).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PlaceId(pub u32);
+
 /// What an e-node is, its children aside. Also egg's discriminant, so that every operator has its own bucket in the index
 /// of classes by operator.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -46,6 +50,10 @@ pub enum Case {
     Proj(u32),
     /// A kernel of several operators over its children: what its body computes, as one piece of code.
     Kernel(KernelId),
+    /// Its only child, a value of the program, as an external compiler's regions have it: given to them.
+    Enter(PlaceId),
+    /// Its only child, a value as an external compiler's regions have it, as the program has it: their result.
+    Leave(PlaceId),
     /// Everything else of Relay: an expression with holes, of which the children are the fillings.
     Opaque(OpaqueId),
 }
@@ -98,6 +106,16 @@ impl Node {
         Node::new(Case::Kernel(id), args)
     }
 
+    /// A value of the program as an external compiler's regions have it.
+    pub fn enter(place: PlaceId, value: Id) -> Node {
+        Node::new(Case::Enter(place), [value])
+    }
+
+    /// A value of an external compiler's regions as the program has it.
+    pub fn leave(place: PlaceId, value: Id) -> Node {
+        Node::new(Case::Leave(place), [value])
+    }
+
     /// What it is, its children aside.
     pub fn case(&self) -> Case {
         self.case
@@ -143,6 +161,8 @@ impl fmt::Display for Node {
             Case::Tuple => f.write_str("tuple"),
             Case::Proj(i) => write!(f, "field.{i}"),
             Case::Kernel(id) => write!(f, "kernel#{}", id.0),
+            Case::Enter(id) => write!(f, "enter#{}", id.0),
+            Case::Leave(id) => write!(f, "leave#{}", id.0),
             Case::Opaque(id) => write!(f, "opaque#{}", id.0),
         }
     }

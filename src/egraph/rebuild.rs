@@ -6,7 +6,10 @@ use super::{
     Case, KernelBody, Node, RegionId, Step,
     insert::{Encoded, InputSource, Opaque, Term},
 };
-use crate::ir::{AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, OpId, Pattern, Span, VarId};
+use crate::{
+    ir::{AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, Name, OpId, Pattern, Span, VarId},
+    ops,
+};
 
 impl Encoded<'_> {
     /// The module that the regions' terms make. Every region must have been closed.
@@ -177,8 +180,14 @@ impl<'a> Rebuild<'a> {
             },
             Case::Kernel(id) => {
                 let args = children.iter().map(|&c| frame.expr(c)).collect();
-                return self.kernel(&tables.kernel(id).clone(), args, frame.term.span(at));
+                let body = tables.kernel(id).clone();
+                return match body.place() {
+                    Some(place) => self.annotated(&body, tables.place(place), args, frame.term.span(at)),
+                    None => self.kernel(&body, args, frame.term.span(at)),
+                };
             }
+            // Where a region begins and ends, what is annotated says.
+            Case::Enter(_) | Case::Leave(_) => return frame.expr(children[0]),
             Case::Tuple => Expr::Tuple(children.iter().map(|&c| frame.expr(c)).collect()),
             Case::Proj(field) => Expr::Proj(frame.expr(children[0]), field as usize),
             Case::Attrs(_) | Case::Opaque(_) => unreachable!("handled by the caller"),
@@ -186,19 +195,53 @@ impl<'a> Rebuild<'a> {
         self.to.add_at(expr, frame.term.span(at).cloned())
     }
 
+    /// What an external compiler is to make, between the marks of where its region begins and ends, as the pass
+    /// `AnnotateTarget` sets them: an operator's call, or that of a composite function.
+    fn annotated(&mut self, body: &KernelBody, compiler: &Name, args: Vec<ExprId>, span: Option<&Span>) -> ExprId {
+        let mut begun = Vec::with_capacity(args.len());
+        for arg in args {
+            begun.push(match self.to[arg] {
+                Expr::Constant(_) => arg,
+                _ => self.mark("annotation.compiler_begin", compiler, arg, span),
+            });
+        }
+        let within = match body.composite() {
+            Some(name) => {
+                let attrs = Attrs::new(vec![("Composite".into(), name.as_str().into())]);
+                self.call_of(body, attrs, begun, span)
+            }
+            None => self.steps(body, |_, _, i| begun[i], span),
+        };
+        self.mark("annotation.compiler_end", compiler, within, span)
+    }
+
+    fn mark(&mut self, op: &str, compiler: &Name, of: ExprId, span: Option<&Span>) -> ExprId {
+        let op = ops::op(op);
+        let callee = *self.ops.entry(op).or_insert_with(|| self.to.add(Expr::Op(op)));
+        let attrs = Attrs::new(vec![("compiler".into(), compiler.as_str().into())]);
+        self.to.add_at(Expr::Call { callee, args: vec![of], attrs, type_args: vec![] }, span.cloned())
+    }
+
     /// The call of a primitive function that is a kernel.
     fn kernel(&mut self, body: &KernelBody, args: Vec<ExprId>, span: Option<&Span>) -> ExprId {
+        self.call_of(body, Attrs::new(vec![("Primitive".into(), AttrValue::Int(1))]), args, span)
+    }
+
+    /// A body's steps as expressions, with its arguments by number; gives the result.
+    fn steps(
+        &mut self,
+        body: &KernelBody,
+        mut arg: impl FnMut(&mut Self, &KernelBody, usize) -> ExprId,
+        span: Option<&Span>,
+    ) -> ExprId {
         let tables = self.e.tables();
-        let mut params = Vec::with_capacity(args.len());
         let mut done: Vec<ExprId> = Vec::with_capacity(body.steps().len());
         for step in body.steps() {
             let all = |steps: &[u32]| steps.iter().map(|&s| done[s as usize]).collect::<Vec<_>>();
             let expr = match step {
                 Step::Arg(i) => {
-                    let var = self.to.new_var(format!("p{i}"), Some(body.args()[*i as usize].clone()));
-                    self.bound.insert(var);
-                    params.push(var);
-                    Expr::Var(var)
+                    done.push(arg(self, body, *i as usize));
+                    continue;
                 }
                 Step::Const(id) => Expr::Constant(tables.constant(*id).clone()),
                 Step::Tuple(fields) => Expr::Tuple(all(fields)),
@@ -210,8 +253,19 @@ impl<'a> Rebuild<'a> {
             };
             done.push(self.to.add_at(expr, span.cloned()));
         }
-        let result = *done.last().expect("a kernel has steps");
-        let attrs = Attrs::new(vec![("Primitive".into(), AttrValue::Int(1))]);
+        *done.last().expect("a kernel has steps")
+    }
+
+    /// The call of a function of such a body.
+    fn call_of(&mut self, body: &KernelBody, attrs: Attrs, args: Vec<ExprId>, span: Option<&Span>) -> ExprId {
+        let mut params = Vec::with_capacity(args.len());
+        let arg = |r: &mut Self, body: &KernelBody, i: usize| {
+            let var = r.to.new_var(format!("p{i}"), Some(body.args()[i].clone()));
+            r.bound.insert(var);
+            params.push(var);
+            r.to.add_at(Expr::Var(var), span.cloned())
+        };
+        let result = self.steps(body, arg, span);
         let func = Function { type_params: vec![], params, ret: Some(body.ty().clone()), body: result, attrs };
         let callee = self.to.add_at(Expr::Func(Box::new(func)), span.cloned());
         self.to.add_at(Expr::Call { callee, args, attrs: Attrs::empty(), type_args: vec![] }, span.cloned())

@@ -20,7 +20,7 @@ pub use dag::DagGreedy;
 #[cfg(feature = "ilp")]
 pub use ilp::Ilp;
 pub use json::{Imported, to_json};
-pub use problem::{Candidate, Problem, Total, term_cost, term_prices};
+pub use problem::{Candidate, Problem, Total, settle_term, term_cost, term_prices};
 pub use search::Search;
 pub use tree::TreeGreedy;
 pub use within::within;

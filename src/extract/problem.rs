@@ -6,9 +6,9 @@ use egg::{Id, Language};
 use hashbrown::HashMap;
 
 use crate::{
-    cost::{CostModel, Head, KernelCall, KernelView, NodeView, Source},
+    cost::{CostModel, Crossing, External, Head, KernelCall, KernelView, NodeView, Source},
     egraph::{Case, Fact, Graph, KernelBody, Node, Step, Tables, Term, What, fact_of},
-    ir::Type,
+    ir::{Name, Type},
     target::Target,
 };
 
@@ -75,7 +75,7 @@ impl Problem {
         let mut parts = Vec::new();
         let mut places = Vec::new();
         let mut pricer =
-            Pricer { model, target, tables: &graph.analysis.tables, args: Vec::new(), constant: Vec::new() };
+            Pricer { model, target, tables: &graph.analysis.tables, args: vec![], constant: vec![], settles: None };
         let mut at = 0;
         while at < ids.len() {
             let class = &graph[ids[at]];
@@ -120,10 +120,20 @@ impl Problem {
                 self.candidates[candidate as usize].error = errors.of_node(node);
             }
         }
-        for (id, error) in errors.of_classes(graph) {
-            let Some(&class) = numbers.get(&id) else { continue };
+        let charged: HashMap<Id, f64> = errors.of_classes(graph).into_iter().collect();
+        let crosses = |node: &Node| matches!(node.case(), Case::Enter(_) | Case::Leave(_));
+        for (id, &class) in numbers {
+            // A value that an external compiler computes is as far off as the same value elsewhere; where it crosses a region's
+            // border, it was charged before.
+            let entered = || {
+                let enters = graph[*id].nodes.iter().find(|n| matches!(n.case(), Case::Enter(_)))?;
+                charged.get(&graph.find(enters.children()[0]))
+            };
+            let Some(&error) = charged.get(id).or_else(entered) else { continue };
             for candidate in self.of_class(class) {
-                self.candidates[candidate as usize].error += error;
+                if !crosses(&graph[*id].nodes[self.places[candidate as usize] as usize]) {
+                    self.candidates[candidate as usize].error += error;
+                }
             }
         }
     }
@@ -263,6 +273,8 @@ struct Pricer<'a> {
     tables: &'a Tables,
     args: Vec<Type>,
     constant: Vec<bool>,
+    /// Where prices are not asked for but settled: whether a model had guessed any of them.
+    settles: Option<bool>,
 }
 
 impl Pricer<'_> {
@@ -278,6 +290,16 @@ impl Pricer<'_> {
             Case::Kernel(id) => {
                 self.kernel_args(node.children(), &fact)?;
                 return Some(self.kernel(&self.tables.kernel(id).clone()));
+            }
+            Case::Enter(place) | Case::Leave(place) => {
+                let value = fact(node.children()[0]);
+                return Some(sensible(self.model.crossing(&Crossing {
+                    compiler: self.tables.place(place).as_str(),
+                    inwards: matches!(node.case(), Case::Enter(_)),
+                    ty: value.ty()?,
+                    constant: value.constant,
+                    target: self.target,
+                })));
             }
             Case::Tuple => (Head::Tuple, node.children()),
             Case::Proj(field) => (Head::Proj(field), node.children()),
@@ -309,7 +331,14 @@ impl Pricer<'_> {
                 let (args, constant) = (self.args.clone(), self.constant.clone());
                 let call = KernelCall { op, attrs, sources, args, constant, out: &out };
                 let (args, constant) = (&self.args, &self.constant);
-                self.model.kernel(&KernelView { calls: &[call], args, constant, target: self.target })
+                let view = KernelView { calls: &[call], args, constant, target: self.target };
+                match &mut self.settles {
+                    Some(settled) => {
+                        *settled |= self.model.settle(None, &view);
+                        0.0
+                    }
+                    None => self.model.kernel(&view),
+                }
             }
             _ => self.model.cost(&NodeView {
                 head,
@@ -379,7 +408,16 @@ impl Pricer<'_> {
             });
         }
         let view = KernelView { calls: &calls, args: &self.args, constant: &self.constant, target: self.target };
-        sensible(self.model.kernel(&view))
+        let composite = body.composite().map(Name::as_str);
+        let by = body.place().map(|p| External { compiler: self.tables.place(p).as_str(), composite });
+        match (&mut self.settles, &by) {
+            (Some(settled), _) => {
+                *settled |= self.model.settle(by.as_ref(), &view);
+                0.0
+            }
+            (None, Some(by)) => sensible(self.model.placed(by, &view)),
+            (None, None) => sensible(self.model.kernel(&view)),
+        }
     }
 }
 
@@ -408,7 +446,21 @@ pub fn term_prices(
     model: &dyn CostModel,
     target: &Target,
 ) -> Result<(Vec<f64>, Option<Type>), String> {
-    let mut pricer = Pricer { model, target, tables, args: Vec::new(), constant: Vec::new() };
+    priced(term, Pricer { model, target, tables, args: Vec::new(), constant: Vec::new(), settles: None })
+        .map(|(prices, ty, _)| (prices, ty))
+}
+
+/// Lets a model settle the prices of a term's nodes that it has guessed so far ([`CostModel::settle`]). Gives whether there were
+/// any.
+pub fn settle_term(term: &Term, tables: &Tables, model: &dyn CostModel, target: &Target) -> bool {
+    let pricer = Pricer { model, target, tables, args: Vec::new(), constant: Vec::new(), settles: Some(false) };
+    priced(term, pricer).is_ok_and(|(_, _, settled)| settled)
+}
+
+type Priced = (Vec<f64>, Option<Type>, bool);
+
+fn priced(term: &Term, mut pricer: Pricer) -> Result<Priced, String> {
+    let tables = pricer.tables;
     let mut facts: Vec<Fact> = Vec::with_capacity(term.nodes().len());
     let mut prices = Vec::with_capacity(term.nodes().len());
     for node in term.nodes() {
@@ -422,5 +474,5 @@ pub fn term_prices(
         prices.push(price);
         facts.push(fact);
     }
-    Ok((prices, facts.last().and_then(|f| f.ty().cloned())))
+    Ok((prices, facts.last().and_then(|f| f.ty().cloned()), pricer.settles == Some(true)))
 }

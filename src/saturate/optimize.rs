@@ -6,7 +6,7 @@ use super::{KernelReport, Limits, Report, Ruleset, saturate};
 use crate::{
     cost::CostModel,
     egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses},
-    extract::{Choice, Extractor, Problem, chosen_term, term_cost, term_prices, within},
+    extract::{Choice, Extractor, Problem, chosen_term, settle_term, term_cost, term_prices, within},
     infer::TypedModule,
     ir::Module,
     target::Target,
@@ -153,6 +153,9 @@ fn in_turn(graph: &mut Graph, rulesets: &[Ruleset], forming: &[Ruleset], limits:
     report
 }
 
+/// So often programs are chosen anew in view of prices that were settled; what is left of guesses then stays.
+const SETTLING: usize = 12;
+
 /// The part of the e-graph that is kept for kernels: one in so many nodes.
 const FOR_KERNELS: usize = 4;
 
@@ -163,7 +166,8 @@ fn kernels(term: &Term, region: &RegionGraph, model: &dyn CostModel, target: &Ta
     let mut kernels: Vec<KernelReport> = Vec::new();
     for (node, &cost) in term.nodes().iter().zip(&prices).filter(|(_, cost)| **cost > 0.0) {
         let name = match node.case() {
-            Case::Kernel(id) => tables.kernel(id).name(),
+            Case::Kernel(id) if tables.kernel(id).place().is_none() => tables.kernel(id).name(),
+            Case::Kernel(_) | Case::Enter(_) | Case::Leave(_) => tables.name_of(node),
             Case::Op(op) => op.op().name().to_owned(),
             _ => continue,
         };
@@ -185,10 +189,18 @@ fn extract(
     report: &mut Report,
     observer: &mut dyn FnMut(Extracted),
 ) -> Result<(Term, f64, Option<crate::ir::Type>, f64), String> {
-    let problem = Problem::new(&region.graph, region.root, model, target);
-    let solution = within(&problem, extractor, error);
-    let term =
-        chosen_term(&problem, &solution.choice, region).map_err(|flaw| format!("{}: {flaw}", extractor.name()))?;
+    // What a model measures only where it is about to be chosen is measured then, until nothing guessed is chosen.
+    let mut rounds = 0;
+    let (problem, solution, term) = loop {
+        let problem = Problem::new(&region.graph, region.root, model, target);
+        let solution = within(&problem, extractor, error);
+        let term =
+            chosen_term(&problem, &solution.choice, region).map_err(|flaw| format!("{}: {flaw}", extractor.name()))?;
+        rounds += 1;
+        if rounds == SETTLING || !settle_term(&term, &region.graph.analysis.tables, model, target) {
+            break (problem, solution, term);
+        }
+    };
     let (cost, ty) = term_cost(&term, &region.graph.analysis.tables, model, target)?;
     report.gap = solution.gap(&problem);
     report.extractor_timed_out = solution.timed_out;

@@ -126,6 +126,7 @@ fn eval(graph: &Graph, class: Id, inputs: &[Option<Value>]) -> Result<Value, Str
             Value::Tuple(fields) => fields.get(i as usize).cloned().ok_or_else(|| "no such field".into()),
             Value::Tensor(_) => Err("a field of a tensor".into()),
         },
+        Case::Enter(_) | Case::Leave(_) => child(&egg::Language::children(node)[0]),
         Case::Attrs(_) | Case::Kernel(_) | Case::Opaque(_) => Err("no value".into()),
     }
 }

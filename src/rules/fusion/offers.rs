@@ -142,7 +142,9 @@ impl Shared<'_> {
             if let Some(uses) = graph.analysis.uses.of(class) {
                 return uses > 1;
             }
-            let reads = |&n: &Id| !matches!(graph.nodes()[usize::from(n)].case(), Case::Kernel(_));
+            let reads = |&n: &Id| {
+                !matches!(graph.nodes()[usize::from(n)].case(), Case::Kernel(_) | Case::Enter(_) | Case::Leave(_))
+            };
             let readers: HashSet<Id> = graph[class].parents().filter(reads).map(|n| graph.find(n)).collect();
             readers.len() > 1
         })
