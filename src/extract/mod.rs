@@ -44,6 +44,12 @@ pub trait Extractor: Send + Sync {
     }
 }
 
+/// A choice made cheaper by exact local moves: another node for one class, one class for several users. What is no program comes
+/// back as it is.
+pub fn improved(problem: &Problem, choice: Choice) -> Choice {
+    improve::improve(problem, choice)
+}
+
 /// What an extractor found.
 #[derive(Clone, Debug)]
 pub struct Solution {

@@ -363,7 +363,7 @@ impl Pricer<'_> {
     }
 
     /// The price of a kernel over the arguments that were noted.
-    fn kernel(&self, body: &KernelBody) -> f64 {
+    fn kernel(&mut self, body: &KernelBody) -> f64 {
         if !self.constant.is_empty() && self.constant.iter().all(|&c| c) {
             return 0.0;
         }

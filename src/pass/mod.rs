@@ -19,6 +19,7 @@ mod named;
 mod outline;
 mod pair;
 mod pipeline;
+mod place;
 mod quantize;
 mod registry;
 mod saturate;
@@ -42,6 +43,7 @@ pub use inline::inline;
 pub(crate) use outline::outline;
 pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
+pub use place::{Placement, Strategy};
 pub use quantize::{
     Backend, Calibrate, CalibrationMethod, Interpreted, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
 };

@@ -2,6 +2,7 @@
 
 use super::{
     BuildConfig, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, named::NAMED, parse_specs,
+    place,
 };
 use crate::{
     diag::{Diagnostic, Refused},
@@ -219,6 +220,10 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     all.extend(settings.rulesets.iter().cloned());
     let requested = rules::by_request();
     let with_all = names.is_empty() || names.contains(&ALL);
+    // Where external compilers are at hand, what they could make is a ruleset as well, under prices that know of them.
+    let places = names.contains(&place::NAME) && !settings.placement.compilers.is_empty();
+    let placing = if places { settings.placement.rulesets()? } else { Vec::new() };
+    let priced = if places { &settings.placement.settings(settings) } else { settings };
     let mut named: Vec<Ruleset> = Vec::new();
     if with_all {
         named.extend(all.iter().chain(requested.iter().filter(|r| settings.rulesets_on.contains(&r.name))).cloned());
@@ -227,7 +232,8 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     if names.is_empty() {
         return Ok(Box::new(Saturate::new(format!("{}({ALL})", spec.name), named, settings).with_dialects()));
     }
-    all.extend(requested);
+    all.extend(requested.into_iter().filter(|r| !placing.iter().any(|p| p.name == r.name)));
+    all.extend(placing.iter().cloned());
     all.extend(ops::dialects().iter().flat_map(|d| dialect::legalization(d.name())));
     for name in names {
         if *name != ALL && !all.iter().any(|r| r.name.as_str() == *name) {
@@ -241,9 +247,10 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
         }
     }
     let is_new = |r: &Ruleset| names.contains(&r.name.as_str()) && !named.iter().any(|n| n.name == r.name);
-    all.retain(is_new);
+    // A compiler's own rules and resat's kernels come with what it could make.
+    all.retain(|r| is_new(r) || placing.iter().any(|p| p.name == r.name) && !named.iter().any(|n| n.name == r.name));
     named.extend(all);
-    let pass = Saturate::new(format!("{}({})", spec.name, names.join(", ")), named, settings);
+    let pass = Saturate::new(format!("{}({})", spec.name, names.join(", ")), named, priced);
     Ok(Box::new(if with_all { pass.with_dialects() } else { pass }))
 }
 
@@ -309,15 +316,19 @@ fn sequence_of(
 /// What `build` does where nothing else is asked for.
 pub fn default_pipeline(settings: &Settings) -> Result<Pipeline, Refused> {
     let mut p = Pipeline::new();
-    let stages = [
+    let by_cost = settings.placement.is_by_cost();
+    let mut stages = vec![
         ("inline", "Inline"),
         ("eta-expand", "EtaExpand"),
         ("dynamic-to-static", "DynamicToStatic"),
-        ("optimize", "Saturate"),
+        ("optimize", if by_cost { "Saturate(all, placement)" } else { "Saturate" }),
         ("fold-constant", "FoldConstant"),
         ("dead-code", "DeadCodeElimination"),
-        ("fuse", "FuseOps"),
     ];
+    if by_cost {
+        stages.push(("partition", "PartitionGraph"));
+    }
+    stages.push(("fuse", "FuseOps"));
     for (name, pass) in stages {
         for spec in parse_specs(pass)? {
             p.push(name, make(&spec, settings)?).expect("the stages' names differ");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Backend, Interpreted, Pass, PassContext};
+use super::{Backend, Interpreted, Pass, PassContext, Placement};
 use crate::{
     cost::{CostModel, Legal},
     diag::Refused,
@@ -37,6 +37,8 @@ pub struct Settings {
     pub rulesets_off: Vec<Name>,
     /// Rulesets that a saturation uses where it takes all that there are, whatever the grade of their rules.
     pub rulesets_on: Vec<Name>,
+    /// The external compilers that programs may be given to; by default none.
+    pub placement: Placement,
 }
 
 impl Settings {
@@ -53,6 +55,7 @@ impl Settings {
             without: Vec::new(),
             rulesets_off: Vec::new(),
             rulesets_on: Vec::new(),
+            placement: Placement::default(),
         }
     }
 }

@@ -9,6 +9,7 @@ mod fresh;
 pub mod functions;
 mod fusion;
 pub mod guards;
+mod left;
 mod literals;
 mod load;
 mod patterns;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 pub use check::{CheckReport, check};
 pub use fusion::{CodeRules, fusion, in_code};
+pub use left::LeftSide;
 pub use registry::{SHIPPED, by_request, general, general_definitions, shipped, shipped_definitions};
 
 use crate::{

@@ -1,0 +1,302 @@
+//! Placement by cost: one extraction gives each part of a program to resat or to an external compiler.
+
+mod common;
+
+use std::sync::{Arc, Once};
+
+use common::{Data, Rng, difference, random_tensor};
+use resat::{
+    cost::{CostModel, Head, NodeView},
+    infer::{TypedModule, infer_types},
+    interp,
+    ir::{Attrs, Expr, ExprId, Function, Module, OpId, Type, reachable},
+    ops::{make_attrs, op},
+    partition::{self, Compiled, CompilerError, Composite, ExternalCompiler, Region},
+    pass::{Pass, PassContext, Placement, Settings, sequence},
+    relay::text,
+    saturate::Report,
+    target::Target,
+    tensor::{DType, Value},
+};
+
+/// A compiler of made-up prices: each operator that it takes, its price; what a call and a crossing cost.
+struct Toy {
+    name: &'static str,
+    prices: &'static [(&'static str, f64)],
+    call: f64,
+    crossing: f64,
+    composites: &'static [(&'static str, &'static str, f64)],
+}
+
+impl ExternalCompiler for Toy {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn supports(&self, op: OpId, _: &Attrs, _: &[Type], _: &Type) -> bool {
+        self.prices.iter().any(|p| p.0 == op.op().name())
+    }
+
+    fn patterns(&self) -> Vec<Composite> {
+        self.composites.iter().map(|&(name, pattern, _)| Composite::new(name, pattern)).collect()
+    }
+
+    fn cost(&self, region: &Region<'_>) -> Option<f64> {
+        let m = region.module();
+        let f = region.function();
+        if let Expr::Call { callee, .. } = &m[f.body]
+            && let Expr::Func(inner) = &m[*callee]
+            && let Some(name) = inner.attrs.get("Composite")
+        {
+            let price = self.composites.iter().find(|c| *name == c.0.into())?;
+            return Some(price.2);
+        }
+        let ops = reachable(m, [f.body]).into_iter().filter_map(|e| m.op_call(e));
+        ops.map(|(op, ..)| Some(self.prices.iter().find(|p| p.0 == op.op().name())?.1)).sum()
+    }
+
+    fn call_cost(&self) -> f64 {
+        self.call
+    }
+
+    fn transfer_cost(&self, _: u64) -> f64 {
+        self.crossing
+    }
+
+    fn compile(&self, region: &Region<'_>) -> Result<Compiled, CompilerError> {
+        Err(region.refuse("it is a toy"))
+    }
+}
+
+/// Cheap for `exp`, dear at its borders.
+const FAR: Toy = Toy {
+    name: "toy_far",
+    prices: &[("exp", 1.0), ("tanh", 4.0), ("add", 2.0), ("nn.relu", 1.0)],
+    call: 5.0,
+    crossing: 3.0,
+    composites: &[("toy_far.relu_of_sum", "(nn.relu (add ?a ?b))", 1.5)],
+};
+
+/// Good at `tanh` and `add`, next door.
+const NEAR: Toy = Toy {
+    name: "toy_near",
+    prices: &[("tanh", 2.0), ("add", 1.0), ("sqrt", 3.0)],
+    call: 0.5,
+    crossing: 0.25,
+    composites: &[],
+};
+
+/// What resat's own code costs.
+const OWN: &[(&str, f64)] = &[("exp", 6.0), ("tanh", 7.0), ("add", 2.5), ("nn.relu", 2.0), ("sqrt", 3.5), ("abs", 1.0)];
+
+struct Own;
+
+fn own(op: &str) -> f64 {
+    OWN.iter().find(|p| p.0 == op).map_or(1.0, |p| p.1)
+}
+
+impl CostModel for Own {
+    fn name(&self) -> &str {
+        "own"
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        match node.head {
+            Head::Op(op, _) => own(op.op().name()),
+            Head::Carried { bodies } => bodies,
+            Head::Tuple | Head::Proj(_) => 0.0,
+        }
+    }
+}
+
+/// What leaving a region costs in any case: the call, as the prices have it.
+const CALL: f64 = 1e-6;
+
+fn settings(names: &[&str]) -> Settings {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        partition::register(FAR).expect("a name of its own");
+        partition::register(NEAR).expect("a name of its own");
+    });
+    let mut settings = Settings::new(Target::parse("llvm -mcpu=x86-64-v3 -num-cores=1").expect("legal"));
+    settings.cost = Arc::new(Own);
+    settings.placement = Placement::of(names).unwrap_or_else(|e| panic!("{e}"));
+    settings
+}
+
+fn program(params: &str, body: &str) -> Module {
+    let text = format!("#[version = \"0.0.5\"]\ndef @main({params}) {{\n{body}\n}}");
+    text::parse_module("test", &text).unwrap_or_else(|e| panic!("{text}\n{e}"))
+}
+
+fn typed(m: &Module) -> TypedModule {
+    infer_types(m.clone()).unwrap_or_else(|e| panic!("{}\n{e}", text::print_module(m)))
+}
+
+fn run(m: &Module, passes: &str, settings: &Settings) -> (Module, Report) {
+    let mut cx = PassContext::default();
+    let passes = sequence(passes, settings).unwrap_or_else(|e| panic!("{e}"));
+    let out = passes.run(m.clone(), &mut cx).unwrap_or_else(|e| panic!("{e}"));
+    (out, cx.reports.pop().unwrap_or_default())
+}
+
+/// Both programs give the same for random arguments.
+fn assert_same(a: &Module, b: &Module) {
+    let (a, b) = (typed(a), typed(b));
+    let main = a.entry("main").unwrap_or_else(|e| panic!("{e}"));
+    let mut rng = Rng(11);
+    let args: Vec<Value> = main
+        .params
+        .iter()
+        .map(|&p| match a.var_ty(p) {
+            Type::Tensor(t) => random_tensor(t, Data::Tame, &mut rng).into(),
+            ty => panic!("a parameter is {ty}"),
+        })
+        .collect();
+    let run = |m: &TypedModule| interp::run_flat(m, "main", args.clone()).unwrap_or_else(|e| panic!("{e}"));
+    for (x, y) in run(&a).iter().zip(&run(&b)) {
+        assert_eq!(difference(x, y), None, "{}", text::print_module(b.module()));
+    }
+}
+
+/// A random program of elementwise operators, as operators with the numbers of their arguments: 0 is the parameter, each call one more.
+type Calls = Vec<(&'static str, Vec<usize>)>;
+
+fn random_calls(rng: &mut Rng, n: usize) -> Calls {
+    let mut calls: Calls = Vec::new();
+    for i in 0..n {
+        let (name, arity) = [("exp", 1), ("tanh", 1), ("add", 2), ("nn.relu", 1), ("sqrt", 1), ("abs", 1), ("add", 2)]
+            [(rng.next() % 7) as usize];
+        // Mostly the latest values, so that there are chains.
+        let pick = |rng: &mut Rng| if rng.next() % 3 > 0 { i } else { (rng.next() % (i as u64 + 1)) as usize };
+        calls.push((name, (0..arity).map(|_| pick(rng)).collect()));
+    }
+    calls
+}
+
+fn module_of(calls: &Calls) -> Module {
+    let mut m = Module::new();
+    let x = m.new_var("x", Some(Type::tensor(&[2, 3], DType::F32)));
+    let mut values: Vec<ExprId> = vec![m.add(Expr::Var(x))];
+    for (name, args) in calls {
+        let op = op(name);
+        let args = args.iter().map(|&a| values[a]).collect();
+        let attrs = make_attrs(op, &[]).expect("no attributes");
+        let call = m.call_op(op, args, attrs);
+        values.push(call);
+    }
+    let body = *values.last().expect("the parameter");
+    let f = m.add(Expr::Func(Box::new(Function::new(vec![x], body, None))));
+    m.define("main", f);
+    m
+}
+
+/// What the best placement costs, by trying all: each call at one or several of the places (0 is resat), composites aside.
+fn brute_force(calls: &Calls, toys: &[&Toy]) -> f64 {
+    // What is not needed is no part of the program; equal calls are one.
+    let mut class: Vec<usize> = vec![0];
+    let mut distinct: Calls = Vec::new();
+    for (name, args) in calls {
+        let call = (*name, args.iter().map(|&a| class[a]).collect::<Vec<_>>());
+        let at = distinct.iter().position(|c| *c == call).unwrap_or_else(|| {
+            distinct.push(call);
+            distinct.len() - 1
+        });
+        class.push(at + 1);
+    }
+    let mut needed = vec![false; distinct.len() + 1];
+    let result = *class.last().expect("a value");
+    needed[result] = true;
+    for (i, (_, args)) in distinct.iter().enumerate().rev() {
+        if needed[i + 1] {
+            args.iter().for_each(|&a| needed[a] = true);
+        }
+    }
+    let price = |call: usize, place: usize| match place {
+        0 => Some(own(distinct[call].0)),
+        k => toys[k - 1].prices.iter().find(|p| p.0 == distinct[call].0).map(|p| p.1),
+    };
+    let live: Vec<usize> = (0..distinct.len()).filter(|&i| needed[i + 1]).collect();
+    let places = toys.len() + 1;
+    let sets: Vec<Vec<u32>> = live
+        .iter()
+        .map(|&c| {
+            (1..1u32 << places).filter(|s| (0..places).all(|p| s >> p & 1 == 0 || price(c, p).is_some())).collect()
+        })
+        .collect();
+    let mut best = f64::INFINITY;
+    let mut at = vec![0usize; live.len()];
+    loop {
+        // By value: where it is computed, where it is wanted.
+        let mut computed = vec![0u32; distinct.len() + 1];
+        let mut wanted = vec![0u32; distinct.len() + 1];
+        computed[0] = 1;
+        wanted[result] |= 1;
+        let mut cost = 0.0;
+        for (k, &c) in live.iter().enumerate() {
+            let set = sets[k][at[k]];
+            computed[c + 1] = set;
+            for p in (0..places).filter(|p| set >> p & 1 == 1) {
+                cost += price(c, p).expect("sets hold what can be had");
+                distinct[c].1.iter().for_each(|&a| wanted[a] |= 1 << p);
+            }
+        }
+        for (have, want) in computed.iter().zip(&wanted) {
+            let lacking = want & !have;
+            for k in (1..places).filter(|k| lacking >> k & 1 == 1) {
+                cost += toys[k - 1].crossing;
+            }
+            if lacking != 0 && have & 1 == 0 {
+                let leave = |k: usize| CALL + toys[k - 1].call + toys[k - 1].crossing;
+                cost += (1..places).filter(|k| have >> k & 1 == 1).map(leave).fold(f64::INFINITY, f64::min);
+            }
+        }
+        best = best.min(cost);
+        let Some(next) = (0..at.len()).find(|&i| at[i] + 1 < sets[i].len()) else { return best };
+        at[next] += 1;
+        at[..next].fill(0);
+    }
+}
+
+/// Without composites: brute force knows of none.
+fn plain(toy: Toy, name: &'static str) -> Toy {
+    Toy { name, composites: &[], ..toy }
+}
+
+#[test]
+fn random_programs_are_placed_as_cheaply_as_can_be() {
+    const CASES: usize = 120;
+    let far = plain(FAR, "toy_far_plain");
+    partition::register(plain(FAR, "toy_far_plain")).expect("a name of its own");
+    let (mut exact, mut worst) = (0, 1.0f64);
+    let mut rng = Rng(5);
+    for case in 0..CASES {
+        let calls = random_calls(&mut rng, 2 + case % 6);
+        let m = module_of(&calls);
+        let (names, toys): (&[&str], Vec<&Toy>) = match case % 2 {
+            0 => (&["toy_far_plain"], vec![&far]),
+            _ => (&["toy_far_plain", "toy_near"], vec![&far, &NEAR]),
+        };
+        let best = brute_force(&calls, &toys);
+        let (placed, report) = run(&m, "Saturate(placement)", &settings(names));
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+        assert_same(&m, &placed);
+        let ours = report.cost_after;
+        assert!(ours >= best - 1e-9, "case {case}: {ours} is less than the best, {best}: {calls:?}");
+        exact += usize::from(ours <= best + 1e-9);
+        worst = worst.max(ours / best);
+    }
+    // Extraction is no proof: a program in a hundred may be a little dearer than need be.
+    assert!(exact * 100 >= CASES * 98 && worst < 1.05, "{exact} of {CASES}, the worst {worst} times the best");
+}
+
+#[test]
+fn composites_are_placed_as_one() {
+    let m = program("%x: Tensor[(2, 3), float32]", "%0 = exp(%x); %1 = exp(%0); %2 = exp(%1); nn.relu(add(%2, %1))");
+    let (placed, report) = run(&m, "Saturate(placement)", &settings(&["toy_far"]));
+    assert_same(&m, &placed);
+    // Three times exp, the composite; one way in, one way out.
+    assert!((report.cost_after - (3.0 + 1.5 + 3.0 + 3.0 + 5.0 + CALL)).abs() < 1e-9, "{report}");
+    let text = text::print_module(&placed);
+    assert!(text.contains("Composite=\"toy_far.relu_of_sum\""), "{text}");
+}
