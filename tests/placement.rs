@@ -168,7 +168,10 @@ fn random_calls(rng: &mut Rng, n: usize) -> Calls {
         let (name, arity) = [("exp", 1), ("tanh", 1), ("add", 2), ("nn.relu", 1), ("sqrt", 1), ("abs", 1), ("add", 2)]
             [(rng.next() % 7) as usize];
         // Mostly the latest values, so that there are chains.
-        let pick = |rng: &mut Rng| if rng.next() % 3 > 0 { i } else { (rng.next() % (i as u64 + 1)) as usize };
+        let pick = |rng: &mut Rng| match rng.next() % 3 {
+            0 => (rng.next() % (i as u64 + 1)) as usize,
+            _ => i,
+        };
         calls.push((name, (0..arity).map(|_| pick(rng)).collect()));
     }
     calls
