@@ -192,8 +192,28 @@ fn layers_are_chosen_by_number_and_by_name() {
         let (module, _) = quantized(&format!("Quantize({arguments})"), &settings);
         assert_eq!(layers(&module), (4, floats), "{arguments}");
     }
-    let (module, _) = quantized("Quantize(integer=false)", &settings);
+    let (module, cx) = quantized("Quantize(integer=false)", &settings);
     assert_eq!(layers(&module), (4, 4));
+    assert_eq!(cx.warnings, [""; 0]);
+}
+
+#[test]
+fn where_nothing_is_quantized_a_warning_says_why() {
+    let settings = settings();
+    for (passes, why) in [
+        ("FuseOps, Quantize", "its layers (4) are inside functions or branches"),
+        ("default, Calibrate", "its layers (1) are inside functions or branches"),
+        ("Quantize(from_layer=4)", "none of the 4 layers is chosen"),
+        ("Quantize, Quantize", "`@main` has no layer of float32"),
+    ] {
+        let (_, cx) = quantized(passes, &settings);
+        let [warning] = &cx.warnings[..] else { panic!("{passes}: {:?}", cx.warnings) };
+        assert!(warning.contains("quantizes nothing") && warning.contains(why), "{passes}: {warning}");
+    }
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
+    command.arg("opt").arg(folder().join("model.relay")).args(["--passes", "FuseOps, Quantize"]);
+    let told = String::from_utf8(command.output().expect("it starts").stderr).expect("it is text");
+    assert!(told.contains("warning: Quantize quantizes nothing"), "{told}");
 }
 
 /// Marks are program text; rulesets that a user names choose among them.

@@ -15,8 +15,8 @@ use resat::{
     egraph::encode,
     extract::DagGreedy,
     infer::infer_types,
-    pass::{Pass, PassContext, Settings, default_pipeline},
-    relay::text::print_module,
+    pass::{Pass, PassContext, Settings, default_pipeline, sequence},
+    relay::text::{parse_module, print_module},
     rules,
     saturate::{Limits, Report, Ruleset, Stop, optimize, saturate},
     target::Target,
@@ -158,6 +158,66 @@ fn thousands_of_operators_stay_bounded() {
     let matches = |r: &Report| r.rules.iter().map(|r| r.matches).sum::<usize>();
     assert!(matches(&many) <= 11 * matches(&few), "{} and {}", matches(&few), matches(&many));
     assert!(many.peak_bytes < 128 << 20);
+}
+
+/// Where x equals x op c, the class of x holds itself: what rules say of (x op c) op d has no end.
+#[test]
+fn programs_that_equal_their_own_parts_stay_small() {
+    for op in ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum"] {
+        for (neutral, depth, passes) in ["zeros_like", "ones_like"]
+            .iter()
+            .flat_map(|n| [1, 3].map(|d| (n, d)))
+            .flat_map(|(n, d)| ["SimplifyExpr", "default", "Saturate(all, taso)"].map(|passes| (*n, d, passes)))
+        {
+            let mut text = "#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(2, 3, 4), float32]) {\n".to_owned();
+            let mut value = "%x".to_owned();
+            for i in 0..depth {
+                let (c, y) = (2 * i, 2 * i + 1);
+                text += &format!("  %{c} = {neutral}({value});\n  %{y} = {op}({value}, %{c});\n");
+                value = format!("%{y}");
+            }
+            let module = parse_module("nested", &format!("{text}  {value}\n}}\n")).unwrap_or_else(|e| panic!("{e}"));
+            let mut cx = PassContext::default();
+            let settings = Settings { limits: limits(), ..Settings::new(target()) };
+            let passes_of = sequence(passes, &settings).unwrap_or_else(|e| panic!("{e}"));
+            passes_of.run(module, &mut cx).unwrap_or_else(|e| panic!("{e}"));
+            for report in &cx.reports {
+                let what = format!("{passes} of {op}, {neutral}, {depth} deep: {report}");
+                assert!(report.nodes <= 300 && report.stop <= Stop::GrowthBounded, "{what}");
+            }
+        }
+    }
+}
+
+/// Rules that make each of many operators of the next one: with so many terms in a class, four operators in a row can be had in
+/// more ways than a search takes.
+#[test]
+fn matches_that_are_left_out_are_said() {
+    let ops = "sin cos tan exp log tanh sigmoid sqrt rsqrt negative abs floor ceil round trunc sign erf atan cosh sinh";
+    let ops: Vec<&str> = ops.split(' ').collect();
+    let mut text = "(ruleset wide :numerics real)\n".to_owned();
+    for (i, op) in ops.iter().enumerate() {
+        let next = ops[(i + 1) % ops.len()];
+        text += &format!(";; Not that it were true.\n(rule from-{op} ({op} ?x) => ({next} ?x))\n");
+    }
+    let any = ops.join("|");
+    text += &format!(
+        ";; Nothing new.\n(rule deep (?f:{any} (?g:{any} (?h:{any} (?k:{any} ?x)))) => (?f (?g (?h (?k ?x)))))\n"
+    );
+    let rules = rules::load("wide.rules", &text).unwrap_or_else(|e| panic!("{e}"));
+    let report = |depth: usize| {
+        let calls = "sin(".repeat(depth) + "%x" + &")".repeat(depth);
+        let text = format!("#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(2, 3), float32]) {{ {calls} }}\n");
+        let typed = infer_types(parse_module("row", &text).unwrap_or_else(|e| panic!("{e}"))).expect("well typed");
+        let limits = Limits { matches: 1 << 20, ..limits() };
+        optimize(&typed, &rules, &limits, &Roofline, &DagGreedy::default(), &target()).report
+    };
+    let few = report(3);
+    assert_eq!((few.stop, few.rules.iter().any(|r| r.cut)), (Stop::Saturated, false));
+    let many = report(4);
+    let cut: Vec<&str> = many.rules.iter().filter(|r| r.cut).map(|r| r.rule.as_str()).collect();
+    assert_eq!((many.stop, &cut[..]), (Stop::GrowthBounded, &["deep"][..]), "{many}");
+    assert!(many.to_string().contains("wide/deep left out matches"), "{many}");
 }
 
 #[test]

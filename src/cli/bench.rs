@@ -63,6 +63,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let built = driver::build(module.clone(), &[], options).map_err(super::build_failure)?;
     let compile = start.elapsed().as_secs_f64();
     drop(progress);
+    super::warn(&built.warnings);
     let exe = &built.executable;
     let tensors: Vec<Tensor> =
         gather(&infer_types(module)?, args.inputs.as_deref())?.iter().flat_map(Value::flatten).collect();

@@ -48,6 +48,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let written = export_library(executable.program(), &objects, &args.output)
         .map_err(|e| Failure::Other(e.to_string()))?;
     drop(progress);
+    super::warn(&built.warnings);
     if args.report {
         super::report(&built.log, &built.reports);
     }

@@ -85,6 +85,17 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// What users should know, on stderr, each once.
+fn warn(warnings: &[String]) {
+    let mut told: Vec<&String> = Vec::new();
+    for warning in warnings {
+        if !told.contains(&warning) {
+            eprintln!("warning: {warning}");
+            told.push(warning);
+        }
+    }
+}
+
 /// What passes and saturations did, on stderr.
 fn report(log: &[PassEntry], reports: &[Report]) {
     for e in log {

@@ -58,6 +58,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let module = infer_types(module)?.into_module();
     let module = passes.run(module, &mut cx)?;
     drop(progress);
+    super::warn(&cx.warnings);
     if args.report {
         super::report(&cx.log, &cx.reports);
     }

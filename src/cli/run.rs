@@ -77,6 +77,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             options.on_phase = Some(Box::new(progress.teller()));
             options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
             let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
+            super::warn(&built.warnings);
             let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
             built.executable.run(&flat)?
         }
@@ -85,6 +86,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Backend::Interp => {
             let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
             let module = passes.run(typed.clone().into_module(), &mut cx)?;
+            super::warn(&cx.warnings);
             interp::run_flat(&module, "main", inputs.clone())?
         }
     };

@@ -70,6 +70,8 @@ pub struct Built {
     pub log: Vec<PassEntry>,
     /// One report per saturation.
     pub reports: Vec<Report>,
+    /// What users should know, though the program was built.
+    pub warnings: Vec<String>,
     /// The kernels, each once.
     pub kernels: Vec<Kernel>,
     /// Their machine code, and that of external compilers.
@@ -152,6 +154,7 @@ fn compile(
         module: typed.into_module(),
         log: cx.log,
         reports: cx.reports,
+        warnings: cx.warnings,
         objects,
         calls,
         external: code.external.into_iter().map(|(symbol, _)| symbol).collect(),

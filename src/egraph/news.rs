@@ -28,6 +28,7 @@ pub struct News {
     /// Whether a new use of a class is news of it: for rules that ask who uses a value.
     pub of_uses: bool,
     asked: Flag,
+    cut: Flag,
 }
 
 /// A flag that is set while the graph is only read.
@@ -69,6 +70,16 @@ pub fn ask_for_uses(graph: &Graph) {
 /// Whether a rule has asked who uses a value since this was last called.
 pub fn asked_for_uses(graph: &Graph) -> bool {
     graph.analysis.news.asked.0.swap(false, Ordering::Relaxed)
+}
+
+/// Notes that a search has left matches out, since there were too many ways to look for them.
+pub fn cut_search(graph: &Graph) {
+    graph.analysis.news.cut.0.store(true, Ordering::Relaxed);
+}
+
+/// Whether a search has left matches out since this was last called.
+pub fn was_search_cut(graph: &Graph) -> bool {
+    graph.analysis.news.cut.0.swap(false, Ordering::Relaxed)
 }
 
 /// Notes what has changed since this was last called. The graph must be rebuilt.

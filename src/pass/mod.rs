@@ -65,6 +65,8 @@ pub struct PassContext {
     pub log: Vec<PassEntry>,
     /// One report per saturation, in order.
     pub reports: Vec<Report>,
+    /// What users should know though the compilation goes on, as a pass that did nothing of what it is there for.
+    pub warnings: Vec<String>,
     /// Called when a pass starts, with its name: for showing progress.
     pub on_start: Option<Box<dyn FnMut(&str) + Send>>,
     /// Called with every region that a saturation has extracted.

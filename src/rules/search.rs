@@ -12,7 +12,7 @@ use super::{
     fresh::Reach,
 };
 use crate::{
-    egraph::{Case, Facts, Graph, Node, What, may_search, worth_rewriting},
+    egraph::{Case, Facts, Graph, Node, What, cut_search, may_search, worth_rewriting},
     ir::{AttrValue, Attrs, Name},
 };
 
@@ -158,8 +158,8 @@ pub(super) fn above(graph: &Graph, class: Id, steps: usize) -> Vec<Id> {
     ids
 }
 
-/// A class offers a pattern at most so many steps of search. Where a value equals terms that hold it again (x is x + 0, and
-/// x - 0, and so on), a deep pattern has more ways through the class than memory holds; those beyond are left out.
+/// A class offers a pattern at most so many steps of search. Where values equal many terms of one another, a deep pattern has more
+/// ways through the class than memory holds; those beyond are left out, and the run's report says so.
 const STEPS_OF_A_CLASS: usize = 100_000;
 
 /// Matches, each once, in the order in which they were found.
@@ -179,7 +179,24 @@ impl Matches {
     }
 }
 
-type Goals<'p> = SmallVec<[(&'p Pattern, Id); 8]>;
+/// The classes that a search has come through from the root.
+///
+/// No match goes through a class twice on its way down. Where x is x + 0, what a rule says of (x + 0) + d it says of x + d by way of a
+/// circle, and again by way of two; and whoever chooses a program takes none that holds itself.
+struct Above<'s> {
+    class: Id,
+    above: Option<&'s Above<'s>>,
+}
+
+impl Above<'_> {
+    fn holds(&self, class: Id) -> bool {
+        self.class == class || self.above.is_some_and(|a| a.holds(class))
+    }
+}
+
+/// Where a pattern is to be matched, and below what.
+type Goal<'p, 's> = (&'p Pattern, Id, Option<&'s Above<'s>>);
+type Goals<'p, 's> = SmallVec<[Goal<'p, 's>; 8]>;
 
 struct Solver<'a> {
     rule: &'a RuleDef,
@@ -208,7 +225,7 @@ impl<'a> Solver<'a> {
                 return;
             }
             let before = self.found.list.len();
-            for found in self.all(&self.rule.roots[k], class, m.clone()) {
+            for found in self.all(&self.rule.roots[k], class, None, m.clone()) {
                 match self.rule.roots.get(k + 1) {
                     None => self.complete(found),
                     // Of n siblings there are n^k tuples of roots: what a guard refuses already is not continued.
@@ -267,17 +284,20 @@ impl<'a> Solver<'a> {
     }
 
     /// All matches of a pattern at a class that continue a match.
-    fn all(&self, p: &'a Pattern, class: Id, m: Match) -> Vec<Match> {
+    fn all(&self, p: &'a Pattern, class: Id, above: Option<&Above<'_>>, m: Match) -> Vec<Match> {
         let mut out = Matches::default();
-        self.solve(SmallVec::from_slice(&[(p, class)]), m, &mut out);
+        self.solve(SmallVec::from_slice(&[(p, class, above)]), m, &mut out);
+        if out.steps > STEPS_OF_A_CLASS {
+            cut_search(self.graph);
+        }
         out.list
     }
 
     /// Works off the goals; where a class offers several nodes, continues with each. Goals are taken from the end.
-    fn solve(&self, mut goals: Goals<'a>, mut m: Match, out: &mut Matches) {
-        while let Some((pattern, class)) = goals.pop() {
+    fn solve(&self, mut goals: Goals<'a, '_>, mut m: Match, out: &mut Matches) {
+        while let Some((pattern, class, above)) = goals.pop() {
             out.steps += 1;
-            if out.steps > STEPS_OF_A_CLASS {
+            if out.steps > STEPS_OF_A_CLASS || above.is_some_and(|a| a.holds(class)) {
                 return;
             }
             match pattern {
@@ -290,7 +310,7 @@ impl<'a> Solver<'a> {
                     if !m.bind_class(*slot, class) {
                         return;
                     }
-                    goals.push((inner, class));
+                    goals.push((inner, class, above));
                 }
                 Pattern::Splat(x) => {
                     let same = |y: f64| y == *x && y.is_sign_negative() == x.is_sign_negative();
@@ -307,8 +327,9 @@ impl<'a> Solver<'a> {
                     }
                 }
                 Pattern::Op { .. } | Pattern::Tuple(_) | Pattern::TupleOf(_) | Pattern::Proj(..) => {
+                    let here = Above { class, above };
                     for node in self.graph[class].iter() {
-                        self.node(pattern, node, &goals, &m, out);
+                        self.node(pattern, node, &here, &goals, &m, out);
                     }
                     return;
                 }
@@ -318,7 +339,19 @@ impl<'a> Solver<'a> {
     }
 
     /// Continues with one node of a class for a pattern that wants a node.
-    fn node(&self, pattern: &'a Pattern, node: &Node, goals: &Goals<'a>, m: &Match, out: &mut Matches) {
+    fn node(
+        &self,
+        pattern: &'a Pattern,
+        node: &Node,
+        here: &Above<'_>,
+        goals: &Goals<'a, '_>,
+        m: &Match,
+        out: &mut Matches,
+    ) {
+        // The goal that is pushed last is taken first: children in reverse.
+        let with = |children: &mut dyn Iterator<Item = (&'a Pattern, Id)>| -> Goals<'a, '_> {
+            goals.iter().map(|&(p, c, above)| (p, c, above)).chain(children.map(|(p, c)| (p, c, Some(here)))).collect()
+        };
         match (pattern, node.case()) {
             (Pattern::Op { ops, record, fields, args, either_order }, Case::Op(op)) => {
                 let Some((_, attrs, ids)) = node.as_op() else { return };
@@ -334,35 +367,27 @@ impl<'a> Solver<'a> {
                 if !m.bind_class(*record, attrs) || !self.fields(fields, attrs, &m) {
                     return;
                 }
-                // The goal that is pushed last is taken first: arguments in reverse.
-                let with = |ids: &mut dyn Iterator<Item = Id>| {
-                    let mut goals = goals.clone();
-                    goals.extend(args.iter().rev().zip(ids));
-                    goals
-                };
                 if *either_order && ids.len() == 2 && ids[0] != ids[1] {
-                    self.solve(with(&mut ids.iter().copied()), m.clone(), out);
+                    self.solve(with(&mut args.iter().rev().zip(ids.iter().copied())), m.clone(), out);
                 }
-                self.solve(with(&mut ids.iter().rev().copied()), m, out);
+                self.solve(with(&mut args.iter().zip(ids.iter().copied()).rev()), m, out);
             }
             (Pattern::Tuple(fields), Case::Tuple) if node.children().len() == fields.len() => {
-                let mut goals = goals.clone();
-                goals.extend(fields.iter().zip(node.children().iter().copied()).rev());
-                self.solve(goals, m.clone(), out);
+                self.solve(with(&mut fields.iter().zip(node.children().iter().copied()).rev()), m.clone(), out);
             }
             (Pattern::TupleOf(inner), Case::Tuple) if (1..LONGEST_SEQUENCE).contains(&node.children().len()) => {
                 let fields = node.children();
                 let at = |i: usize| Solver { element: Some(i), found: Matches::default(), ..*self };
                 // All ways in which the first field matches are tried, but of each later field the first that goes with
                 // them: all ways of all fields would be too many.
-                'ways: for mut m in at(0).all(inner, fields[0], m.clone()) {
+                'ways: for mut m in at(0).all(inner, fields[0], Some(here), m.clone()) {
                     for (i, &id) in fields.iter().enumerate().skip(1) {
-                        match at(i).all(inner, id, m).into_iter().next() {
+                        match at(i).all(inner, id, Some(here), m).into_iter().next() {
                             Some(next) => m = next,
                             None => continue 'ways,
                         }
                     }
-                    self.solve(goals.clone(), m, out);
+                    self.solve(with(&mut std::iter::empty()), m, out);
                 }
             }
             (Pattern::Proj(index, inner), Case::Proj(i)) => {
@@ -372,9 +397,7 @@ impl<'a> Solver<'a> {
                     IndexPattern::Any(slot) => m.bind(*slot, i),
                 };
                 if fits {
-                    let mut goals = goals.clone();
-                    goals.push((inner, node.children()[0]));
-                    self.solve(goals, m, out);
+                    self.solve(with(&mut std::iter::once((&**inner, node.children()[0]))), m, out);
                 }
             }
             _ => {}

@@ -14,7 +14,8 @@ pub enum Stop {
     /// No rule has anything new to say.
     #[default]
     Saturated,
-    /// Rules that grow the graph without end rest; the others have nothing new to say.
+    /// Rules that grow the graph without end rest, or some class has more ways through it than a search takes (see
+    /// [`RuleReport::cut`]); other than that no rule has anything new to say.
     GrowthBounded,
     /// The limit of rounds.
     Iterations,
@@ -57,6 +58,8 @@ pub struct RuleReport {
     pub unions: usize,
     /// For searching and applying.
     pub time: Duration,
+    /// Whether a search has left out matches, as there were too many ways through some class.
+    pub cut: bool,
 }
 
 /// A kernel of a program that is priced by kernels.
@@ -130,6 +133,7 @@ impl Report {
             matches: 0,
             unions: 0,
             time: Duration::ZERO,
+            cut: false,
         };
         Report { rules: rules.into_iter().map(row).collect(), ..Report::default() }
     }
@@ -152,6 +156,7 @@ impl Report {
             all.matches += one.matches;
             all.unions += one.unions;
             all.time += one.time;
+            all.cut |= one.cut;
         }
         for refusal in region.refusals {
             if !self.refusals.contains(&refusal) {
@@ -240,6 +245,13 @@ impl fmt::Display for Report {
                 r.matches,
                 r.unions,
                 r.time.as_secs_f64() * 1e3
+            )?;
+        }
+        for r in self.rules.iter().filter(|r| r.cut) {
+            writeln!(
+                f,
+                "  bounded: {}/{} left out matches, as there are too many ways through a class",
+                r.ruleset, r.rule
             )?;
         }
         if !self.kernels.is_empty() {

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::{Limits, Report, Rule, Ruleset, Stop};
-use crate::egraph::{Graph, asked_for_uses, may_apply, refresh_errors, refresh_news, refresh_uses};
+use crate::egraph::{Graph, asked_for_uses, may_apply, refresh_errors, refresh_news, refresh_uses, was_search_cut};
 
 /// Measured resident bytes of one e-node with its class, fact, parents, and share of the hash tables.
 const BYTES_PER_NODE: usize = 450;
@@ -88,6 +88,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             let matches = turn.rule.rewrite.search_with_limit(graph, turn.room);
             let count: usize = matches.iter().map(|m| m.substs.len()).sum();
             turn.asks |= asked_for_uses(graph);
+            row.cut |= was_search_cut(graph);
             turn.done = count < turn.room;
             if count >= turn.room {
                 // The same matches come first again: only more room gets beyond them.
@@ -136,7 +137,9 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
         stop = stop.or_else(|| limit_met(graph));
         let size = (graph.total_size(), graph.number_of_classes());
         if stop.is_none() && unions == 0 && size == size_before && !capped {
-            stop = Some(if rested { Stop::GrowthBounded } else { Stop::Saturated });
+            // What was cut once is not looked for again: the same ways would come first.
+            let bounded = rested || report.rules.iter().any(|r| r.cut);
+            stop = Some(if bounded { Stop::GrowthBounded } else { Stop::Saturated });
         }
     }
     // Extraction and the facts of what it chooses are not bound by what the rules were.

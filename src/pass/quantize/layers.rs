@@ -4,7 +4,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::{
     infer::TypedModule,
-    ir::{Expr, ExprId, Module, Name, OpId, Span, Type, free_vars},
+    ir::{Expr, ExprId, Module, Name, OpId, Span, Type, free_vars, reachable},
     ops,
     tensor::DType,
 };
@@ -27,7 +27,7 @@ pub(super) struct Layer {
 /// run, or run often.
 pub(super) fn layers(m: &TypedModule) -> Vec<Layer> {
     let Some(main) = m.module().function("main") else { return Vec::new() };
-    let ops: Vec<OpId> = LAYERS.iter().filter_map(|name| ops::lookup(name)).collect();
+    let ops = layer_ops();
     let body = straight(m, main.body);
     let mut bound: HashMap<ExprId, Name> = HashMap::new();
     for &id in &body {
@@ -48,6 +48,21 @@ pub(super) fn layers(m: &TypedModule) -> Vec<Layer> {
             Some(Layer { call, op, names, span: m.span(call).cloned() })
         })
         .collect()
+}
+
+fn layer_ops() -> Vec<OpId> {
+    LAYERS.iter().filter_map(|name| ops::lookup(name)).collect()
+}
+
+/// How many calls of layers of floats the whole module has, those inside functions and branches included.
+pub(super) fn inside(m: &TypedModule) -> usize {
+    let ops = layer_ops();
+    let is_layer = |&id: &ExprId| {
+        m.op_call(id).is_some_and(|(op, ..)| ops.contains(&op))
+            && matches!(m.ty(id), Type::Tensor(t) if t.dtype == DType::F32)
+    };
+    let functions = m.module().functions().map(|(_, f)| f);
+    reachable(m.module(), functions).iter().filter(|&id| is_layer(id)).count()
 }
 
 /// Expressions that run whenever the body does, each once, children before parents.

@@ -27,7 +27,7 @@ pub use ranges::Method as CalibrationMethod;
 pub use report::{LayerStudy, Point, Study};
 
 use self::{
-    layers::{Layer, layers},
+    layers::{LAYERS, Layer, layers},
     sites::{Site, marked},
 };
 use super::{Pass, PassContext, PassSpec, Saturate, Settings, dead_code, fold_constant, inline, sequence};
@@ -105,6 +105,22 @@ impl Quantize {
         Ok(Plan { module, layers: found, sites, runs })
     }
 
+    /// Says so where there is nothing to quantize, and why.
+    fn warn_of_nothing(&self, plan: &Plan, cx: &mut PassContext) {
+        if !plan.sites.is_empty() {
+            return;
+        }
+        let why = match (plan.layers.len(), layers::inside(&plan.module)) {
+            (0, 0) => format!("`@main` has no layer of float32 ({})", LAYERS.join(", ")),
+            (0, n) => format!(
+                "its layers ({n}) are inside functions or branches alone; it goes before passes that group operators or lay them \
+                 out anew, such as `FuseOps` and `default`"
+            ),
+            (n, _) => format!("none of the {n} layers is chosen (they are numbered from 0)"),
+        };
+        cx.warnings.push(format!("{} quantizes nothing: {why}", self.name));
+    }
+
     /// Without what stands between layers and their operands: normalization is arithmetic, scales are in the weights, and what
     /// constants give is known.
     fn simplified(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
@@ -135,6 +151,7 @@ impl Pass for Quantize {
 
     fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
         let plan = self.plan(module, cx)?;
+        self.warn_of_nothing(&plan, cx);
         match self.options.max_error {
             _ if plan.sites.is_empty() => Ok(plan.module.into_module()),
             None => self.quantized(&plan, &plan.sites, cx),
@@ -169,6 +186,7 @@ impl Pass for Calibrate {
 
     fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
         let plan = self.0.plan(module, cx)?;
+        self.0.warn_of_nothing(&plan, cx);
         match plan.sites.is_empty() {
             true => Ok(plan.module.into_module()),
             false => choose::marked_with_errors(&plan, &self.0.settings),
