@@ -48,7 +48,7 @@ impl Peaks {
 const NOMINAL_CLOCK: f64 = 3.0e9;
 
 /// Nominal bytes per second between a core and its outer caches.
-const NOMINAL_BANDWIDTH: f64 = 12.0e9;
+const NOMINAL_BANDWIDTH: f64 = 20.0e9;
 
 /// Extensions that processors of a level have, as LLVM names them; each level has those before it too.
 const X86_LEVELS: [(&str, &[&str]); 4] = [

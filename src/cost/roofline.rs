@@ -63,9 +63,9 @@ const FUSED_TRAFFIC: f64 = 0.1;
 /// Shares of peak arithmetic that kernels reach.
 mod share {
     /// Convolution over blocked channels (`NCHW16c`) where a block is one vector register.
-    pub(super) const CONV_BLOCKED: f64 = 0.7;
-    /// The same where a block is not one register: part of it idles, or takes several.
-    pub(super) const CONV_BLOCKED_ODD: f64 = 0.45;
+    pub(super) const CONV_BLOCKED: f64 = 0.85;
+    /// The same where a block takes several registers, the last of them perhaps in part.
+    pub(super) const CONV_BLOCKED_WIDE: f64 = 0.75;
     /// Convolution with channels last: vectors along output channels, weights strided.
     pub(super) const CONV_NHWC: f64 = 0.3;
     /// Convolution with plain channels first: vectors along a row of the image, which is short in deep layers.
@@ -216,8 +216,11 @@ fn conv_share(attrs: &Attrs, node: &NodeView) -> f64 {
     let layout = layout("out_layout").or_else(|| layout("data_layout")).unwrap_or_default();
     let groups = attrs.get("groups").and_then(AttrValue::as_int).unwrap_or(1);
     let by_layout = match channel_block(layout) {
-        Some(block) if fits_register(block, attrs, node) => share::CONV_BLOCKED,
-        Some(_) => share::CONV_BLOCKED_ODD,
+        Some(block) => {
+            let (block, lanes) = (block.max(1), lanes_of_sums(attrs, node));
+            let filled = block as f64 / block.next_multiple_of(lanes) as f64;
+            filled * if block <= lanes { share::CONV_BLOCKED } else { share::CONV_BLOCKED_WIDE }
+        }
         None if layout.ends_with('C') => share::CONV_NHWC,
         None => share::CONV_NCHW,
     };
@@ -235,12 +238,16 @@ fn channel_block(layout: &str) -> Option<usize> {
 }
 
 fn fits_register(block: usize, attrs: &Attrs, node: &NodeView) -> bool {
-    // Sums of narrow factors are 32 bits wide: those fill the registers.
+    block == lanes_of_sums(attrs, node)
+}
+
+/// Sums that a register holds: those of narrow factors are 32 bits wide.
+fn lanes_of_sums(attrs: &Attrs, node: &NodeView) -> usize {
     let sums = match factor_type(attrs, node) {
         DType::I8 | DType::U8 | DType::I16 | DType::U16 => DType::I32,
         other => other,
     };
-    block == node.target.lanes(sums)
+    node.target.lanes(sums)
 }
 
 #[cfg(test)]

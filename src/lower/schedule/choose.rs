@@ -2,7 +2,10 @@
 //! loads a cycle, a latency of four cycles to hide, a limited number of vector registers.
 
 use super::{Access, VectorUnit};
-use crate::loops::{Axis, AxisId};
+use crate::{
+    loops::{Axis, AxisId},
+    lower::affine::Affine,
+};
 
 /// How a reduction runs.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,6 +33,8 @@ pub(super) struct Form {
 
 /// Multiply-adds that must be in flight to keep both units busy.
 const IN_FLIGHT: f64 = 8.0;
+/// Cycles to store a vector of results, with what an epilogue does to it.
+const STORE: f64 = 2.0;
 /// Bytes of an element, or of the four that are treated at once.
 const ELEMENT: f64 = 4.0;
 /// Bytes of an operand that stay in the first cache beside everything else.
@@ -51,6 +56,8 @@ struct Model<'a> {
     /// Operations on a vector of values besides the multiply-add's two.
     extra_ops: f64,
     reduced: f64,
+    /// Cycles to store one accumulator.
+    store: f64,
     /// Whether each step treats four elements of bytes.
     four: bool,
 }
@@ -111,7 +118,7 @@ impl Model<'_> {
             let Some(&(axis, size)) = tiles.get(chosen.len()) else {
                 let accumulators: f64 = chosen.iter().map(|t| t.1 as f64).product();
                 // Starting and storing a tile costs, too: that is spread over the reduction.
-                return m.cycles(vector, lanes, chosen) * m.reduced + 2.0 * accumulators + 12.0;
+                return m.cycles(vector, lanes, chosen) * m.reduced + m.store * accumulators + 12.0;
             };
             super::cut_evenly(extents[chosen.len()], size)
                 .into_iter()
@@ -136,9 +143,10 @@ fn four_along(v: AxisId, reduced: &[Axis], accesses: &[Access]) -> Option<AxisId
     reduced.iter().find(along).filter(|_| steps == [Some(0), Some(FOUR)]).map(|r| r.id)
 }
 
-/// The best tiling of a reduction over `reduced` into `axes`, and its cycles.
+/// The best tiling of a reduction over `reduced` into `axes`, and its cycles. `to` is where a result goes, where that is affine.
 pub(super) fn choose(
     axes: &[Axis],
+    to: Option<&Affine>,
     reduced: &[Axis],
     accesses: &[Access],
     form: Form,
@@ -163,6 +171,11 @@ pub(super) fn choose(
         let model = Model {
             accesses,
             unit,
+            store: match to.map(|t| t.coeff(v.id)) {
+                Some(0 | 1) => STORE,
+                // Lane by lane.
+                _ => STORE * lanes as f64,
+            },
             extra_ops: four.map_or(form.extra_ops, |(_, ops)| ops as f64 - 1.0),
             reduced: match four {
                 Some(_) => volume / FOUR as f64,

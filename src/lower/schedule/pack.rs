@@ -38,7 +38,8 @@ impl Emitter {
         }
         let accesses = self.accesses(&r.value);
         let form = form(r, self.unit);
-        let (mut least, _) = choose(axes, &r.axes, &accesses, form, self.unit)?;
+        let to = self.packed_access(axes).offset;
+        let (mut least, _) = choose(axes, to.as_ref(), &r.axes, &accesses, form, self.unit)?;
         let mut best: Option<(usize, Vec<Axis>)> = None;
         for (i, access) in accesses.iter().enumerate() {
             let Some(offset) = &access.offset else { continue };
@@ -53,7 +54,7 @@ impl Emitter {
                 }
                 let mut changed = accesses.clone();
                 changed[i] = self.packed_access(&order);
-                let Some((cost, _)) = choose(axes, &r.axes, &changed, form, self.unit) else { continue };
+                let Some((cost, _)) = choose(axes, to.as_ref(), &r.axes, &changed, form, self.unit) else { continue };
                 let cost = cost + MOVE * elements as f64;
                 if cost < least {
                     least = cost;

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     loops::{Axis, AxisId, BinOp, BufferId, Combine, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
     lower::{
-        affine::{Substitution, for_each_node, replace_axes},
+        affine::{Affine, Substitution, for_each_node, replace_axes},
         normalize::Reduction,
     },
     tensor::DType,
@@ -148,7 +148,8 @@ impl Emitter {
         reduction.value = replace_axes(&reduction.value, &single.iter().map(|a| (a.id, Scalar::index(0))).collect());
         reduction.axes = kept;
         let accesses = self.accesses(&reduction.value);
-        let chosen = choose(&axes, &reduction.axes, &accesses, form(&reduction, self.unit), self.unit);
+        let chosen =
+            choose(&axes, Affine::of(&to).as_ref(), &reduction.axes, &accesses, form(&reduction, self.unit), self.unit);
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
         let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], four: None };
         let mut tiling = chosen.map_or(alone, |c| c.1);

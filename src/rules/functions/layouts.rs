@@ -26,6 +26,25 @@ pub(super) const FUNCTIONS: &[Function] = &[
         },
     },
     Function {
+        name: "channel-blocks",
+        params: &[Param::Int],
+        gives: Param::List,
+        doc: "Extents of blocks for n channels: 8 and 16 where they divide n; n where 16 does not and n is at most 1024.",
+        eval: |a| Some(AttrValue::List(channel_blocks(a[0].int()?).into_iter().map(AttrValue::Int).collect())),
+    },
+    Function {
+        name: "operand-blocks",
+        params: &[Param::Int, Param::Int],
+        gives: Param::List,
+        doc: "Extents of blocks for n channels of an operand whose results come in blocks of c: c where it divides n, else those of \
+              (channel-blocks n).",
+        eval: |a| {
+            let (c, n) = (a[0].int()?, a[1].int()?);
+            let blocks = if c > 0 && n % c == 0 { vec![c] } else { channel_blocks(n) };
+            Some(AttrValue::List(blocks.into_iter().map(AttrValue::Int).collect()))
+        },
+    },
+    Function {
         name: "layout-plain",
         params: &[Param::Str],
         gives: Param::Str,
@@ -145,6 +164,16 @@ fn letter(a: &Input<'_>) -> Option<char> {
 
 pub(super) fn text(l: &Layout) -> AttrValue {
     l.to_string().as_str().into()
+}
+
+/// The widths of 256-bit and 512-bit vectors of float32, and all channels in one block where the wider ones would not come out even.
+fn channel_blocks(n: i64) -> Vec<i64> {
+    const WIDEST: i64 = 1024;
+    let mut blocks: Vec<i64> = [8, 16].into_iter().filter(|b| n > 0 && n % b == 0).collect();
+    if n > 0 && n % 16 != 0 && n <= WIDEST && n != 8 {
+        blocks.push(n);
+    }
+    blocks
 }
 
 #[cfg(test)]
