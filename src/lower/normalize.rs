@@ -64,6 +64,20 @@ pub(crate) enum Part {
     Routine(Routine),
 }
 
+impl Part {
+    /// The tensors that it reads.
+    pub(crate) fn reads(&self) -> Vec<TensorId> {
+        match self {
+            Part::Steps(steps) => steps
+                .iter()
+                .flat_map(|s| reads(&s.value).into_iter().chain(s.reduction.iter().flat_map(|r| reads(&r.value))))
+                .map(|(t, _)| t)
+                .collect(),
+            Part::Routine(r) => r.reads(),
+        }
+    }
+}
+
 /// Whether a definition reads a tensor.
 fn is_read_by(d: &Definition, t: TensorId) -> bool {
     match d {
@@ -161,7 +175,7 @@ fn expand(e: &Scalar, inlined: &HashMap<TensorId, (Vec<AxisId>, Scalar)>) -> Sca
 }
 
 /// How much an element costs to compute again, in operations; guarded reads count because they keep loops from vectorizing.
-fn expense(e: &Scalar) -> u32 {
+pub(super) fn expense(e: &Scalar) -> u32 {
     let mut cost = 0;
     for_each_node(e, &mut |n| {
         cost += match n.kind() {

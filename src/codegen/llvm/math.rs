@@ -45,8 +45,9 @@ pub(super) fn power<'ctx>(ir: &Ir<'_, 'ctx>, a: V<'ctx>, x: f64) -> Option<V<'ct
     }
 }
 
-/// A function of floats that gives a float.
-pub(super) fn unary<'ctx>(ir: &Ir<'_, 'ctx>, op: UnOp, a: V<'ctx>) -> V<'ctx> {
+/// A function of floats that gives a float. `scales` says that the machine multiplies sixteen lanes by powers of 2 at once.
+pub(super) fn unary<'ctx>(ir: &Ir<'_, 'ctx>, op: UnOp, a: V<'ctx>, scales: bool) -> V<'ctx> {
+    let f = Single { ir, scales };
     let one = || ir.float(1.0, a.get_type());
     let libm = |name: &str| ir.libm(name, &[a]);
     let single = Ir::element_bits(a) == 32;
@@ -58,14 +59,14 @@ pub(super) fn unary<'ctx>(ir: &Ir<'_, 'ctx>, op: UnOp, a: V<'ctx>) -> V<'ctx> {
         UnOp::Trunc => same(ir, "llvm.trunc", a),
         UnOp::Round => same(ir, "llvm.round", a),
         UnOp::RoundEven => same(ir, "llvm.roundeven", a),
-        UnOp::Sigmoid => ir.fdiv(one(), ir.fadd(one(), unary(ir, UnOp::Exp, ir.fneg(a)))),
-        UnOp::Exp if single => Single(ir).exp(a),
-        UnOp::Exp2 if single => Single(ir).exp2(a),
-        UnOp::Log if single => Single(ir).log(a, std::f64::consts::LN_2, 1.0),
-        UnOp::Log2 if single => Single(ir).log(a, 1.0, std::f64::consts::LOG2_E),
-        UnOp::Log10 if single => Single(ir).log(a, std::f64::consts::LOG10_2, std::f64::consts::LOG10_E),
-        UnOp::Tanh if single => Single(ir).tanh(a),
-        UnOp::Erf if single => Single(ir).erf(a),
+        UnOp::Sigmoid => ir.fdiv(one(), ir.fadd(one(), unary(ir, UnOp::Exp, ir.fneg(a), scales))),
+        UnOp::Exp if single => f.exp(a),
+        UnOp::Exp2 if single => f.exp2(a),
+        UnOp::Log if single => f.log(a, std::f64::consts::LN_2, 1.0),
+        UnOp::Log2 if single => f.log(a, 1.0, std::f64::consts::LOG2_E),
+        UnOp::Log10 if single => f.log(a, std::f64::consts::LOG10_2, std::f64::consts::LOG10_E),
+        UnOp::Tanh if single => f.tanh(a),
+        UnOp::Erf if single => f.erf(a),
         UnOp::Exp => libm("exp"),
         UnOp::Exp2 => libm("exp2"),
         UnOp::Log => libm("log"),
@@ -90,9 +91,14 @@ pub(super) fn unary<'ctx>(ir: &Ir<'_, 'ctx>, op: UnOp, a: V<'ctx>) -> V<'ctx> {
     }
 }
 
-/// Functions of f32 by reduction to a short interval and a minimax polynomial there (weighted least squares, refined until
-/// the relative error is level). Errors are within 2 to 4 units in the last place. NaN stays NaN throughout.
-struct Single<'a, 'u, 'ctx>(&'a Ir<'u, 'ctx>);
+/// Functions of f32 by reduction to a short interval, where there is one, and a minimax polynomial or quotient of polynomials there
+/// (weighted least squares, refined until the relative error is level). Errors are within 2 to 6 units in the last place. NaN
+/// stays NaN throughout.
+struct Single<'a, 'u, 'ctx> {
+    ir: &'a Ir<'u, 'ctx>,
+    /// Whether one instruction scales sixteen lanes by powers of 2.
+    scales: bool,
+}
 
 /// (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2.
 const EXP: [f64; 5] = [
@@ -113,67 +119,80 @@ const LOG: [f64; 8] = [
     0.127_615_749_835_968_02,
     -0.076_344_929_635_524_75,
 ];
-/// (tanh(x) - x) / x^3 over x^2 for |x| <= 0.63.
-const TANH: [f64; 5] = [
-    -0.333_332_777_023_315_43,
-    0.133_313_313_126_564_03,
-    -0.053_730_007_261_037_83,
-    0.020_606_176_927_685_738,
-    -0.005_666_977_260_261_774,
+/// From here on tanh is 1 in f32.
+const TANH_END: f64 = 9.01;
+/// tanh(x) / x as a quotient of polynomials over x^2 up to there: above and below.
+const TANH: [&[f64]; 2] = [
+    &[
+        1.0,
+        0.133_803_755_044_937_13,
+        3.494_815_202_429_890_6e-3,
+        2.059_633_516_182_657_3e-5,
+        1.333_692_534_188_912_8e-8,
+    ],
+    &[1.0, 0.467_136_919_498_443_6, 0.025_874_042_883_515_358, 3.284_369_595_348_835e-4, 7.769_316_425_765_282e-7],
 ];
-/// erf(x) / x over x^2 for |x| <= 1.
-const ERF: [f64; 7] = [
-    1.128_379_106_521_606_4,
-    -0.376_126_259_565_353_4,
-    0.112_835_854_291_915_9,
-    -0.026_853_812_858_462_334,
-    0.005_188_329_145_312_309,
-    -0.000_801_020_534_709_096,
-    7.853_896_386_222_914e-5,
-];
-/// log(1 - erf(x)) + x^2 for 1 <= x <= 4.
-const ERFC: [f64; 7] = [
-    -0.000_353_718_758_560_717_1,
-    -1.127_040_028_572_082_5,
-    0.361_774_325_370_788_6,
-    -0.103_037_372_231_483_46,
-    0.021_805_319_935_083_39,
-    -0.002_939_607_948_064_804,
-    0.000_185_574_070_201_255_38,
+/// From here on erf is 1 in f32.
+const ERF_END: f64 = 3.925;
+/// erf(x) / x likewise.
+const ERF: [&[f64]; 2] = [
+    &[
+        1.128_379_225_730_896,
+        0.192_458_048_462_867_74,
+        0.055_581_279_098_987_58,
+        4.194_365_348_666_906e-3,
+        4.056_938_050_780_445_3e-4,
+        6.586_818_471_987_499e-6,
+    ],
+    &[
+        1.0,
+        0.503_894_925_117_492_7,
+        0.117_222_025_990_486_15,
+        0.016_212_670_132_517_815,
+        1.407_438_074_238_598_3e-3,
+        7.109_824_946_383_014e-5,
+        2.488_984_307_547_071e-7,
+    ],
 ];
 
 impl<'ctx> Single<'_, '_, 'ctx> {
     fn c(&self, x: f64, like: V<'ctx>) -> V<'ctx> {
-        self.0.float(x, like.get_type())
+        self.ir.float(x, like.get_type())
     }
 
     fn int_type(&self) -> super::ir::Ty<'ctx> {
-        self.0.ctx.i32_type().into()
+        self.ir.ctx.i32_type().into()
     }
 
     fn polynomial(&self, x: V<'ctx>, coefficients: &[f64]) -> V<'ctx> {
         let (last, rest) = coefficients.split_last().expect("a polynomial has coefficients");
-        rest.iter().rev().fold(self.c(*last, x), |sum, &k| self.0.fma(sum, x, self.c(k, x)))
+        rest.iter().rev().fold(self.c(*last, x), |sum, &k| self.ir.fma(sum, x, self.c(k, x)))
     }
 
     /// At most (or at least) `limit`; NaN stays.
     fn limit(&self, over: FP, x: V<'ctx>, limit: f64) -> V<'ctx> {
         let limit = self.c(limit, x);
-        self.0.select(self.0.fcmp(over, x, limit), limit, x)
+        self.ir.select(self.ir.fcmp(over, x, limit), limit, x)
     }
 
     /// The nearest integer to `x * factor`, as a float and as an i32. Adding 1.5 * 2^23 shifts the fraction out; its bits
     /// then count from there, and even for NaN are some integer.
     fn nearest(&self, x: V<'ctx>, factor: f64) -> (V<'ctx>, V<'ctx>) {
         let magic = self.c(12_582_912.0, x);
-        let shifted = self.0.fma(x, self.c(factor, x), magic);
-        let n = self.0.bitcast(shifted, self.int_type());
-        (self.0.bin(Opcode::FSub, shifted, magic), self.0.sub(n, self.0.bitcast(magic, self.int_type())))
+        let shifted = self.ir.fma(x, self.c(factor, x), magic);
+        let n = self.ir.bitcast(shifted, self.int_type());
+        (self.ir.bin(Opcode::FSub, shifted, magic), self.ir.sub(n, self.ir.bitcast(magic, self.int_type())))
     }
 
-    /// `y` times 2 to the power of `n`, by halves, so that infinities and subnormal numbers come out right.
-    fn scale(&self, y: V<'ctx>, n: V<'ctx>) -> V<'ctx> {
-        let ir = self.0;
+    /// `y` times 2 to the power of `n` (the same as a float and as an i32): by halves, where the machine does not do it, so that
+    /// infinities and subnormal numbers come out right.
+    fn scale(&self, y: V<'ctx>, (float, n): (V<'ctx>, V<'ctx>)) -> V<'ctx> {
+        let ir = self.ir;
+        if self.scales && Ir::lanes(y) == Some(16) {
+            let every = ir.ctx.i16_type().const_all_ones().into();
+            let as_ever = ir.ctx.i32_type().const_int(4, false).into();
+            return ir.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[], &[y, float, y, every, as_ever]);
+        }
         let power = |k| {
             let biased = ir.add(k, ir.int(127, k.get_type()));
             ir.bitcast(ir.shift(Opcode::Shl, biased, 23), ir.ctx.f32_type().into())
@@ -184,29 +203,30 @@ impl<'ctx> Single<'_, '_, 'ctx> {
 
     /// exp(r) for |r| <= ln(2) / 2.
     fn exp_small(&self, r: V<'ctx>) -> V<'ctx> {
-        let ir = self.0;
+        let ir = self.ir;
         ir.fadd(ir.fma(ir.fmul(r, r), self.polynomial(r, &EXP), r), self.c(1.0, r))
     }
 
     fn exp(&self, x: V<'ctx>) -> V<'ctx> {
         let x = self.limit(FP::OLT, self.limit(FP::OGT, x, 89.0), -104.0);
-        let (n, k) = self.nearest(x, std::f64::consts::LOG2_E);
+        let power = self.nearest(x, std::f64::consts::LOG2_E);
+        let n = power.0;
         // ln(2) in two parts, of which products of the first with small integers are exact.
-        let r = self.0.fma(n, self.c(-0.693_359_375, x), x);
-        let r = self.0.fma(n, self.c(2.121_944_400_546_905_8e-4, x), r);
-        self.scale(self.exp_small(r), k)
+        let r = self.ir.fma(n, self.c(-0.693_359_375, x), x);
+        let r = self.ir.fma(n, self.c(2.121_944_400_546_905_8e-4, x), r);
+        self.scale(self.exp_small(r), power)
     }
 
     fn exp2(&self, x: V<'ctx>) -> V<'ctx> {
         let x = self.limit(FP::OLT, self.limit(FP::OGT, x, 129.0), -151.0);
-        let (n, k) = self.nearest(x, 1.0);
-        let r = self.0.fmul(self.0.fsub(x, n), self.c(std::f64::consts::LN_2, x));
-        self.scale(self.exp_small(r), k)
+        let power = self.nearest(x, 1.0);
+        let r = self.ir.fmul(self.ir.fsub(x, power.0), self.c(std::f64::consts::LN_2, x));
+        self.scale(self.exp_small(r), power)
     }
 
     /// The logarithm in which 2 has the value `of_two`, where natural ones are multiplied by `factor`.
     fn log(&self, x: V<'ctx>, of_two: f64, factor: f64) -> V<'ctx> {
-        let ir = self.0;
+        let ir = self.ir;
         let float: super::ir::Ty = ir.ctx.f32_type().into();
         // Subnormal numbers are brought up by 2^23.
         let tiny = ir.fcmp(FP::OLT, x, self.c(f32::MIN_POSITIVE as f64, x));
@@ -237,27 +257,22 @@ impl<'ctx> Single<'_, '_, 'ctx> {
         ir.select(ir.and(positive, finite), y, odd)
     }
 
-    fn copysign(&self, magnitude: V<'ctx>, sign: V<'ctx>) -> V<'ctx> {
-        self.0.intrinsic("llvm.copysign", &[magnitude.get_type()], &[magnitude, sign])
+    /// An odd function that is 1 from `end` on, by its quotient by x over x^2 before.
+    fn saturating(&self, x: V<'ctx>, end: f64, [above, below]: [&[f64]; 2]) -> V<'ctx> {
+        let ir = self.ir;
+        let within = |x, most: f64| self.limit(FP::OLT, self.limit(FP::OGT, x, most), -most);
+        let x = within(x, end);
+        let square = ir.fmul(x, x);
+        let y = ir.fdiv(ir.fmul(x, self.polynomial(square, above)), self.polynomial(square, below));
+        // Rounding must not take it beyond its limits.
+        within(y, 1.0)
     }
 
     fn tanh(&self, x: V<'ctx>) -> V<'ctx> {
-        let ir = self.0;
-        let t = self.limit(FP::OGT, abs(ir, x), 10.0);
-        let e = self.exp(ir.fmul(t, self.c(2.0, x)));
-        let large = ir.fsub(self.c(1.0, x), ir.fdiv(self.c(2.0, x), ir.fadd(e, self.c(1.0, x))));
-        let square = ir.fmul(x, x);
-        let small = ir.fma(ir.fmul(square, x), self.polynomial(square, &TANH), x);
-        ir.select(ir.fcmp(FP::OLT, t, self.c(0.625, x)), small, self.copysign(large, x))
+        self.saturating(x, TANH_END, TANH)
     }
 
     fn erf(&self, x: V<'ctx>) -> V<'ctx> {
-        let ir = self.0;
-        let t = self.limit(FP::OGT, abs(ir, x), 4.0);
-        let square = ir.fmul(t, t);
-        let tail = self.exp(ir.fsub(self.polynomial(t, &ERFC), square));
-        let large = self.copysign(ir.fsub(self.c(1.0, x), tail), x);
-        let small = ir.fmul(x, self.polynomial(square, &ERF));
-        ir.select(ir.fcmp(FP::OLT, t, self.c(1.0, x)), small, large)
+        self.saturating(x, ERF_END, ERF)
     }
 }

@@ -359,7 +359,10 @@ pub(super) fn unary<'ctx>(e: &Emitter<'_, 'ctx>, op: UnOp, dtype: DType, a: V<'c
             UnOp::IsFinite => Ok(ir.fcmp(FP::OLT, math::abs(ir, a), ir.float(f64::INFINITY, a.get_type()))),
             UnOp::Neg => Ok(ir.fneg(a)),
             UnOp::Abs => Ok(math::abs(ir, a)),
-            _ => Ok(rounded(e, math::unary(ir, op, a), dtype)),
+            _ => {
+                let scales = e.unit.target.arch() == "x86_64" && e.unit.target.has("avx512f");
+                Ok(rounded(e, math::unary(ir, op, a, scales), dtype))
+            }
         };
     }
     let known = |holds: i64| ir.int(holds, ir.like(ir.value_type(DType::Bool), a));

@@ -6,6 +6,7 @@ mod map;
 mod pack;
 mod reduce;
 mod routine;
+mod rows;
 mod split;
 
 use hashbrown::HashMap;
@@ -13,7 +14,7 @@ use hashbrown::HashMap;
 use super::{
     affine::{Affine, Substitution, replace_axes},
     index::{Simplifier, same_affine},
-    normalize::{Part, Step, parts, reads},
+    normalize::{Part, Reduction, Step, parts, reads},
 };
 use crate::loops::{
     Axis, AxisId, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId,
@@ -91,20 +92,17 @@ pub fn kernel(name: &str, group: &Stages, unit: VectorUnit) -> Kernel {
         e.declare(t, Space::Output((group.args.len() + i) as u32));
     }
     let mut body = Vec::new();
-    for part in parts(group) {
+    let parts = parts(group);
+    for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
                 let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
                 e.extents.extend(axes.map(|a| (a.id, a.extent)));
-                let steps = e.pack_operands(steps);
-                for s in &steps {
-                    if !e.buffer_of.contains_key(&s.tensor) {
-                        e.declare(s.tensor, Space::Shared);
-                    }
-                }
-                body.extend(e.steps(&steps));
+                let steps = e.pack_operands(steps.clone());
+                let later = parts[at + 1..].iter().flat_map(Part::reads).collect();
+                body.extend(e.steps(steps, &later));
             }
-            Part::Routine(r) => body.push(e.routine(&r)),
+            Part::Routine(r) => body.push(e.routine(r)),
         }
     }
     for (i, &t) in group.results.iter().enumerate() {
@@ -217,55 +215,26 @@ impl Emitter {
             .collect()
     }
 
-    /// All steps. Leading axes that all of them share, and along which they read each other only at the same place, become
-    /// outer loops around all of them: what one step writes the next one finds in the cache.
-    fn steps(&mut self, steps: &[Step]) -> Vec<Stmt> {
-        let shared = if steps.len() > 1 { self.shared_leading(steps) } else { 0 };
-        let outer: i64 = steps.first().map_or(1, |s| s.axes[..shared].iter().map(|a| a.extent).product());
-        let work: i64 = steps.iter().map(Step::visits).sum();
-        if outer < 2 {
-            return steps.iter().map(|s| self.step(s, &[], s.visits() >= PARALLEL_FROM)).collect();
-        }
-        let loops: Vec<Loop> =
-            steps[0].axes[..shared].iter().map(|a| Loop { var: self.fresh(), extent: a.extent }).collect();
-        let bound: Vec<Scalar> = loops.iter().map(|l| Scalar::axis(l.var)).collect();
-        let body = steps.iter().map(|s| self.step(s, &bound, false)).collect();
-        vec![self.loops(&loops, Stmt::Block(body), work >= PARALLEL_FROM)]
+    /// One step by itself.
+    fn step(&mut self, s: &Step, parallel: bool) -> Stmt {
+        let index: Vec<Scalar> = s.axes.iter().map(|a| Scalar::axis(a.id)).collect();
+        let to = self.flat(s.tensor, &index);
+        self.scheduled(s.tensor, s.axes.clone(), to, s.value.clone(), s.reduction.clone(), parallel)
     }
 
-    fn shared_leading(&self, steps: &[Step]) -> usize {
-        let rank = steps.iter().map(|s| s.axes.len()).min().unwrap_or(0);
-        let written: Vec<TensorId> = steps.iter().map(|s| s.tensor).collect();
-        (0..rank)
-            .take_while(|&k| {
-                steps.iter().all(|s| {
-                    let at_same_place = |(t, index): (TensorId, Vec<Scalar>)| {
-                        !written.contains(&t)
-                            || matches!(index.get(k).map(Scalar::kind), Some(ScalarKind::Axis(a)) if *a == s.axes[k].id)
-                    };
-                    s.axes[k].extent == steps[0].axes[k].extent
-                        && reads(&s.value)
-                            .into_iter()
-                            .chain(s.reduction.iter().flat_map(|r| reads(&r.value)))
-                            .all(at_same_place)
-                })
-            })
-            .count()
-    }
-
-    /// One step, with its leading axes bound to the given expressions.
-    fn step(&mut self, step: &Step, bound: &[Scalar], parallel: bool) -> Stmt {
-        let with: HashMap<AxisId, Scalar> = step.axes.iter().map(|a| a.id).zip(bound.iter().cloned()).collect();
-        let axes: Vec<Axis> = step.axes[bound.len()..].to_vec();
-        let index: Vec<Scalar> = bound.iter().cloned().chain(axes.iter().map(|a| Scalar::axis(a.id))).collect();
-        let to = self.flat(step.tensor, &index);
-        let value = replace_axes(&step.value, &with);
-        match &step.reduction {
-            None => self.map(step.tensor, axes, to, value, parallel),
-            Some(r) => {
-                let r = super::normalize::Reduction { value: replace_axes(&r.value, &with), ..r.clone() };
-                self.reduce(step.tensor, axes, to, value, r, parallel)
-            }
+    /// A computation over these axes, stored at `to` in a tensor.
+    fn scheduled(
+        &mut self,
+        tensor: TensorId,
+        axes: Vec<Axis>,
+        to: Scalar,
+        value: Scalar,
+        reduction: Option<Reduction>,
+        parallel: bool,
+    ) -> Stmt {
+        match reduction {
+            None => self.map(tensor, axes, to, value, parallel),
+            Some(r) => self.reduce(tensor, axes, to, value, r, parallel),
         }
     }
 

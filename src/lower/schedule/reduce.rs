@@ -8,13 +8,16 @@ use super::{
     cut_evenly, for_,
 };
 use crate::{
-    loops::{Axis, AxisId, BinOp, BufferId, Combine, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
+    loops::{Axis, AxisId, BinOp, Buffer, BufferId, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId},
     lower::{
         affine::{Affine, Substitution, for_each_node, replace_axes},
-        normalize::Reduction,
+        normalize::{Reduction, expense},
     },
     tensor::DType,
 };
+
+/// Epilogues of this expense hold a function that takes many operations.
+const FUNCTION: u32 = 16;
 
 /// Multiply-adds written out per turn of the innermost reduction loop, at most.
 const BODY: i64 = 96;
@@ -353,6 +356,17 @@ impl Emitter {
                 Scalar::read(one, vec![slot.clone()], dtype)
             }
         };
+        // Functions are evaluated in a loop, not written out for each accumulator: these would fill all registers meanwhile.
+        let aside = accumulators > 2 && expense(job.value) >= FUNCTION;
+        let result = if aside {
+            self.buffers.push(Buffer { dtype, len: accumulators * out_lanes, space: Space::Local });
+            let local = TensorId(self.buffers.len() as u32 - 1);
+            let at = slot.clone() * out_lanes + Scalar::axis(lane);
+            stmts.push(unrolled(Stmt::Store { buffer: local, index: at.clone(), value: result }, out_lanes));
+            Scalar::read(local, vec![at], dtype)
+        } else {
+            result
+        };
         let stored = Substitution::new(|s: &Scalar| match s.kind() {
             ScalarKind::Axis(a) if *a == ACCUMULATOR => Some(result.clone()),
             ScalarKind::Axis(a) => with.get(a).cloned(),
@@ -361,27 +375,34 @@ impl Emitter {
         .apply(&self.flatten(job.value));
         let store =
             Stmt::Store { buffer: self.buffer_of[&job.tensor], index: replace_axes(job.to, &with), value: stored };
-        stmts.push(unrolled(store, out_lanes));
+        let mut store = unrolled(store, out_lanes);
+        if aside {
+            store = in_loops(store, turns.len());
+        }
+        stmts.push(store);
         Stmt::Block(stmts)
     }
 
-    /// Adds up the lanes of each accumulator into one scalar each.
+    /// Adds up the lanes of each accumulator into one scalar each: halves of vectors as long as there are, then single lanes.
     fn combine_lanes(&mut self, job: &Job<'_>, slot: &Scalar, sums: BufferId, lanes: i64, n: i64) -> (BufferId, Stmt) {
         let dtype = job.reduction.value.dtype();
-        let one = self.register(dtype, n);
-        // As a tree, so that the additions overlap.
-        let mut parts: Vec<Scalar> =
-            (0..lanes).map(|l| Scalar::read(sums, vec![slot.clone() * lanes + l], dtype)).collect();
-        while parts.len() > 1 {
-            parts = parts
-                .chunks(2)
-                .map(|p| match p {
-                    [a, b] => combined(job.reduction.combine, a.clone(), b.clone()),
-                    _ => p[0].clone(),
-                })
-                .collect();
+        let combine = job.reduction.combine;
+        let (mut from, mut width) = (sums, lanes);
+        let mut stmts = Vec::new();
+        while width % 2 == 0 && width > 2 {
+            let half = width / 2;
+            let (to, lane) = (self.register(dtype, n * half), self.fresh());
+            let part = |first: i64| Scalar::read(from, vec![slot.clone() * width + Scalar::axis(lane) + first], dtype);
+            let value = combined(combine, part(0), part(half));
+            let store = Stmt::Store { buffer: to, index: slot.clone() * half + Scalar::axis(lane), value };
+            stmts.push(for_(lane, half, LoopKind::Vector, store));
+            (from, width) = (to, half);
         }
-        (one, Stmt::Store { buffer: one, index: slot.clone(), value: parts.swap_remove(0) })
+        let one = self.register(dtype, n);
+        let parts = (0..width).map(|l| Scalar::read(from, vec![slot.clone() * width + l], dtype));
+        let value = parts.reduce(|a, b| combined(combine, a, b)).expect("there is a lane");
+        stmts.push(Stmt::Store { buffer: one, index: slot.clone(), value });
+        (one, Stmt::Block(stmts))
     }
 
     /// The loops over reduced axes; the innermost is partly written out.
@@ -403,6 +424,16 @@ impl Emitter {
             n => for_(turn, n, LoopKind::Serial, stmt),
         };
         outer.iter().rev().fold(stmt, |s, a| for_(a.id, a.extent, LoopKind::Serial, s))
+    }
+}
+
+/// The same statement with so many of its outermost unrolled loops run instead of written out.
+fn in_loops(s: Stmt, levels: usize) -> Stmt {
+    match s {
+        Stmt::For { var, extent, body, .. } if levels > 0 => {
+            Stmt::For { var, extent, kind: LoopKind::Serial, body: Box::new(in_loops(*body, levels - 1)) }
+        }
+        s => s,
     }
 }
 

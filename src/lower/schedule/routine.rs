@@ -17,7 +17,8 @@ impl Emitter {
         r.locals.iter().for_each(|t| self.declare(*t, Space::Local));
         let starts: Vec<Step> = r.starts.iter().map(map_step).collect();
         self.extents.extend(starts.iter().flat_map(|s| &s.axes).map(|a| (a.id, a.extent)));
-        let mut all = self.steps(&starts);
+        let later = r.defines.iter().chain(&r.scratch).copied().collect();
+        let mut all = self.steps(starts, &later);
         self.extents.extend(r.indices.iter().map(|a| (a.id, a.extent)));
         r.body.for_each(&mut |s| {
             if let Stmt::For { var, extent, .. } = s

@@ -116,7 +116,12 @@ impl Op for Softmax {
         let powers =
             b.map(&shape, |b, i| Scalar::unary(UnOp::Exp, b.read(x, i.iter().cloned()) - b.read(greatest, without(i))));
         let sum = b.reduce(&lines, &shape[axis..=axis], Combine::Sum, |b, i, r| b.read(powers, with(i, &r[0])));
-        Ok(b.map(&shape, |b, i| b.read(powers, i.iter().cloned()) / b.read(sum, without(i))).into())
+        if b.dtype(x) != DType::F32 {
+            return Ok(b.map(&shape, |b, i| b.read(powers, i.iter().cloned()) / b.read(sum, without(i))).into());
+        }
+        // One division a line: the products are within a unit in the last place of the quotients.
+        let inverse = b.map(&lines, |b, i| Scalar::float(1.0, DType::F32) / b.read(sum, i.iter().cloned()));
+        Ok(b.map(&shape, |b, i| b.read(powers, i.iter().cloned()) * b.read(inverse, without(i))).into())
     }
     fn samples(&self) -> Vec<Sample> {
         let call = |axis: i64, shape: &[i64]| Sample {

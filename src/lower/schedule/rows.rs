@@ -1,0 +1,339 @@
+//! Several steps as one loop over rows: axes that all steps share, and along which they read each other only at the same place,
+//! become outer loops around all of them. What one step writes there is read back from the cache, and what nobody else reads is a
+//! row on the thread's own stack instead of a tensor in memory.
+
+use hashbrown::{HashMap, HashSet};
+
+use super::{Emitter, Loop, PARALLEL_FROM, cut, cut_evenly};
+use crate::{
+    loops::{Axis, AxisId, Combine, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
+    lower::{
+        affine::{Substitution, replace_axes},
+        normalize::{Reduction, Step, reads},
+    },
+};
+
+/// Bytes of a thread's stack that rows of intermediate tensors may take, by piece of the loop; there are up to two.
+const ON_STACK: i64 = 96 << 10;
+/// So many rows at once, at most, where products with what is the same for all rows are summed up: as many as a register tile
+/// has.
+const ROWS: i64 = 14;
+/// Elements at once along an axis that is shared and lies densest in memory, in vectors.
+const VECTORS: i64 = 4;
+
+/// An axis that all steps share.
+struct Shared {
+    extent: i64,
+    /// By step, which of its axes it is.
+    at: Vec<usize>,
+}
+
+/// How the loop over rows goes.
+struct Plan {
+    shared: Vec<Shared>,
+    /// The shared axis of which several places are treated at once, and how many.
+    block: Option<(usize, i64)>,
+}
+
+/// All tensors that a step reads, and where, but for its own accumulators.
+fn all_reads(s: &Step) -> Vec<(TensorId, Vec<Scalar>)> {
+    let own = s.reduction.as_ref().map(|r| r.tensor);
+    let combined = s.reduction.iter().flat_map(|r| reads(&r.value));
+    reads(&s.value).into_iter().filter(|(t, _)| Some(*t) != own).chain(combined).collect()
+}
+
+/// Whether an index is just that axis.
+fn is_axis(index: Option<&Scalar>, axis: AxisId) -> bool {
+    matches!(index.map(Scalar::kind), Some(ScalarKind::Axis(a)) if *a == axis)
+}
+
+impl Emitter {
+    /// All steps of a run. `later` names tensors that are read after it.
+    pub(super) fn steps(&mut self, steps: Vec<Step>, later: &HashSet<TensorId>) -> Vec<Stmt> {
+        let (first, steps) = self.packed_first(steps);
+        let mut all: Vec<Stmt> = Vec::new();
+        for steps in [first, steps] {
+            let work: i64 = steps.iter().map(Step::visits).sum();
+            let Some(plan) = self.plan(&steps) else {
+                self.in_memory(&steps);
+                all.extend(steps.iter().map(|s| self.step(s, s.visits() >= PARALLEL_FROM)));
+                continue;
+            };
+            let own = self.own(&steps, &plan, later);
+            let shared: Vec<&Step> = steps.iter().filter(|s| !own.contains_key(&s.tensor)).collect();
+            self.in_memory(shared);
+            let pieces = match plan.block {
+                None => vec![(0, 1, 1)],
+                Some((b, size)) if plan.is_dense(&steps, b) => cut(plan.shared[b].extent, size),
+                Some((b, size)) => cut_evenly(plan.shared[b].extent, size),
+            };
+            for piece in pieces {
+                all.push(self.piece(&steps, &plan, &own, piece, work >= PARALLEL_FROM));
+            }
+        }
+        all
+    }
+
+    /// Gives the tensors that steps write their place in memory.
+    fn in_memory<'a>(&mut self, steps: impl IntoIterator<Item = &'a Step>) {
+        for s in steps {
+            if !self.buffer_of.contains_key(&s.tensor) {
+                self.declare(s.tensor, Space::Shared);
+            }
+        }
+    }
+
+    /// Copies of operands that could be made before all else, apart from the rest, where that lets the rest share more.
+    fn packed_first(&self, steps: Vec<Step>) -> (Vec<Step>, Vec<Step>) {
+        let written: HashSet<TensorId> = steps.iter().map(|s| s.tensor).collect();
+        let copies = |s: &Step| {
+            s.reduction.is_none()
+                && matches!(s.value.kind(), ScalarKind::Read(..))
+                && !self.group.results.contains(&s.tensor)
+                && all_reads(s).iter().all(|(t, _)| !written.contains(t))
+        };
+        let (first, rest): (Vec<Step>, Vec<Step>) = steps.iter().cloned().partition(copies);
+        let iterations = |p: Option<Plan>| p.map_or(1, |p| p.shared.iter().map(|s| s.extent).product::<i64>());
+        match rest.len() > 1 && !first.is_empty() && iterations(self.plan(&rest)) > iterations(self.plan(&steps)) {
+            true => (first, rest),
+            false => (Vec::new(), steps),
+        }
+    }
+
+    /// How to go through the rows that the steps share; none where there are less than two.
+    fn plan(&self, steps: &[Step]) -> Option<Plan> {
+        let last = steps.last().filter(|_| steps.len() > 1)?;
+        let heavy: Vec<Vec<HashSet<AxisId>>> = steps.iter().map(|s| self.operands(s)).collect();
+        let mut shared: Vec<Shared> = (0..last.axes.len()).filter_map(|k| shared_axis(steps, k)).collect();
+        if heavy.iter().any(|h| !h.is_empty()) {
+            // Products want their register tiles: only what lies outside of all else is shared.
+            let leading = |(i, s): (usize, &Shared)| s.at.iter().all(|&at| at == i);
+            let leading = shared.iter().enumerate().take_while(|&(i, s)| leading((i, s))).count();
+            shared.truncate(leading);
+        }
+        let mut plan = Plan { shared, block: None };
+        // The axis along which some operand of a product is the same.
+        let again = |s: &Shared| {
+            let same = |(k, operands): (usize, &Vec<HashSet<AxisId>>)| {
+                let axis = steps[k].axes[s.at[k]].id;
+                operands.iter().any(|o| !o.contains(&axis)) && operands.iter().any(|o| o.contains(&axis))
+            };
+            heavy.iter().enumerate().any(same)
+        };
+        let rows = (0..plan.shared.len()).filter(|&i| again(&plan.shared[i])).max_by_key(|&i| plan.shared[i].extent);
+        plan.block = match rows {
+            Some(i) => Some((i, self.rows_at_once(steps, &plan, i))),
+            None => {
+                let dense = (0..plan.shared.len()).find(|&i| plan.is_dense(steps, i));
+                dense.map(|i| (i, plan.shared[i].extent.min(VECTORS * self.unit.lanes())))
+            }
+        };
+        let turns = |(i, s): (usize, &Shared)| match plan.block {
+            Some((b, size)) if b == i => (s.extent + size - 1) / size.max(1),
+            _ => s.extent,
+        };
+        let iterations: i64 = plan.shared.iter().enumerate().map(turns).product();
+        (iterations > 1).then_some(plan)
+    }
+
+    /// The axes that each operand of a step's sum of products depends on, where it is one.
+    fn operands(&self, s: &Step) -> Vec<HashSet<AxisId>> {
+        let Some(r) = s.reduction.as_ref().filter(|r| r.combine == Combine::Sum) else { return Vec::new() };
+        let operands: Vec<HashSet<AxisId>> =
+            self.accesses(&r.value).into_iter().map(|a| a.axes.into_iter().collect()).collect();
+        let sums = |o: &HashSet<AxisId>| r.axes.iter().any(|a| o.contains(&a.id));
+        if operands.iter().filter(|o| sums(o)).count() > 1 && s.visits() > 16 * r.visits() { operands } else { vec![] }
+    }
+
+    /// So many rows of that axis at once that rows of intermediate tensors fit on the stack, if they can.
+    fn rows_at_once(&self, steps: &[Step], plan: &Plan, axis: usize) -> i64 {
+        let bytes = |size: i64| -> i64 {
+            let row =
+                |s: &Step| plan.elements(s, steps, Some((axis, size))) * self.group.decl(s.tensor).dtype.bytes() as i64;
+            steps[..steps.len() - 1].iter().map(row).sum()
+        };
+        let most = ROWS.min(plan.shared[axis].extent);
+        (1..=most).rev().find(|&n| bytes(n) <= ON_STACK).unwrap_or(most)
+    }
+
+    /// The tensors of which a thread has only the rows at hand, and the tensor whose rows each overwrites (itself, where none).
+    fn own(&self, steps: &[Step], plan: &Plan, later: &HashSet<TensorId>) -> HashMap<TensorId, TensorId> {
+        let mut own: HashMap<TensorId, TensorId> = HashMap::new();
+        let mut bytes = 0;
+        for (k, s) in steps.iter().enumerate() {
+            if self.group.results.contains(&s.tensor) || later.contains(&s.tensor) {
+                continue;
+            }
+            // Element by element over what is read here for the last time.
+            let is_over = |t: TensorId| {
+                let here = reads(&s.value).into_iter().filter(|(r, _)| *r == t);
+                s.reduction.is_none()
+                    && self.group.decl(t).dtype == self.group.decl(s.tensor).dtype
+                    && self.group.decl(t).shape == self.group.decl(s.tensor).shape
+                    && here.clone().count() > 0
+                    && here.into_iter().all(|(_, i)| {
+                        i.len() == s.axes.len() && i.iter().zip(&s.axes).all(|(i, a)| is_axis(Some(i), a.id))
+                    })
+                    && !steps[k + 1..].iter().any(|s| all_reads(s).iter().any(|(r, _)| *r == t))
+            };
+            let over = steps[..k].iter().map(|s| s.tensor).find(|t| own.contains_key(t) && is_over(*t));
+            bytes += match over {
+                Some(_) => 0,
+                None => plan.elements(s, steps, plan.block) * self.group.decl(s.tensor).dtype.bytes() as i64,
+            };
+            own.insert(s.tensor, over.map_or(s.tensor, |t| own[&t]));
+        }
+        if bytes > ON_STACK { HashMap::new() } else { own }
+    }
+
+    /// The loop over a piece of the rows: (first element, turns, elements a turn) of the axis that is treated in blocks.
+    fn piece(
+        &mut self,
+        steps: &[Step],
+        plan: &Plan,
+        own: &HashMap<TensorId, TensorId>,
+        (start, turns, size): (i64, i64, i64),
+        parallel: bool,
+    ) -> Stmt {
+        let block = plan.block.map(|(b, _)| b);
+        // What goes through blocks comes last: the same operands are met again from turn to turn.
+        let mut order: Vec<usize> = (0..plan.shared.len()).filter(|i| Some(*i) != block).collect();
+        order.extend(block);
+        let loops: Vec<Loop> = order
+            .iter()
+            .map(|&i| {
+                let extent = if Some(i) == block { turns } else { plan.shared[i].extent };
+                let var = self.fresh();
+                self.extents.insert(var, extent);
+                Loop { var, extent }
+            })
+            .collect();
+        let var = |i: usize| loops[order.iter().position(|&o| o == i).expect("all are in order")].var;
+        // The rows that threads have of their own.
+        let mut rows: HashMap<TensorId, TensorId> = HashMap::new();
+        for s in steps.iter().filter(|s| own.get(&s.tensor) == Some(&s.tensor)) {
+            let shape: Vec<i64> =
+                plan.kept(s, steps, block).map(|(at, b)| if b { size } else { s.axes[at].extent }).collect();
+            let dtype = self.group.decl(s.tensor).dtype;
+            self.group.tensors.push(TensorDecl { shape, dtype });
+            let row = TensorId(self.group.tensors.len() as u32 - 1);
+            self.declare(row, Space::Local);
+            rows.insert(s.tensor, row);
+        }
+        let row_of = |t: &TensorId| own.get(t).map(|over| rows[over]);
+        let places: HashMap<TensorId, Vec<(usize, bool)>> =
+            steps.iter().map(|s| (s.tensor, plan.kept(s, steps, block).collect())).collect();
+        let mut body = Vec::new();
+        for (k, s) in steps.iter().enumerate() {
+            let inner = Axis { id: self.fresh(), extent: size };
+            self.extents.insert(inner.id, size);
+            let mut with: HashMap<AxisId, Scalar> = HashMap::new();
+            for (i, sh) in plan.shared.iter().enumerate() {
+                let at = match Some(i) == block {
+                    true => Scalar::axis(var(i)) * size + start + Scalar::axis(inner.id),
+                    false => Scalar::axis(var(i)),
+                };
+                with.insert(s.axes[sh.at[k]].id, at);
+            }
+            let accumulators = s.reduction.as_ref().map(|r| r.tensor);
+            let rewrite = |e: &Scalar, is_value: bool| {
+                let local = Substitution::new(|e: &Scalar| match e.kind() {
+                    ScalarKind::Read(t, index) if !(is_value && accumulators == Some(*t)) => {
+                        let row = row_of(t)?;
+                        let keep = places[t].iter();
+                        let at = keep.map(|&(at, b)| if b { Scalar::axis(inner.id) } else { index[at].clone() });
+                        Some(Scalar::read(row, at.collect(), e.dtype()))
+                    }
+                    _ => None,
+                })
+                .apply(e);
+                replace_axes(&local, &with)
+            };
+            let value = rewrite(&s.value, true);
+            let reduction = s.reduction.as_ref().map(|r| Reduction { value: rewrite(&r.value, false), ..r.clone() });
+            let axes: Vec<Axis> = places[&s.tensor].iter().map(|&(at, b)| if b { inner } else { s.axes[at] }).collect();
+            let (tensor, index): (TensorId, Vec<Scalar>) = match row_of(&s.tensor) {
+                Some(row) => (row, axes.iter().map(|a| Scalar::axis(a.id)).collect()),
+                None => (s.tensor, s.axes.iter().map(|a| replace_axes(&Scalar::axis(a.id), &with)).collect()),
+            };
+            let to = self.flat(tensor, &index);
+            body.push(self.scheduled(tensor, axes, to, value, reduction, false));
+        }
+        self.loops(&loops, Stmt::Block(body), parallel)
+    }
+}
+
+impl Plan {
+    /// Whether it is the axis along which the steps' results lie densest.
+    fn is_dense(&self, steps: &[Step], shared: usize) -> bool {
+        let largest = (0..steps.len()).max_by_key(|&k| (steps[k].axes.len(), k)).unwrap_or(0);
+        self.shared[shared].at[largest] + 1 == steps[largest].axes.len()
+    }
+
+    /// The axes of a step that are not outer loops, and whether each is the one of which a block is treated at once.
+    fn kept<'a>(
+        &'a self,
+        s: &'a Step,
+        steps: &'a [Step],
+        block: Option<usize>,
+    ) -> impl Iterator<Item = (usize, bool)> + 'a {
+        let k = steps.iter().position(|x| x.tensor == s.tensor).expect("it is one of the steps");
+        (0..s.axes.len()).filter_map(move |at| match self.shared.iter().position(|sh| sh.at[k] == at) {
+            None => Some((at, false)),
+            Some(i) if Some(i) == block => Some((at, true)),
+            Some(_) => None,
+        })
+    }
+
+    /// Elements of a step's tensor in one turn of the loops.
+    fn elements(&self, s: &Step, steps: &[Step], block: Option<(usize, i64)>) -> i64 {
+        let extent = |(at, b): (usize, bool)| match block {
+            Some((_, size)) if b => size,
+            _ => s.axes[at].extent,
+        };
+        self.kept(s, steps, block.map(|b| b.0)).map(extent).product()
+    }
+}
+
+impl Reduction {
+    /// Elements that are combined to one.
+    fn visits(&self) -> i64 {
+        self.axes.iter().map(|a| a.extent).product()
+    }
+}
+
+/// The axis of all steps that is the last step's axis of that number, where they read each other only at the same place along it.
+fn shared_axis(steps: &[Step], number: usize) -> Option<Shared> {
+    let step_of: HashMap<TensorId, usize> = steps.iter().enumerate().map(|(k, s)| (s.tensor, k)).collect();
+    if step_of.len() < steps.len() {
+        return None;
+    }
+    let mut at: Vec<Option<usize>> = vec![None; steps.len()];
+    *at.last_mut()? = Some(number);
+    // Readers stand behind what they read: one walk back settles what the last step reads, one forth what else reads that.
+    let own = |s: &Step| -> Vec<(usize, Vec<Scalar>)> {
+        all_reads(s).into_iter().filter_map(|(t, index)| Some((*step_of.get(&t)?, index))).collect()
+    };
+    for (k, s) in steps.iter().enumerate().rev() {
+        let Some(axis) = at[k].map(|p| s.axes[p].id) else { continue };
+        for (read, index) in own(s) {
+            at[read] = at[read].or_else(|| index.iter().position(|i| is_axis(Some(i), axis)));
+        }
+    }
+    for (k, s) in steps.iter().enumerate() {
+        if at[k].is_none() {
+            let known = own(s).into_iter().find_map(|(read, index)| Some((at[read]?, index)));
+            at[k] = match known {
+                Some((p, index)) => s.axes.iter().position(|a| is_axis(index.get(p), a.id)),
+                None => Some(number),
+            };
+        }
+    }
+    let at: Vec<usize> = at.into_iter().collect::<Option<_>>()?;
+    let extent = steps.last()?.axes[number].extent;
+    let fits = |(k, s): (usize, &Step)| {
+        s.axes.get(at[k]).is_some_and(|a| a.extent == extent)
+            && own(s).into_iter().all(|(read, index)| is_axis(index.get(at[read]), s.axes[at[k]].id))
+    };
+    steps.iter().enumerate().all(fits).then_some(Shared { extent, at })
+}
