@@ -102,8 +102,9 @@ fn stages(c: &mut Criterion) {
         let fused = pipeline.run(m.module.clone(), &mut PassContext::default()).expect("passes run");
         let fused = infer_types(fused).expect("well typed");
         let target = settings.target.codegen();
+        let unit = resat::driver::vector_unit(&target);
         group.bench_function("lower", |b| {
-            b.iter(|| black_box(assemble(&fused, "main", m.name, &mut CodeSet::new(&target)).map(|a| a.calls)))
+            b.iter(|| black_box(assemble(&fused, "main", m.name, &mut CodeSet::new(unit)).map(|a| a.calls)))
         });
         group.bench_function("compile", |b| {
             b.iter(|| driver::build(m.module.clone(), &[], Options::new(settings.clone())).map(|b| b.calls))

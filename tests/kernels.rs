@@ -3,16 +3,16 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::{process::Command, sync::Arc};
 
 use common::{Data, Rng, cut_counted, difference, random_tensor};
 use resat::{
-    codegen::{CodegenTarget, llvm},
+    codegen::{CodegenTarget, c, llvm},
     ir::Name,
-    loops::{Builder, eval_stages},
-    lower::kernel,
+    loops::{Builder, Kernel, eval_stages},
+    lower::{VectorUnit, kernel},
     ops,
-    runtime::{Call, Executable, Pool, Port, Program, Step},
+    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, SharedLibrary, Step},
     tensor::{DType, Tensor},
 };
 
@@ -64,9 +64,49 @@ fn large_products_agree() {
     }
 }
 
+/// Kernels as C99, without a warning, and with a trap for whatever C leaves undefined: as they are scheduled for scalars, which is
+/// what compilers and exports take, and some of them for vectors.
+#[test]
+fn kernels_in_c_agree_with_their_definitions() {
+    let some = |name: &str| ["nn.conv2d", "nn.dense", "nn.softmax", "argsort", "sum", "multiply"].contains(&name);
+    for (vectors, unit) in [
+        (false, VectorUnit { bytes: 4, registers: 16, dot: 0 }),
+        (true, VectorUnit { bytes: 32, registers: 16, dot: 4 }),
+    ] {
+        compare_by(unit, |name| !vectors || some(name), |kernels| {
+            let dir = tempfile::tempdir().expect("a temporary folder");
+            let head = c::PRELUDE.to_owned();
+            let text = kernels.iter().fold(head, |text, k| {
+                let own = format!("static_{}", k.name);
+                let call = format!("{own}(ctx, args, workspace);");
+                let params = "const ResatCtx *ctx, void *const *args, unsigned char *workspace";
+                format!("{text}{}void {}({params}) {{ {call} }}\n", c::kernel(k, &own, false), k.name)
+            });
+            let (source, library) = (dir.path().join("kernels.c"), dir.path().join("kernels.so"));
+            std::fs::write(&source, text).expect("it is written");
+            let run = Command::new("cc")
+                .args(["-std=c99", "-Wall", "-Werror", "-O0", "-fPIC", "-shared", "-ffp-contract=off"])
+                .args(["-fsanitize=undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error", "-o"])
+                .args([&library, &source])
+                .arg("-lm")
+                .output()
+                .expect("the system has a C compiler");
+            let said = String::from_utf8_lossy(&run.stderr).into_owned();
+            assert!(run.status.success(), "{}", said.lines().take(40).collect::<Vec<_>>().join("\n"));
+            Arc::new(SharedLibrary::load(&library).expect("it was compiled"))
+        });
+    }
+}
+
 /// Compares the kernels of operators of such names.
 fn compare(target: &CodegenTarget, wanted: impl Fn(&str) -> bool) {
-    let unit = resat::driver::vector_unit(target);
+    compare_by(resat::driver::vector_unit(target), wanted, |kernels| {
+        Arc::new(llvm::JitLibrary::load(&llvm::compile(kernels, target).expect("compiles")).expect("links"))
+    });
+}
+
+/// Compares the kernels of operators of such names, as a compiler makes code of them.
+fn compare_by(unit: VectorUnit, wanted: impl Fn(&str) -> bool, compile: impl Fn(&[&Kernel]) -> Arc<dyn CompiledCode>) {
     let mut groups = Vec::new();
     for id in ops::all().into_iter().filter(|id| wanted(id.op().name())) {
         let op = id.op();
@@ -87,7 +127,7 @@ fn compare(target: &CodegenTarget, wanted: impl Fn(&str) -> bool) {
         }
     }
     let kernels: Vec<_> = groups.iter().map(|g| &g.0).collect();
-    let code = Arc::new(llvm::JitLibrary::load(&llvm::compile(&kernels, target).expect("compiles")).expect("links"));
+    let code = compile(&kernels);
     let mut wrong = Vec::new();
     for (kernel, group, sample) in &groups {
         let mut program = Program::new("test");

@@ -29,8 +29,11 @@ const PARTS: &[(&str, &[&str])] = &[
     ("saturate", &["ir", "egraph", "cost", "extract", "infer", "target"]),
     ("rules", &["tensor", "ir", "diag", "ops", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
-    ("lower", &["tensor", "ir", "diag", "loops"]),
-    ("partition", &["tensor", "ir", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower"]),
+    ("lower", &["tensor", "ir", "diag", "infer", "loops", "runtime"]),
+    (
+        "partition",
+        &["tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower"],
+    ),
     (
         "pass",
         &[

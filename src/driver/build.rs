@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    assemble::{Assembled, CodeSet, assemble, is_plain},
+    external::{Handling, Regions, compile_regions},
     runnable::{MachineProgram, Parameter, Runnable},
-    specialize::{Compiled, Machine, Primitives},
+    specialize::{Compiled, Machine, Primitives, compile_code},
 };
 use crate::{
     codegen::llvm::{CodegenError, ObjectCode},
@@ -17,6 +17,8 @@ use crate::{
     infer::infer_types,
     ir::{ExprId, Module, Name},
     loops::Kernel,
+    lower::{Assembled, CodeSet, assemble, is_plain},
+    partition::CompilerError,
     pass::{Pass, PassContext, PassEntry, Settings, bind_params, default_pipeline, eta_expand, fuse, run_logged},
     runtime::{Executable, LinkError, Pool},
     saturate::Report,
@@ -48,6 +50,11 @@ pub struct Options {
     pub threads: usize,
     /// A name for the program: part of exported symbols.
     pub name: String,
+    /// Whether a region that its compiler fails on is compiled as everything else is, with a warning. Otherwise it is an error.
+    pub fallback: bool,
+    /// Whether the code of each region is run once and compared with the interpreter before it is used: in a process of its own,
+    /// unless it lives in this one.
+    pub check_regions: bool,
     /// Called when a phase starts.
     pub on_phase: Option<Box<dyn FnMut(&str) + Send>>,
 }
@@ -56,7 +63,7 @@ impl Options {
     /// The default pipeline for a machine, with as many threads as it has cores.
     pub fn new(settings: Settings) -> Options {
         let threads = settings.target.cores;
-        Options { settings, passes: None, threads, name: "main".into(), on_phase: None }
+        Options { settings, passes: None, threads, name: "main".into(), fallback: false, check_regions: false, on_phase: None }
     }
 }
 
@@ -78,8 +85,10 @@ pub struct Built {
     pub objects: Vec<ObjectCode>,
     /// Calls of kernels.
     pub calls: usize,
-    /// Regions that external compilers made, by symbol.
-    pub external: Vec<String>,
+    /// Regions that external compilers made, by symbol. What they gave as objects is among `objects`.
+    pub external: Vec<(String, crate::runtime::Compiled)>,
+    /// Why regions are not what external compilers made, where there is a fallback.
+    pub fallen: Vec<CompilerError>,
     /// Passes, lowering, code generation and linking, all together.
     pub time: Duration,
 }
@@ -87,7 +96,7 @@ pub struct Built {
 /// Builds a module whose parameters are (partly) given: the default pipeline, or the one in the options, then code.
 pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Built, BuildError> {
     let start = Instant::now();
-    let Options { settings, passes, threads, name, on_phase } = options;
+    let Options { settings, passes, threads, name, fallback, check_regions, on_phase } = options;
     let mut cx = PassContext { on_start: on_phase, ..PassContext::default() };
     // Errors of types are told of the program as it was written, before passes move things about.
     let typed = infer_types(bind_params(&module, params)?)?;
@@ -99,7 +108,14 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
         None => Box::new(default_pipeline(&settings)?),
     };
     let module = passes.run(module, &mut cx)?;
-    compile(module, &annotated, &settings, threads, &name, cx, start)
+    compile(module, &annotated, &settings, Run { threads, name, regions: Handling { fallback, check: check_regions } }, cx, start)
+}
+
+/// What code is made for, besides a machine.
+struct Run {
+    threads: usize,
+    name: String,
+    regions: Handling,
 }
 
 /// Makes code of a module that went through its passes. `annotated` says of which parameters of `@main` the program itself gives
@@ -108,8 +124,7 @@ fn compile(
     module: Module,
     annotated: &[bool],
     settings: &Settings,
-    threads: usize,
-    name: &str,
+    run: Run,
     mut cx: PassContext,
     start: Instant,
 ) -> Result<Built, BuildError> {
@@ -120,20 +135,23 @@ fn compile(
     let module = run_logged(&singly, module, &mut cx)?;
     let typed = infer_types(module)?;
     let target = settings.target.codegen();
-    let machine = Machine { target: target.clone(), pool: Arc::new(Pool::new(threads)) };
+    let unit = super::vector_unit(&target);
+    let machine = Machine { target: target.clone(), unit, pool: Arc::new(Pool::new(run.threads)), regions: run.regions };
+    let Regions { typed, compiled, fallen } = compile_regions(typed, &target, run.regions)?;
     let (executable, code, objects, calls) = match is_plain(&typed, "main")? {
         true => {
-            let mut code = CodeSet::new(&target);
-            let Assembled { program, calls, .. } = assemble(&typed, "main", name, &mut code)?;
+            let mut code = CodeSet::new(unit);
+            code.external = compiled;
+            let Assembled { program, calls, .. } = assemble(&typed, "main", &run.name, &mut code)?;
             tell(&mut cx, &code);
-            let (objects, library) = code.compile(&target)?;
+            let (objects, library) = compile_code(&mut code, &target)?;
             (Runnable::Plain(Executable::link(program, library, machine.pool)?), code, objects, calls)
         }
         false => {
             let program = vm::compile(&typed, "main")?;
             let functions: Vec<ExprId> = program.kernels().iter().map(|k| k.func).collect();
             let Compiled { primitives, code, objects, calls } =
-                Primitives::compile(&typed, &functions, machine, |code| tell(&mut cx, code))?;
+                Primitives::compile(&typed, &functions, compiled, machine, |code| tell(&mut cx, code))?;
             let m = typed.module();
             let main = &typed.entry("main")?.params;
             let params = main
@@ -157,7 +175,8 @@ fn compile(
         warnings: cx.warnings,
         objects,
         calls,
-        external: code.external.into_iter().map(|(symbol, _)| symbol).collect(),
+        external: code.external,
+        fallen,
         kernels: code.kernels,
         time: start.elapsed(),
     })

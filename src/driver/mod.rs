@@ -1,8 +1,10 @@
 //! The whole line, top to bottom, one call per phase.
 
-mod assemble;
 #[cfg(feature = "llvm")]
 mod build;
+mod difference;
+#[cfg(feature = "llvm")]
+mod external;
 mod load;
 #[cfg(feature = "llvm")]
 mod native;
@@ -12,7 +14,10 @@ mod runnable;
 mod specialize;
 #[cfg(feature = "llvm")]
 mod stopwatch;
+#[cfg(feature = "llvm")]
+mod trial;
 
+pub use crate::lower::{Assembled, CodeSet, assemble, is_plain};
 use crate::{codegen::CodegenTarget, lower::VectorUnit};
 
 /// What schedules need to know of a machine.
@@ -24,9 +29,9 @@ pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
     }
 }
 
-pub use assemble::{Assembled, CodeSet, assemble, is_plain};
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, build};
+pub use difference::difference;
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use native::Native;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hashbrown::{Equivalent, HashMap};
 
 use super::{
-    assemble::{Assembled, CodeSet, assemble, is_settled},
     build::BuildError,
+    external::{Handling, Regions, compile_regions},
 };
 use crate::{
     codegen::{
@@ -20,9 +20,9 @@ use crate::{
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
-    partition::Code as External,
+    lower::{Assembled, CodeSet, VectorUnit, assemble, is_settled},
     pass::settle_calls,
-    runtime::{Callables, CompiledCode, Executable, Pool, RunError},
+    runtime::{Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
     tensor::{Shape, Tensor},
 };
 
@@ -33,7 +33,9 @@ const KEPT: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     pub target: CodegenTarget,
+    pub unit: VectorUnit,
     pub pool: Arc<Pool>,
+    pub regions: Handling,
 }
 
 /// The primitive functions of a program.
@@ -137,6 +139,7 @@ impl Primitives {
     pub(super) fn compile(
         typed: &TypedModule,
         functions: &[ExprId],
+        regions: Vec<(String, Region)>,
         machine: Machine,
         before_code: impl FnOnce(&CodeSet),
     ) -> Result<Compiled, BuildError> {
@@ -157,7 +160,8 @@ impl Primitives {
             }
         }
         let entries = infer_types(entries)?;
-        let mut code = CodeSet::new(&machine.target);
+        let mut code = CodeSet::new(machine.unit);
+        code.external = regions;
         let mut programs = Vec::new();
         let mut calls = 0;
         for &number in &fixed {
@@ -167,7 +171,7 @@ impl Primitives {
             programs.push(assembled);
         }
         before_code(&code);
-        let (objects, library) = code.compile(&machine.target)?;
+        let (objects, library) = compile_code(&mut code, &machine.target)?;
         let mut made: HashMap<usize, Arc<Code>> = HashMap::new();
         for (number, assembled) in fixed.into_iter().zip(programs) {
             made.insert(number, Code::link(assembled, library.clone(), machine.pool.clone())?);
@@ -254,36 +258,36 @@ impl Primitives {
         define_entry(&mut out, 0, callee, &types);
         let typed = settle_calls(infer_types(out)?)?;
         let entry = entry_name(0);
-        let mut code = CodeSet::new(&self.machine.target);
+        let Regions { typed, compiled, .. } = compile_regions(typed, &self.machine.target, self.machine.regions)?;
+        let mut code = CodeSet::new(self.machine.unit);
+        code.external = compiled;
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
-        let (_, library) = code.compile(&self.machine.target)?;
+        let (_, library) = compile_code(&mut code, &self.machine.target)?;
         Code::link(assembled, library, self.machine.pool.clone())
     }
 }
 
-impl CodeSet {
-    /// Machine code of everything, as objects and in this process. What other compilers made moves into the objects.
-    pub(super) fn compile(
-        &mut self,
-        target: &CodegenTarget,
-    ) -> Result<(Vec<ObjectCode>, Vec<Arc<dyn CompiledCode>>), BuildError> {
-        let mut objects = llvm::compile(&self.kernels.iter().collect::<Vec<_>>(), target)?;
-        let mut callables = Callables::default();
-        for (symbol, compiled) in &mut self.external {
-            match &mut compiled.code {
-                External::Object(bytes) => {
-                    objects.push(ObjectCode { bytes: std::mem::take(bytes), symbols: vec![symbol.clone()] });
-                }
-                External::Callable(f) => callables.insert(symbol.clone(), f.clone()),
-                External::Source(_) => unreachable!("sources were compiled when programs were assembled"),
+/// Machine code of everything, as objects and in this process. What other compilers made moves into the objects.
+pub(super) fn compile_code(
+    set: &mut CodeSet,
+    target: &CodegenTarget,
+) -> Result<(Vec<ObjectCode>, Vec<Arc<dyn CompiledCode>>), BuildError> {
+    let mut objects = llvm::compile(&set.kernels.iter().collect::<Vec<_>>(), target)?;
+    let mut callables = Callables::default();
+    for (symbol, compiled) in &mut set.external {
+        match &mut compiled.code {
+            External::Object(bytes) => {
+                objects.push(ObjectCode { bytes: std::mem::take(bytes), symbols: vec![symbol.clone()] });
             }
+            External::Callable(f) => callables.insert(symbol.clone(), f.clone()),
+            External::Source(_) => unreachable!("sources were compiled when regions were"),
         }
-        let mut code: Vec<Arc<dyn CompiledCode>> = vec![Arc::new(JitLibrary::load(&objects)?)];
-        if !callables.is_empty() {
-            code.push(Arc::new(callables));
-        }
-        Ok((objects, code))
     }
+    let mut code: Vec<Arc<dyn CompiledCode>> = vec![Arc::new(JitLibrary::load(&objects)?)];
+    if !callables.is_empty() {
+        code.push(Arc::new(callables));
+    }
+    Ok((objects, code))
 }
 
 fn entry_name(number: usize) -> String {

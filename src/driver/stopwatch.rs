@@ -12,13 +12,14 @@ use std::{
 
 use hashbrown::HashMap;
 
-use super::assemble::{Assembled, CodeSet, assemble, is_plain};
+use super::specialize::compile_code;
 use crate::{
     codegen::llvm::{self, JitLibrary},
     cost::Machine,
     infer::infer_types,
     ir::{Expr, Function, Module, Type},
     loops::{AxisId, BinOp, Buffer, Digest, Kernel, LoopKind, Scalar, Space, Stmt, TensorId, digest_bytes},
+    lower::{Assembled, CodeSet, assemble, is_plain},
     ops::{self, kernel::LARGEST_KERNEL},
     pass::fuse,
     runtime::{Call, CompiledCode, Executable, Pool, Port, Program, Step},
@@ -163,7 +164,7 @@ impl Stopwatch {
         if !is_plain(&typed, "main").map_err(|e| e.to_string())? {
             return Err("its extents are not all known".into());
         }
-        let mut code = CodeSet::new(&target);
+        let mut code = CodeSet::new(super::vector_unit(&target));
         let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;
         let key = content(&assembled, &code);
         if let Some(&seconds) = known.seconds.get(&key) {
@@ -173,7 +174,7 @@ impl Stopwatch {
             return Err("it holds regions of external compilers".into());
         }
         let name = code.kernels.first().map_or("no kernel", |k| k.name.as_str()).to_owned();
-        let (_, library) = code.compile(&target).map_err(|e| e.to_string())?;
+        let (_, library) = compile_code(&mut code, &target).map_err(|e| e.to_string())?;
         let pool = self.pool.get_or_init(|| Arc::new(Pool::new(self.target.cores))).clone();
         let exe = Executable::link(assembled.program, library, pool).map_err(|e| e.to_string())?;
         let inputs: Vec<Tensor> = exe.program().inputs().iter().map(tame).collect();

@@ -1,6 +1,6 @@
 //! The target's C compiler.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use crate::codegen::CodegenTarget;
 
@@ -37,6 +37,25 @@ pub fn compile_c(text: &str, target: &CodegenTarget) -> Result<Vec<u8>, String> 
         return Err(format!("the C compiler `{compiler}` refused: {}", first.unwrap_or("without a word")));
     }
     std::fs::read(&output).map_err(|e| format!("can't read what the C compiler wrote: {e}"))
+}
+
+/// Links an object into a shared library. `Err` says what the linker said.
+pub fn link_c(object: &[u8], libraries: &[String], target: &CodegenTarget, to: &Path) -> Result<(), String> {
+    let compiler = c_compiler(target);
+    let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
+    let input = dir.path().join("region.o");
+    std::fs::write(&input, object).map_err(|e| format!("can't write {}: {e}", input.display()))?;
+    let run = Command::new(&compiler)
+        .args(["-shared", "-o"])
+        .args([to, &input])
+        .args(libraries.iter().map(|l| format!("-l{l}")))
+        .arg("-lm")
+        .output()
+        .map_err(|e| format!("can't start the C compiler `{compiler}`: {e}"))?;
+    match run.status.success() {
+        true => Ok(()),
+        false => Err(format!("it can't be linked: {}", String::from_utf8_lossy(&run.stderr).trim())),
+    }
 }
 
 /// What tells GCC and Clang of the target's vectors.

@@ -1,10 +1,13 @@
 //! Regions for external compilers: marked by what a compiler supports, split into functions of their own (attributes
 //! `Compiler`, `global_symbol`, `Primitive`, by TVM's convention), compiled by it, called like any kernel.
 //!
-//! A compiler is an [`ExternalCompiler`]: the shipped ones, what a program [registers](register).
+//! A compiler is an [`ExternalCompiler`]: the shipped ones, what a program [registers](register), and shared libraries that are
+//! [loaded](load).
 
 mod c_source;
 mod cc;
+mod check;
+mod foreign;
 mod region;
 mod regions;
 mod registry;
@@ -12,71 +15,21 @@ mod registry;
 use std::{fmt, sync::Arc};
 
 pub use c_source::CSource;
-pub use cc::compile_c;
+pub use cc::{compile_c, link_c};
+pub use check::check;
+pub use foreign::{find, load};
 pub use region::Region;
 pub use regions::partition;
-pub use registry::{RegisterError, compiler, compilers, register};
+pub use registry::{RegisterError, compiler, compilers, heed, register};
 
 use crate::{
     infer::TypedModule,
-    ir::{Attrs, ExprId, Name, OpId, TensorType, Type},
+    ir::{Attrs, ExprId, Name, OpId, Type},
 };
 pub use crate::{
     ops::RuleText,
-    runtime::{Arguments, Callable, Serialized},
+    runtime::{Arguments, Callable, Code, Compiled, Serialized},
 };
-
-/// What an external compiler makes of a region.
-#[derive(Clone, Debug)]
-pub struct Compiled {
-    /// The code.
-    pub code: Code,
-    /// Bytes of workspace that a call takes.
-    pub workspace: usize,
-    /// The tensors that it gives, where the compiler says: a region that gives others is refused.
-    pub outputs: Option<Vec<TensorType>>,
-    /// Shared libraries that its code calls, as the linker is told of them (`-lname` without the `-l`), for export.
-    pub libraries: Vec<String>,
-}
-
-/// The forms of code that compilers give.
-#[derive(Clone, Debug)]
-pub enum Code {
-    /// An object file of the target's format with one function, named by the region's symbol, in the calling convention of
-    /// [`runtime::abi`](crate::runtime::abi): pointers to the inputs in order, then to the outputs (tuples flattened depth first).
-    Object(Vec<u8>),
-    /// C99 with that function, for the target's C compiler:
-    /// `void symbol(const void *ctx, void *const *args, unsigned char *workspace)`.
-    Source(String),
-    /// Something that lives in this process, such as a library's primitives.
-    Callable(Arc<dyn Callable>),
-}
-
-impl Compiled {
-    fn new(code: Code) -> Compiled {
-        Compiled { code, workspace: 0, outputs: None, libraries: Vec::new() }
-    }
-
-    /// An object file; see [`Code::Object`].
-    pub fn object(bytes: Vec<u8>) -> Compiled {
-        Compiled::new(Code::Object(bytes))
-    }
-
-    /// C99; see [`Code::Source`].
-    pub fn source(text: impl Into<String>) -> Compiled {
-        Compiled::new(Code::Source(text.into()))
-    }
-
-    /// Something that lives in this process; see [`Code::Callable`].
-    pub fn callable(callable: impl Callable + 'static) -> Compiled {
-        Compiled::new(Code::Callable(Arc::new(callable)))
-    }
-
-    /// The same with so many bytes of workspace for each call.
-    pub fn with_workspace(self, workspace: usize) -> Compiled {
-        Compiled { workspace, ..self }
-    }
-}
 
 /// Why an external compiler did not compile a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,6 +134,12 @@ pub trait ExternalCompiler: Send + Sync {
     fn transfer_cost(&self, bytes: u64) -> f64 {
         let _ = bytes;
         0.0
+    }
+
+    /// What went wrong since it was last asked, where the answers to other questions could not say: a compiler in another process
+    /// that crashed when it was asked what it supports supports nothing, and whoever asked shall tell. See [`heed`].
+    fn trouble(&self) -> Option<String> {
+        None
     }
 
     /// Compiles a region: a function of supported calls and of calls of its composites.

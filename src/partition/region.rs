@@ -3,8 +3,10 @@
 use super::CompilerError;
 use crate::{
     codegen::CodegenTarget,
+    diag::Refused,
     infer::TypedModule,
     ir::{Attrs, Copier, Expr, ExprId, Function, Module, TensorType},
+    pass,
     relay::text,
 };
 
@@ -85,6 +87,24 @@ impl<'a> Region<'a> {
         let main = out.add(Expr::Func(Box::new(f)));
         out.define("main", main);
         out
+    }
+
+    /// The same with composites dissolved, bindings as sharing: calls of operators.
+    ///
+    /// Refuses bodies that are no expressions of operators.
+    pub fn plain(&self) -> Result<Module, Refused> {
+        let alone = self.alone();
+        let mut out = alone.derive();
+        let main = alone.function_id("main").expect("it is the region");
+        let main = Copier::new().copy_with(&alone, main, &mut out, |out, from, e| match e {
+            Expr::Func(f) if !f.attrs.is_empty() => {
+                let f = Function { attrs: Attrs::empty(), ..(**f).clone() };
+                Some(out.add_at(Expr::Func(Box::new(f)), alone.span(from).cloned()))
+            }
+            _ => None,
+        });
+        out.define("main", main);
+        pass::inline(&out)
     }
 
     /// The same as Relay text, constants in its metadata section.

@@ -3,6 +3,7 @@
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use super::{CSource, ExternalCompiler};
+use crate::diag::{Diagnostic, Refused};
 
 /// The shipped compilers.
 const SHIPPED: &[&dyn ExternalCompiler] = &[&CSource];
@@ -59,6 +60,14 @@ pub fn register(compiler: impl ExternalCompiler + 'static) -> Result<&'static dy
 pub fn compiler(name: &str) -> Option<&'static dyn ExternalCompiler> {
     let name = ALIASES.iter().find(|a| a.0 == name).map_or(name, |a| a.1);
     all().into_iter().find(|c| c.name() == name)
+}
+
+/// Refuses what went wrong with a compiler while it was asked what it supports or costs.
+pub fn heed(compiler: &dyn ExternalCompiler) -> Result<(), Refused> {
+    match compiler.trouble() {
+        Some(why) => Err(Diagnostic::new(format!("compiler `{}` failed: {why}", compiler.name())).into()),
+        None => Ok(()),
+    }
 }
 
 /// The names of all compilers, in order of registration.

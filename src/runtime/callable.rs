@@ -28,6 +28,13 @@ pub trait Callable: Send + Sync {
     /// Computes the outputs. `Err` says why it can't, and ends the run.
     fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), String>;
 
+    /// Runs it once where it can do no harm, such as in another process: on these inputs, giving the bytes of outputs that are so
+    /// large. `None` where it can run here only.
+    fn trial(&self, inputs: &[&[u8]], outputs: &[usize], workspace: usize) -> Option<Result<Vec<Vec<u8>>, String>> {
+        let _ = (inputs, outputs, workspace);
+        None
+    }
+
     /// The function for an exported library, under this symbol. `Err` says why it can't be had.
     fn serialize(&self, symbol: &str) -> Result<Serialized, String> {
         Err(format!("`{symbol}` lives in the process that made it"))

@@ -4,6 +4,12 @@ use std::path::Path;
 
 use super::{abi::KernelFn, executable::CompiledCode};
 
+/// Whether this process has a symbol, as its code and the just-in-time compiler see it.
+pub fn process_has(symbol: &str) -> bool {
+    // SAFETY: the address is not used.
+    unsafe { libloading::os::unix::Library::this().get::<*const ()>(symbol.as_bytes()) }.is_ok()
+}
+
 /// A shared library was not what it should be.
 #[derive(Debug, thiserror::Error)]
 #[error("can't load {library}: {reason}")]

@@ -4,8 +4,10 @@
 pub mod abi;
 mod callable;
 mod code;
+mod compiled;
 mod executable;
 pub mod export;
+mod foreign;
 mod loaded;
 mod memory;
 mod plan;
@@ -13,8 +15,10 @@ mod pool;
 mod program;
 
 pub use callable::{Arguments, Callable, Callables, Serialized};
-pub use code::{LoadError, SharedLibrary};
+pub use code::{LoadError, SharedLibrary, process_has};
+pub use compiled::{Code, Compiled};
 pub use executable::{CompiledCode, Executable, LinkError, RunError};
+pub use foreign::{ForeignCompiled, ForeignLibrary, ForeignNode, ForeignRegion, ForeignType, ForeignValue, try_code};
 pub use loaded::LoadedModel;
 pub use plan::{Plan, Workload, plan};
 pub use pool::Pool;

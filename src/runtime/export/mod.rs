@@ -1,5 +1,6 @@
 //! Compiled programs as shared libraries with a C interface: object code, a generated driver in C, and the weights.
 
+mod c99;
 mod source;
 
 use std::{
@@ -8,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
+
+pub use c99::{FunctionText, c_function, works_in_place};
 
 use super::{abi::ALIGN, program::Program};
 

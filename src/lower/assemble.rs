@@ -2,15 +2,13 @@
 
 use hashbrown::HashMap;
 
+use super::VectorUnit;
 use crate::{
-    codegen::CodegenTarget,
     diag::{Diagnostic, Refused},
     infer::TypedModule,
     ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, reachable},
     loops::{Kernel, Stages},
-    lower::{self, VectorUnit},
-    partition::{self, Code, Compiled, Region},
-    runtime::{BufferId, Call, Port, Program, Step},
+    runtime::{BufferId, Call, Compiled, Port, Program, Step},
     tensor::{DType, Shape},
 };
 
@@ -18,10 +16,10 @@ use crate::{
 #[derive(Debug)]
 pub struct CodeSet {
     unit: VectorUnit,
-    target: CodegenTarget,
     /// The kernels, each once, named as the programs name their functions.
     pub kernels: Vec<Kernel>,
-    /// What external compilers made of their functions, by the symbol that programs call.
+    /// What external compilers made of their functions, by the symbol that programs call: filled before programs that call them
+    /// are assembled.
     pub external: Vec<(String, Compiled)>,
     /// Groups that are lowered already, and the number of their kernel.
     known: HashMap<String, usize>,
@@ -57,16 +55,15 @@ struct Assembler<'a> {
 }
 
 impl CodeSet {
-    /// No code yet; kernels are going to be scheduled for this machine.
-    pub fn new(target: &CodegenTarget) -> CodeSet {
-        let unit = super::vector_unit(target);
-        CodeSet { unit, target: target.clone(), kernels: Vec::new(), external: Vec::new(), known: HashMap::new() }
+    /// No code yet; kernels are going to be scheduled for these vectors.
+    pub fn new(unit: VectorUnit) -> CodeSet {
+        CodeSet { unit, kernels: Vec::new(), external: Vec::new(), known: HashMap::new() }
     }
 }
 
 /// Whether no argument's value decides extents within a function, be it a constant's. One may even where the extents are known: a
 /// list of no axes leaves a tensor as it is.
-pub(super) fn is_settled(m: &Module, f: ExprId) -> bool {
+pub(crate) fn is_settled(m: &Module, f: ExprId) -> bool {
     let mut calls = reachable(m, [m.func(f).body]).into_iter().filter_map(|e| m.op_call(e));
     calls.all(|(op, _, attrs)| op.op().decided_by(attrs).is_empty())
 }
@@ -245,9 +242,9 @@ impl Assembler<'_> {
     }
 
     fn call_kernel(&mut self, id: ExprId, f: &Function, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
-        let group = lower::stages(self.typed.module(), f)?.stages;
+        let group = super::stages(self.typed.module(), f)?.stages;
         let ty = self.typed.ty(id).clone();
-        if let Some(arg) = lower::is_view(&group) {
+        if let Some(arg) = super::is_view(&group) {
             // The same bytes in the same order: no code, no copy.
             return Ok(shaped(&ty, &mut std::iter::once(inputs[arg])));
         }
@@ -297,7 +294,7 @@ impl Assembler<'_> {
         }
         let number = self.code.kernels.len();
         let name = format!("k{number}_{}", self.describe(f));
-        self.code.kernels.push(lower::kernel(&name, group, self.code.unit));
+        self.code.kernels.push(super::kernel(&name, group, self.code.unit));
         self.code.known.insert(key, number);
         number
     }
@@ -324,41 +321,18 @@ impl Assembler<'_> {
             Some(AttrValue::Str(s)) => Some(s.to_string()),
             _ => symbol,
         };
-        let symbol = named.unwrap_or_else(|| format!("external{}", self.code.external.len()));
-        let known = self.code.external.iter().find(|(s, _)| *s == symbol).map(|(_, c)| c.workspace);
-        let workspace = match known {
-            Some(bytes) => bytes,
-            None => {
-                let compiled = self.compile_external(id, func, &symbol)?;
-                let bytes = compiled.workspace;
-                self.code.external.push((symbol.clone(), compiled));
-                bytes
-            }
+        let compiled = named.as_ref().and_then(|s| self.code.external.iter().find(|(known, _)| known == s));
+        let Some((symbol, compiled)) = compiled else {
+            let compiler = f.compiler().unwrap_or_default();
+            let region = named.unwrap_or_else(|| "a region".into());
+            let message = format!("`{region}` is for compiler `{compiler}`, which has not compiled it");
+            return Err(Diagnostic::new(message).at(self.typed.module().span(id).cloned()).into());
         };
-        let function = self.program.function(&symbol);
+        let (function, workspace) = (self.program.function(symbol), compiled.workspace);
         let mut args: Vec<(BufferId, bool)> = inputs.into_iter().map(|b| (b, false)).collect();
         let ty = self.typed.ty(id).clone();
         let result = self.outputs(&ty, &mut args)?;
         self.program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
         Ok(result)
-    }
-
-    fn compile_external(&self, id: ExprId, func: ExprId, symbol: &str) -> Result<Compiled, Refused> {
-        let name = self.typed.module().func(func).compiler().unwrap_or_default();
-        let at = self.typed.module().span(id).cloned();
-        let Some(compiler) = partition::compiler(name) else {
-            let message = format!("region `{symbol}` is for compiler `{name}`, which is not known");
-            let help = format!("the compilers are {}", partition::compilers().join(", "));
-            return Err(Diagnostic::new(message).at(at).help(help).into());
-        };
-        let region = Region::new(self.typed, func, name, symbol, &self.code.target);
-        let object = |c: Compiled| match &c.code {
-            Code::Source(text) => {
-                let bytes = partition::compile_c(text, region.target()).map_err(|e| region.refuse(e))?;
-                Ok(Compiled { code: Code::Object(bytes), ..c })
-            }
-            _ => Ok(c),
-        };
-        compiler.compile(&region).and_then(object).map_err(|e| Diagnostic::new(e.to_string()).at(at).into())
     }
 }
