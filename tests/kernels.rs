@@ -73,28 +73,32 @@ fn kernels_in_c_agree_with_their_definitions() {
         (false, VectorUnit { bytes: 4, registers: 16, dot: 0 }),
         (true, VectorUnit { bytes: 32, registers: 16, dot: 4 }),
     ] {
-        compare_by(unit, |name| !vectors || some(name), |kernels| {
-            let dir = tempfile::tempdir().expect("a temporary folder");
-            let head = c::PRELUDE.to_owned();
-            let text = kernels.iter().fold(head, |text, k| {
-                let own = format!("static_{}", k.name);
-                let call = format!("{own}(ctx, args, workspace);");
-                let params = "const ResatCtx *ctx, void *const *args, unsigned char *workspace";
-                format!("{text}{}void {}({params}) {{ {call} }}\n", c::kernel(k, &own, false), k.name)
-            });
-            let (source, library) = (dir.path().join("kernels.c"), dir.path().join("kernels.so"));
-            std::fs::write(&source, text).expect("it is written");
-            let run = Command::new("cc")
-                .args(["-std=c99", "-Wall", "-Werror", "-O0", "-fPIC", "-shared", "-ffp-contract=off"])
-                .args(["-fsanitize=undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error", "-o"])
-                .args([&library, &source])
-                .arg("-lm")
-                .output()
-                .expect("the system has a C compiler");
-            let said = String::from_utf8_lossy(&run.stderr).into_owned();
-            assert!(run.status.success(), "{}", said.lines().take(40).collect::<Vec<_>>().join("\n"));
-            Arc::new(SharedLibrary::load(&library).expect("it was compiled"))
-        });
+        compare_by(
+            unit,
+            |name| !vectors || some(name),
+            |kernels| {
+                let dir = tempfile::tempdir().expect("a temporary folder");
+                let head = c::PRELUDE.to_owned();
+                let text = kernels.iter().fold(head, |text, k| {
+                    let own = format!("static_{}", k.name);
+                    let call = format!("{own}(ctx, args, workspace);");
+                    let params = "const ResatCtx *ctx, void *const *args, unsigned char *workspace";
+                    format!("{text}{}void {}({params}) {{ {call} }}\n", c::kernel(k, &own, false), k.name)
+                });
+                let (source, library) = (dir.path().join("kernels.c"), dir.path().join("kernels.so"));
+                std::fs::write(&source, text).expect("it is written");
+                let run = Command::new("cc")
+                    .args(["-std=c99", "-Wall", "-Werror", "-O0", "-fPIC", "-shared", "-ffp-contract=off"])
+                    .args(["-fsanitize=undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error", "-o"])
+                    .args([&library, &source])
+                    .arg("-lm")
+                    .output()
+                    .expect("the system has a C compiler");
+                let said = String::from_utf8_lossy(&run.stderr).into_owned();
+                assert!(run.status.success(), "{}", said.lines().take(40).collect::<Vec<_>>().join("\n"));
+                Arc::new(SharedLibrary::load(&library).expect("it was compiled"))
+            },
+        );
     }
 }
 

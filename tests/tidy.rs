@@ -30,10 +30,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("rules", &["tensor", "ir", "diag", "ops", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
     ("lower", &["tensor", "ir", "diag", "infer", "loops", "runtime"]),
-    (
-        "partition",
-        &["tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower"],
-    ),
+    ("partition", &["tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower"]),
     (
         "pass",
         &[
@@ -62,6 +59,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "diag",
             "ops",
             "infer",
+            "interp",
             "relay",
             "loops",
             "lower",

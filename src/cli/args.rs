@@ -8,7 +8,7 @@ use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused},
-    driver::{Native, Stopwatch},
+    driver::{Native, Options, Stopwatch},
     extract,
     ir::{Module, Name},
     ops::nearest,
@@ -63,6 +63,23 @@ pub(super) struct PassArgs {
     /// result's largest magnitude
     #[arg(long, value_name = "E")]
     pub(super) max_error: Option<f64>,
+}
+
+/// What is done about regions of external compilers.
+#[derive(Args, Debug)]
+pub(super) struct RegionArgs {
+    /// Where an external compiler fails on its region, compile that like everything else, with a warning
+    #[arg(long)]
+    fallback: bool,
+    /// Run the code of each region once, in a process of its own, and compare with the interpreter before it is used
+    #[arg(long)]
+    check_regions: bool,
+}
+
+impl RegionArgs {
+    pub(super) fn tell(&self, options: &mut Options) {
+        (options.fallback, options.check_regions) = (self.fallback, self.check_regions);
+    }
 }
 
 impl ModelArgs {

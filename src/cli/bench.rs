@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Instant};
 
 use super::{
     Failure,
-    args::{ModelArgs, PassArgs},
+    args::{ModelArgs, PassArgs, RegionArgs},
     progress::Progress,
     run::gather,
 };
@@ -24,6 +24,8 @@ pub(super) struct Args {
     model: ModelArgs,
     #[command(flatten)]
     passes: PassArgs,
+    #[command(flatten)]
+    regions: RegionArgs,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -58,6 +60,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let progress = Progress::new();
     let mut options = Options::new(settings);
     options.passes = Some(Box::new(passes));
+    args.regions.tell(&mut options);
     options.on_phase = Some(Box::new(progress.teller()));
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
     let built = driver::build(module.clone(), &[], options).map_err(super::build_failure)?;

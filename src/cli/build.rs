@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{
     Failure,
-    args::{ModelArgs, PassArgs},
+    args::{ModelArgs, PassArgs, RegionArgs},
     progress::Progress,
 };
 use crate::{
@@ -21,6 +21,8 @@ pub(super) struct Args {
     model: ModelArgs,
     #[command(flatten)]
     passes: PassArgs,
+    #[command(flatten)]
+    regions: RegionArgs,
     /// The shared library; its C header goes beside it
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -33,6 +35,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
     let mut options = Options::new(settings.clone());
     options.passes = Some(Box::new(args.passes.sequence(&settings)?));
+    args.regions.tell(&mut options);
     options.name = symbol(&args.output);
     let progress = Progress::new();
     options.on_phase = Some(Box::new(progress.teller()));

@@ -11,12 +11,12 @@ use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{ModelArgs, PassArgs, in_order, inputs, write_file},
+    args::{ModelArgs, PassArgs, RegionArgs, in_order, inputs, write_file},
     progress::Progress,
 };
 use crate::{
     diag::{Diagnostic, Refused},
-    driver::{self, Options},
+    driver::{self, Options, difference},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Module, Type},
@@ -35,6 +35,8 @@ pub(super) struct Args {
     model: ModelArgs,
     #[command(flatten)]
     passes: PassArgs,
+    #[command(flatten)]
+    regions: RegionArgs,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -74,6 +76,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Backend::Llvm => {
             let mut options = Options::new(settings.clone());
             options.passes = Some(Box::new(passes));
+            args.regions.tell(&mut options);
             options.on_phase = Some(Box::new(progress.teller()));
             options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
             let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
@@ -146,49 +149,6 @@ fn take_value(ty: &Type, tensors: &mut impl Iterator<Item = Tensor>) -> Value {
 
 /// Seed of random inputs.
 pub(super) const SEED: u64 = 0;
-
-/// Largest difference that floats may show, against the largest value, where rules round differently; integers may show none.
-/// Short floats may be so many units in the last place of the largest value apart, where that is more.
-const TOLERANCE: f64 = 1e-3;
-const UNITS_IN_LAST_PLACE: f64 = 2.0;
-
-fn tolerance(dtype: DType) -> f64 {
-    match dtype {
-        DType::BF16 => UNITS_IN_LAST_PLACE / 128.0,
-        DType::F16 => UNITS_IN_LAST_PLACE / 1024.0,
-        _ => TOLERANCE,
-    }
-}
-
-/// The largest difference, as a share of the largest value; `Err` says where results differ by more than rounding.
-fn difference(want: &[Tensor], got: &[Tensor]) -> Result<f64, String> {
-    if want.len() != got.len() {
-        return Err(format!("there are {} outputs where {} were expected", got.len(), want.len()));
-    }
-    let mut worst: f64 = 0.0;
-    for (i, (w, g)) in want.iter().zip(got).enumerate() {
-        if (w.dtype(), w.shape()) != (g.dtype(), g.shape()) {
-            return Err(format!("output {i} is {g:?} where {w:?} was expected"));
-        }
-        if !w.dtype().is_float() {
-            if !w.same_bits(g) {
-                return Err(format!("output {i} has other integers"));
-            }
-            continue;
-        }
-        let allowed = tolerance(w.dtype());
-        let (w, g) = (w.to_f64_vec(), g.to_f64_vec());
-        let scale = w.iter().filter(|x| x.is_finite()).fold(1e-6f64, |m, x| m.max(x.abs()));
-        for (j, (a, b)) in w.iter().zip(&g).enumerate() {
-            let off = if a == b || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() / scale };
-            if off.is_nan() || off > allowed {
-                return Err(format!("output {i} differs at element {j}: {b} where {a} was expected"));
-            }
-            worst = worst.max(off);
-        }
-    }
-    Ok(worst)
-}
 
 /// What is at fault for a difference: the rule, the pass, or the back end.
 fn culprit(args: &PassArgs, mut settings: Settings, module: &Module, inputs: &[Value]) -> Result<String, Failure> {

@@ -63,7 +63,15 @@ impl Options {
     /// The default pipeline for a machine, with as many threads as it has cores.
     pub fn new(settings: Settings) -> Options {
         let threads = settings.target.cores;
-        Options { settings, passes: None, threads, name: "main".into(), fallback: false, check_regions: false, on_phase: None }
+        Options {
+            settings,
+            passes: None,
+            threads,
+            name: "main".into(),
+            fallback: false,
+            check_regions: false,
+            on_phase: None,
+        }
     }
 }
 
@@ -108,7 +116,14 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
         None => Box::new(default_pipeline(&settings)?),
     };
     let module = passes.run(module, &mut cx)?;
-    compile(module, &annotated, &settings, Run { threads, name, regions: Handling { fallback, check: check_regions } }, cx, start)
+    compile(
+        module,
+        &annotated,
+        &settings,
+        Run { threads, name, regions: Handling { fallback, check: check_regions } },
+        cx,
+        start,
+    )
 }
 
 /// What code is made for, besides a machine.
@@ -136,8 +151,11 @@ fn compile(
     let typed = infer_types(module)?;
     let target = settings.target.codegen();
     let unit = super::vector_unit(&target);
-    let machine = Machine { target: target.clone(), unit, pool: Arc::new(Pool::new(run.threads)), regions: run.regions };
+    let machine =
+        Machine { target: target.clone(), unit, pool: Arc::new(Pool::new(run.threads)), regions: run.regions };
     let Regions { typed, compiled, fallen } = compile_regions(typed, &target, run.regions)?;
+    let warning = |e: &CompilerError| format!("region `{}` is resat's own code now: {e}", e.region);
+    cx.warnings.extend(fallen.iter().map(warning));
     let (executable, code, objects, calls) = match is_plain(&typed, "main")? {
         true => {
             let mut code = CodeSet::new(unit);

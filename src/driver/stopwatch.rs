@@ -12,7 +12,10 @@ use std::{
 
 use hashbrown::HashMap;
 
-use super::specialize::compile_code;
+use super::{
+    external::{Handling, Regions, compile_regions},
+    specialize::compile_code,
+};
 use crate::{
     codegen::llvm::{self, JitLibrary},
     cost::Machine,
@@ -164,7 +167,10 @@ impl Stopwatch {
         if !is_plain(&typed, "main").map_err(|e| e.to_string())? {
             return Err("its extents are not all known".into());
         }
+        let Regions { typed, compiled, .. } =
+            compile_regions(typed, &target, Handling::default()).map_err(|e| e.to_string())?;
         let mut code = CodeSet::new(super::vector_unit(&target));
+        code.external = compiled;
         let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;
         let key = content(&assembled, &code);
         if let Some(&seconds) = known.seconds.get(&key) {

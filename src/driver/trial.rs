@@ -47,9 +47,8 @@ fn run(region: &Region<'_>, compiled: &Compiled, inputs: &[Tensor]) -> Result<Ve
         }
         Code::Source(_) => unreachable!("sources were compiled when the region was checked"),
     };
-    let tensor = |(t, bytes): (&TensorType, Vec<u8>)| {
-        Tensor::from_bytes(t.dtype, &shape(t), &bytes).map_err(|e| e.to_string())
-    };
+    let tensor =
+        |(t, bytes): (&TensorType, Vec<u8>)| Tensor::from_bytes(t.dtype, &shape(t), &bytes).map_err(|e| e.to_string());
     outputs.iter().zip(results).map(tensor).collect()
 }
 
@@ -78,6 +77,7 @@ fn here(
     ports.into_iter().zip(buffers).for_each(|(p, b)| program.output(p, b));
     let mut callables = Callables::default();
     callables.insert("trial", f);
-    let exe = Executable::link(program, vec![Arc::new(callables)], Arc::new(Pool::new(1))).map_err(|e| e.to_string())?;
+    let exe =
+        Executable::link(program, vec![Arc::new(callables)], Arc::new(Pool::new(1))).map_err(|e| e.to_string())?;
     exe.run(inputs).map_err(|e| e.to_string())
 }

@@ -16,7 +16,11 @@ pub fn check(region: &Region<'_>, compiled: Compiled) -> Result<Compiled, Compil
             return Err(region.refuse(format!("it gives {n} outputs, but the region has {w}: {}", list(&wanted))));
         }
         if *outputs != wanted {
-            return Err(region.refuse(format!("it gives {}, but the region's result is {}", list(outputs), list(&wanted))));
+            return Err(region.refuse(format!(
+                "it gives {}, but the region's result is {}",
+                list(outputs),
+                list(&wanted)
+            )));
         }
     }
     let code = match compiled.code {
@@ -41,7 +45,11 @@ fn object(region: &Region<'_>, bytes: &[u8], complete: bool) -> Result<(), Strin
         _ => object::Architecture::Unknown,
     };
     if arch != object::Architecture::Unknown && file.architecture() != arch {
-        return Err(format!("its object is for {:?}, but the target is {}", file.architecture(), region.target().triple));
+        return Err(format!(
+            "its object is for {:?}, but the target is {}",
+            file.architecture(),
+            region.target().triple
+        ));
     }
     let defined = |name: &str| file.symbols().any(|s| s.is_definition() && s.is_global() && s.name() == Ok(name));
     if !defined(region.symbol()) {

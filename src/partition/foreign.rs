@@ -33,14 +33,13 @@ pub fn load(path: &Path) -> Result<&'static dyn ExternalCompiler, Refused> {
     if let Some((_, known)) = loaded.iter().find(|(p, _)| *p == full) {
         return Ok(*known);
     }
-    let limit = match std::env::var("RESAT_COMPILER_SECONDS") {
-        Ok(text) => text
-            .parse()
-            .ok()
-            .and_then(|s| Duration::try_from_secs_f64(s).ok())
-            .ok_or_else(|| refuse(format!("RESAT_COMPILER_SECONDS is `{text}`, but should be a number of seconds")))?,
-        Err(_) => LIMIT,
-    };
+    let limit =
+        match std::env::var("RESAT_COMPILER_SECONDS") {
+            Ok(text) => text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok()).ok_or_else(|| {
+                refuse(format!("RESAT_COMPILER_SECONDS is `{text}`, but should be a number of seconds"))
+            })?,
+            Err(_) => LIMIT,
+        };
     let library = ForeignLibrary::open(path, limit).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?;
     let patterns = library.patterns().map_err(refuse)?;
     let rules = library.rules().map_err(refuse)?;
@@ -151,7 +150,8 @@ impl ExternalCompiler for Foreign {
         let refuse = |e: String| region.refuse(format!("{}: {e}", self.library.path().display()));
         let made = as_foreign(region).and_then(|r| self.library.compile(&r)).map_err(refuse)?;
         let ty = |t: &ForeignType| {
-            let dtype: DType = t.dtype.parse().map_err(|e| format!("`resat_compiler_compile` gives an output of {e}"))?;
+            let dtype: DType =
+                t.dtype.parse().map_err(|e| format!("`resat_compiler_compile` gives an output of {e}"))?;
             Ok(TensorType::new(&t.shape, dtype))
         };
         let outputs = made.outputs.iter().map(ty).collect::<Result<Vec<_>, String>>().map_err(refuse)?;

@@ -203,7 +203,9 @@ fn partition_for(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused
         .collect::<Result<Vec<OpId>, _>>()?;
     let run = move |m| {
         let wanted = |op: OpId| picked.is_empty() || picked.contains(&op);
-        Ok(partition::partition(&infer_types(m)?, compiler, &wanted))
+        let split = partition::partition(&infer_types(m)?, compiler, &wanted);
+        partition::heed(compiler)?;
+        Ok(split)
     };
     Ok(Box::new(FnPass("Partition", run)))
 }

@@ -12,7 +12,11 @@ pub(super) fn float(x: f64, d: DType) -> String {
     match x {
         x if x.is_nan() => if double { "((double)NAN)" } else { "((float)NAN)" }.into(),
         x if x.is_infinite() => {
-            format!("({}{})", if x < 0.0 { "-" } else { "" }, if double { "(double)INFINITY" } else { "(float)INFINITY" })
+            format!(
+                "({}{})",
+                if x < 0.0 { "-" } else { "" },
+                if double { "(double)INFINITY" } else { "(float)INFINITY" }
+            )
         }
         x if double => format!("({x:e})"),
         x => format!("({:e}f)", x as f32),

@@ -55,7 +55,9 @@ fn locals(kernel: &Kernel) -> String {
     let own = |b: &crate::loops::Buffer| matches!(b.space, Space::Local | Space::Register);
     let declared = kernel.buffers.iter().enumerate().filter(|(_, b)| own(b));
     // Cleared, for the sake of compilers' warnings: nests read what they have written.
-    declared.map(|(i, b)| format!("  {} b{i}[{}] = {{0}};\n  (void)b{i};\n", memory_type(b.dtype), b.len.max(1))).collect()
+    declared
+        .map(|(i, b)| format!("  {} b{i}[{}] = {{0}};\n  (void)b{i};\n", memory_type(b.dtype), b.len.max(1)))
+        .collect()
 }
 
 /// How elements lie in memory.

@@ -300,4 +300,3 @@ impl<'a> Printer<'a> {
         });
     }
 }
-

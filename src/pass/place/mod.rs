@@ -19,9 +19,8 @@ use std::{fmt, sync::Arc};
 use super::Settings;
 use crate::{
     cost::Machine,
-    diag::{Diagnostic, Refused},
+    diag::Refused,
     ir::Name,
-    ops::nearest,
     partition::{self, ExternalCompiler},
     rules,
     saturate::Ruleset,
@@ -74,19 +73,10 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Placement by cost among compilers of these names. Refused are names of no compiler.
+    /// Placement by cost among compilers of these names; a path of a shared library [loads](partition::load) it. Refused are names
+    /// of no compiler.
     pub fn of(names: &[impl AsRef<str>]) -> Result<Placement, Refused> {
-        let find = |name: &str| {
-            partition::compiler(name).ok_or_else(|| {
-                let known = partition::compilers();
-                let d = Diagnostic::new(format!("there is no compiler `{name}`; there are {}", known.join(", ")));
-                Refused::from(match nearest(name, known) {
-                    Some(near) => d.help(format!("did you mean `{near}`?")),
-                    None => d,
-                })
-            })
-        };
-        let compilers = names.iter().map(|n| find(n.as_ref())).collect::<Result<_, _>>()?;
+        let compilers = names.iter().map(|n| partition::find(n.as_ref())).collect::<Result<_, _>>()?;
         Ok(Placement { compilers, ..Placement::default() })
     }
 

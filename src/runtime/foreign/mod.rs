@@ -288,7 +288,9 @@ impl Callable for ForeignFunction {
     }
 
     fn serialize(&self, symbol: &str) -> Result<super::Serialized, String> {
-        Err(format!("`{symbol}` is a function within the compiler's library: code that is to be exported is an object or C"))
+        Err(format!(
+            "`{symbol}` is a function within the compiler's library: code that is to be exported is an object or C"
+        ))
     }
 }
 

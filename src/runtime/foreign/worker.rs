@@ -174,7 +174,8 @@ struct RawRegion {
 /// `resat_context`.
 #[repr(C)]
 pub(crate) struct RawContext {
-    parallel_for: unsafe extern "C" fn(*const RawContext, unsafe extern "C" fn(*mut c_void, i64, i64), *mut c_void, i64),
+    parallel_for:
+        unsafe extern "C" fn(*const RawContext, unsafe extern "C" fn(*mut c_void, i64, i64), *mut c_void, i64),
     pool: *const c_void,
     threads: i64,
 }
@@ -492,14 +493,20 @@ impl Library {
     fn read(&self, status: c_int, made: &RawCompiled, out: &mut Out) -> Result<Option<Function>, String> {
         let gives = |e: String| format!("`resat_compiler_compile` gives {e}");
         if status != 0 {
-            let why = if made.error.is_null() { Ok(format!("it returned {status} without a word")) } else { text(made.error) };
+            let why = if made.error.is_null() {
+                Ok(format!("it returned {status} without a word"))
+            } else {
+                text(made.error)
+            };
             return Err(why.map_err(gives)?);
         }
         out.u32(made.kind);
         let code: &[u8] = match (made.kind, made.code.is_null(), made.function) {
             (1 | 2, true, _) => return Err(gives("NULL instead of code".into())),
             (1 | 2, ..) if made.code_bytes == 0 => return Err(gives("code of no bytes".into())),
-            (1 | 2, ..) if made.code_bytes > MOST_CODE => return Err(gives(format!("code of {} bytes", made.code_bytes))),
+            (1 | 2, ..) if made.code_bytes > MOST_CODE => {
+                return Err(gives(format!("code of {} bytes", made.code_bytes)));
+            }
             // SAFETY: the library says that so many bytes are there.
             (1 | 2, ..) => unsafe { std::slice::from_raw_parts(made.code.cast(), made.code_bytes as usize) },
             (3, _, None) => return Err(gives("NULL instead of a function".into())),
