@@ -137,3 +137,21 @@ fn fixed_point_products_agree() {
         );
     }
 }
+
+/// A sum of two quantized tensors after a convolution: what only the epilogue reads has a factor of its own.
+#[test]
+fn residual_sums_agree() {
+    let text = "def @main(%x: Tensor[(1, 2, 8, 8, 16), uint8], %w: Tensor[(2, 8, 3, 3, 16, 4), int8], %r: Tensor[(1, 2, 8, 8, 16), uint8]) {
+      %0 = fn (%p0: Tensor[(1, 2, 8, 8, 16), uint8], %p1: Tensor[(2, 8, 3, 3, 16, 4), int8], %p2: Tensor[(1, 2, 8, 8, 16), uint8], Primitive=1) {
+        %1 = nn.contrib_conv2d_NCHWc(%p0, %p1, padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3], data_layout=\"NCHW16c\",
+               kernel_layout=\"OIHW16o4i\", out_layout=\"NCHW16c\", out_dtype=\"int32\");
+        %2 = fixed_point_multiply(%1, multiplier=1504575205, shift=-9);
+        %3 = cast(%p2, dtype=\"int32\");
+        %4 = fixed_point_multiply(%3, multiplier=1445938529, shift=1);
+        %5 = clip(add(%2, %4), a_min=0f, a_max=255f);
+        cast(%5, dtype=\"uint8\")
+      };
+      %0(%x, %w, %r)
+    }";
+    check(text, &[]);
+}

@@ -60,6 +60,18 @@ pub(super) const RENAMED: f64 = 1.0e-9;
 /// where it does not fuse after all.
 const FUSED_TRAFFIC: f64 = 0.1;
 
+/// The part of the lesser of a contraction's arithmetic and traffic that the greater does not hide.
+const HIDDEN: f64 = 0.1;
+
+/// The part of the traffic of a contraction's arguments that arithmetic does not hide: narrow arguments are better.
+const READ_AGAIN: f64 = 0.5;
+
+/// Bytes of the arguments that are made while the program runs.
+fn activations(node: &NodeView) -> f64 {
+    let made = node.args.iter().zip(node.constant).filter(|(_, constant)| !**constant);
+    made.filter_map(|(t, _)| t.as_tensor()?.bytes()).sum::<i64>() as f64
+}
+
 /// Shares of peak arithmetic that kernels reach.
 mod share {
     /// Convolution over blocked channels (`NCHW16c`) where a block is one vector register.
@@ -133,7 +145,11 @@ fn seconds(name: &str, class: Class, attrs: &Attrs, work: &Work, node: &NodeView
             let moved = 2.0 * work.bytes_written / target.bandwidth();
             CALL + if scatters(name) { moved / SCATTERED } else { moved }
         }
-        Class::Reduce | Class::Contract | Class::Opaque => CALL + arithmetic.max(bytes),
+        Class::Contract => {
+            let hidden = HIDDEN * arithmetic.min(bytes) + READ_AGAIN * activations(node) / target.bandwidth();
+            CALL + arithmetic.max(bytes) + hidden
+        }
+        Class::Reduce | Class::Opaque => CALL + arithmetic.max(bytes),
     }
 }
 

@@ -29,8 +29,8 @@ impl Class {
 
 /// Whether calls (readers after what they read, the result last) may be one kernel. All but the result are read within.
 ///
-/// One call always may. Of several none is opaque, and all give tensors. At most one combines elements: the calls that
-/// read it, directly or not, run on its accumulators, and so are elementwise and of its shape; before it runs nothing, unless it is a
+/// One call always may. Of several none is opaque, and all give tensors. At most one combines elements: all others run on its
+/// accumulators or beside them, element by element, and so are elementwise and of its shape; before it runs nothing, unless it is a
 /// reduction and the result, which takes its elements from whatever moves or computes them one by one. What is read in
 /// several places is read there element by element, so that it is computed once.
 pub fn may_be_one(parts: &[Part]) -> bool {
@@ -55,14 +55,11 @@ fn shape<'a>(p: &Part<'a>) -> Option<&'a [Dim]> {
     p.ty.and_then(Type::as_tensor).map(|t| &t.shape[..])
 }
 
-/// Whether all other parts read the heavy one, directly or not, and are elementwise and of its shape.
+/// Whether the heavy part reads none of the others, and these are elementwise and of its shape: they are computed where an
+/// accumulator is stored, from it or from what lies at the same place elsewhere.
 fn runs_on_accumulators(parts: &[Part], heavy: usize) -> bool {
-    let mut after = vec![false; parts.len()];
-    after[heavy] = true;
-    parts.iter().enumerate().all(|(i, p)| {
-        after[i] |= p.reads.iter().any(|&r| after[r]);
-        i == heavy || after[i] && p.class <= Class::Broadcast && shape(p) == shape(&parts[heavy])
-    })
+    let beside = |(i, p): (usize, &Part)| i == heavy || p.class <= Class::Broadcast && shape(p) == shape(&parts[heavy]);
+    parts[heavy].reads.is_empty() && parts.iter().enumerate().all(beside)
 }
 
 /// Whether between a part with several readers and the part where all ways from it meet again, everything is elementwise.
@@ -146,7 +143,8 @@ mod tests {
         assert!(may(&[(Elementwise, s, &[]), (Reduce, r, &[0])]));
         assert!(may(&[(Reduce, r, &[]), (Elementwise, r, &[0])]));
         assert!(!may(&[(Elementwise, s, &[]), (Reduce, r, &[0]), (Elementwise, r, &[1])]));
-        // What only the epilogue reads is not on the way.
-        assert!(!may(&[(Contract, s, &[]), (Elementwise, s, &[]), (Broadcast, s, &[0, 1])]));
+        // What only the epilogue reads is computed in it.
+        assert!(may(&[(Contract, s, &[]), (Elementwise, s, &[]), (Broadcast, s, &[0, 1])]));
+        assert!(!may(&[(Contract, s, &[]), (Elementwise, r, &[]), (Broadcast, s, &[0, 1])]));
     }
 }

@@ -39,7 +39,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             nodes: 200_000,
-            iterations: 24,
+            iterations: 64,
             time: Duration::from_secs(20),
             bytes: 768 << 20,
             matches: 20_000,

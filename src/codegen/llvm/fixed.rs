@@ -11,12 +11,12 @@ use crate::{
     tensor::DType,
 };
 
-/// The parts of such an expression.
-struct Product {
-    x: Scalar,
-    m: Scalar,
-    half: Scalar,
-    right: Scalar,
+/// The parts of such an expression: nodes of it, since values are remembered by node.
+struct Product<'a> {
+    x: &'a Scalar,
+    m: &'a Scalar,
+    half: &'a Scalar,
+    right: &'a Scalar,
 }
 
 fn binary(s: &Scalar, wanted: BinOp) -> Option<(&Scalar, &Scalar)> {
@@ -26,20 +26,20 @@ fn binary(s: &Scalar, wanted: BinOp) -> Option<(&Scalar, &Scalar)> {
     }
 }
 
-/// The `int32` that an `int64` is made of, where it is.
-fn narrow(s: &Scalar) -> Option<Scalar> {
+/// The `int32` that an `int64` is made of, or a constant that is one.
+fn narrow(s: &Scalar) -> Option<&Scalar> {
     match s.kind() {
-        ScalarKind::Int(i) if i32::try_from(*i).is_ok() => Some(Scalar::int(*i, DType::I32)),
-        ScalarKind::Cast(x) if x.dtype() == DType::I32 => Some(x.clone()),
+        ScalarKind::Int(i) if i32::try_from(*i).is_ok() => Some(s),
+        ScalarKind::Cast(x) if x.dtype() == DType::I32 => Some(x),
         _ => None,
     }
 }
 
-fn matched(sum: &Scalar) -> Option<Product> {
+fn matched(sum: &Scalar) -> Option<Product<'_>> {
     let (sum, right) = binary(sum, BinOp::Shr)?;
     let (product, half) = binary(sum, BinOp::Add)?;
     let (x, m) = binary(product, BinOp::Mul)?;
-    Some(Product { x: narrow(x)?, m: narrow(m)?, half: half.clone(), right: right.clone() })
+    Some(Product { x: narrow(x)?, m: narrow(m)?, half, right })
 }
 
 impl<'ctx> Emitter<'_, 'ctx> {
@@ -54,10 +54,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Some(self.emit_fixed_product(&product, lanes))
     }
 
-    fn emit_fixed_product(&mut self, p: &Product, lanes: u32) -> Result<V<'ctx>, CodegenError> {
-        let [x, m, half, right] = [&p.x, &p.m, &p.half, &p.right].map(|s| self.value(s));
-        let (x, m) = (self.ir.splat(x?, lanes), self.ir.splat(m?, lanes));
-        let (half, right) = (half?, right?);
+    fn emit_fixed_product(&mut self, p: &Product<'_>, lanes: u32) -> Result<V<'ctx>, CodegenError> {
+        let mut words = |s: &Scalar| {
+            let v = match s.kind() {
+                ScalarKind::Int(i) => self.ir.int(*i, self.ir.value_type(DType::I32)),
+                _ => self.value(s)?,
+            };
+            Ok::<_, CodegenError>(self.ir.splat(v, lanes))
+        };
+        let (x, m) = (words(p.x)?, words(p.m)?);
+        let (half, right) = (self.value(p.half)?, self.value(p.right)?);
         let ir = &self.ir;
         let long = ir.value_type(DType::I64);
         let pairs = ir.wide(long, Some(lanes / 2));
