@@ -12,7 +12,7 @@ use crate::{
     extract,
     ir::{Module, Name},
     ops::nearest,
-    pass::{BuildConfig, Sequential, Settings, sequence_with},
+    pass::{BuildConfig, Placement, Sequential, Settings, sequence_with},
     relay::npz,
     rules,
     saturate::Grade,
@@ -44,6 +44,14 @@ pub(super) struct PassArgs {
     /// Rules that are not used, as "algebra/some-rule"; may be given several times
     #[arg(long, value_name = "RULE")]
     pub(super) without: Vec<String>,
+    /// An external compiler that parts of the program may be given to, by name; may be given several times, the preferred ones
+    /// first
+    #[arg(long, value_name = "NAME")]
+    pub(super) compiler: Vec<String>,
+    /// How parts are given to them: cost (the cheapest program in all; with `--cost measured`, kernels, regions and whole
+    /// programs are timed), greedy (each operator to the first that takes it), all:NAME
+    #[arg(long, value_name = "HOW", default_value = "cost", requires = "compiler")]
+    pub(super) placement: String,
     /// What is cheap: roofline, roofline:measured, measured, flops, nodes, table:FILE, or a sum as "0.9*roofline+1e-7*nodes"
     #[arg(long, value_name = "MODEL", default_value = "roofline")]
     pub(super) cost: String,
@@ -108,7 +116,17 @@ impl PassArgs {
         let mut settings = Settings::new(Target::parse(&self.target)?);
         let watch: Arc<dyn cost::Machine> =
             Arc::new(Stopwatch::new(settings.target.clone(), Stopwatch::folder_of_user()));
-        settings.cost = cost::parse(&self.cost, Some(&watch))?;
+        if !self.compiler.is_empty() {
+            settings.placement = Placement::of(&self.compiler)?;
+            settings.placement.strategy =
+                self.placement.parse().map_err(|why: String| Refused::from(Diagnostic::new(why)))?;
+        }
+        // Where regions are weighed, what is about to be chosen is timed, and not everything that could be.
+        if settings.placement.is_by_cost() && self.cost == "measured" {
+            settings.placement.machine = Some(watch.clone());
+        } else {
+            settings.cost = cost::parse(&self.cost, Some(&watch))?;
+        }
         let time = Duration::try_from_secs_f64(self.extract_time)
             .map_err(|e| Refused::from(Diagnostic::new(format!("--extract-time {}: {e}", self.extract_time))))?;
         let of_level = self.config.config().extractor();

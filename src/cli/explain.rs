@@ -11,7 +11,7 @@ use crate::{
     infer::infer_types,
     ir::Span,
     pass::{Pass, PassContext, bind_params},
-    saturate::{Became, Counterfactual, Extracted, Piece, counterfactuals, explain},
+    saturate::{Became, Counterfactual, Extracted, Piece, PlacedReport, Report, counterfactuals, explain},
 };
 
 /// Arguments of `resat explain`.
@@ -33,11 +33,20 @@ pub(super) struct Args {
     /// Instead: for so many of the program's dearest parts, what the next best program without each would cost
     #[arg(long, value_name = "N", conflicts_with_all = ["at", "all"])]
     alternatives: Option<usize>,
+    /// Instead: which compiler makes which part of the program, and what the next best would take for it
+    #[arg(long, conflicts_with_all = ["at", "all", "alternatives"])]
+    placement: bool,
+    /// With --placement: as JSON, a list of parts with compiler (null for resat), name, calls, cost, next (compiler and cost)
+    #[arg(long, requires = "placement")]
+    json: bool,
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     if let Some(most) = args.alternatives {
         return next_best(&args, most);
+    }
+    if args.placement {
+        return placement(&args);
     }
     let mut settings = args.passes.settings()?;
     settings.limits.explanations = true;
@@ -92,6 +101,32 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let summary = format!("{inside}{unneeded} are not needed any more, {stayed} stayed");
     text += &format!("{} calls: {changed} changed, {summary}\n", pieces.len());
     super::print(&text)
+}
+
+/// Who makes what.
+fn placement(args: &Args) -> Result<(), Failure> {
+    let settings = args.passes.settings()?;
+    let passes = args.passes.sequence(&settings)?;
+    let progress = Progress::new();
+    let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
+    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    passes.run(infer_types(module)?.into_module(), &mut cx)?;
+    drop(progress);
+    let placed: Vec<&Report> = cx.reports.iter().filter(|r| !r.placed.is_empty()).collect();
+    if args.json {
+        let part = |p: &PlacedReport| {
+            let next = p.next.as_ref().map(|(by, cost)| serde_json::json!({ "compiler": by, "cost": cost }));
+            serde_json::json!({
+                "compiler": p.compiler, "name": p.name, "calls": p.calls, "cost": p.cost, "next": next,
+            })
+        };
+        let parts: Vec<_> = placed.iter().flat_map(|r| &r.placed).map(part).collect();
+        return super::print(&format!("{}\n", serde_json::Value::from(parts)));
+    }
+    if placed.is_empty() {
+        return super::print("resat makes all of it: external compilers are named by --compiler\n");
+    }
+    super::print(&placed.iter().map(|r| r.to_string()).collect::<String>())
 }
 
 /// What the program would cost without its dearest parts.

@@ -19,7 +19,7 @@ use crate::{
     loops::Kernel,
     lower::{Assembled, CodeSet, assemble, is_plain},
     partition::CompilerError,
-    pass::{Pass, PassContext, PassEntry, Settings, bind_params, default_pipeline, eta_expand, fuse, run_logged},
+    pass::{BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, eta_expand, fuse, run_logged},
     runtime::{Executable, LinkError, Pool},
     saturate::Report,
     tensor::Tensor,
@@ -113,7 +113,7 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
     let module = typed.into_module();
     let passes = match passes {
         Some(p) => p,
-        None => Box::new(default_pipeline(&settings)?),
+        None => default_pass(&settings, &BuildConfig::default())?,
     };
     let module = passes.run(module, &mut cx)?;
     compile(

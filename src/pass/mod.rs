@@ -43,12 +43,12 @@ pub use inline::inline;
 pub(crate) use outline::outline;
 pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
-pub use place::{Placement, Strategy};
+pub use place::{Fastest, Placement, Strategy};
 pub use quantize::{
     Backend, Calibrate, CalibrationMethod, Interpreted, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
 };
 use registry::make;
-pub use registry::{default_pipeline, passes, sequence, sequence_with};
+pub use registry::{default_pass, default_pipeline, passes, sequence, sequence_with};
 pub use saturate::{Legalize, Saturate, Settings};
 pub use spec::{PassSpec, SpecArg, parse_specs};
 

@@ -1,7 +1,7 @@
 //! Passes by name.
 
 use super::{
-    BuildConfig, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, named::NAMED, parse_specs,
+    BuildConfig, Fastest, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, named::NAMED, parse_specs,
     place,
 };
 use crate::{
@@ -279,7 +279,7 @@ pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>
 
 /// The passes that a text names, in order; `default` stands for the default pipeline and `none` for nothing.
 pub fn sequence(text: &str, settings: &Settings) -> Result<Sequential, Refused> {
-    sequence_of(text, settings, &|| default_pipeline(settings))
+    sequence_of(text, settings, &|| default_pass(settings, &BuildConfig::default()))
 }
 
 /// The same, where `default` stands for the default pipeline as a configuration makes it. Refused is a configuration of a default
@@ -291,20 +291,20 @@ pub fn sequence_with(text: &str, settings: &Settings, config: &BuildConfig) -> R
         ));
         return Err(d.help("`default` is a name among passes: it stands for that pipeline").into());
     }
-    sequence_of(text, settings, &|| config.pipeline(settings))
+    sequence_of(text, settings, &|| default_pass(settings, config))
 }
 
 fn sequence_of(
     text: &str,
     settings: &Settings,
-    default: &dyn Fn() -> Result<Pipeline, Refused>,
+    default: &dyn Fn() -> Result<Box<dyn Pass>, Refused>,
 ) -> Result<Sequential, Refused> {
     let mut passes = Vec::new();
     let mut complaints = Vec::new();
     for spec in parse_specs(text)? {
         let made = match spec.name.as_str() {
             "none" => no_arguments(&spec).map(|()| None),
-            "default" => no_arguments(&spec).and_then(|()| Ok(Some(Box::new(default()?) as Box<dyn Pass>))),
+            "default" => no_arguments(&spec).and_then(|()| Ok(Some(default()?))),
             _ => make(&spec, settings).map(Some),
         };
         match made {
@@ -315,19 +315,34 @@ fn sequence_of(
     if complaints.is_empty() { Ok(Sequential(passes)) } else { Err(Refused(complaints)) }
 }
 
+/// The default pipeline as a configuration makes it; where placement by cost may time programs, the fastest of several.
+pub fn default_pass(settings: &Settings, config: &BuildConfig) -> Result<Box<dyn Pass>, Refused> {
+    match (&settings.placement.machine, settings.placement.is_by_cost()) {
+        (Some(machine), true) => Ok(Box::new(Fastest::new(settings, config, machine.clone())?)),
+        _ => Ok(Box::new(config.pipeline(settings)?)),
+    }
+}
+
 /// What `build` does where nothing else is asked for.
 pub fn default_pipeline(settings: &Settings) -> Result<Pipeline, Refused> {
     let mut p = Pipeline::new();
     let by_cost = settings.placement.is_by_cost();
+    let at_first: Vec<&str> = settings.placement.at_first()?.iter().map(|c| c.name()).collect();
+    let at_first = (!at_first.is_empty()).then(|| format!("partition_for({})", at_first.join(", ")));
     let mut stages = vec![
         ("inline", "Inline"),
         ("eta-expand", "EtaExpand"),
         ("dynamic-to-static", "DynamicToStatic"),
+    ];
+    // What goes to other compilers whatever it costs goes as it was written.
+    stages.extend(at_first.iter().map(|pass| ("partition", pass.as_str())));
+    stages.extend([
         ("optimize", if by_cost { "Saturate(all, placement)" } else { "Saturate" }),
         ("fold-constant", "FoldConstant"),
         ("dead-code", "DeadCodeElimination"),
-    ];
+    ]);
     if by_cost {
+        stages.push(("regions", "MergeCompilerRegions"));
         stages.push(("partition", "PartitionGraph"));
     }
     stages.push(("fuse", "FuseOps"));

@@ -3,6 +3,7 @@
 mod explain;
 mod limits;
 mod optimize;
+mod placed;
 mod report;
 mod rule;
 mod run;
@@ -10,6 +11,7 @@ mod run;
 pub use explain::{Became, Counterfactual, Piece, ProofStep, WhyNot, counterfactuals, explain, why_not};
 pub use limits::Limits;
 pub use optimize::{Extracted, Optimized, optimize, optimize_observed};
+pub use placed::PlacedReport;
 pub use report::{KernelReport, Report, RuleReport, Stop};
 pub use rule::{Grade, Rule, Ruleset};
 pub use run::saturate;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{KernelReport, Limits, Report, Ruleset, saturate};
+use super::{KernelReport, Limits, Report, Ruleset, placed::placed, saturate};
 use crate::{
     cost::CostModel,
     egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses},
@@ -167,7 +167,7 @@ fn kernels(term: &Term, region: &RegionGraph, model: &dyn CostModel, target: &Ta
     for (node, &cost) in term.nodes().iter().zip(&prices).filter(|(_, cost)| **cost > 0.0) {
         let name = match node.case() {
             Case::Kernel(id) if tables.kernel(id).place().is_none() => tables.kernel(id).name(),
-            Case::Kernel(_) | Case::Enter(_) | Case::Leave(_) => tables.name_of(node),
+            Case::Kernel(_) => tables.name_of(node),
             Case::Op(op) => op.op().name().to_owned(),
             _ => continue,
         };
@@ -202,6 +202,7 @@ fn extract(
         }
     };
     let (cost, ty) = term_cost(&term, &region.graph.analysis.tables, model, target)?;
+    report.placed = placed(region, &problem, &solution.choice);
     report.gap = solution.gap(&problem);
     report.extractor_timed_out = solution.timed_out;
     let error = solution.choice.error(&problem).map_err(|flaw| flaw.to_string())?;

@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use super::placed::{self, PlacedReport};
 use crate::{
     egraph::Refusal,
     ir::Name,
@@ -119,6 +120,8 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Where programs are priced by kernels: those of the chosen program.
     pub kernels: Vec<KernelReport>,
+    /// Where external compilers are at hand: who makes what in the chosen program.
+    pub placed: Vec<PlacedReport>,
     /// The rule that taught the last equality, as `ruleset/rule`.
     pub last_rule: Option<Name>,
 }
@@ -173,6 +176,15 @@ impl Report {
                 None => self.kernels.push(kernel),
             }
         }
+        for part in region.placed {
+            let same = |q: &&mut PlacedReport| {
+                (&q.compiler, &q.name, q.cost, &q.next) == (&part.compiler, &part.name, part.cost, &part.next)
+            };
+            match self.placed.iter_mut().find(same) {
+                Some(q) => q.calls += part.calls,
+                None => self.placed.push(part),
+            }
+        }
     }
 
     /// Adds the report of other rules that ran over the same e-graph afterwards.
@@ -191,6 +203,44 @@ impl Report {
     /// Equalities taught, over all rules.
     pub fn unions(&self) -> usize {
         self.rules.iter().map(|r| r.unions).sum()
+    }
+}
+
+impl Report {
+    /// Who makes what: a line for each maker, and for its dearest parts.
+    fn show_placed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let maker = |part: &PlacedReport| part.compiler.clone().unwrap_or(placed::OWN.to_owned());
+        let crosses = |part: &PlacedReport| ["enter", "leave"].contains(&part.name.as_str());
+        let mut makers: Vec<String> = self.placed.iter().map(maker).collect();
+        makers.sort_unstable();
+        makers.dedup();
+        let sum = |of: &mut dyn Iterator<Item = &PlacedReport>| {
+            of.fold((0, 0.0), |(calls, cost), p| (calls + p.calls, cost + p.calls as f64 * p.cost))
+        };
+        for name in makers {
+            let of = || self.placed.iter().filter(|p| maker(p) == name);
+            let (parts, cost) = sum(&mut of().filter(|p| !crosses(p)));
+            let (crossings, border) = sum(&mut of().filter(|p| crosses(p)));
+            write!(f, "{name} makes {parts} parts for {cost:.3e}")?;
+            match crossings {
+                0 => writeln!(f, ":")?,
+                _ => writeln!(f, ", {crossings} values that cross its borders cost {border:.3e}:")?,
+            }
+            let mut all: Vec<&PlacedReport> = of().filter(|p| !crosses(p)).collect();
+            all.sort_by(|a, b| (b.calls as f64 * b.cost).total_cmp(&(a.calls as f64 * a.cost)));
+            for p in all.iter().take(KERNELS_SHOWN) {
+                let times = if p.calls > 1 { format!("{} x ", p.calls) } else { String::new() };
+                let next = match &p.next {
+                    Some((by, cost)) => format!("; next best {} for {cost:.3e}", by.as_deref().unwrap_or(placed::OWN)),
+                    None => "; nobody else".to_owned(),
+                };
+                writeln!(f, "  {times}{:.3e}: {}{next}", p.cost, shortened(&p.name))?;
+            }
+            if all.len() > KERNELS_SHOWN {
+                writeln!(f, "  and {} that cost less", all.len() - KERNELS_SHOWN)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -254,7 +304,8 @@ impl fmt::Display for Report {
                 r.ruleset, r.rule
             )?;
         }
-        if !self.kernels.is_empty() {
+        self.show_placed(f)?;
+        if !self.kernels.is_empty() && self.placed.is_empty() {
             let mut kernels: Vec<&KernelReport> = self.kernels.iter().collect();
             kernels.sort_by(|a, b| (b.calls as f64 * b.cost).total_cmp(&(a.calls as f64 * a.cost)));
             let calls: usize = kernels.iter().map(|k| k.calls).sum();

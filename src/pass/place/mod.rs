@@ -8,10 +8,12 @@
 //! Two simpler ways are there to compare with. *Greedy*, each operator goes to the first compiler that takes it, in regions as large as they
 //! can be, before anything is optimized. *All*, the same with one compiler.
 
+mod fastest;
 mod forming;
 mod prices;
 mod restarts;
 
+pub use fastest::Fastest;
 pub(super) use forming::NAME;
 
 use std::{fmt, sync::Arc};
