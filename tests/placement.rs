@@ -6,15 +6,15 @@ use std::sync::{Arc, Once};
 
 use common::{Data, Rng, difference, random_tensor};
 use resat::{
-    cost::{CostModel, Head, NodeView},
+    cost::{CostModel, Head, NodeView, Roofline},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Attrs, Expr, ExprId, Function, Module, OpId, Type, reachable},
     ops::{make_attrs, op},
-    partition::{self, Compiled, CompilerError, Composite, ExternalCompiler, Region},
-    pass::{Pass, PassContext, Placement, Settings, sequence},
+    partition::{self, Compiled, CompilerError, Composite, ExternalCompiler, Region, RuleText},
+    pass::{Pass, PassContext, Placement, Settings, Strategy, sequence},
     relay::text,
-    saturate::Report,
+    saturate::{Grade, Report},
     target::Target,
     tensor::{DType, Value},
 };
@@ -302,4 +302,125 @@ fn composites_are_placed_as_one() {
     assert!((report.cost_after - (3.0 + 1.5 + 3.0 + 3.0 + 5.0 + CALL)).abs() < 1e-9, "{report}");
     let text = text::print_module(&placed);
     assert!(text.contains("Composite=\"toy_far.relu_of_sum\""), "{text}");
+}
+
+/// A compiler that takes calls by their attributes and types, next to nothing each.
+struct Picky {
+    name: &'static str,
+    takes: fn(&str, &[Type]) -> bool,
+    rules: Option<&'static str>,
+}
+
+impl ExternalCompiler for Picky {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn supports(&self, op: OpId, _: &Attrs, args: &[Type], _: &Type) -> bool {
+        (self.takes)(op.op().name(), args)
+    }
+
+    fn rules(&self) -> Option<RuleText> {
+        self.rules.map(|text| RuleText { file: format!("{}.rules", self.name).into(), text: text.into() })
+    }
+
+    fn cost(&self, _: &Region<'_>) -> Option<f64> {
+        Some(1e-9)
+    }
+
+    fn compile(&self, region: &Region<'_>) -> Result<Compiled, CompilerError> {
+        Err(region.refuse("it is a toy"))
+    }
+}
+
+/// The operators that a compiler is given in an annotated program.
+fn given(m: &Module, compiler: &str) -> Vec<String> {
+    let all = reachable(m, m.functions().map(|(_, f)| f));
+    let is_end = |e: &ExprId| {
+        m.op_call(*e).is_some_and(|(op, _, attrs)| {
+            op.op().name() == "annotation.compiler_end" && attrs.get("compiler") == Some(&compiler.into())
+        })
+    };
+    let ends = all.iter().filter(|e| is_end(e)).filter_map(|e| m.op_call(m.op_call(*e)?.1[0]));
+    ends.map(|(op, ..)| op.op().name().to_owned()).collect()
+}
+
+#[test]
+fn layout_and_placement_are_one_choice() {
+    // Only convolutions of blocked layouts: the program has none until rules make them.
+    let blocked = Picky { name: "toy_blocked", takes: |op, _| op == "nn.contrib_conv2d_NCHWc", rules: None };
+    partition::register(blocked).expect("a name of its own");
+    let mut settings = settings(&["toy_blocked"]);
+    settings.cost = Arc::new(Roofline);
+    settings.limits.weights_known = true;
+    let m = program(
+        "%x: Tensor[(1, 16, 8, 8), float32], %w: Tensor[(16, 16, 3, 3), float32]",
+        "nn.relu(nn.conv2d(nn.relu(%x), %w, padding=[1, 1, 1, 1], channels=16, kernel_size=[3, 3]))",
+    );
+    let (placed, report) = run(&m, "Saturate(all, placement)", &settings);
+    assert_eq!(given(&placed, "toy_blocked"), ["nn.contrib_conv2d_NCHWc"], "{report}\n{}", text::print_module(&placed));
+    assert_same(&m, &placed);
+    let part = report.placed.iter().find(|p| p.name == "nn.contrib_conv2d_NCHWc").expect("who makes what is reported");
+    let next = part.next.as_ref().expect("resat makes convolutions as well");
+    assert_eq!(next.0, None);
+    assert!(next.1 > part.cost, "{report}");
+}
+
+#[test]
+fn precision_and_placement_are_one_choice() {
+    // Short floats only; its rules say how a program comes by them, and what that does to the result.
+    let short = Picky {
+        name: "toy_short",
+        takes: |op, args| {
+            let is_short = |t: &Type| t.as_tensor().is_some_and(|t| t.dtype == DType::F16);
+            op == "nn.dense" && args.iter().all(is_short)
+        },
+        rules: Some(
+            "(ruleset toy-short :numerics approx :error 0.01)
+             ;; Dense layers of rounded arguments.
+             (rule dense (as ?y (nn.dense {out_dtype ?o ..?a} ?x ?w))
+               => (cast {dtype float32} (nn.dense {..?a out_dtype float16} (cast {dtype float16} ?x) (cast {dtype float16} ?w)))
+               :when (has-dtype ?x float32) (has-dtype ?w float32) (has-dtype ?y float32))",
+        ),
+    };
+    partition::register(short).expect("a name of its own");
+    let mut settings = settings(&["toy_short"]);
+    settings.cost = Arc::new(Roofline);
+    settings.grade = Grade::Approx;
+    let m = program(
+        "%x: Tensor[(64, 512), float32], %w: Tensor[(256, 512), float32]",
+        "nn.relu(nn.dense(%x, %w, units=256))",
+    );
+    for (error, wanted) in [(0.0, 0), (0.005, 0), (0.011, 1)] {
+        settings.limits.error = error;
+        let (placed, report) = run(&m, "Saturate(placement)", &settings);
+        assert_eq!(given(&placed, "toy_short").len(), wanted, "within {error}: {report}");
+        assert_eq!(report.error > 0.0, wanted > 0, "within {error}: {report}");
+        typed(&placed);
+    }
+}
+
+#[test]
+fn what_is_dear_stays() {
+    // One cheap call between dear crossings is no region; many in a row are.
+    let settings = settings(&["toy_far"]);
+    let chain = |n: usize| {
+        let lines: String = (0..n).map(|i| format!("%{} = exp(%{});\n", i + 1, i)).collect();
+        program("%x: Tensor[(2, 3), float32]", &format!("%0 = abs(%x);\n{lines}abs(%{n})"))
+    };
+    // A call saves 5; a way in and a way out cost 11.
+    for (n, regions) in [(1, 0), (2, 0), (3, 3), (6, 6)] {
+        let (placed, report) = run(&chain(n), "Saturate(placement)", &settings);
+        assert_eq!(given(&placed, "toy_far").len(), regions, "{n}: {report}");
+    }
+}
+
+#[test]
+fn names_of_placements_are_read() {
+    assert_eq!("cost".parse(), Ok(Strategy::Cost));
+    assert_eq!("greedy".parse(), Ok(Strategy::Greedy));
+    assert_eq!("all:c".parse(), Ok(Strategy::All("c".into())));
+    assert!("all:".parse::<Strategy>().is_err() && "best".parse::<Strategy>().is_err());
+    let e = Placement::of(&["cc"]).unwrap_err().to_string();
+    assert!(e.contains("there is no compiler `cc`; there are c"), "{e}");
 }

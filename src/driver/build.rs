@@ -19,7 +19,9 @@ use crate::{
     loops::Kernel,
     lower::{Assembled, CodeSet, assemble, is_plain},
     partition::CompilerError,
-    pass::{BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, eta_expand, fuse, run_logged},
+    pass::{
+        BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, eta_expand, fuse, run_logged,
+    },
     runtime::{Executable, LinkError, Pool},
     saturate::Report,
     tensor::Tensor,

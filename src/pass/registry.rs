@@ -1,8 +1,8 @@
 //! Passes by name.
 
 use super::{
-    BuildConfig, Fastest, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, named::NAMED, parse_specs,
-    place,
+    BuildConfig, Fastest, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, named::NAMED,
+    parse_specs, place,
 };
 use crate::{
     diag::{Diagnostic, Refused},
@@ -329,11 +329,7 @@ pub fn default_pipeline(settings: &Settings) -> Result<Pipeline, Refused> {
     let by_cost = settings.placement.is_by_cost();
     let at_first: Vec<&str> = settings.placement.at_first()?.iter().map(|c| c.name()).collect();
     let at_first = (!at_first.is_empty()).then(|| format!("partition_for({})", at_first.join(", ")));
-    let mut stages = vec![
-        ("inline", "Inline"),
-        ("eta-expand", "EtaExpand"),
-        ("dynamic-to-static", "DynamicToStatic"),
-    ];
+    let mut stages = vec![("inline", "Inline"), ("eta-expand", "EtaExpand"), ("dynamic-to-static", "DynamicToStatic")];
     // What goes to other compilers whatever it costs goes as it was written.
     stages.extend(at_first.iter().map(|pass| ("partition", pass.as_str())));
     stages.extend([

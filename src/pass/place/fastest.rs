@@ -36,9 +36,9 @@ impl Fastest {
             let strategy = Strategy::Greedy;
             ways.push(("greedy".into(), Placement { strategy, machine: None, ..placement.clone() }));
         }
-        let made = ways.into_iter().map(|(name, placement)| {
-            Ok((name, config.pipeline(&Settings { placement, ..settings.clone() })?))
-        });
+        let made = ways
+            .into_iter()
+            .map(|(name, placement)| Ok((name, config.pipeline(&Settings { placement, ..settings.clone() })?)));
         Ok(Fastest { candidates: made.collect::<Result<_, Refused>>()?, machine })
     }
 }
