@@ -162,7 +162,7 @@ fn main() {
             start.elapsed().as_secs_f64()
         };
         for (_, b, _) in &built {
-            (0..3).for_each(|_| drop(once(b)));
+            (0..3).for_each(|_| _ = once(b));
         }
         for round in 0..args.rounds {
             // Each is first as often as the others.
