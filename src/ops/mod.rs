@@ -37,6 +37,7 @@ pub(crate) use registry::withdraw_dialect;
 pub use registry::{
     RegisterError, all, dialects, lookup, nearest, register, register_dialect, shipped_dialects, suggest,
 };
+pub(crate) use qnn::fixed_point;
 pub use schema::{AttrDefault, AttrError, AttrField, AttrKind, make_attrs};
 pub use unsupported::unsupported;
 

@@ -2,14 +2,15 @@
 
 use std::sync::{OnceLock, PoisonError, RwLock};
 
-use super::{CSource, ExternalCompiler};
+use super::{CSource, ExternalCompiler, OneDnn};
 use crate::diag::{Diagnostic, Refused};
 
 /// The shipped compilers.
-const SHIPPED: &[&dyn ExternalCompiler] = &[&CSource];
+const SHIPPED: &[&dyn ExternalCompiler] = &[&CSource, &OneDnn];
 
-/// Other names that programs in the world have for a shipped compiler: TVM's own compiler by C source is `ccompiler`.
-const ALIASES: &[(&str, &str)] = &[("ccompiler", "c")];
+/// Other names that programs in the world have for a shipped compiler: TVM's own compiler by C source is `ccompiler`, that by oneDNN
+/// `dnnl`.
+const ALIASES: &[(&str, &str)] = &[("ccompiler", "c"), ("dnnl", "onednn")];
 
 /// A compiler can't be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

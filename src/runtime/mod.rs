@@ -10,6 +10,7 @@ pub mod export;
 mod foreign;
 mod loaded;
 mod memory;
+pub mod onednn;
 mod plan;
 mod pool;
 mod program;

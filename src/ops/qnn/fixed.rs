@@ -29,7 +29,7 @@ pub(super) enum Rounding {
 const POINT: i64 = 31;
 
 /// A number as `significand * 2^(exponent - 31)`, the significand rounded to nearest and of 31 bits.
-pub(super) fn fixed_point(m: f64) -> (i64, i64) {
+pub(crate) fn fixed_point(m: f64) -> (i64, i64) {
     if m == 0.0 || !m.is_finite() {
         return (0, 0);
     }

@@ -10,6 +10,8 @@ mod simulated;
 mod site;
 mod unary;
 
+pub(crate) use fixed::fixed_point;
+
 pub(super) use fixed::OPS as FIXED;
 pub(super) use simulated::ANNOTATED;
 pub(super) use site::dialect as sites;
