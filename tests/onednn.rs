@@ -288,9 +288,12 @@ fn pools() {
         format!("{data} {{ nn.avg_pool2d(%x, pool_size=[3, 3], padding=[1, 1, 1, 1], count_include_pad=True) }}"),
         format!("{data} {{ nn.avg_pool2d(%x, pool_size=[2, 2], strides=[2, 2], ceil_mode=True) }}"),
         format!("{last} {{ nn.max_pool2d(%x, pool_size=[2, 2], layout=\"NHWC\") }}"),
-        format!("{data} {{ (nn.global_avg_pool2d(%x), nn.global_max_pool2d(%x), nn.adaptive_avg_pool2d(%x, output_size=[1, 1])) }}"),
+        format!(
+            "{data} {{ (nn.global_avg_pool2d(%x), nn.global_max_pool2d(%x), nn.adaptive_avg_pool2d(%x, output_size=[1, 1])) }}"
+        ),
         "def @main(%x: Tensor[(1, 4, 9), T]) { nn.avg_pool1d(nn.max_pool1d(%x, pool_size=[2]), pool_size=[3]) }".into(),
-        "def @main(%x: Tensor[(1, 4, 6, 5, 4), T]) { nn.max_pool3d(%x, pool_size=[2, 2, 2], strides=[2, 1, 1]) }".into(),
+        "def @main(%x: Tensor[(1, 4, 6, 5, 4), T]) { nn.max_pool3d(%x, pool_size=[2, 2, 2], strides=[2, 1, 1]) }"
+            .into(),
     ];
     for t in floats() {
         for (i, case) in cases.iter().enumerate() {
@@ -316,7 +319,9 @@ fn elementwise() {
         cases.push(format!("def @main(%x: Tensor[(3, 5, 7), T]) {{ {f}(%x{more}) }}"));
     }
     for f in ["add", "subtract", "multiply", "divide", "maximum", "minimum"] {
-        for (x, y) in [("2, 3, 4", "2, 3, 4"), ("2, 3, 4", "4"), ("2, 3, 4", "3, 1"), ("1, 4", "2, 3, 4"), ("3, 4", "1, 1")] {
+        for (x, y) in
+            [("2, 3, 4", "2, 3, 4"), ("2, 3, 4", "4"), ("2, 3, 4", "3, 1"), ("1, 4", "2, 3, 4"), ("3, 4", "1, 1")]
+        {
             cases.push(format!("def @main(%x: Tensor[({x}), T], %xp: Tensor[({y}), T]) {{ {f}(%x, %xp) }}"));
             cases.push(format!("def @main(%x: Tensor[({x}), T], %cp: Tensor[({y}), T]) {{ nn.relu({f}(%x, %cp)) }}"));
         }
@@ -334,7 +339,11 @@ fn elementwise() {
         }
     }
     if floats().len() > 1 {
-        check("def @main(%x: Tensor[(3, 5), float32]) { cast(tanh(cast(%x, dtype=\"bfloat16\")), dtype=\"float32\") }", 1, 1);
+        check(
+            "def @main(%x: Tensor[(3, 5), float32]) { cast(tanh(cast(%x, dtype=\"bfloat16\")), dtype=\"float32\") }",
+            1,
+            1,
+        );
     }
 }
 
@@ -388,18 +397,26 @@ fn quantized_convolutions_are_exact() {
         let per = ci / groups;
         let (x, wt, layouts, axis) = match nhwc {
             false => (format!("2, {ci}, {h}, {w}"), format!("{co}, {per}, {k}, {k}"), "", 1),
-            true if groups > 1 => {
-                (format!("2, {h}, {w}, {ci}"), format!("{k}, {k}, {co}, {per}"), ", data_layout=\"NHWC\", kernel_layout=\"HWOI\"", 3)
-            }
-            true => {
-                (format!("2, {h}, {w}, {ci}"), format!("{k}, {k}, {per}, {co}"), ", data_layout=\"NHWC\", kernel_layout=\"HWIO\"", 3)
-            }
+            true if groups > 1 => (
+                format!("2, {h}, {w}, {ci}"),
+                format!("{k}, {k}, {co}, {per}"),
+                ", data_layout=\"NHWC\", kernel_layout=\"HWOI\"",
+                3,
+            ),
+            true => (
+                format!("2, {h}, {w}, {ci}"),
+                format!("{k}, {k}, {per}, {co}"),
+                ", data_layout=\"NHWC\", kernel_layout=\"HWIO\"",
+                3,
+            ),
         };
         let conv = format!(
             "qnn.conv2d(%x, %c, {zero}, 0, 0.02f, 0.01f, padding={pads:?}, groups={groups}, channels={co}, kernel_size=[{k}, {k}]{layouts}, out_dtype=\"int32\")"
         );
         let requantize = |y: &str| {
-            format!("qnn.requantize({y}, %cscale, 0, 0.9f, 3, axis={axis}, rounding=\"{rounding}\", out_dtype=\"{out}\")")
+            format!(
+                "qnn.requantize({y}, %cscale, 0, 0.9f, 3, axis={axis}, rounding=\"{rounding}\", out_dtype=\"{out}\")"
+            )
         };
         let body = match round % 4 {
             0 => conv,

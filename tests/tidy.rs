@@ -30,7 +30,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ("rules", &["tensor", "ir", "diag", "ops", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
     ("lower", &["tensor", "ir", "diag", "infer", "loops", "runtime"]),
-    ("partition", &["tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower"]),
+    (
+        "partition",
+        &["target", "tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower"],
+    ),
     (
         "pass",
         &[

@@ -33,11 +33,11 @@ use std::fmt;
 
 pub use axes::{AxisMap, AxisRole};
 pub use dialect::{Dialect, DialectError, RuleText};
+pub(crate) use qnn::fixed_point;
 pub(crate) use registry::withdraw_dialect;
 pub use registry::{
     RegisterError, all, dialects, lookup, nearest, register, register_dialect, shipped_dialects, suggest,
 };
-pub(crate) use qnn::fixed_point;
 pub use schema::{AttrDefault, AttrError, AttrField, AttrKind, make_attrs};
 pub use unsupported::unsupported;
 

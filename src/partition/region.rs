@@ -8,6 +8,7 @@ use crate::{
     ir::{Attrs, Copier, Expr, ExprId, Function, Module, TensorType},
     pass,
     relay::text,
+    target::Target,
 };
 
 /// A part of a program that a compiler takes over: a function of operators (and of calls of functions with the attribute
@@ -19,6 +20,7 @@ pub struct Region<'a> {
     compiler: &'a str,
     symbol: &'a str,
     target: &'a CodegenTarget,
+    machine: Option<&'a Target>,
 }
 
 impl<'a> Region<'a> {
@@ -30,7 +32,7 @@ impl<'a> Region<'a> {
         symbol: &'a str,
         target: &'a CodegenTarget,
     ) -> Region<'a> {
-        Region { typed, function, compiler, symbol, target }
+        Region { typed, function, compiler, symbol, target, machine: None }
     }
 
     /// The module that the function stands in, with the types of all that it is made of.
@@ -66,6 +68,16 @@ impl<'a> Region<'a> {
     /// The machine that runs it.
     pub fn target(&self) -> &'a CodegenTarget {
         self.target
+    }
+
+    /// The same, with what is known of that machine's speed.
+    pub fn on(self, machine: &'a Target) -> Region<'a> {
+        Region { machine: Some(machine), ..self }
+    }
+
+    /// The speed of the machine that runs it, for costs; `None` where nobody has said.
+    pub fn machine(&self) -> Option<&'a Target> {
+        self.machine
     }
 
     /// The tensors that it takes, in order, tuples flattened depth first.

@@ -45,6 +45,10 @@ impl ExternalCompiler for OneDnn {
         cost::CALL
     }
 
+    fn transfer_cost(&self, bytes: u64) -> f64 {
+        cost::transfer(bytes)
+    }
+
     fn trouble(&self) -> Option<String> {
         Library::get().err()
     }

@@ -78,8 +78,15 @@ fn is_exact(f: &Found<'_>) -> bool {
                 let weight = zero == Some(0) || constant(f, i, 1).is_some();
                 let out = f.typed.ty(f.calls[i]).as_tensor().map(|t| t.dtype) == Some(DType::I32);
                 let types = byte(dtype(0)) && dtype(1) == Some(DType::I8) && out;
-                known(2) && zero.is_some_and(|z| range.contains(&z)) && plain && layouts && rows && weight && types
-                    && shaped(0) && shaped(1)
+                known(2)
+                    && zero.is_some_and(|z| range.contains(&z))
+                    && plain
+                    && layouts
+                    && rows
+                    && weight
+                    && types
+                    && shaped(0)
+                    && shaped(1)
             }
             "qnn.requantize" => {
                 let out = f.typed.ty(f.calls[i]).as_tensor().map(|t| t.dtype);

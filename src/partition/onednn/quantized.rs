@@ -55,7 +55,9 @@ impl Translator<'_> {
             "clip" | "nn.relu" if is_quantized(dtype) => {
                 let (low, high) = range(dtype)?;
                 let (low, high) = match name {
-                    "clip" => (low.max(attrs.float("a_min").ceil() as i64), high.min(attrs.float("a_max").floor() as i64)),
+                    "clip" => {
+                        (low.max(attrs.float("a_min").ceil() as i64), high.min(attrs.float("a_max").floor() as i64))
+                    }
                     _ => (0, high),
                 };
                 let v = self.settle(given[0])?;

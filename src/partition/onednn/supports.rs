@@ -48,10 +48,18 @@ pub(super) fn supports(library: &Library, name: &str, attrs: &Attrs, args: &[Typ
             // Whether windows that reach beyond the padding count it is defined by rounding up, which the library does not know.
             float(data) && pool(attrs, name) && !(attrs.bool("ceil_mode") && attrs.bool("count_include_pad"))
         }
-        "nn.global_avg_pool1d" | "nn.global_avg_pool2d" | "nn.global_avg_pool3d" | "nn.global_max_pool1d"
-        | "nn.global_max_pool2d" | "nn.global_max_pool3d" => float(data) && layout(attrs, name, "layout"),
-        "nn.adaptive_avg_pool1d" | "nn.adaptive_avg_pool2d" | "nn.adaptive_avg_pool3d" | "nn.adaptive_max_pool1d"
-        | "nn.adaptive_max_pool2d" | "nn.adaptive_max_pool3d" => {
+        "nn.global_avg_pool1d"
+        | "nn.global_avg_pool2d"
+        | "nn.global_avg_pool3d"
+        | "nn.global_max_pool1d"
+        | "nn.global_max_pool2d"
+        | "nn.global_max_pool3d" => float(data) && layout(attrs, name, "layout"),
+        "nn.adaptive_avg_pool1d"
+        | "nn.adaptive_avg_pool2d"
+        | "nn.adaptive_avg_pool3d"
+        | "nn.adaptive_max_pool1d"
+        | "nn.adaptive_max_pool2d"
+        | "nn.adaptive_max_pool3d" => {
             let one = attrs.opt_ints("output_size").is_some_and(|s| !s.is_empty() && s.iter().all(|&n| n == 1));
             float(data) && one && layout(attrs, name, "layout")
         }

@@ -7,8 +7,8 @@ use hashbrown::HashMap;
 
 use super::words::{axis, binary, dimensions, eltwise, extents, known, order, per_axis, permuted, spatial, windows};
 use crate::{
-    ir::{AttrValue, Attrs, Expr, ExprId, Module, VarId, children},
     infer::TypedModule,
+    ir::{AttrValue, Attrs, Expr, ExprId, Module, VarId, children},
     partition::Region,
     runtime::onednn::{BinaryKind, EltwiseKind, Graph, Kind, PoolKind, ValueId, What},
     tensor::{DType, Tensor},
@@ -133,7 +133,9 @@ impl Translator<'_> {
     fn expr(&mut self, e: ExprId, values: &Values, params: &HashMap<VarId, Val>) -> Result<Option<Val>, String> {
         let m = self.typed.module();
         Ok(Some(match &m[e] {
-            Expr::Var(v) => params.get(v).cloned().ok_or_else(|| format!("it reads `{}` from outside", m.var(*v).name))?,
+            Expr::Var(v) => {
+                params.get(v).cloned().ok_or_else(|| format!("it reads `{}` from outside", m.var(*v).name))?
+            }
             Expr::Constant(t) => {
                 let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
                 let base = self.graph.constant(t.clone(), &full(&shape));
@@ -154,7 +156,9 @@ impl Translator<'_> {
                     }
                 }
                 _ => {
-                    let Some((op, args, attrs)) = m.op_call(e) else { return Err("a call of a function from outside".into()) };
+                    let Some((op, args, attrs)) = m.op_call(e) else {
+                        return Err("a call of a function from outside".into());
+                    };
                     let name = op.op().name();
                     self.call(e, name, attrs, args, values).map_err(|why| format!("`{name}`: {why}"))?
                 }
@@ -329,7 +333,9 @@ impl Translator<'_> {
         }
         // x - y is -y + x, and x / y is 1 / y * x.
         let (kind, y) = match kind {
-            BinaryKind::Sub => (BinaryKind::Add, self.unary(Kind::Eltwise(EltwiseKind::Linear.with(-1.0, 0.0)), y, dtype)),
+            BinaryKind::Sub => {
+                (BinaryKind::Add, self.unary(Kind::Eltwise(EltwiseKind::Linear.with(-1.0, 0.0)), y, dtype))
+            }
             BinaryKind::Div => (BinaryKind::Mul, self.unary(Kind::Eltwise(EltwiseKind::Pow.with(1.0, -1.0)), y, dtype)),
             other => (other, Val::Tensor(y.clone())),
         };
@@ -504,14 +510,15 @@ impl Translator<'_> {
             View { base: t.graph.constant(data, &wide), axes: identity(rank) }
         };
         let (shape, dtype) = (self.shape(data), self.graph.dtype(data.base));
-        let scaled = match self.uses.get(&source) == Some(&1) && data.axes[k] == 1 && self.scale_weight(data.base, &scale) {
-            true => data.clone(),
-            false => {
-                let factor = vector(self, &scale);
-                let v = self.binary(BinaryKind::Mul, data, &factor, &shape, dtype)?;
-                self.settle(&v)?
-            }
-        };
+        let scaled =
+            match self.uses.get(&source) == Some(&1) && data.axes[k] == 1 && self.scale_weight(data.base, &scale) {
+                true => data.clone(),
+                false => {
+                    let factor = vector(self, &scale);
+                    let v = self.binary(BinaryKind::Mul, data, &factor, &shape, dtype)?;
+                    self.settle(&v)?
+                }
+            };
         let summand = vector(self, &shift);
         let result = self.binary(BinaryKind::Add, &scaled, &summand, &shape, dtype)?;
         Ok(Val::Tuple(vec![result, given[3].clone(), given[4].clone()]))

@@ -49,8 +49,7 @@ pub(super) fn per_axis(list: &[i64], axes: usize) -> Option<Vec<i64>> {
 /// The windows of a convolution or pool.
 pub(super) fn windows(attrs: &Attrs, axes: usize) -> Option<Windows> {
     let (before, after) = paddings(&attrs.ints("padding"), axes)?;
-    let (strides, dilation) =
-        (per_axis(&attrs.ints("strides"), axes)?, per_axis(&attrs.ints("dilation"), axes)?);
+    let (strides, dilation) = (per_axis(&attrs.ints("strides"), axes)?, per_axis(&attrs.ints("dilation"), axes)?);
     Some(Windows { strides, dilation, before, after })
 }
 

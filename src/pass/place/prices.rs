@@ -76,7 +76,7 @@ impl Prices {
         let program = kernel.region(by, compiler.keeps_constants());
         let said = infer_types(program).ok().and_then(|typed| {
             let f = region_of(typed.module())?;
-            compiler.cost(&Region::new(&typed, f, by.compiler, "region", &self.target.codegen()))
+            compiler.cost(&Region::new(&typed, f, by.compiler, "region", &self.target.codegen()).on(&self.target))
         });
         let price = said.unwrap_or_else(|| self.model.kernel(kernel) - CALL).max(LEAST);
         self.guesses.lock().unwrap_or_else(PoisonError::into_inner).insert(key, price);

@@ -1,10 +1,7 @@
 //! Integer arithmetic between the library's products: exact, where the library would go through f32.
 
 use super::graph::{Fixed, Rescale};
-use crate::{
-    runtime::abi::ResatCtx,
-    tensor::DType,
-};
+use crate::{runtime::abi::ResatCtx, tensor::DType};
 
 /// [`Rescale`], a number for each channel.
 #[derive(Clone, Debug)]

@@ -17,6 +17,7 @@ pub(super) struct Md {
     raw: Arc<Raw>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "it is never moved: it lies behind a counted pointer")]
 enum Raw {
     /// Version 2.
     Struct([u64; WORDS]),

@@ -440,7 +440,8 @@ impl Planner {
         if outputs.contains(&v) || outputs.contains(&makes) || reads.contains(&v) || uses_here != 1 {
             return Ok(None);
         }
-        let aliases = |s: &Step| matches!(s.what, What::Permute(_) | What::Reshape) && (s.makes == v || s.reads[0] == v);
+        let aliases =
+            |s: &Step| matches!(s.what, What::Permute(_) | What::Reshape) && (s.makes == v || s.reads[0] == v);
         let later = |(i, s): (usize, &Step)| i > self.now && s.all_reads().contains(&v);
         let steps = &self.graph.steps;
         if steps.iter().any(aliases) || steps.iter().enumerate().any(later) || self.graph.dtype(v) != md.dtype() {
@@ -471,7 +472,8 @@ impl Planner {
         for (i, post) in posts.iter().enumerate() {
             match post {
                 Post::Binary(_, v) if in_place.is_none_or(|(at, _)| at != i) => {
-                    let md = if self.graph.shape(*v) == self.graph.shape(makes) { dst.clone() } else { self.plain(*v)? };
+                    let md =
+                        if self.graph.shape(*v) == self.graph.shape(makes) { dst.clone() } else { self.plain(*v)? };
                     args.push((post_arg(self.library, i), self.ensure(*v, &md)?));
                 }
                 _ => {}
@@ -712,4 +714,3 @@ impl Planner {
         plan
     }
 }
-

@@ -231,7 +231,17 @@ fn describe_v2(
                 let r = Raw::new(w);
                 described(lib, f, attr, &mut pd, |op| {
                     (f.dilated_convolution_forward_desc_init)(
-                        op, inference, 1, md(0), md(1), md(2), dst, &r.strides, &r.dilation, &r.before, &r.after,
+                        op,
+                        inference,
+                        1,
+                        md(0),
+                        md(1),
+                        md(2),
+                        dst,
+                        &r.strides,
+                        &r.dilation,
+                        &r.before,
+                        &r.after,
                     )
                 })
             }
@@ -239,21 +249,38 @@ fn describe_v2(
                 let r = Raw::new(w);
                 described(lib, f, attr, &mut pd, |op| {
                     (f.dilated_deconvolution_forward_desc_init)(
-                        op, inference, 10, md(0), md(1), md(2), dst, &r.strides, &r.dilation, &r.before, &r.after,
+                        op,
+                        inference,
+                        10,
+                        md(0),
+                        md(1),
+                        md(2),
+                        dst,
+                        &r.strides,
+                        &r.dilation,
+                        &r.before,
+                        &r.after,
                     )
                 })
             }
             Kind::InnerProduct => described(lib, f, attr, &mut pd, |op| {
                 (f.inner_product_forward_desc_init)(op, inference, md(0), md(1), md(2), dst)
             }),
-            Kind::Matmul => {
-                described(lib, f, attr, &mut pd, |op| (f.matmul_desc_init)(op, md(0), md(1), md(2), dst))
-            }
+            Kind::Matmul => described(lib, f, attr, &mut pd, |op| (f.matmul_desc_init)(op, md(0), md(1), md(2), dst)),
             Kind::Pool { kind, kernel, windows } => {
                 let (r, kernel) = (Raw::new(windows), dims(kernel));
                 described(lib, f, attr, &mut pd, |op| {
                     (f.pooling_v2_forward_desc_init)(
-                        op, inference, pool(*kind), md(0), dst, &r.strides, &kernel, &r.dilation, &r.before, &r.after,
+                        op,
+                        inference,
+                        pool(*kind),
+                        md(0),
+                        dst,
+                        &r.strides,
+                        &kernel,
+                        &r.dilation,
+                        &r.before,
+                        &r.after,
                     )
                 })
             }
@@ -296,36 +323,90 @@ fn describe_v3(
             Kind::Convolution(w) => {
                 let r = Raw::new(w);
                 (f.convolution_forward_primitive_desc_create)(
-                    out, engine, inference, 1, md(0), md(1), md(2), dst, &r.strides, &r.dilation, &r.before, &r.after,
+                    out,
+                    engine,
+                    inference,
+                    1,
+                    md(0),
+                    md(1),
+                    md(2),
+                    dst,
+                    &r.strides,
+                    &r.dilation,
+                    &r.before,
+                    &r.after,
                     attr.1,
                 )
             }
             Kind::Deconvolution(w) => {
                 let r = Raw::new(w);
                 (f.deconvolution_forward_primitive_desc_create)(
-                    out, engine, inference, 10, md(0), md(1), md(2), dst, &r.strides, &r.dilation, &r.before, &r.after,
+                    out,
+                    engine,
+                    inference,
+                    10,
+                    md(0),
+                    md(1),
+                    md(2),
+                    dst,
+                    &r.strides,
+                    &r.dilation,
+                    &r.before,
+                    &r.after,
                     attr.1,
                 )
             }
-            Kind::InnerProduct => {
-                (f.inner_product_forward_primitive_desc_create)(out, engine, inference, md(0), md(1), md(2), dst, attr.1)
-            }
+            Kind::InnerProduct => (f.inner_product_forward_primitive_desc_create)(
+                out,
+                engine,
+                inference,
+                md(0),
+                md(1),
+                md(2),
+                dst,
+                attr.1,
+            ),
             Kind::Matmul => (f.matmul_primitive_desc_create)(out, engine, md(0), md(1), md(2), dst, attr.1),
             Kind::Pool { kind, kernel, windows } => {
                 let (r, kernel) = (Raw::new(windows), dims(kernel));
                 (f.pooling_forward_primitive_desc_create)(
-                    out, engine, inference, pool(*kind), md(0), dst, &r.strides, &kernel, &r.dilation, &r.before,
-                    &r.after, attr.1,
+                    out,
+                    engine,
+                    inference,
+                    pool(*kind),
+                    md(0),
+                    dst,
+                    &r.strides,
+                    &kernel,
+                    &r.dilation,
+                    &r.before,
+                    &r.after,
+                    attr.1,
                 )
             }
             Kind::Eltwise(e) => (f.eltwise_forward_primitive_desc_create)(
-                out, engine, inference, algorithm(lib, e.kind), md(0), dst, e.alpha, e.beta, attr.1,
+                out,
+                engine,
+                inference,
+                algorithm(lib, e.kind),
+                md(0),
+                dst,
+                e.alpha,
+                e.beta,
+                attr.1,
             ),
             Kind::Binary(kind) => {
                 (f.binary_primitive_desc_create)(out, engine, binary(*kind), md(0), md(1), dst, attr.1)
             }
             Kind::Softmax { axis, log } => (f.softmax_forward_primitive_desc_create)(
-                out, engine, inference, softmax(*log), md(0), dst, *axis as c_int, attr.1,
+                out,
+                engine,
+                inference,
+                softmax(*log),
+                md(0),
+                dst,
+                *axis as c_int,
+                attr.1,
             ),
             Kind::Concat { axis } => {
                 let all: Vec<MdPtr> = reads.iter().map(Md::as_ptr).collect();

@@ -75,11 +75,7 @@ impl Drop for Stream {
 }
 
 /// Runs a primitive once, on memory at these addresses, which must be of their layouts.
-pub(super) fn once(
-    lib: &'static Library,
-    primitive: &Primitive,
-    args: &[(c_int, &Md, *mut u8)],
-) -> Result<(), String> {
+pub(super) fn once(lib: &'static Library, primitive: &Primitive, args: &[(c_int, &Md, *mut u8)]) -> Result<(), String> {
     let stream = Stream::new(lib)?;
     let scratch = Block::new(primitive.scratchpad);
     let mut objects = Vec::new();
@@ -116,11 +112,8 @@ impl Instance {
     fn new(plan: &Plan) -> Result<Instance, String> {
         let lib = plan.library;
         let null = std::ptr::null_mut();
-        let at: Vec<*mut u8> = plan
-            .memories
-            .iter()
-            .map(|m| if let Place::Kept(k) = m.place { plan.kept[k].at() } else { null })
-            .collect();
+        let at: Vec<*mut u8> =
+            plan.memories.iter().map(|m| if let Place::Kept(k) = m.place { plan.kept[k].at() } else { null }).collect();
         let objects = plan.memories.iter().zip(&at).map(|(m, &at)| Object::new(lib, &m.md, at));
         let objects = objects.collect::<Result<Vec<_>, _>>()?;
         let (mut scratch, mut args) = (Vec::new(), Vec::new());
