@@ -63,6 +63,8 @@ pub struct Routine {
     pub scratch: Vec<TensorId>,
     /// Small tensors for its own use, on each thread's stack: what they hold lasts for one iteration of a parallel loop.
     pub locals: Vec<TensorId>,
+    /// Tensors in registers, whose places must be constants once unrolled loops are written out.
+    pub registers: Vec<TensorId>,
     /// What some of `defines` and `scratch` hold before the first statement runs; each is a [`Body::Map`] that reads none of
     /// the routine's own tensors.
     pub starts: Vec<Stage>,
@@ -123,6 +125,7 @@ pub struct Nest<'a> {
     /// With the parallel loop in which each was made; 0 stands for none.
     locals: HashMap<TensorId, u32>,
     local_order: Vec<TensorId>,
+    registers: Vec<TensorId>,
     starts: Vec<Stage>,
     indices: Vec<Axis>,
     /// The block at hand.
@@ -141,6 +144,7 @@ impl Builder {
             scratch: Vec::new(),
             locals: HashMap::new(),
             local_order: Vec::new(),
+            registers: Vec::new(),
             starts: Vec::new(),
             indices: Vec::new(),
             items: Vec::new(),
@@ -149,8 +153,8 @@ impl Builder {
         };
         let out = body(&mut nest);
         let body = close(std::mem::take(&mut nest.items));
-        let Nest { defines, scratch, local_order: locals, starts, indices, .. } = nest;
-        let routine = Routine { defines, scratch, locals, starts, indices, body };
+        let Nest { defines, scratch, local_order: locals, registers, starts, indices, .. } = nest;
+        let routine = Routine { defines, scratch, locals, registers, starts, indices, body };
         self.stages.definitions.push(Definition::Routine(routine));
         out
     }
@@ -219,6 +223,15 @@ impl Nest<'_> {
         let t = self.builder.declare(shape, dtype);
         self.locals.insert(t, self.region);
         self.local_order.push(t);
+        t
+    }
+
+    /// A tensor in registers: every place in it that is read or written must be a constant once unrolled loops are written out, plus
+    /// the variable of a vector loop. Made within a parallel loop, each iteration has its own.
+    pub fn registers(&mut self, shape: &[i64], dtype: DType) -> TensorId {
+        let t = self.builder.declare(shape, dtype);
+        self.locals.insert(t, self.region);
+        self.registers.push(t);
         t
     }
 
@@ -375,6 +388,16 @@ impl Nest<'_> {
         self.region = self.regions;
         self.loop_(extent.into(), LoopKind::Parallel, body);
         self.region = 0;
+    }
+
+    /// A loop over `0..extent` that is written out.
+    pub fn unrolled(&mut self, extent: i64, body: impl FnOnce(&mut Self, Scalar)) {
+        self.loop_(Scalar::index(extent), LoopKind::Unrolled, body);
+    }
+
+    /// All of `0..extent` at once, as the lanes of a vector. The body holds stores, names and unrolled loops only.
+    pub fn vector(&mut self, extent: i64, body: impl FnOnce(&mut Self, Scalar)) {
+        self.loop_(Scalar::index(extent), LoopKind::Vector, body);
     }
 
     fn loop_(&mut self, extent: Scalar, kind: LoopKind, body: impl FnOnce(&mut Self, Scalar)) {

@@ -23,6 +23,7 @@ mod rearrange;
 mod resize;
 mod softmax;
 mod winograd;
+mod winograd_blocked;
 mod winograd_conv;
 
 pub(super) use activation::OPS as ACTIVATION;

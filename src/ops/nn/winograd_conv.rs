@@ -5,9 +5,10 @@ use super::{
     numbers::sum_products,
     place::pad,
     winograd::points,
+    winograd_blocked,
 };
 use crate::{
-    ir::{Attrs, Dim, TensorType, Type},
+    ir::{AttrValue, Attrs, Dim, TensorType, Type},
     loops::{Builder, Combine, Operand, Scalar, TensorId},
     ops::{
         AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
@@ -64,25 +65,77 @@ fn result_matrix(tile: usize, taps: usize) -> Vec<Vec<f64>> {
 }
 
 /// A call's extents.
-struct Plan {
-    tile: i64,
-    points: i64,
+pub(super) struct Plan {
+    /// Results of a tile along an axis.
+    pub(super) tile: i64,
+    /// Products along an axis.
+    pub(super) points: i64,
     taps: i64,
     /// Top, left, bottom, right.
     padding: [i64; 4],
+}
+
+/// The blocks of channels and of results, where the data comes in such.
+fn blocks(attrs: &Attrs) -> Result<Option<(i64, i64)>, OpError> {
+    let (data, kernel, out) = (attrs.str("data_layout"), attrs.str("kernel_layout"), attrs.str("out_layout"));
+    if data == "NCHW" && ["", "NCHW"].contains(&out) {
+        return Ok(None);
+    }
+    let block = |s: &str| s.strip_prefix("NCHW")?.strip_suffix('c')?.parse().ok().filter(|b| *b > 0);
+    match (block(data), block(out)) {
+        (Some(i), Some(o)) if kernel == format!("HWOI{o}o") => Ok(Some((i, o))),
+        _ => Err(OpError(format!(
+            "C5: `data_layout`, `kernel_layout` and `out_layout` are {data}, {kernel} and {out}, but only NCHW, and NCHW8c, HWOI16o and \
+             NCHW16c with any blocks are supported"
+        ))),
+    }
+}
+
+/// A shape without blocks: the axis `at` has as many times `block`, if there is a fifth axis of as many.
+fn whole(shape: &[Dim], at: usize, block: Option<i64>) -> Option<Vec<Dim>> {
+    let Some(block) = block else { return (shape.len() == 4).then(|| shape.to_vec()) };
+    let mut plain = shape.to_vec();
+    let last = plain.pop().filter(|_| shape.len() == 5)?;
+    plain[at] = match plain[at] {
+        Dim::Known(n) if last == Dim::Known(block) => Dim::Known(n * block),
+        _ => return None,
+    };
+    Some(plain)
+}
+
+/// A tensor without blocks, or in blocks: `shape` is what it gets.
+fn rearranged(t: &Tensor, shape: &[usize], at: usize, from: usize, to: usize) -> Tensor {
+    let plain = |s: &[usize], block: usize| -> Vec<usize> {
+        (0..4).map(|k| if k == at { s[k] * block } else { s[k] }).collect()
+    };
+    let (extents, given) = (plain(shape, to), t.shape().to_vec());
+    t.pick(shape, |flat| {
+        let (inner, mut outer) = (flat % to, flat / to);
+        let mut index = [0; 4];
+        for k in (0..4).rev() {
+            index[k] = outer % shape[k];
+            outer /= shape[k];
+        }
+        index[at] = index[at] * to + inner;
+        debug_assert!(index.iter().zip(&extents).all(|(i, n)| i < n));
+        let inner = index[at] % from;
+        index[at] /= from;
+        Some((0..4).fold(0, |sum, k| sum * given[k] + index[k]) * from + inner)
+    })
 }
 
 impl Plan {
     fn new(attrs: &Attrs, w: &[Dim]) -> Result<Plan, OpError> {
         let tile = attrs.int("tile_size");
         op_ensure!((2..=8).contains(&tile), "C3: `tile_size` is {tile}, but should be from 2 to 8");
-        let points = w[0].known().filter(|_| w[0] == w[1]);
+        let points = w.first().and_then(|p| p.known()).filter(|_| w[0] == w[1]);
         let taps = points.map(|p| p - tile + 1).filter(|taps| (3..=7).contains(taps));
         let (Some(points), Some(taps)) = (points, taps) else {
             return Err(OpError(format!(
                 "C2: the weight has {} by {} points, but should have as many along both axes as tiles of {tile} and windows of 3 to \
                  7 take",
-                w[0], w[1]
+                w.first().copied().unwrap_or(Dim::Any),
+                w.get(1).copied().unwrap_or(Dim::Any)
             )));
         };
         let ones = |name| per_axis(attrs, name, 2).map(|v| v == [1, 1]);
@@ -90,8 +143,6 @@ impl Plan {
             ones("strides")? && ones("dilation")? && attrs.int("groups") == 1,
             "C4: the algorithm takes strides and dilation of 1 and one group"
         );
-        let plain = attrs.str("data_layout") == "NCHW" && ["", "NCHW"].contains(&attrs.str("out_layout"));
-        op_ensure!(plain, "C5: `data_layout` is {}, but only NCHW is supported", attrs.str("data_layout"));
         if let Some(given) = attrs.opt_ints("kernel_size") {
             op_ensure!(given == [taps, taps], "C6: `kernel_size` is {given:?}, but the weight is of windows of {taps}");
         }
@@ -102,11 +153,12 @@ impl Plan {
     }
 
     /// Tiles along an axis of so many results.
-    fn tiles(&self, n: i64) -> i64 {
+    pub(super) fn tiles(&self, n: i64) -> i64 {
         (n + self.tile - 1) / self.tile
     }
 
-    fn matrices(&self) -> [Vec<Vec<f64>>; 2] {
+    /// What data is multiplied by, a row for each point, and what products are, likewise.
+    pub(super) fn matrices(&self) -> [Vec<Vec<f64>>; 2] {
         let (tile, taps) = (self.tile as usize, self.taps as usize);
         [data_matrix(tile, taps), result_matrix(tile, taps)]
     }
@@ -132,7 +184,8 @@ impl Op for WinogradConv {
         over channels) A for each tile d of the padded data, where weight is what nn.contrib_conv2d_winograd_weight_transform
         makes.
         C1: data has four axes, weight too, both of the same floats, with the same channels. C2: the weight's points are those of
-        a window of 3 to 7. C3: tile_size is from 2 to 8. C4: strides, dilation and groups are 1. C5: the layout is NCHW. C6:
+        a window of 3 to 7. C3: tile_size is from 2 to 8. C4: strides, dilation and groups are 1. C5: layouts are
+        NCHW; or blocks as of NCHW8c for the data, HWOI16o for the weight (whose H and W are points) and NCHW16c for the result. C6:
         kernel_size and channels, where given, are the weight's. C7: no padding is negative, and the window fits.",
         ["data", "weight"],
         [
@@ -152,20 +205,24 @@ impl Op for WinogradConv {
     );
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         let (x, w) = (tensor_arg(args, 0, "data")?, tensor_arg(args, 1, "weight")?);
-        let channels = x.rank() == 4 && w.rank() == 4 && crate::ops::util::may_equal(x.shape[1], w.shape[3]);
-        op_ensure!(
-            channels && x.dtype.is_float() && x.dtype == w.dtype,
-            "C1: `data` is {x} and `weight` {w}, but both should be of the same floats, with four axes and the same channels"
-        );
-        let p = Plan::new(attrs, &w.shape)?;
+        let of = blocks(attrs)?;
+        let plain = whole(&x.shape, 1, of.map(|b| b.0)).zip(whole(&w.shape, 2, of.map(|b| b.1)));
+        let plain = plain.filter(|(x, w)| crate::ops::util::may_equal(x[1], w[3]));
+        let (Some((xs, ws)), true) = (plain, x.dtype.is_float() && x.dtype == w.dtype) else {
+            return Err(OpError(format!(
+                "C1: `data` is {x} and `weight` {w}, but both should be of the same floats, with four axes (five in blocks) and the same \
+                 channels"
+            )));
+        };
+        let p = Plan::new(attrs, &ws)?;
         if let Some(given) = attrs.opt_int("channels") {
             op_ensure!(
-                crate::ops::util::may_equal(Dim::Known(given), w.shape[2]),
+                crate::ops::util::may_equal(Dim::Known(given), ws[2]),
                 "C6: `channels` is {given}, but `weight` is {w}"
             );
         }
         let results = |axis: usize, before: i64, after: i64| -> Result<Dim, OpError> {
-            match x.shape[axis].known() {
+            match xs[axis].known() {
                 Some(n) => {
                     let n = n + before + after - p.taps + 1;
                     op_ensure!(n > 0, "C7: `data` is {x}: a window of {} does not fit", p.taps);
@@ -175,12 +232,27 @@ impl Op for WinogradConv {
             }
         };
         let [top, left, bottom, right] = p.padding;
-        let shape = [x.shape[0], w.shape[2], results(2, top, bottom)?, results(3, left, right)?];
+        let mut shape = vec![xs[0], ws[2], results(2, top, bottom)?, results(3, left, right)?];
+        if let Some((_, o)) = of {
+            shape[1] = w.shape[2];
+            shape.push(Dim::Known(o));
+        }
         Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let shape = value_shapes(self, attrs, args)?.remove(0);
         let (x, w) = (args[0].tensor(), args[1].tensor());
+        if let Some((i, o)) = blocks(attrs)? {
+            let plain = |t: &Tensor, at: usize, block: i64| {
+                let shape: Vec<usize> =
+                    (0..4).map(|k| t.shape()[k] * if k == at { block as usize } else { 1 }).collect();
+                Value::from(rearranged(t, &shape, at, block as usize, 1))
+            };
+            let given = [("data_layout", "NCHW"), ("kernel_layout", "OIHW"), ("out_layout", "NCHW")];
+            let attrs = given.iter().fold(attrs.clone(), |a, (name, layout)| a.with(name, *layout));
+            let out = self.eval(&attrs, &[plain(x, 1, i), plain(w, 2, o)])?;
+            return Ok(rearranged(out.tensor(), &shape, 1, 1, o as usize).into());
+        }
         let extents: Vec<Dim> = w.shape().iter().map(|&n| Dim::Known(n as i64)).collect();
         let p = Plan::new(attrs, &extents)?;
         let [data, result] = p.matrices();
@@ -244,11 +316,12 @@ impl Op for WinogradConv {
     }
     fn work(&self, attrs: &Attrs, args: &[Type], out: &Type) -> Work {
         let shape = |i: usize| args[i].as_tensor().map(|t| &t.shape[..]).unwrap_or_default();
-        let flops = Plan::new(attrs, shape(1)).map_or(0.0, |p| {
+        let weight = whole(shape(1), 2, blocks(attrs).ok().flatten().map(|b| b.1)).unwrap_or_default();
+        let flops = Plan::new(attrs, &weight).map_or(0.0, |p| {
             let known = |d: Option<&Dim>| d.and_then(|d| d.known()).unwrap_or(1) as f64;
             let (points, tile) = ((p.points * p.points) as f64, (p.tile * p.tile) as f64);
-            let tiles = elements(out) / known(shape(1).get(2)).max(1.0) / tile;
-            let (ins, outs) = (known(shape(1).get(3)), known(shape(1).get(2)));
+            let tiles = elements(out) / known(weight.get(2)).max(1.0) / tile;
+            let (ins, outs) = (known(weight.get(3)), known(weight.get(2)));
             // The products, and both transforms as written.
             tiles * points * (2.0 * ins * outs + 4.0 * points * ins + 4.0 * tile * outs)
         });
@@ -258,13 +331,25 @@ impl Op for WinogradConv {
         let shape = lowered_shapes(self, attrs, args, b)?.remove(0);
         let (x, w) = (args[0].tensor(), args[1].tensor());
         let extents: Vec<Dim> = b.shape(w).iter().map(|&n| Dim::Known(n)).collect();
-        let (p, dtype) = (Plan::new(attrs, &extents)?, b.dtype(x));
-        let [data, result] = p.matrices().map(|m| table(&m, dtype, b));
+        let (of, dtype) = (blocks(attrs)?, b.dtype(x));
+        let weight =
+            whole(&extents, 2, of.map(|b| b.1)).ok_or_else(|| OpError("C1: `weight` is not in blocks".into()))?;
+        let p = Plan::new(attrs, &weight)?;
+        let wanted = attrs.opt_dtype("out_dtype").unwrap_or(dtype);
+        let cast = |out: TensorId, b: &mut Builder| match wanted == dtype {
+            true => out,
+            false => b.map(&shape, |b, i| b.read(out, i.iter().cloned()).cast(wanted)),
+        };
         let [rows, columns] = [p.tiles(shape[2]), p.tiles(shape[3])];
         let whole = |tiles: i64| tiles * p.tile + p.taps - 1;
         let pads = [(2, p.padding[0], whole(rows)), (3, p.padding[1], whole(columns))];
         let pads = pads.map(|(axis, before, to)| (axis, before, to.max(before + b.shape(x)[axis])));
         let x = pad(x, &pads, Scalar::int(0, dtype), b);
+        if of.is_some() {
+            let out = winograd_blocked::lower(&p, x, w, &shape, b);
+            return Ok(cast(out, b).into());
+        }
+        let [data, result] = p.matrices().map(|m| table(&m, dtype, b));
         let (images, channels, outs, points) = (shape[0], b.shape(x)[1], shape[1], p.points);
         let values =
             b.reduce(&[points, points, images, rows, columns, channels], &[points, points], Combine::Sum, |b, i, r| {
@@ -283,22 +368,33 @@ impl Op for WinogradConv {
             let sum = [r[0].clone(), r[1].clone(), i[0].clone(), tile(&i[2]), tile(&i[3]), i[1].clone()];
             factor(&i[2], &r[0]) * factor(&i[3], &r[1]) * b.read(sums, sum)
         });
-        let wanted = attrs.opt_dtype("out_dtype").unwrap_or(dtype);
-        if wanted == dtype {
-            return Ok(out.into());
-        }
-        Ok(b.map(&shape, |b, i| b.read(out, i.iter().cloned()).cast(wanted)).into())
+        Ok(cast(out, b).into())
     }
     fn samples(&self) -> Vec<Sample> {
         let call = |tile: i64, padding: &[i64], x: &[i64], w: &[i64]| {
             let (x, w) = (t(x, DType::F32), t(w, DType::F32));
             sample([("tile_size", tile.into()), ("padding", padding.to_vec().into())], vec![x, w])
         };
+        let in_blocks = |tile: i64, padding: &[i64], [i, o]: [i64; 2], x: &[i64], w: &[i64]| {
+            let (x, w) = (t(x, DType::F32), t(w, DType::F32));
+            let layout = |s: String| AttrValue::from(s.as_str());
+            let attrs = [
+                ("tile_size", tile.into()),
+                ("padding", padding.to_vec().into()),
+                ("data_layout", layout(format!("NCHW{i}c"))),
+                ("kernel_layout", layout(format!("HWOI{o}o"))),
+                ("out_layout", layout(format!("NCHW{o}c"))),
+            ];
+            sample(attrs, vec![x, w])
+        };
         vec![
             call(2, &[1, 1], &[1, 3, 5, 6], &[4, 4, 2, 3]),
             call(4, &[0, 1, 2, 0], &[2, 2, 7, 9], &[6, 6, 3, 2]),
             call(4, &[1], &[1, 4, 8, 8], &[6, 6, 4, 4]),
             call(2, &[2, 2], &[1, 2, 6, 5], &[6, 6, 2, 2]),
+            in_blocks(4, &[1, 1], [8, 8], &[1, 2, 8, 8, 8], &[6, 6, 3, 16, 8]),
+            in_blocks(4, &[0, 1, 2, 0], [3, 16], &[2, 1, 7, 9, 3], &[6, 6, 2, 3, 16]),
+            in_blocks(2, &[1], [16, 8], &[1, 1, 9, 12, 16], &[4, 4, 1, 16, 8]),
         ]
     }
 }

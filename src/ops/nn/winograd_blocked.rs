@@ -1,0 +1,222 @@
+//! Winograd's convolution of data in blocks of channels, as loops: transform all tiles, then, for some tiles and some blocks of
+//! results at a time, multiply point by point and transform back while the products are at hand.
+
+use super::winograd_conv::Plan;
+use crate::{
+    loops::{Builder, Nest, Scalar, TensorId},
+    tensor::DType,
+};
+
+/// Accumulators of a register tile: rows (tiles of the image) and blocks of results, for blocks of at least 16 results (of which a
+/// register of 512 bits holds one) and for smaller ones.
+const REGISTER_TILES: [(i64, i64, i64); 2] = [(16, 14, 2), (1, 6, 2)];
+
+/// Bytes of products on a thread's stack, at most.
+const PRODUCTS: i64 = 256 << 10;
+
+/// The sum of terms times coefficients, without those that are zero.
+fn linear(coefficients: &[f64], dtype: DType, term: impl Fn(usize) -> Scalar) -> Scalar {
+    let mut sum: Option<Scalar> = None;
+    for (i, &c) in coefficients.iter().enumerate().filter(|(_, c)| **c != 0.0) {
+        let scaled = match c.abs() {
+            1.0 => term(i),
+            size => term(i) * Scalar::float(size, dtype),
+        };
+        sum = Some(match sum {
+            None if c < 0.0 => scaled * Scalar::float(-1.0, dtype),
+            None => scaled,
+            Some(s) if c < 0.0 => s - scaled,
+            Some(s) => s + scaled,
+        });
+    }
+    sum.unwrap_or_else(|| Scalar::float(0.0, dtype))
+}
+
+/// Both sides of a square of values by the same matrix, whose rows are `rows`: the values' columns first, named once. `value` and
+/// `put` take row and column.
+fn both_sides(
+    n: &mut Nest<'_>,
+    rows: &[Vec<f64>],
+    dtype: DType,
+    value: impl Fn(&Nest<'_>, usize, usize) -> Scalar,
+    mut put: impl FnMut(&mut Nest<'_>, usize, usize, Scalar),
+) {
+    let inner = rows[0].len();
+    for (i, row) in rows.iter().enumerate() {
+        let column = |n: &mut Nest<'_>, j: usize| {
+            let sum = linear(row, dtype, |k| value(n, k, j));
+            n.let_(sum)
+        };
+        let half: Vec<Scalar> = (0..inner).map(|j| column(n, j)).collect();
+        for (j, other) in rows.iter().enumerate() {
+            put(n, i, j, linear(other, dtype, |k| half[k].clone()));
+        }
+    }
+}
+
+/// `extent` as (first, turns, size) of pieces of at most `size`, as even as can be.
+fn pieces(extent: i64, size: i64) -> Vec<(i64, i64, i64)> {
+    let turns = (extent + size - 1) / size.max(1);
+    let (least, larger) = (extent / turns.max(1), extent % turns.max(1));
+    let all = [(0, larger, least + 1), (larger * (least + 1), turns - larger, least)];
+    all.into_iter().filter(|p| p.1 > 0).collect()
+}
+
+/// The convolution: `x` is `[images, blocks, rows, columns, block]`, padded to whole tiles, `w` `[points, points, blocks of results,
+/// channels, block of results]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`.
+pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mut Builder) -> TensorId {
+    let dtype = b.dtype(x);
+    let [data, result] = plan.matrices();
+    // Rows of the transposed matrix: results are sums over points.
+    let back: Vec<Vec<f64>> = (0..plan.tile as usize).map(|i| result.iter().map(|row| row[i]).collect()).collect();
+    let (points, tile) = (plan.points, plan.tile);
+    let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
+    let (blocks, block) = (b.shape(x)[1], b.shape(x)[4]);
+    let channels = blocks * block;
+    let (down, across) = (plan.tiles(height), plan.tiles(width));
+    let tiles = down * across;
+    let &(_, rows, wide) = REGISTER_TILES.iter().find(|r| lanes >= r.0).expect("the last one is for all blocks");
+    let wide = wide.min(outs);
+    // So many tiles at a time, as a multiple of what a register tile takes.
+    let fits = PRODUCTS / (points * points * wide * lanes * dtype.bytes() as i64);
+    let together = (fits / rows).clamp(1, 4) * rows;
+    let groups: Vec<(i64, i64, i64)> = pieces(outs, wide);
+    b.routine(|n| {
+        let out = n.output(shape, dtype);
+        let values = n.scratch(&[images, points, points, tiles, channels], dtype);
+        n.parallel_each(&[images, tiles], |n, i| {
+            let y = n.let_index(i[1].clone().floor_div(across), down);
+            let z = n.let_index(i[1].clone().floor_mod(across), across);
+            n.for_(blocks, |n, k| {
+                n.vector(block, |n, lane| {
+                    let at = |n: &Nest<'_>, r: usize, c: usize| {
+                        let (r, c) = (y.clone() * tile + r as i64, z.clone() * tile + c as i64);
+                        n.read(x, [i[0].clone(), k.clone(), r, c, lane.clone()])
+                    };
+                    both_sides(n, &data, dtype, at, |n, p, q, value| {
+                        let channel = k.clone() * block + lane.clone();
+                        let place = [i[0].clone(), Scalar::index(p as i64), (q as i64).into(), i[1].clone(), channel];
+                        n.store(values, place, value);
+                    });
+                });
+            });
+        });
+        for &(first, turns, wide) in &groups {
+            for (start, many, together) in pieces(tiles, together) {
+                n.parallel_each(&[images, turns, many], |n, i| {
+                    let group = Group {
+                        image: i[0].clone(),
+                        out: i[1].clone() * wide + first,
+                        tile: i[2].clone() * together + start,
+                        wide,
+                        together,
+                    };
+                    let sums = n.local(&[points, points, together, wide, lanes], dtype);
+                    products(n, &group, values, w, sums, rows);
+                    n.for_(together, |n, t| {
+                        let number = n.let_index(group.tile.clone() + t.clone(), tiles);
+                        let y = n.let_index(number.clone().floor_div(across), down);
+                        let z = n.let_index(number.floor_mod(across), across);
+                        for o in 0..wide {
+                            let sum = |n: &Nest<'_>, t: &Scalar, p: usize, q: usize, lane: &Scalar| {
+                                n.read(sums, [(p as i64).into(), (q as i64).into(), t.clone(), o.into(), lane.clone()])
+                            };
+                            let place = |r: Scalar, c: Scalar, lane: &Scalar| {
+                                let (r, c) = (y.clone() * tile + r, z.clone() * tile + c);
+                                [group.image.clone(), group.out.clone() + o, r, c, lane.clone()]
+                            };
+                            if height % tile == 0 && width % tile == 0 {
+                                n.vector(lanes, |n, lane| {
+                                    both_sides(
+                                        n,
+                                        &back,
+                                        dtype,
+                                        |n, p, q| sum(n, &t, p, q, &lane),
+                                        |n, r, c, value| {
+                                            n.store(out, place((r as i64).into(), (c as i64).into(), &lane), value);
+                                        },
+                                    );
+                                });
+                                continue;
+                            }
+                            let whole = n.local(&[tile, tile, lanes], dtype);
+                            n.vector(lanes, |n, lane| {
+                                both_sides(
+                                    n,
+                                    &back,
+                                    dtype,
+                                    |n, p, q| sum(n, &t, p, q, &lane),
+                                    |n, r, c, value| {
+                                        n.store(whole, [(r as i64).into(), (c as i64).into(), lane.clone()], value);
+                                    },
+                                );
+                            });
+                            // Tiles at the edge hang over.
+                            n.for_each(&[tile, tile], |n, at| {
+                                let inside = (y.clone() * tile + at[0].clone())
+                                    .lt(Scalar::index(height))
+                                    .and((z.clone() * tile + at[1].clone()).lt(Scalar::index(width)));
+                                n.if_(inside, |n| {
+                                    n.vector(lanes, |n, lane| {
+                                        let value = n.read(whole, [at[0].clone(), at[1].clone(), lane.clone()]);
+                                        n.store(out, place(at[0].clone(), at[1].clone(), &lane), value);
+                                    });
+                                });
+                            });
+                        }
+                    });
+                });
+            }
+        }
+        out
+    })
+}
+
+/// Some tiles of an image and some blocks of results.
+struct Group {
+    image: Scalar,
+    /// The first block of results.
+    out: Scalar,
+    /// The first tile.
+    tile: Scalar,
+    wide: i64,
+    together: i64,
+}
+
+/// `sums[p, q, t, o] = sum over channels of values[image, p, q, tile + t, channel] * w[p, q, out + o, channel]`, in register tiles of so many
+/// rows.
+fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: TensorId, rows: i64) {
+    let dtype = n.dtype(values);
+    let [points, _, _, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
+    n.for_each(&[points, points], |n, point| {
+        for (first, turns, size) in pieces(g.together, rows) {
+            n.for_(turns, |n, turn| {
+                let at = |row: &Scalar| turn.clone() * size + first + row.clone();
+                let sum = n.registers(&[size, g.wide, lanes], dtype);
+                let each = |n: &mut Nest<'_>, body: &dyn Fn(&mut Nest<'_>, [Scalar; 3])| {
+                    n.unrolled(size, |n, row| {
+                        n.unrolled(g.wide, |n, o| n.vector(lanes, |n, lane| body(n, [row, o, lane])));
+                    });
+                };
+                each(n, &|n, place| n.store(sum, place, Scalar::float(0.0, dtype)));
+                n.for_(channels, |n, channel| {
+                    each(n, &|n, place| {
+                        let [row, o, lane] = place.clone();
+                        let [p, q] = [point[0].clone(), point[1].clone()];
+                        let tile = g.tile.clone() + at(&row);
+                        let value = n.read(values, [g.image.clone(), p.clone(), q.clone(), tile, channel.clone()]);
+                        let weight = n.read(w, [p, q, g.out.clone() + o, channel.clone(), lane]);
+                        let next = n.read(sum, place.clone()) + value * weight;
+                        n.store(sum, place, next);
+                    });
+                });
+                each(n, &|n, place| {
+                    let [row, o, lane] = place.clone();
+                    let to = [point[0].clone(), point[1].clone(), at(&row), o, lane];
+                    let value = n.read(sum, place);
+                    n.store(sums, to, value);
+                });
+            });
+        }
+    });
+}
