@@ -35,9 +35,9 @@ pub(super) struct Args {
     alternatives: Option<usize>,
     /// Instead: which compiler makes which part of the program, and what the next best would take for it
     #[arg(long, conflicts_with_all = ["at", "all", "alternatives"])]
-    placement: bool,
-    /// With --placement: as JSON, a list of parts with compiler (null for resat), name, calls, cost, next (compiler and cost)
-    #[arg(long, requires = "placement")]
+    placed: bool,
+    /// With --placed: as JSON, a list of parts with compiler (null for resat), name, calls, cost, next (compiler and cost)
+    #[arg(long, requires = "placed")]
     json: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     if let Some(most) = args.alternatives {
         return next_best(&args, most);
     }
-    if args.placement {
+    if args.placed {
         return placement(&args);
     }
     let mut settings = args.passes.settings()?;

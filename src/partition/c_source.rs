@@ -7,7 +7,7 @@ use crate::{
     codegen::c,
     diag::Refused,
     infer::infer_types,
-    ir::{Attrs, OpId, Type},
+    ir::{Attrs, ExprId, OpId, Type, reachable},
     loops::{Builder, Operand},
     lower::{Assembled, CodeSet, VectorUnit, assemble},
     ops::kernel::LARGEST_KERNEL,
@@ -41,6 +41,21 @@ impl ExternalCompiler for CSource {
         let Some(args) = args.iter().map(|t| operand(&mut b, t)).collect::<Option<Vec<_>>>() else { return false };
         // A result that is cut while running is not what a caller of a region expects.
         op.op().lower(attrs, &args, &mut b).is_ok_and(|out| b.finish_with(&out).counted.is_empty())
+    }
+
+    /// Scalar loops, of which the C compiler makes vectors where it can: so many operations and bytes a second, one operator after
+    /// another, on one thread.
+    fn cost(&self, region: &Region<'_>) -> Option<f64> {
+        const OPERATIONS: f64 = 3.0e9;
+        const BYTES: f64 = 8.0e9;
+        let (typed, m) = (region.typed(), region.module());
+        let seconds = |e: ExprId| {
+            let (op, args, attrs) = m.op_call(e)?;
+            let types: Vec<Type> = args.iter().map(|&a| typed.ty(a).clone()).collect();
+            let work = op.op().work(attrs, &types, typed.ty(e));
+            Some((work.flops / OPERATIONS).max((work.bytes_read + work.bytes_written) / BYTES))
+        };
+        Some(reachable(m, [region.function().body]).into_iter().filter_map(seconds).sum())
     }
 
     fn compile(&self, region: &Region<'_>) -> Result<Compiled, CompilerError> {

@@ -10,6 +10,7 @@ use crate::{
     extract::Extractor,
     infer::infer_types,
     ir::{Module, Name},
+    partition,
     saturate::{Extracted, Grade, Limits, Rule, Ruleset, optimize_observed},
     target::Target,
 };
@@ -117,6 +118,7 @@ impl Saturate {
         };
         let extractor = s.extractor.as_ref();
         let done = optimize_observed(&typed, &rulesets, &s.limits, model, extractor, &s.target, observer);
+        s.placement.compilers.iter().try_for_each(|c| partition::heed(*c))?;
         cx.reports.push(done.report);
         Ok(done.module)
     }
