@@ -25,6 +25,7 @@ pub mod report;
 pub mod rules;
 pub mod runtime;
 pub mod saturate;
+pub mod store;
 pub mod target;
 pub mod tensor;
 pub mod vm;

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 const IMAGES: usize = 4;
 
 /// The digits model in a folder of its own, for few images: `digits.relay`, `digits.params`, `inputs.npz`.
-struct Folder(TempDir);
+struct Folder(TempDir, TempDir);
 
 fn shipped(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models/digits").join(file)
@@ -39,7 +39,8 @@ fn rows(t: &Tensor, n: usize) -> Tensor {
 
 impl Folder {
     fn new() -> Folder {
-        let folder = Folder(TempDir::new().expect("a folder can be made"));
+        let temporary = || TempDir::new().expect("a folder can be made");
+        let folder = Folder(temporary(), temporary());
         let model = fs::read_to_string(shipped("model.relay")).expect("the model is there");
         folder.write("digits.relay", model.replace("Tensor[(200, ", &format!("Tensor[({IMAGES}, ")));
         fs::copy(shipped("model.params"), folder.path("digits.params")).expect("the parameters are there");
@@ -63,6 +64,8 @@ impl Folder {
     fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
         command.args(args).current_dir(self.0.path()).stdin(Stdio::null());
+        // A cache that is no file of the folder, and not the user's.
+        command.env("XDG_CACHE_HOME", self.1.path());
         command
     }
 

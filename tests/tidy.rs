@@ -21,7 +21,8 @@ const PARTS: &[(&str, &[&str])] = &[
     // What runs knows kernels by name and type only; a codegen implements its trait for code.
     ("runtime", &["tensor", "ir", "loops"]),
     ("vm", &["tensor", "ir", "diag", "infer"]),
-    ("codegen", &["tensor", "loops", "runtime"]),
+    ("store", &["runtime"]),
+    ("codegen", &["tensor", "loops", "runtime", "store"]),
     ("target", &["tensor", "diag", "ops", "codegen"]),
     ("egraph", &["tensor", "ir", "ops", "infer"]),
     ("cost", &["tensor", "ir", "diag", "ops", "target"]),
@@ -75,6 +76,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "dialect",
             "partition",
             "pass",
+            "store",
         ],
     ),
     (
@@ -85,7 +87,7 @@ const PARTS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "explore", "tensor", "ir", "diag", "ops", "infer", "relay", "interp", "runtime", "target", "cost",
-            "extract", "saturate", "rules", "pass", "driver", "report",
+            "extract", "saturate", "rules", "pass", "driver", "report", "store",
         ],
     ),
 ];

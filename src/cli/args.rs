@@ -8,7 +8,7 @@ use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused},
-    driver::{Native, Options, Stopwatch},
+    driver::{Cache, Native, Options, Stopwatch},
     extract,
     ir::{Module, Name},
     ops::nearest,
@@ -28,6 +28,28 @@ pub(super) struct ModelArgs {
     /// Parameters that become constants: Relay's binary format, or an npz archive
     #[arg(long, value_name = "FILE")]
     pub(super) params: Option<PathBuf>,
+}
+
+/// What is kept on disk from one run to the next.
+#[derive(Args, Debug)]
+pub(super) struct CacheArgs {
+    /// Where kernels and built programs are kept; `resat` in the user's folder for caches where not given
+    #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
+    cache_dir: Option<PathBuf>,
+    /// Compile anew, and keep nothing
+    #[arg(long)]
+    no_cache: bool,
+}
+
+impl CacheArgs {
+    /// The cache, unless none is wanted or there is no place for one.
+    pub(super) fn open(&self) -> Option<Arc<Cache>> {
+        match &self.cache_dir {
+            _ if self.no_cache => None,
+            Some(folder) => Some(Arc::new(Cache::new(folder))),
+            None => Cache::of_user().map(Arc::new),
+        }
+    }
 }
 
 /// How the program is transformed.

@@ -4,15 +4,17 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Instant};
 
 use super::{
     Failure,
-    args::{ModelArgs, PassArgs, RegionArgs},
+    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs},
+    kept::{Kept, inputs_of},
     progress::Progress,
     run::gather,
 };
 use crate::{
     diag::Diagnostic,
-    driver::{self, Options, Runnable},
+    driver::{self, Built, Options, Runnable},
     infer::infer_types,
     pass::bind_params,
+    runtime::{Executable, peak_memory},
     tensor::{Tensor, Value},
 };
 
@@ -26,6 +28,8 @@ pub(super) struct Args {
     passes: PassArgs,
     #[command(flatten)]
     regions: RegionArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -35,7 +39,8 @@ pub(super) struct Args {
     /// Measured runs, after three that are not
     #[arg(long, value_name = "R", default_value = "20")]
     repeat: NonZeroUsize,
-    /// Print JSON: latencies_s (each run), median_s, min_s, p90_s, compile_s
+    /// Print JSON: latencies_s (each run), median_s, min_s, p90_s, compile_s, cached; of memory, in bytes: arena, the most of it that
+    /// is in use at once, weights, and the peak of this process
     #[arg(long)]
     json: bool,
     /// Also say how long each kernel takes
@@ -51,32 +56,47 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let library = super::library::open(&args.model, args.threads)?;
         let tensors = library.inputs(args.inputs.as_deref())?;
         let latencies = measure(args.repeat, || library.run(&tensors).map(drop))?;
-        return report(&args, latencies, 0.0);
+        return report(&args, latencies, 0.0, None);
     }
     let start = Instant::now();
     let settings = args.passes.settings()?;
-    let passes = args.passes.sequence(&settings)?;
-    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
-    let progress = Progress::new();
-    let mut options = Options::new(settings);
-    options.passes = Some(Box::new(passes));
-    args.regions.tell(&mut options);
-    options.on_phase = Some(Box::new(progress.teller()));
-    options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
-    let built = driver::build(module.clone(), &[], options).map_err(super::build_failure)?;
-    let compile = start.elapsed().as_secs_f64();
-    drop(progress);
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, "main");
+    let (built, compile, tensors) = match kept.find(&settings, args.threads) {
+        Some(found) => {
+            let compile = start.elapsed().as_secs_f64();
+            let program = found.executable.as_plain().expect("only plain programs are kept");
+            let tensors = inputs_of(program, &found.parameters, args.inputs.as_deref())?;
+            (found, compile, tensors)
+        }
+        None => {
+            let passes = args.passes.sequence(&settings)?;
+            let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+            let typed = infer_types(module)?;
+            let read = Instant::now();
+            let inputs = gather(&typed, args.inputs.as_deref())?;
+            let read = read.elapsed();
+            let tensors = inputs.iter().flat_map(Value::flatten).collect();
+            let progress = Progress::new();
+            let mut options = Options::new(settings);
+            options.passes = Some(Box::new(passes));
+            args.regions.tell(&mut options);
+            options.on_phase = Some(Box::new(progress.teller()));
+            options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+            kept.fill(&mut options);
+            let built = driver::build(typed.into_module(), &[], options).map_err(super::build_failure)?;
+            (built, (start.elapsed() - read).as_secs_f64(), tensors)
+        }
+    };
+    kept.tell();
     super::warn(&built.warnings);
-    let exe = &built.executable;
-    let tensors: Vec<Tensor> =
-        gather(&infer_types(module)?, args.inputs.as_deref())?.iter().flat_map(Value::flatten).collect();
-    let Runnable::Plain(exe) = exe else {
+    let Runnable::Plain(exe) = &built.executable else {
+        let exe = &built.executable;
         if args.profile {
             let d = Diagnostic::new("`--profile` takes programs without control flow, of known extents");
             return Err(Failure::Refused(d.into()));
         }
         let latencies = measure(args.repeat, || Ok(exe.run(&tensors).map(drop)?))?;
-        return report(&args, latencies, compile);
+        return report(&args, latencies, compile, Some(&built));
     };
     let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());
     let mut outputs: Vec<Tensor> = exe.run(&tensors).map_err(refuse)?;
@@ -91,7 +111,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         rows.sort_by(|a, b| b.0.total_cmp(&a.0));
         rows.iter().for_each(|(t, name)| eprintln!("{:9.3} us  {name}", 1e6 * t));
     }
-    report(&args, latencies, compile)
+    report(&args, latencies, compile, Some(&built))
 }
 
 fn measure(repeat: NonZeroUsize, mut once: impl FnMut() -> Result<(), Failure>) -> Result<Vec<f64>, Failure> {
@@ -107,14 +127,21 @@ fn measure(repeat: NonZeroUsize, mut once: impl FnMut() -> Result<(), Failure>) 
         .collect()
 }
 
-fn report(args: &Args, latencies: Vec<f64>, compile: f64) -> Result<(), Failure> {
+fn report(args: &Args, latencies: Vec<f64>, compile: f64, built: Option<&Built>) -> Result<(), Failure> {
     let mut sorted = latencies.clone();
     sorted.sort_by(f64::total_cmp);
     let at = |q: usize| sorted[(sorted.len() * q / 100).min(sorted.len() - 1)];
     let (median, min, p90) = (at(50), sorted[0], at(90));
     if args.json {
+        let program = built.and_then(|b| b.executable.as_plain());
+        let weights = |e: &Executable| e.program().constants().iter().map(|t| t.bytes().len()).sum::<usize>();
         let json = serde_json::json!({
             "latencies_s": latencies, "median_s": median, "min_s": min, "p90_s": p90, "compile_s": compile,
+            "cached": built.is_some_and(|b| b.cached),
+            "arena_bytes": program.map(|p| p.plan().arena),
+            "arena_least_bytes": program.map(|p| p.plan().least),
+            "weights_bytes": program.map(weights),
+            "peak_memory_bytes": peak_memory(),
         });
         return super::print(&format!("{json}\n"));
     }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::{
     Failure,
-    args::{ModelArgs, PassArgs, RegionArgs},
+    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs},
+    kept::Kept,
     progress::Progress,
 };
 use crate::{
@@ -23,6 +24,8 @@ pub(super) struct Args {
     passes: PassArgs,
     #[command(flatten)]
     regions: RegionArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// The shared library; its C header goes beside it
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -33,14 +36,22 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
-    let mut options = Options::new(settings.clone());
-    options.passes = Some(Box::new(args.passes.sequence(&settings)?));
-    args.regions.tell(&mut options);
-    options.name = symbol(&args.output);
+    let name = symbol(&args.output);
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.report);
     let progress = Progress::new();
-    options.on_phase = Some(Box::new(progress.teller()));
-    let built =
-        driver::build(args.model.module()?, &args.model.params()?, options).map_err(super::build_failure)?;
+    let built = match kept.find(&settings, None) {
+        Some(found) => found,
+        None => {
+            let mut options = Options::new(settings.clone());
+            options.passes = Some(Box::new(args.passes.sequence(&settings)?));
+            args.regions.tell(&mut options);
+            options.name = name;
+            options.on_phase = Some(Box::new(progress.teller()));
+            kept.fill(&mut options);
+            driver::build(args.model.module()?, &args.model.params()?, options).map_err(super::build_failure)?
+        }
+    };
+    kept.tell();
     let Some(executable) = built.executable.as_plain() else {
         let message = "a shared library takes a sequence of calls on tensors of known extents: this program has control flow, \
                        data types, or extents found while running";
@@ -59,7 +70,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         "{} and {}: {} kernels in {} calls, {:.2} s",
         written.library.display(),
         written.header.display(),
-        built.kernels.len(),
+        executable.program().functions().len(),
         built.calls,
         built.time.as_secs_f64()
     );

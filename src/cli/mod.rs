@@ -4,6 +4,7 @@
 
 mod args;
 mod config;
+mod kept;
 mod library;
 mod progress;
 

@@ -4,14 +4,15 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{ModelArgs, PassArgs, RegionArgs, in_order, inputs, write_file},
+    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, in_order, inputs, write_file},
+    kept::{Kept, inputs_of},
     progress::Progress,
 };
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     infer::{TypedModule, infer_types},
     interp,
     ir::{Module, Type},
-    pass::{Pass, PassContext, Same, Settings, bind_params, blame},
+    pass::{Pass, PassContext, Same, Sequential, Settings, bind_params, blame},
     relay::npz,
     tensor::{DType, Tensor, Value},
 };
@@ -37,6 +38,8 @@ pub(super) struct Args {
     passes: PassArgs,
     #[command(flatten)]
     regions: RegionArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -52,6 +55,9 @@ pub(super) struct Args {
     /// Compare with the program as it was before the passes, run by the interpreter; on a difference, name the rule at fault
     #[arg(long)]
     validate: bool,
+    /// Say on stderr how long it took from the program's text to its first result
+    #[arg(long)]
+    time: bool,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,24 +72,43 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     if args.model.file.extension().is_some_and(|e| e == "so") {
         return run_library(&args);
     }
+    let start = Instant::now();
     let settings = args.passes.settings()?;
+    let native = args.backend == Backend::Llvm && !args.validate;
+    let kept = native.then(|| Kept::new(&args.cache, &args.model, &args.passes, &settings, "main"));
+    if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
+        let program = found.executable.as_plain().expect("only plain programs are kept");
+        let inputs = inputs_of(program, &found.parameters, args.inputs.as_deref())?;
+        let outputs = found.executable.run(&inputs)?;
+        tell_time(&args, start, ", found in the cache");
+        return write_outputs(args.outputs.as_deref(), &outputs);
+    }
     let passes = args.passes.sequence(&settings)?;
     let module = bind_params(&args.model.module()?, &args.model.params()?)?;
     let typed = infer_types(module)?;
     let inputs = gather(&typed, args.inputs.as_deref())?;
     let progress = Progress::new();
+    let native = |module: Module, passes: Sequential| {
+        let mut options = Options::new(settings.clone());
+        options.passes = Some(Box::new(passes));
+        args.regions.tell(&mut options);
+        options.on_phase = Some(Box::new(progress.teller()));
+        options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+        kept.iter().for_each(|k| k.fill(&mut options));
+        let built = driver::build(module, &[], options).map_err(super::build_failure)?;
+        kept.iter().for_each(Kept::tell);
+        super::warn(&built.warnings);
+        let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
+        Ok::<_, Failure>(built.executable.run(&flat)?)
+    };
+    if kept.is_some() {
+        // The program as it was read is let go: its weights take memory.
+        let outputs = native(typed.into_module(), passes)?;
+        tell_time(&args, start, "");
+        return write_outputs(args.outputs.as_deref(), &outputs);
+    }
     let outputs = match args.backend {
-        Backend::Llvm => {
-            let mut options = Options::new(settings.clone());
-            options.passes = Some(Box::new(passes));
-            args.regions.tell(&mut options);
-            options.on_phase = Some(Box::new(progress.teller()));
-            options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
-            let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
-            super::warn(&built.warnings);
-            let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
-            built.executable.run(&flat)?
-        }
+        Backend::Llvm => native(typed.module().clone(), passes)?,
         // The interpreter runs the program as it was written, unless passes are asked for.
         Backend::Interp if !args.passes.asked() => interp::run_flat(typed.module(), "main", inputs.clone())?,
         Backend::Interp => {
@@ -108,6 +133,12 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
     }
     write_outputs(args.outputs.as_deref(), &outputs)
+}
+
+fn tell_time(args: &Args, start: Instant, how: &str) {
+    if args.time {
+        eprintln!("first result after {:.3} s{how}", start.elapsed().as_secs_f64());
+    }
 }
 
 /// The values of main's parameters, in order, from an archive or at random.

@@ -106,6 +106,16 @@ impl CodegenTarget {
         said.is_some_and(|f| f.starts_with('+'))
     }
 
+    /// What code for this target may use and another machine lacks: the architecture, or features; none where it can run there.
+    pub fn lacking_on(&self, other: &CodegenTarget) -> Option<String> {
+        if self.arch() != other.arch() {
+            return Some(self.arch().to_owned());
+        }
+        let wanted = self.features.split(',').filter_map(|f| f.strip_prefix('+'));
+        let lacking: Vec<&str> = wanted.filter(|f| self.has(f) && !other.has(f)).collect();
+        (!lacking.is_empty()).then(|| lacking.join(", "))
+    }
+
     /// Bytes that one vector register holds.
     pub fn vector_bytes(&self) -> usize {
         match () {
@@ -161,6 +171,12 @@ mod tests {
         t.features = "+avx512f,-avx2".into();
         assert!(!t.has("avx2"));
         assert_eq!((t.vector_bytes(), t.vector_registers()), (64, 32));
+        let other = CodegenTarget { features: "+avx,+avx512f".into(), ..t.clone() };
+        assert_eq!((t.lacking_on(&other), other.lacking_on(&t)), (None, Some("avx".into())));
+        assert_eq!(
+            t.lacking_on(&CodegenTarget { triple: "aarch64-unknown-linux-gnu".into(), ..t.clone() }),
+            Some("x86_64".into())
+        );
         t.cpu = "i999".into();
         assert!(t.validate().unwrap_err().to_string().contains("znver3"));
         t.triple = "sparc-sun-solaris".into();

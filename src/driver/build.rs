@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    cache::{Cache, module_key, settings_key},
     external::{Handling, Regions, compile_regions},
     runnable::{MachineProgram, Parameter, Runnable},
     specialize::{Compiled, Machine, Primitives, compile_code},
@@ -22,8 +23,9 @@ use crate::{
     pass::{
         BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, eta_expand, fuse, run_logged,
     },
-    runtime::{Executable, LinkError, Pool},
+    runtime::{Executable, LinkError, Pool, give_back_memory},
     saturate::Report,
+    store::{Key, KeyMaker},
     tensor::Tensor,
     vm,
 };
@@ -59,6 +61,12 @@ pub struct Options {
     pub check_regions: bool,
     /// Called when a phase starts.
     pub on_phase: Option<Box<dyn FnMut(&str) + Send>>,
+    /// Where kernels and programs are kept on disk; nowhere, if none is given.
+    pub cache: Option<Arc<Cache>>,
+    /// What the program is kept under. Where it is read from files, a key of these is cheaper to make than the program is to read
+    /// ([`Cache::find`]). Without one, the key is made of the module, its parameters and the settings; and where passes or rulesets of
+    /// one's own have a part, whose content can't be told, kernels are kept and the program is not.
+    pub key: Option<Key>,
 }
 
 impl Options {
@@ -73,11 +81,14 @@ impl Options {
             fallback: false,
             check_regions: false,
             on_phase: None,
+            cache: None,
+            key: None,
         }
     }
 }
 
-/// A built program and how it came about.
+/// A built program and how it came about. Of a program that was found in a cache, it is not known how: there are no module, log, reports
+/// and kernels.
 pub struct Built {
     /// What runs.
     pub executable: Runnable,
@@ -99,6 +110,10 @@ pub struct Built {
     pub external: Vec<(String, crate::runtime::Compiled)>,
     /// Why regions are not what external compilers made, where there is a fallback.
     pub fallen: Vec<CompilerError>,
+    /// How many inputs each parameter of `@main` is: one, or as many as a tuple has tensors.
+    pub parameters: Vec<usize>,
+    /// Whether it was found in a cache.
+    pub cached: bool,
     /// Passes, lowering, code generation and linking, all together.
     pub time: Duration,
 }
@@ -106,26 +121,46 @@ pub struct Built {
 /// Builds a module whose parameters are (partly) given: the default pipeline, or the one in the options, then code.
 pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Built, BuildError> {
     let start = Instant::now();
-    let Options { settings, passes, threads, name, fallback, check_regions, on_phase } = options;
+    let Options { settings, passes, threads, name, fallback, check_regions, on_phase, cache, key } = options;
+    let told = passes.is_none() && settings.rulesets.is_empty();
+    let key = key.or_else(|| {
+        (cache.is_some() && told).then(|| {
+            let key = settings_key(KeyMaker::new().part(&name), &settings);
+            module_key(key, &module, params).key()
+        })
+    });
+    if let (Some(cache), Some(key)) = (&cache, &key)
+        && let Some(found) = cache.find(key, threads)
+    {
+        return Ok(Built { time: start.elapsed(), ..found });
+    }
     let mut cx = PassContext { on_start: on_phase, ..PassContext::default() };
     // Errors of types are told of the program as it was written, before passes move things about.
-    let typed = infer_types(bind_params(&module, params)?)?;
+    let bound = bind_params(&module, params)?;
+    // What passes do away with should go: nobody else may hold on to the weights.
+    drop(module);
+    let typed = infer_types(bound)?;
     let main = &typed.entry("main")?.params;
     let annotated: Vec<bool> = main.iter().map(|&p| typed.var(p).ty.is_some()).collect();
+    let parameters = main.iter().map(|&p| typed.var_ty(p).flatten().map_or(1, |t| t.len())).collect();
     let module = typed.into_module();
     let passes = match passes {
         Some(p) => p,
         None => default_pass(&settings, &BuildConfig::default())?,
     };
     let module = passes.run(module, &mut cx)?;
-    compile(
-        module,
-        &annotated,
-        &settings,
-        Run { threads, name, regions: Handling { fallback, check: check_regions } },
-        cx,
-        start,
-    )
+    let run = Run { threads, name, regions: Handling { fallback, check: check_regions }, cache: cache.clone() };
+    let mut built = compile(module, &annotated, &settings, run, cx)?;
+    built.parameters = parameters;
+    if let (Some(cache), Some(key), Runnable::Plain(exe)) = (&cache, &key, &built.executable)
+        && built.external.is_empty()
+        && built.warnings.is_empty()
+    {
+        cache.keep(key, exe.program(), &built, &settings.target.codegen());
+    }
+    give_back_memory();
+    built.time = start.elapsed();
+    Ok(built)
 }
 
 /// What code is made for, besides a machine.
@@ -133,6 +168,7 @@ struct Run {
     threads: usize,
     name: String,
     regions: Handling,
+    cache: Option<Arc<Cache>>,
 }
 
 /// Makes code of a module that went through its passes. `annotated` says of which parameters of `@main` the program itself gives
@@ -143,7 +179,6 @@ fn compile(
     settings: &Settings,
     run: Run,
     mut cx: PassContext,
-    start: Instant,
 ) -> Result<Built, BuildError> {
     dialect::refuse_unlegalized(&module)?;
     // Operators that are values become functions that call them, and whatever the passes left unfused a kernel an operator.
@@ -153,8 +188,8 @@ fn compile(
     let typed = infer_types(module)?;
     let target = settings.target.codegen();
     let unit = super::vector_unit(&target);
-    let machine =
-        Machine { target: target.clone(), unit, pool: Arc::new(Pool::new(run.threads)), regions: run.regions };
+    let pool = Arc::new(Pool::new(run.threads));
+    let machine = Machine { target: target.clone(), unit, pool, regions: run.regions, cache: run.cache };
     let Regions { typed, compiled, fallen } = compile_regions(typed, &target, run.regions)?;
     let warning = |e: &CompilerError| format!("region `{}` is resat's own code now: {e}", e.region);
     cx.warnings.extend(fallen.iter().map(warning));
@@ -164,7 +199,7 @@ fn compile(
             code.external = compiled;
             let Assembled { program, calls, .. } = assemble(&typed, "main", &run.name, &mut code)?;
             tell(&mut cx, &code);
-            let (objects, library) = compile_code(&mut code, &target)?;
+            let (objects, library) = compile_code(&mut code, &target, machine.cache.as_deref())?;
             (Runnable::Plain(Executable::link(program, library, machine.pool)?), code, objects, calls)
         }
         false => {
@@ -198,7 +233,9 @@ fn compile(
         external: code.external,
         fallen,
         kernels: code.kernels,
-        time: start.elapsed(),
+        parameters: Vec::new(),
+        cached: false,
+        time: Duration::ZERO,
     })
 }
 

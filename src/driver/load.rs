@@ -1,6 +1,6 @@
 //! Programs and parameters from files.
 
-use std::path::Path;
+use std::{fs::File, io::BufReader, path::Path};
 
 use crate::{
     diag::{Diagnostic, Refused},
@@ -29,9 +29,14 @@ pub fn load_module(path: &Path) -> Result<Module, Refused> {
 /// The named arrays of a parameter file: an npz archive where its name ends so, else Relay's binary format.
 pub fn load_params(path: &Path) -> Result<Vec<(Name, Tensor)>, Refused> {
     let name = path.display().to_string();
-    let bytes = read(path)?;
-    match path.extension().is_some_and(|e| e == "npz") {
-        true => npz::read(&name, &bytes),
-        false => params::read(&name, &bytes),
+    if path.extension().is_some_and(|e| e == "npz") {
+        return npz::read(&name, &read(path)?);
+    }
+    let failed = |e| Refused::from(Diagnostic::new(format!("{name}: {e}")));
+    let file = File::open(path).map_err(failed)?;
+    match file.metadata().map_err(failed)? {
+        there if there.is_file() => params::read_from(&name, BufReader::new(file), there.len()),
+        // A pipe does not say how much it holds.
+        _ => params::read(&name, &read(path)?),
     }
 }

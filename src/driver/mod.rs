@@ -2,6 +2,8 @@
 
 #[cfg(feature = "llvm")]
 mod build;
+#[cfg(feature = "llvm")]
+mod cache;
 mod difference;
 #[cfg(feature = "llvm")]
 mod external;
@@ -31,6 +33,8 @@ pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
 
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, build};
+#[cfg(feature = "llvm")]
+pub use cache::{Cache, settings_key};
 pub use difference::difference;
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]

@@ -10,19 +10,23 @@ use hashbrown::{Equivalent, HashMap};
 
 use super::{
     build::BuildError,
+    cache::Cache,
     external::{Handling, Regions, compile_regions},
 };
 use crate::{
     codegen::{
         CodegenTarget,
-        llvm::{self, JitLibrary, ObjectCode},
+        llvm::{self, CodegenError, JitLibrary, ObjectCode},
     },
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
+    loops::Kernel,
     lower::{Assembled, CodeSet, VectorUnit, assemble, is_settled},
     pass::settle_calls,
-    runtime::{Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
+    runtime::{
+        Arguments, Callable, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError,
+    },
     tensor::{Shape, Tensor},
 };
 
@@ -36,6 +40,7 @@ pub(super) struct Machine {
     pub unit: VectorUnit,
     pub pool: Arc<Pool>,
     pub regions: Handling,
+    pub cache: Option<Arc<Cache>>,
 }
 
 /// The primitive functions of a program.
@@ -171,7 +176,7 @@ impl Primitives {
             programs.push(assembled);
         }
         before_code(&code);
-        let (objects, library) = compile_code(&mut code, &machine.target)?;
+        let (objects, library) = compile_code(&mut code, &machine.target, machine.cache.as_deref())?;
         let mut made: HashMap<usize, Arc<Code>> = HashMap::new();
         for (number, assembled) in fixed.into_iter().zip(programs) {
             made.insert(number, Code::link(assembled, library.clone(), machine.pool.clone())?);
@@ -262,7 +267,7 @@ impl Primitives {
         let mut code = CodeSet::new(self.machine.unit);
         code.external = compiled;
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
-        let (_, library) = compile_code(&mut code, &self.machine.target)?;
+        let (_, library) = compile_code(&mut code, &self.machine.target, self.machine.cache.as_deref())?;
         Code::link(assembled, library, self.machine.pool.clone())
     }
 }
@@ -271,8 +276,13 @@ impl Primitives {
 pub(super) fn compile_code(
     set: &mut CodeSet,
     target: &CodegenTarget,
+    cache: Option<&Cache>,
 ) -> Result<(Vec<ObjectCode>, Vec<Arc<dyn CompiledCode>>), BuildError> {
-    let mut objects = llvm::compile(&set.kernels.iter().collect::<Vec<_>>(), target)?;
+    let kernels: Vec<&Kernel> = set.kernels.iter().collect();
+    let mut objects = match cache {
+        Some(cache) => cache.objects().compile(&kernels, target)?,
+        None => llvm::compile(&kernels, target)?,
+    };
     let mut callables = Callables::default();
     for (symbol, compiled) in &mut set.external {
         match &mut compiled.code {
@@ -283,11 +293,35 @@ pub(super) fn compile_code(
             External::Source(_) => unreachable!("sources were compiled when regions were"),
         }
     }
-    let mut code: Vec<Arc<dyn CompiledCode>> = vec![Arc::new(JitLibrary::load(&objects)?)];
+    let mut code = vec![in_process(&objects, target)?];
     if !callables.is_empty() {
         code.push(Arc::new(callables));
     }
     Ok((objects, code))
+}
+
+/// Object code as functions of this process. What was made for another machine is there to be exported, and fails where it is run.
+pub(super) fn in_process(
+    objects: &[ObjectCode],
+    target: &CodegenTarget,
+) -> Result<Arc<dyn CompiledCode>, CodegenError> {
+    let Some(lacking) = target.lacking_on(&CodegenTarget::host()) else {
+        return Ok(Arc::new(JitLibrary::load(objects)?));
+    };
+    let mut code = Callables::default();
+    for symbol in objects.iter().flat_map(|o| &o.symbols) {
+        code.insert(symbol, Arc::new(Foreign(lacking.clone())));
+    }
+    Ok(Arc::new(code))
+}
+
+/// Stands for code that this machine can't run, and says why.
+struct Foreign(String);
+
+impl Callable for Foreign {
+    fn call(&self, _: &mut Arguments<'_>) -> Result<(), String> {
+        Err(format!("is made for another machine: this one is not, or has not, {}", self.0))
+    }
 }
 
 fn entry_name(number: usize) -> String {

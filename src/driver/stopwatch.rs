@@ -182,7 +182,7 @@ impl Stopwatch {
             return Ok(seconds);
         }
         let name = code.kernels.first().map_or("no kernel", |k| k.name.as_str()).to_owned();
-        let (_, library) = compile_code(&mut code, &target).map_err(|e| e.to_string())?;
+        let (_, library) = compile_code(&mut code, &target, None).map_err(|e| e.to_string())?;
         let pool = self.pool.get_or_init(|| Arc::new(Pool::new(self.target.cores))).clone();
         let exe = Executable::link(assembled.program, library, pool).map_err(|e| e.to_string())?;
         let inputs: Vec<Tensor> = exe.program().inputs().iter().map(tame).collect();

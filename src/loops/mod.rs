@@ -8,6 +8,7 @@ mod check;
 mod digest;
 mod eval;
 mod expr;
+mod in_place;
 mod interp;
 mod nest;
 mod num;

@@ -251,8 +251,9 @@ impl Assembler<'_> {
         let number = self.kernel(f, &group);
         let kernel = &self.code.kernels[number];
         let (_, workspace) = kernel.workspace();
+        let pairs = kernel.in_place();
         let function = self.program.function(&kernel.name);
-        let mut args: Vec<(BufferId, bool)> = inputs.into_iter().map(|b| (b, false)).collect();
+        let mut args: Vec<(BufferId, bool)> = inputs.iter().map(|&b| (b, false)).collect();
         let mut results = Vec::new();
         for &t in &group.results {
             let decl = group.decl(t);
@@ -266,7 +267,13 @@ impl Assembler<'_> {
             self.counted.insert(buffer, (shape, results[count].0));
         }
         self.calls += 1;
-        self.program.step(Step::Call(Call { function, args, workspace: workspace as usize, in_place: vec![] }));
+        // A buffer that is given several times may go only where all of its readers say so.
+        let gives_way = |b: BufferId, to: u32| {
+            inputs.iter().enumerate().all(|(i, &other)| other != b || pairs.contains(&(i as u32, to)))
+        };
+        let in_place = pairs.iter().map(|&(from, to)| (inputs[from as usize], to));
+        let in_place = in_place.filter(|&(b, to)| gives_way(b, to)).map(|(b, to)| (b, args[to as usize].0)).collect();
+        self.program.step(Step::Call(Call { function, args, workspace: workspace as usize, in_place }));
         Ok(shaped(&ty, &mut results.into_iter().map(|r| r.0)))
     }
 
@@ -292,14 +299,19 @@ impl Assembler<'_> {
         if let Some(&known) = self.code.known.get(&key) {
             return known;
         }
-        let number = self.code.kernels.len();
-        let name = format!("k{number}_{}", self.describe(f));
-        self.code.kernels.push(super::kernel(&name, group, self.code.unit));
+        let mut kernel = super::kernel("", group, self.code.unit);
+        // Named by content: what is the same in another program has the same code, name included.
+        kernel.name = format!("{}_{:016x}", self.describe(f), kernel.digest().0 as u64);
+        let same = self.code.kernels.iter().position(|k| k.name == kernel.name);
+        let number = same.unwrap_or_else(|| {
+            self.code.kernels.push(kernel);
+            self.code.kernels.len() - 1
+        });
         self.code.known.insert(key, number);
         number
     }
 
-    /// The operators of a function, as a symbol's name.
+    /// The operators of a function, as the beginning of a symbol's name.
     fn describe(&self, f: &Function) -> String {
         const LONGEST: usize = 60;
         let m = self.typed.module();

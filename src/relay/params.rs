@@ -3,6 +3,8 @@
 //! Little endian throughout: magic, a reserved word, the names (count, then length and bytes of each), the number of
 //! arrays, then per array a record of magic, reserved word, device, rank, element type, extents, byte count and data.
 
+use std::io::Read;
+
 use hashbrown::HashSet;
 
 use crate::{
@@ -35,7 +37,12 @@ const MAX_RANK: usize = 64;
 /// bytes left over) is refused with the offset where it shows. No size that the file states is trusted: memory is taken
 /// only for bytes that are there.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<(Name, Tensor)>, Refused> {
-    Reader { file: name, bytes, at: 0 }.file()
+    read_from(name, bytes, bytes.len() as u64)
+}
+
+/// As [`read`], from something that has so many bytes. Each array's data goes straight to where it stays.
+pub fn read_from(name: &str, from: impl Read, length: u64) -> Result<Vec<(Name, Tensor)>, Refused> {
+    Reader { file: name, from, at: 0, end: length }.file()
 }
 
 /// A parameter file of the given arrays, in the given order.
@@ -83,36 +90,54 @@ pub(crate) fn write_array(t: &Tensor, out: &mut Vec<u8>) {
 
 /// Reads one array's record that takes all of `bytes`. `name` says what it is, for messages.
 pub(crate) fn read_array(name: &str, bytes: &[u8]) -> Result<Tensor, Refused> {
-    let mut reader = Reader { file: name, bytes, at: 0 };
+    let mut reader = Reader { file: name, from: bytes, at: 0, end: bytes.len() as u64 };
     let tensor = reader.array("the array")?;
     reader.end()?;
     Ok(tensor)
 }
 
-struct Reader<'a> {
+struct Reader<'a, R> {
     file: &'a str,
-    bytes: &'a [u8],
-    at: usize,
+    from: R,
+    at: u64,
+    /// How many bytes there are.
+    end: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<R: Read> Reader<'_, R> {
     fn refuse<T>(&self, message: impl std::fmt::Display) -> Result<T, Refused> {
         Err(Diagnostic::new(format!("{}: {message}, at byte {}", self.file, self.at)).into())
     }
 
-    fn take(&mut self, n: u64, what: &str) -> Result<&'a [u8], Refused> {
-        let left = self.bytes.len() - self.at;
-        if n > left as u64 {
-            return self.refuse(format_args!("the file ends within {what}: {n} bytes are wanted, {left} are left"));
+    /// Whether so many bytes are there: memory is taken for no more.
+    fn has(&self, n: u64, what: &str) -> Result<(), Refused> {
+        let left = self.end - self.at;
+        match n <= left {
+            true => Ok(()),
+            false => self.refuse(format_args!("the file ends within {what}: {n} bytes are wanted, {left} are left")),
         }
-        let taken = &self.bytes[self.at..self.at + n as usize];
-        self.at += n as usize;
+    }
+
+    fn fill(&mut self, to: &mut [u8], what: &str) -> Result<(), Refused> {
+        self.has(to.len() as u64, what)?;
+        if let Err(e) = self.from.read_exact(to) {
+            return self.refuse(format_args!("{what} can't be read: {e}"));
+        }
+        self.at += to.len() as u64;
+        Ok(())
+    }
+
+    fn take(&mut self, n: u64, what: &str) -> Result<Vec<u8>, Refused> {
+        self.has(n, what)?;
+        let mut taken = vec![0; n as usize];
+        self.fill(&mut taken, what)?;
         Ok(taken)
     }
 
     fn word<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Refused> {
-        let bytes = self.take(N as u64, what)?;
-        Ok(bytes.try_into().expect("as many bytes as were taken"))
+        let mut word = [0; N];
+        self.fill(&mut word, what)?;
+        Ok(word)
     }
 
     fn u64(&mut self, what: &str) -> Result<u64, Refused> {
@@ -124,7 +149,7 @@ impl<'a> Reader<'a> {
     }
 
     fn end(&self) -> Result<(), Refused> {
-        match self.bytes.len() - self.at {
+        match self.end - self.at {
             0 => Ok(()),
             left => self.refuse(format_args!("{left} bytes are left over after the last array")),
         }
@@ -156,7 +181,7 @@ impl<'a> Reader<'a> {
     fn names(&mut self) -> Result<Vec<Name>, Refused> {
         let count = self.u64("the number of names")?;
         // A name takes eight bytes at least, so a larger count is damage; found here, it is not reported as truncation.
-        let most = (self.bytes.len() - self.at) as u64 / 8;
+        let most = (self.end - self.at) / 8;
         if count > most {
             return self.refuse(format_args!("{count} names are announced, where the file has room for {most}"));
         }
@@ -164,14 +189,14 @@ impl<'a> Reader<'a> {
         let mut seen = HashSet::new();
         for i in 0..count {
             let len = self.u64("the length of a name")?;
-            let bytes = self.take(len, "a name")?;
-            let Ok(name) = std::str::from_utf8(bytes) else {
+            let Ok(name) = String::from_utf8(self.take(len, "a name")?) else {
                 return self.refuse(format_args!("name {i} is not UTF-8"));
             };
-            if !seen.insert(name) {
+            let name = Name::from(name);
+            if !seen.insert(name.clone()) {
                 return self.refuse(format_args!("parameter `{name}` is given twice"));
             }
-            names.push(Name::from(name));
+            names.push(name);
         }
         Ok(names)
     }
@@ -183,7 +208,7 @@ impl<'a> Reader<'a> {
         }
         self.u64(what)?;
         // The device that the array lived on: TVM writes main memory, and only the data matters.
-        self.take(8, what)?;
+        self.u64(what)?;
         let rank = self.i32(what)?;
         let Some(rank) = usize::try_from(rank).ok().filter(|&r| r <= MAX_RANK) else {
             return self.refuse(format_args!("{what} has {rank} axes"));
@@ -208,12 +233,14 @@ impl<'a> Reader<'a> {
             return self
                 .refuse(format_args!("{what} states {stated} bytes, where {dtype} of shape {shape:?} takes {wanted}"));
         }
-        let data = self.take(stated as u64, what)?;
-        match Tensor::from_bytes(dtype, &shape, data) {
-            Ok(t) if dtype == DType::Bool => Ok(with_plain_bools(t)),
-            Ok(t) => Ok(t),
-            Err(e) => self.refuse(format_args!("{what}: {e}")),
-        }
+        self.has(stated as u64, what)?;
+        let made = match stated {
+            0 => Tensor::from_bytes(dtype, &shape, &[]),
+            _ => Ok(Tensor::zeros(dtype, &shape)),
+        };
+        let mut t = made.or_else(|e| self.refuse(format_args!("{what}: {e}")))?;
+        self.fill(t.bytes_mut(), what)?;
+        Ok(if dtype == DType::Bool { with_plain_bools(t) } else { t })
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A kernel is a C function `void kernel(const ResatCtx *ctx, void *const *args, void *workspace)`. `args` holds one pointer
 //! per input and output of the kernel, at the numbers that [`Space`](crate::loops::Space) gives; each is aligned to
-//! [`ALIGN`] bytes and points at as many bytes as the buffer has. Outputs overlap nothing, unless the caller was told that
-//! one may take an input's place. `workspace` is aligned likewise and as large as
+//! [`ALIGN`] bytes and points at as many bytes as the buffer has. Outputs overlap nothing, but that one may
+//! take the place of an input where [`Kernel::in_place`](crate::loops::Kernel::in_place) says so. `workspace` is aligned likewise and as large as
 //! [`Kernel::workspace`](crate::loops::Kernel::workspace) says; its contents mean nothing between calls. Kernels keep no
 //! state, so one kernel may run in several threads at once, on different memory.
 //!

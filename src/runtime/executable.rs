@@ -31,6 +31,9 @@ pub unsafe trait CompiledCode: Send + Sync {
     }
 }
 
+/// What functions that are no kernels can't do.
+const NOT_IN_PLACE: &str = "is no kernel, and is told to write where it reads";
+
 /// A function that the program calls was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no compiled code has the function `{0}`")]
@@ -205,7 +208,7 @@ impl Executable {
             match &self.functions[call.function.0 as usize] {
                 // SAFETY: the function is the one that the program names, kept alive by `_code`; there is a pointer for each of
                 // its arguments, to memory of that buffer's size which lives until the call ends: a checked tensor, or a part
-                // of the arena that the plan gives to no other buffer in use. What is written is not shared: `bytes_mut` saw to
+                // of the arena that the plan gives to no other buffer in use, but to one whose place the function may take. What is written is not shared: `bytes_mut` saw to
                 // that for outputs, and `Program::step` keeps writes from inputs and constants.
                 Function::Kernel(f) => unsafe { f(ctx, now.as_ptr(), workspace) },
                 Function::Callable(f) => self.call(&**f, call, ctx, now, workspace)?,
@@ -225,7 +228,11 @@ impl Executable {
         pointers: &[*mut u8],
         workspace: *mut u8,
     ) -> Result<(), RunError> {
-        assert!(call.in_place.is_empty(), "functions of the process are not told to work in place");
+        let function = || self.program.functions[call.function.0 as usize].to_string();
+        if !call.in_place.is_empty() {
+            // What it is given could overlap.
+            return Err(RunError::Function { function: function(), reason: NOT_IN_PLACE.into() });
+        }
         let (mut inputs, mut outputs): (Vec<&[u8]>, Vec<&mut [u8]>) = (Vec::new(), Vec::new());
         for (&(buffer, written), &p) in call.args.iter().zip(pointers) {
             let bytes = self.program.buffers[buffer.0 as usize].1;
@@ -244,7 +251,6 @@ impl Executable {
             n => unsafe { std::slice::from_raw_parts_mut(workspace, n) },
         };
         let mut arguments = Arguments { inputs: &inputs, outputs: &mut outputs, workspace, context: ctx };
-        let function = || self.program.functions[call.function.0 as usize].to_string();
         f.call(&mut arguments).map_err(|reason| RunError::Function { function: function(), reason })
     }
 

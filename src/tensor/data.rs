@@ -21,9 +21,29 @@ pub type Shape = SmallVec<[usize; 6]>;
 struct Line([u8; 64]);
 
 struct Buffer {
-    lines: Vec<Line>,
+    storage: Storage,
     len: usize,
     digest: OnceLock<u64>,
+}
+
+enum Storage {
+    /// Of its own.
+    Lines(Vec<Line>),
+    /// From that byte on of what others use as well.
+    Part(Arc<dyn AsRef<[u8]> + Send + Sync>, usize),
+}
+
+impl Buffer {
+    fn new(lines: Vec<Line>, len: usize) -> Arc<Buffer> {
+        Arc::new(Buffer { storage: Storage::Lines(lines), len, digest: OnceLock::new() })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Lines(lines) => &bytemuck::cast_slice(lines)[..self.len],
+            Storage::Part(all, at) => &(**all).as_ref()[*at..*at + self.len],
+        }
+    }
 }
 
 /// A dense row-major array; cloning shares the data.
@@ -68,26 +88,50 @@ fn fill<T>(to: &mut [T], mut f: impl FnMut(usize) -> T) {
     to.iter_mut().enumerate().for_each(|(i, slot)| *slot = f(i));
 }
 
+/// Whether so many bytes are what a shape takes.
+fn takes(dtype: DType, shape: &[usize], given: usize) -> Result<(), ShapeMismatch> {
+    let wanted = shape.iter().fold(dtype.bytes() as u128, |n, &d| n.saturating_mul(d as u128));
+    // Extents beside a zero must be such that their products are numbers, too.
+    let room = shape.iter().fold(dtype.bytes() as u128, |n, &d| n.saturating_mul(d.max(1) as u128));
+    match wanted == given as u128 && room <= isize::MAX as u128 {
+        true => Ok(()),
+        false => Err(ShapeMismatch { given, wanted, dtype, shape: shape.into() }),
+    }
+}
+
 impl Tensor {
     /// An array of zeros.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
         let len = shape.iter().product::<usize>() * dtype.bytes();
         // Zero pages of the system where it is large: not touched before somebody writes.
         let lines = bytemuck::zeroed_vec(len.div_ceil(64));
-        Tensor { dtype, shape: shape.into(), data: Arc::new(Buffer { lines, len, digest: OnceLock::new() }) }
+        Tensor { dtype, shape: shape.into(), data: Buffer::new(lines, len) }
     }
 
     /// An array of the given little-endian bytes, in row-major order.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Tensor, ShapeMismatch> {
-        let wanted = shape.iter().fold(dtype.bytes() as u128, |n, &d| n.saturating_mul(d as u128));
-        // Extents beside a zero must be such that their products are numbers, too.
-        let room = shape.iter().fold(dtype.bytes() as u128, |n, &d| n.saturating_mul(d.max(1) as u128));
-        if wanted != bytes.len() as u128 || room > isize::MAX as u128 {
-            return Err(ShapeMismatch { given: bytes.len(), wanted, dtype, shape: shape.into() });
-        }
+        takes(dtype, shape, bytes.len())?;
         let mut t = Tensor::zeros(dtype, shape);
         t.bytes_mut().copy_from_slice(bytes);
         Ok(t)
+    }
+
+    /// An array of the bytes of `all` from `at` on, which are not copied where they lie on a 64-byte boundary: weights in a file that
+    /// is mapped are there once, however many programs use them.
+    pub fn from_part(
+        dtype: DType,
+        shape: &[usize],
+        all: Arc<dyn AsRef<[u8]> + Send + Sync>,
+        at: usize,
+    ) -> Result<Tensor, ShapeMismatch> {
+        let bytes: &[u8] = (*all).as_ref().get(at..).unwrap_or_default();
+        let len = shape.iter().fold(dtype.bytes(), |n, &d| n.saturating_mul(d)).min(bytes.len());
+        takes(dtype, shape, len)?;
+        if !bytes.as_ptr().addr().is_multiple_of(size_of::<Line>()) {
+            return Tensor::from_bytes(dtype, shape, &bytes[..len]);
+        }
+        let data = Buffer { storage: Storage::Part(all, at), len, digest: OnceLock::new() };
+        Ok(Tensor { dtype, shape: shape.into(), data: Arc::new(data) })
     }
 
     /// An array of the given elements, in row-major order.
@@ -197,18 +241,23 @@ impl Tensor {
 
     /// The elements' bytes, row-major, little-endian.
     pub fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.data.lines)[..self.data.len]
+        self.data.bytes()
     }
 
     /// The elements' bytes for writing; copies them first where they are shared.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        if Arc::get_mut(&mut self.data).is_none() {
-            let lines = self.data.lines.clone();
-            self.data = Arc::new(Buffer { lines, len: self.data.len, digest: OnceLock::new() });
+        let own = matches!(self.data.storage, Storage::Lines(_)) && Arc::get_mut(&mut self.data).is_some();
+        if !own {
+            let mut lines: Vec<Line> = bytemuck::zeroed_vec(self.data.len.div_ceil(64));
+            bytemuck::cast_slice_mut(&mut lines)[..self.data.len].copy_from_slice(self.data.bytes());
+            self.data = Buffer::new(lines, self.data.len);
         }
         let buffer = Arc::get_mut(&mut self.data).expect("just made unique");
         buffer.digest = OnceLock::new();
-        &mut bytemuck::cast_slice_mut(&mut buffer.lines)[..buffer.len]
+        match &mut buffer.storage {
+            Storage::Lines(lines) => &mut bytemuck::cast_slice_mut(lines)[..buffer.len],
+            Storage::Part(..) => unreachable!("what is shared was copied"),
+        }
     }
 
     /// The elements. Panics where `T` is not the element type; `bool` tensors are read by [`Tensor::bytes`].

@@ -1,6 +1,7 @@
-//! From kernels to object code: modules of a few kernels each, compiled by as many threads as there are processors.
+//! From kernels to object code: a module a kernel, compiled by as many threads as there are processors.
 
 use std::{
+    cmp::Reverse,
     collections::HashSet,
     sync::{
         Mutex, Once,
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::{
     codegen::CodegenTarget,
-    loops::{self, Kernel},
+    loops::{self, Kernel, LoopKind, ScalarKind, Stmt},
 };
 
 /// Relocatable object code of some kernels.
@@ -44,9 +45,6 @@ pub struct Listing {
 
 /// What runs on every module.
 const PASSES: &str = "function(sroa,early-cse<memssa>,loop-mssa(licm),instsimplify,early-cse<memssa>,simplifycfg,dce)";
-
-/// Kernels per module: a module costs little, and small ones spread well over threads.
-pub(super) const KERNELS_PER_MODULE: usize = 4;
 
 /// Stack of a compiling thread in bytes: expressions of fused kernels nest deeply, and so do their walks.
 const STACK: usize = 256 << 20;
@@ -103,14 +101,13 @@ fn module<'ctx>(
     Ok(unit)
 }
 
-fn object(kernels: &[&Kernel], target: &CodegenTarget, machine: &TargetMachine) -> Result<ObjectCode, CodegenError> {
+fn object(kernel: &Kernel, target: &CodegenTarget, machine: &TargetMachine) -> Result<ObjectCode, CodegenError> {
     let ctx = Context::create();
-    let unit = module(&ctx, kernels, target, machine)?;
+    let unit = module(&ctx, &[kernel], target, machine)?;
     let buffer = machine
         .write_to_memory_buffer(&unit.module, FileType::Object)
         .map_err(|e| CodegenError::Llvm(e.to_string()))?;
-    let symbols = kernels.iter().map(|k| k.name.clone()).collect();
-    Ok(ObjectCode { bytes: buffer.as_slice().to_vec(), symbols })
+    Ok(ObjectCode { bytes: buffer.as_slice().to_vec(), symbols: vec![kernel.name.clone()] })
 }
 
 /// Runs `f` on a thread with a stack for deep expressions.
@@ -136,25 +133,46 @@ pub(super) fn distinct(kernels: &[&Kernel]) -> Result<(), CodegenError> {
 /// threads.
 pub fn compile(kernels: &[&Kernel], target: &CodegenTarget) -> Result<Vec<ObjectCode>, CodegenError> {
     distinct(kernels)?;
-    compile_groups(&kernels.chunks(KERNELS_PER_MODULE).collect::<Vec<_>>(), target)
+    each(kernels, target)
 }
 
-/// Compiles each group to one object.
-pub(super) fn compile_groups(groups: &[&[&Kernel]], target: &CodegenTarget) -> Result<Vec<ObjectCode>, CodegenError> {
+/// Roughly how much code a kernel is: what its statements hold, as often as they are written out.
+fn size(s: &Stmt) -> u64 {
+    match s {
+        Stmt::For { extent, kind: LoopKind::Unrolled, body, .. } => match extent.kind() {
+            ScalarKind::Int(n) => (*n).max(1) as u64 * size(body),
+            _ => size(body),
+        },
+        Stmt::For { body, .. } | Stmt::Let { body, .. } | Stmt::While { body, .. } => 1 + size(body),
+        Stmt::Block(all) => all.iter().map(size).sum(),
+        Stmt::If { then, otherwise, .. } => 1 + size(then) + otherwise.as_deref().map_or(0, size),
+        Stmt::Store { value, .. } => {
+            let (mut stack, mut seen) = (vec![value], HashSet::new());
+            while let Some(e) = stack.pop() {
+                stack.extend(e.operands().into_iter().filter(|o| seen.insert(o.key())));
+            }
+            2 + seen.len() as u64
+        }
+    }
+}
+
+/// Compiles each kernel to an object. The largest come first, so that none keeps one thread at work when the others are done.
+pub(super) fn each(kernels: &[&Kernel], target: &CodegenTarget) -> Result<Vec<ObjectCode>, CodegenError> {
     target.validate()?;
     let results: Vec<Mutex<Option<Result<ObjectCode, CodegenError>>>> =
-        groups.iter().map(|_| Mutex::new(None)).collect();
+        kernels.iter().map(|_| Mutex::new(None)).collect();
+    let mut order: Vec<usize> = (0..kernels.len()).collect();
+    order.sort_by_cached_key(|&i| Reverse(size(&kernels[i].body)));
     let next = AtomicUsize::new(0);
     let work = || -> Result<(), CodegenError> {
         let machine = target.machine()?;
         loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            let Some(group) = groups.get(i) else { return Ok(()) };
+            let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
             *results[i].lock().expect("no thread panics while it holds a result") =
-                Some(object(group, target, &machine));
+                Some(object(kernels[i], target, &machine));
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(groups.len());
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(kernels.len());
     std::thread::scope(|scope| {
         let spawned: Vec<_> =
             (0..threads).map(|_| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work)).collect();
@@ -166,7 +184,7 @@ pub(super) fn compile_groups(groups: &[&[&Kernel]], target: &CodegenTarget) -> R
     })?;
     results
         .into_iter()
-        .map(|r| r.into_inner().expect("no thread panicked").expect("every group was compiled"))
+        .map(|r| r.into_inner().expect("no thread panicked").expect("every kernel was compiled"))
         .collect()
 }
 

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     codegen::CodegenTarget,
     loops::{
-        AxisId, BUFFER_ALIGN, BufferId, Kernel, LoopKind, Scalar, Space, Stmt, TensorId,
+        AxisId, BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Scalar, Space, Stmt, TensorId,
         affine::{self, Affine, Facts, Meaning},
     },
     tensor::DType,
@@ -79,6 +79,8 @@ pub(super) struct Emitter<'u, 'ctx> {
     function: FunctionValue<'ctx>,
     /// Pointers of all buffers but those on the stack, which appear when they are first used.
     buffers: Vec<Option<PointerValue<'ctx>>>,
+    /// Which of them may be the same memory as another.
+    in_place: Vec<bool>,
     context: Option<PointerValue<'ctx>>,
     pub(super) env: Env<'ctx>,
     level: u32,
@@ -144,6 +146,17 @@ pub(super) fn kernel<'ctx>(unit: &Unit<'ctx>, kernel: &Kernel) -> Result<(), Cod
     Ok(())
 }
 
+/// For each buffer, whether the caller may give the memory of another one for it.
+fn may_be_another(kernel: &Kernel) -> Vec<bool> {
+    let pairs = kernel.in_place();
+    let named = |b: &Buffer| match b.space {
+        Space::Input(i) => pairs.iter().any(|p| p.0 == i),
+        Space::Output(i) => pairs.iter().any(|p| p.1 == i),
+        _ => false,
+    };
+    kernel.buffers.iter().map(named).collect()
+}
+
 /// Whether a buffer lives outside of the functions that use it.
 fn is_shared(kernel: &Kernel, buffer: usize) -> bool {
     !matches!(kernel.buffers[buffer].space, Space::Local | Space::Register)
@@ -184,6 +197,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             symbol: symbol.to_owned(),
             function,
             buffers: vec![None; kernel.buffers.len()],
+            in_place: may_be_another(kernel),
             context: None,
             env: Env::default(),
             level: 0,
@@ -205,7 +219,9 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         let add = |name: &str, value| {
             self.function.add_attribute(AttributeLoc::Param(param), self.ir.flag(name, value));
         };
-        add("noalias", 0);
+        if !self.in_place[buffer] {
+            add("noalias", 0);
+        }
         add("nonnull", 0);
         add("align", BUFFER_ALIGN as u64);
         if matches!(self.kernel.buffers[buffer].space, Space::Input(_)) {

@@ -1,0 +1,145 @@
+//! Programs that were built before, and what they are found by: the files that they were made of.
+
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    Failure,
+    args::{CacheArgs, ModelArgs, PassArgs, in_order, inputs},
+    run::SEED,
+};
+use crate::{
+    driver::{Built, Cache, Options, settings_key},
+    interp::random_value,
+    ir::Type,
+    pass::Settings,
+    runtime::{Executable, Port},
+    store::{Key, KeyMaker},
+    tensor::Tensor,
+};
+
+/// The cache of a command, and the key of its program.
+pub(super) struct Kept {
+    cache: Option<Arc<Cache>>,
+    key: Option<Key>,
+}
+
+impl Kept {
+    /// What the arguments say. `name` is the program's.
+    pub(super) fn new(
+        cache: &CacheArgs,
+        model: &ModelArgs,
+        passes: &PassArgs,
+        settings: &Settings,
+        name: &str,
+    ) -> Kept {
+        let cache = cache.open();
+        // What can't be read has no key; whoever reads it next says why.
+        let key = cache.as_ref().and_then(|_| key(model, passes, settings, name).ok());
+        Kept { cache, key }
+    }
+
+    /// Has programs built anew: for those who want to see how.
+    pub(super) fn anew(self, anew: bool) -> Kept {
+        if let (Some(cache), true) = (&self.cache, anew) {
+            cache.build_anew();
+        }
+        self
+    }
+
+    /// The program, where it was built before.
+    pub(super) fn find(&self, settings: &Settings, threads: Option<NonZeroUsize>) -> Option<Built> {
+        let threads = threads.map_or(settings.target.cores, NonZeroUsize::get);
+        let found = self.cache.as_ref()?.find(self.key.as_ref()?, threads);
+        self.tell();
+        found
+    }
+
+    /// Has a build use the cache.
+    pub(super) fn fill(&self, options: &mut Options) {
+        options.cache = self.cache.clone();
+        options.key = self.key;
+    }
+
+    /// Says on stderr what went wrong with the cache.
+    pub(super) fn tell(&self) {
+        for complaint in self.cache.iter().flat_map(|c| c.complaints()) {
+            eprintln!("note: {complaint}");
+        }
+    }
+}
+
+fn key(model: &ModelArgs, passes: &PassArgs, settings: &Settings, name: &str) -> std::io::Result<Key> {
+    let mut key = settings_key(KeyMaker::new().part("files").part(name), settings);
+    let arguments = format!("{passes:?}");
+    key = key.part(&arguments);
+    for path in [Some(&model.file), model.params.as_ref()].into_iter().flatten() {
+        key = of_file(key, path)?;
+    }
+    // Of a parameter file, the name says how it is read.
+    key = key.part(model.params.as_ref().and_then(|p| p.extension()).unwrap_or_default().as_encoded_bytes());
+    for path in files_within(&arguments) {
+        key = of_file(key, &path)?;
+    }
+    Ok(key.key())
+}
+
+/// With the content of a file; a pipe can be read only once.
+fn of_file(key: KeyMaker, path: &Path) -> std::io::Result<KeyMaker> {
+    match std::fs::metadata(path)?.is_file() {
+        true => key.file(path),
+        false => Err(std::io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// The files that arguments name: rulesets, prices, samples. What stands in quotes is tried as a whole, and piece by piece.
+fn files_within(arguments: &str) -> Vec<PathBuf> {
+    let quoted = arguments.split(['"', '\\']);
+    let pieces = arguments.split(|c: char| c.is_whitespace() || "\"\\\'=,:;()[]{}".contains(c));
+    let mut found: Vec<PathBuf> = quoted.chain(pieces).map(PathBuf::from).filter(|p| p.is_file()).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The inputs of a program in order, from an archive or at random.
+pub(super) fn inputs_of(
+    program: &Executable,
+    parameters: &[usize],
+    path: Option<&Path>,
+) -> Result<Vec<Tensor>, Failure> {
+    let ports = program.program().inputs();
+    if let Some(path) = path {
+        let wanted: Vec<_> = ports.iter().map(|p| (p.name.to_string(), p.dtype)).collect();
+        return Ok(in_order(&wanted, inputs(path)?)?);
+    }
+    let ty = |p: &Port| Type::tensor(&p.shape.iter().map(|&n| n as i64).collect::<Vec<_>>(), p.dtype);
+    let mut rest = ports.iter();
+    let values = parameters.iter().enumerate().filter_map(|(i, &n)| {
+        // A tuple's tensors are drawn one after another.
+        let fields: Vec<Type> = rest.by_ref().take(n).map(ty).collect();
+        random_value(&Type::tuple(fields), SEED, i)
+    });
+    Ok(values.flat_map(|v| v.flatten()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_in_arguments() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("with space.npz");
+        std::fs::write(&path, "x").expect("it can be written");
+        let other = folder.path().join("prices.json");
+        std::fs::write(&other, "x").expect("it can be written");
+        let passes = format!("Quantize(calibration=\"{}\"), default", path.display());
+        let arguments =
+            format!("Args {{ passes: Some({passes:?}), cost: {:?} }}", format!("table:{}", other.display()));
+        assert_eq!(files_within(&arguments), [other, path]);
+    }
+}

@@ -1,0 +1,200 @@
+//! Built programs kept on disk: a program that was built before, of the same text, weights and settings, is there at once.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Built, Runnable, specialize::in_process};
+use crate::{
+    codegen::{
+        CodegenTarget,
+        llvm::{ObjectCache, ObjectCode},
+    },
+    ir::{Expr, Module, Name},
+    ops, partition,
+    pass::Settings,
+    runtime::{Executable, Pool, Program, ProgramRecord},
+    store::{ALIGN, Entry, Key, KeyMaker, Limits, Store},
+    tensor::Tensor,
+};
+
+/// Kernels by content, and whole programs by what they were made from, in one folder. Any number of processes may use it at once.
+///
+/// A program is kept with its calls, its object code and its constants (folded and packed as they are used), which are mapped from
+/// the file and not read: several programs of one model, in one process or many, share them. Kept are programs that are plain
+/// sequences of calls and that no external compiler has a part in.
+#[derive(Debug)]
+pub struct Cache {
+    objects: ObjectCache,
+    models: Store,
+    /// Whether programs are only kept and not taken from here.
+    anew: AtomicBool,
+}
+
+/// A few models of hundreds of megabytes.
+const MODELS: Limits = Limits { bytes: 4 << 30, files: 1024 };
+
+/// What is kept of a program beside object code and constants.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    /// Triple, processor, features.
+    target: (String, String, String),
+    program: ProgramRecord,
+    /// The symbols of each object, and its bytes.
+    objects: Vec<(Vec<String>, usize)>,
+    calls: usize,
+    parameters: Vec<usize>,
+}
+
+impl Cache {
+    /// The cache in a folder, which is made when something is first kept.
+    pub fn new(folder: impl Into<PathBuf>) -> Cache {
+        let folder = folder.into();
+        let models = Store::new(folder.join("models"), MODELS);
+        Cache { objects: ObjectCache::new(folder.join("objects")), models, anew: AtomicBool::new(false) }
+    }
+
+    /// The user's: in `$XDG_CACHE_HOME/resat` or `~/.cache/resat`. None where neither is set.
+    pub fn of_user() -> Option<Cache> {
+        Store::folder_of_user().map(Cache::new)
+    }
+
+    /// Programs are built anew from now on, and kept again: for those who want to know how they come about.
+    pub fn build_anew(&self) {
+        self.anew.store(true, Ordering::Relaxed);
+    }
+
+    /// The kernels.
+    pub fn objects(&self) -> &ObjectCache {
+        &self.objects
+    }
+
+    /// What a user should know: see [`Store::complaints`].
+    pub fn complaints(&self) -> Vec<String> {
+        let mut all = self.objects.complaints();
+        all.extend(self.models.complaints());
+        all
+    }
+
+    /// The program that was kept under a key, to be run by so many threads.
+    pub fn find(&self, key: &Key, threads: usize) -> Option<Built> {
+        if self.anew.load(Ordering::Relaxed) {
+            return None;
+        }
+        let start = Instant::now();
+        let entry = self.models.get(key)?;
+        let (head, data) = head(&entry)?;
+        let mut at = data;
+        let mut objects = Vec::new();
+        for (symbols, bytes) in head.objects {
+            objects.push(ObjectCode { bytes: entry.bytes().get(at..at + bytes)?.to_vec(), symbols });
+            at += bytes;
+        }
+        let program = Program::from_record(&head.program, |c| {
+            let (dtype, shape) = c.ty()?;
+            Tensor::from_part(dtype, &shape, entry.file(), ALIGN + data + c.at).ok()
+        })?;
+        let (triple, cpu, features) = head.target;
+        let library = in_process(&objects, &CodegenTarget { triple, cpu, features }).ok()?;
+        let executable = Executable::link(program, vec![library], Arc::new(Pool::new(threads))).ok()?;
+        Some(Built {
+            executable: Runnable::Plain(executable),
+            module: Module::new(),
+            log: Vec::new(),
+            reports: Vec::new(),
+            warnings: Vec::new(),
+            fallen: Vec::new(),
+            kernels: Vec::new(),
+            objects,
+            calls: head.calls,
+            external: Vec::new(),
+            parameters: head.parameters,
+            cached: true,
+            time: start.elapsed(),
+        })
+    }
+
+    /// Keeps a program under a key.
+    pub(super) fn keep(&self, key: &Key, program: &Program, built: &Built, target: &CodegenTarget) {
+        let Built { objects, calls, parameters, .. } = built;
+        let code: usize = objects.iter().map(|o| o.bytes.len()).sum();
+        let mut end = code.next_multiple_of(ALIGN);
+        // Constants that share their data share it here, too.
+        let mut placed: Vec<(*const u8, usize, usize)> = Vec::new();
+        let mut constants: Vec<&Tensor> = Vec::new();
+        let mut places = Vec::new();
+        for t in program.constants() {
+            let (from, len) = (t.bytes().as_ptr(), t.bytes().len());
+            let known = placed.iter().find(|p| (p.0, p.1) == (from, len)).map(|p| p.2);
+            places.push(known.unwrap_or_else(|| {
+                let at = end;
+                placed.push((from, len, at));
+                constants.push(t);
+                end = (at + len).next_multiple_of(ALIGN);
+                at
+            }));
+        }
+        let mut places = places.into_iter();
+        let head = Head {
+            target: (target.triple.clone(), target.cpu.clone(), target.features.clone()),
+            program: program.record(|_| places.next().expect("a place for each constant")),
+            objects: objects.iter().map(|o| (o.symbols.clone(), o.bytes.len())).collect(),
+            calls: *calls,
+            parameters: parameters.clone(),
+        };
+        let Ok(head) = serde_json::to_vec(&head) else { return };
+        let length = (head.len() as u64).to_le_bytes();
+        let zeros = [0; ALIGN];
+        let padding = |n: usize| &zeros[..n.next_multiple_of(ALIGN) - n];
+        let mut pieces: Vec<&[u8]> = vec![&length, &head, padding(length.len() + head.len())];
+        pieces.extend(objects.iter().map(|o| &o.bytes[..]));
+        pieces.push(padding(code));
+        for t in constants {
+            pieces.extend([t.bytes(), padding(t.bytes().len())]);
+        }
+        self.models.put(key, &pieces);
+        self.models.tidy();
+    }
+}
+
+/// The head of an entry, and where what it speaks of begins.
+fn head(entry: &Entry) -> Option<(Head, usize)> {
+    let (length, rest) = entry.bytes().split_first_chunk::<8>()?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    let head = serde_json::from_slice(rest.get(..length)?).ok()?;
+    Some((head, (8 + length).next_multiple_of(ALIGN)))
+}
+
+/// A key of everything about the settings that decides what a program becomes, but for rulesets of the user's own. Cost models and
+/// extractors count by their names.
+pub fn settings_key(key: KeyMaker, settings: &Settings) -> KeyMaker {
+    let dialects: Vec<&str> = ops::dialects().iter().map(|d| d.name()).collect();
+    key.part(format!("{:?} {:?}", settings.target, settings.target.codegen()))
+        .part(format!("{:?} {}", settings.limits, settings.grade))
+        .part(settings.cost.name())
+        .part(settings.extractor.name())
+        .part(format!("{:?} {:?} {:?}", settings.without, settings.rulesets_off, settings.rulesets_on))
+        .part(format!("{dialects:?} {:?}", partition::compilers()))
+}
+
+/// With a module and its parameters.
+pub(super) fn module_key(mut key: KeyMaker, m: &Module, params: &[(Name, Tensor)]) -> KeyMaker {
+    key = key.part(format!("{m:?}"));
+    let tensor = |key: KeyMaker, t: &Tensor| key.part(format!("{} {:?}", t.dtype(), t.shape())).part(t.bytes());
+    for id in m.ids() {
+        if let Expr::Constant(t) = &m[id] {
+            key = tensor(key, t);
+        }
+    }
+    for (name, t) in params {
+        key = tensor(key.part(name.as_str()), t);
+    }
+    key
+}

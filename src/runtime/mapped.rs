@@ -1,0 +1,23 @@
+//! Files as memory.
+
+use std::{fs::File, io, path::Path};
+
+/// A file's bytes, read only, brought in from disk as they are looked at and shared with others who map the same file.
+#[derive(Debug)]
+pub struct MappedFile(memmap2::Mmap);
+
+impl MappedFile {
+    /// Maps a file that nobody changes in place, as those of a cache, which are only ever replaced by others or removed. Such a file
+    /// may go while it is mapped; its bytes stay.
+    pub fn open(path: &Path) -> io::Result<MappedFile> {
+        let file = File::open(path)?;
+        // SAFETY: the bytes do not change while they are borrowed, as whoever calls this promises of the file.
+        unsafe { memmap2::Mmap::map(&file) }.map(MappedFile)
+    }
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}

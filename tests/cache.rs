@@ -1,0 +1,230 @@
+//! What is kept on disk is found again where nothing has changed, and only there.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use resat::{
+    driver::{Built, Cache, Options, build},
+    ir::{Module, Name},
+    pass::{Pass, Settings, default_pipeline},
+    relay::{npz, params, text},
+    target::Target,
+    tensor::{DType, Tensor},
+};
+use tempfile::TempDir;
+
+const PROGRAM: &str = "#[version = \"0.0.5\"]
+def @main(%x: Tensor[(8, 16), float32], %w: Tensor[(32, 16), float32]) {
+  %0 = nn.dense(%x, %w, units=None);
+  %1 = nn.relu(%0);
+  (nn.softmax(%1), sum(%1, axis=[1]))
+}
+";
+
+fn module() -> Module {
+    text::parse_module("program", PROGRAM).expect("it parses")
+}
+
+fn weights(by: f64) -> Vec<(Name, Tensor)> {
+    vec![("w".into(), Tensor::from_f64_fn(DType::F32, &[32, 16], |i| by * ((i % 7) as f64 - 3.0)))]
+}
+
+fn input() -> Tensor {
+    Tensor::from_f64_fn(DType::F32, &[8, 16], |i| (i % 5) as f64 - 2.0)
+}
+
+fn built(cache: &Arc<Cache>, module: Module, params: &[(Name, Tensor)], change: impl FnOnce(&mut Options)) -> Built {
+    let mut options = Options::new(Settings::new(Target::host()));
+    options.cache = Some(cache.clone());
+    options.threads = 1;
+    change(&mut options);
+    build(module, params, options).expect("it compiles")
+}
+
+fn same(_: &mut Options) {}
+
+#[test]
+fn unchanged_programs_are_there_at_once() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let cache = Arc::new(Cache::new(folder.path()));
+    let first = built(&cache, module(), &weights(1.0), same);
+    let again = built(&cache, module(), &weights(1.0), same);
+    assert_eq!((first.cached, again.cached), (false, true));
+    let (want, got) = (first.executable.run(&[input()]), again.executable.run(&[input()]));
+    assert_eq!(want.expect("it runs"), got.expect("it runs"));
+    assert_eq!((first.calls, &first.parameters), (again.calls, &again.parameters));
+    let plain = |b: &Built| format!("{:?}", b.executable.as_plain().expect("a plain program").program());
+    assert_eq!(plain(&first), plain(&again));
+    assert_eq!(cache.complaints(), [""; 0]);
+}
+
+#[test]
+fn whatever_is_changed_is_built() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let cache = Arc::new(Cache::new(folder.path()));
+    let first = built(&cache, module(), &weights(1.0), same);
+    let other = built(&cache, module(), &weights(2.0), same);
+    assert!(!other.cached);
+    assert_ne!(first.executable.run(&[input()]).expect("runs")[1], other.executable.run(&[input()]).expect("runs")[1]);
+    let renamed = text::parse_module("program", &PROGRAM.replace("nn.relu", "tanh")).expect("it parses");
+    assert!(!built(&cache, renamed, &weights(1.0), same).cached);
+    assert!(!built(&cache, module(), &weights(1.0), |o| o.settings.limits.nodes = 10).cached);
+    assert!(
+        !built(&cache, module(), &weights(1.0), |o| o.settings.target =
+            Target::parse("llvm -mcpu=x86-64").expect("one"))
+        .cached
+    );
+    assert!(!built(&cache, module(), &weights(1.0), |o| o.name = "another".into()).cached);
+    assert!(built(&cache, module(), &weights(1.0), same).cached);
+}
+
+#[test]
+fn passes_of_ones_own_have_no_content() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let cache = Arc::new(Cache::new(folder.path()));
+    let own = |o: &mut Options| {
+        let pipeline: Box<dyn Pass> = Box::new(default_pipeline(&o.settings).expect("the default"));
+        o.passes = Some(pipeline);
+    };
+    assert!(!built(&cache, module(), &weights(1.0), own).cached);
+    assert!(!built(&cache, module(), &weights(1.0), own).cached);
+    // A key says that they are the same.
+    let keyed = |o: &mut Options| {
+        own(o);
+        o.key = Some(resat::store::KeyMaker::new().part("mine, version 1").key());
+    };
+    assert!(!built(&cache, module(), &weights(1.0), keyed).cached);
+    assert!(built(&cache, module(), &weights(1.0), keyed).cached);
+}
+
+#[test]
+fn several_programs_share_what_is_kept() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let cache = Arc::new(Cache::new(folder.path()));
+    let want = built(&cache, module(), &weights(1.0), same).executable.run(&[input()]).expect("it runs");
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                let found = built(&cache, module(), &weights(1.0), same);
+                // What is gone from the folder stays with those who have it, and is made again.
+                let _ = fs::remove_dir_all(folder.path().join("models"));
+                assert_eq!(found.executable.run(&[input()]).expect("it runs"), want);
+                built(&cache, module(), &weights(1.0), same);
+            });
+        }
+    });
+}
+
+struct Ran {
+    stdout: String,
+    stderr: String,
+}
+
+fn resat(folder: &Path, line: &str) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
+    command.args(line.split(' ')).current_dir(folder).stdin(Stdio::null());
+    let output = command.env("XDG_CACHE_HOME", folder.join("user")).output().expect("the program starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
+    let ran = Ran { stdout: text(output.stdout), stderr: text(output.stderr) };
+    assert!(output.status.success(), "resat {line}\n{}", ran.stderr);
+    ran
+}
+
+fn write_weights(folder: &Path, by: f64) {
+    let weights = weights(by);
+    let bytes = params::write(weights.iter().map(|(n, t)| (n.as_str(), t)));
+    fs::write(folder.join("p.params"), bytes).expect("it can be written");
+}
+
+fn files() -> TempDir {
+    let folder = TempDir::new().expect("a folder can be made");
+    fs::write(folder.path().join("p.relay"), PROGRAM).expect("it can be written");
+    write_weights(folder.path(), 1.0);
+    let x = input();
+    fs::write(folder.path().join("in.npz"), npz::write([("x", &x)]).expect("an archive")).expect("it can be written");
+    folder
+}
+
+fn output(folder: &Path) -> Vec<(Name, Tensor)> {
+    npz::read("out", &fs::read(folder.join("out.npz")).expect("it was written")).expect("an archive")
+}
+
+const RUN: &str = "run p.relay --params p.params --inputs in.npz --outputs out.npz --time";
+
+#[test]
+fn the_command_line_finds_what_it_built() {
+    let folder = files();
+    let at = folder.path();
+    let found = |line: &str| resat(at, line).stderr.contains("found in the cache");
+    assert!(!found(RUN));
+    let want = output(at);
+    assert!(found(RUN));
+    assert_eq!(output(at), want);
+    assert!(at.join("user/resat/models").is_dir() && at.join("user/resat/objects").is_dir());
+    // Random inputs are the same, be the program built or found.
+    let random = RUN.replace("--inputs in.npz ", "");
+    assert!(found(&random));
+    let drawn = output(at);
+    assert!(!found(&format!("{random} --no-cache")));
+    assert_eq!(output(at), drawn);
+    // Other options, other weights, another place.
+    assert!(!found(&format!("{RUN} -O 1")) && found(&format!("{RUN} -O 1")));
+    write_weights(at, 3.0);
+    assert!(!found(RUN));
+    assert_ne!(output(at), want);
+    assert!(!found(&format!("{RUN} --cache-dir here")) && found(&format!("{RUN} --cache-dir here")));
+    let json = resat(at, "bench p.relay --params p.params --inputs in.npz --repeat 1 --json").stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!(json["cached"], true);
+    assert!(json["arena_bytes"].as_u64() >= json["arena_least_bytes"].as_u64() && json["peak_memory_bytes"].is_u64());
+    // Libraries are made of what was kept; whoever asks for a report gets one.
+    resat(at, "build p.relay --params p.params -o one.so");
+    resat(at, "build p.relay --params p.params -o one.so");
+    assert!(resat(at, "build p.relay --params p.params -o one.so --report").stderr.contains("expressions"));
+    resat(at, "run one.so --inputs in.npz --outputs out2.npz");
+    assert_eq!(fs::read(at.join("out.npz")).expect("written"), fs::read(at.join("out2.npz")).expect("written"));
+}
+
+#[test]
+fn damage_is_told_and_mended() {
+    let folder = files();
+    let at = folder.path();
+    resat(at, RUN);
+    let want = output(at);
+    for kind in ["models", "objects"] {
+        for file in fs::read_dir(at.join("user/resat").join(kind)).expect("a folder") {
+            let path = file.expect("an entry").path();
+            let mut bytes = fs::read(&path).expect("it can be read");
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            fs::write(&path, bytes).expect("it can be written");
+        }
+    }
+    let ran = resat(at, RUN);
+    assert!(ran.stderr.contains("damaged") && !ran.stderr.contains("found in the cache"), "{}", ran.stderr);
+    assert_eq!(output(at), want);
+    assert!(resat(at, RUN).stderr.contains("found in the cache"));
+}
+
+#[test]
+fn processes_share_a_cache() {
+    let folder = files();
+    let at = folder.path();
+    let start = |i: usize| {
+        let line = RUN.replace("out.npz", &format!("out{i}.npz"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
+        command.args(line.split(' ')).current_dir(at).env("XDG_CACHE_HOME", at.join("user")).stderr(Stdio::null());
+        command.spawn().expect("the program starts")
+    };
+    let running: Vec<_> = (0..4).map(start).collect();
+    for mut process in running {
+        assert!(process.wait().expect("it ends").success());
+    }
+    let outputs: Vec<Vec<u8>> =
+        (0..4).map(|i| fs::read(at.join(format!("out{i}.npz"))).expect("it was written")).collect();
+    assert!(outputs.windows(2).all(|w| w[0] == w[1]));
+}
