@@ -90,6 +90,10 @@ mod share {
     pub(super) const MATMUL_PACKED_ODD: f64 = 0.45;
     /// Matrix products of plain operands: one of them is put in order while the program runs.
     pub(super) const MATMUL: f64 = 0.35;
+    /// Both products of attention, rows of scores in the cache between them, and softmax.
+    pub(super) const ATTENTION: f64 = 0.5;
+    /// Normalizations by the data's own mean and variance: a few passes over rows in the first cache.
+    pub(super) const NORMALIZE: f64 = 0.15;
     /// Other sums of products and windows.
     pub(super) const CONTRACT: f64 = 0.15;
     /// Reductions.
@@ -160,6 +164,7 @@ pub(super) fn arithmetic(name: &str, class: Class, attrs: &Attrs, work: &Work, n
         Class::Injective => return 0.0,
         Class::Reduce => share::REDUCE,
         Class::Contract => contract_share(name, attrs, node),
+        Class::Opaque if matches!(name, "nn.layer_norm" | "nn.instance_norm" | "nn.group_norm") => share::NORMALIZE,
         Class::Opaque => share::OPAQUE,
     };
     work.flops / (share * node.target.peak(factor_type(attrs, node)))
@@ -219,6 +224,7 @@ fn contract_share(name: &str, attrs: &Attrs, node: &NodeView) -> f64 {
                 None => share::MATMUL,
             }
         }
+        "nn.attention" => share::ATTENTION,
         _ if name.contains("dense") || name.contains("matmul") => share::MATMUL,
         _ => share::CONTRACT,
     }

@@ -55,6 +55,7 @@ const FAMILIES: &[Family] = &[
     nn::ADAPTIVE,
     nn::NORM,
     nn::SOFTMAX,
+    nn::ATTENTION,
     nn::PAD,
     nn::REARRANGE,
     nn::RESIZE,

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Bytes of a thread's stack that rows of intermediate tensors may take, by piece of the loop; there are up to two.
-const ON_STACK: i64 = 96 << 10;
+const ON_STACK: i64 = 160 << 10;
 /// So many rows at once, at most, where products with what is the same for all rows are summed up: as many as a register tile
 /// has.
 const ROWS: i64 = 14;
@@ -50,16 +50,19 @@ fn is_axis(index: Option<&Scalar>, axis: AxisId) -> bool {
 impl Emitter {
     /// All steps of a run. `later` names tensors that are read after it.
     pub(super) fn steps(&mut self, steps: Vec<Step>, later: &HashSet<TensorId>) -> Vec<Stmt> {
-        let (first, steps) = self.packed_first(steps);
+        let (first, steps) = self.packed_first(steps, later);
         let mut all: Vec<Stmt> = Vec::new();
         for steps in [first, steps] {
             let work: i64 = steps.iter().map(Step::visits).sum();
-            let Some(plan) = self.plan(&steps) else {
+            let Some(plan) = self.plan(&steps, later) else {
                 self.in_memory(&steps);
                 all.extend(steps.iter().map(|s| self.step(s, s.visits() >= PARALLEL_FROM)));
                 continue;
             };
-            let own = self.own(&steps, &plan, later);
+            let (mut own, bytes) = self.own(&steps, &plan, plan.block, later);
+            if bytes > ON_STACK {
+                own.clear();
+            }
             let shared: Vec<&Step> = steps.iter().filter(|s| !own.contains_key(&s.tensor)).collect();
             self.in_memory(shared);
             let pieces = match plan.block {
@@ -84,7 +87,7 @@ impl Emitter {
     }
 
     /// Copies of operands that could be made before all else, apart from the rest, where that lets the rest share more.
-    fn packed_first(&self, steps: Vec<Step>) -> (Vec<Step>, Vec<Step>) {
+    fn packed_first(&self, steps: Vec<Step>, later: &HashSet<TensorId>) -> (Vec<Step>, Vec<Step>) {
         let written: HashSet<TensorId> = steps.iter().map(|s| s.tensor).collect();
         let copies = |s: &Step| {
             s.reduction.is_none()
@@ -94,23 +97,20 @@ impl Emitter {
         };
         let (first, rest): (Vec<Step>, Vec<Step>) = steps.iter().cloned().partition(copies);
         let iterations = |p: Option<Plan>| p.map_or(1, |p| p.shared.iter().map(|s| s.extent).product::<i64>());
-        match rest.len() > 1 && !first.is_empty() && iterations(self.plan(&rest)) > iterations(self.plan(&steps)) {
+        match rest.len() > 1
+            && !first.is_empty()
+            && iterations(self.plan(&rest, later)) > iterations(self.plan(&steps, later))
+        {
             true => (first, rest),
             false => (Vec::new(), steps),
         }
     }
 
     /// How to go through the rows that the steps share; none where there are less than two.
-    fn plan(&self, steps: &[Step]) -> Option<Plan> {
+    fn plan(&self, steps: &[Step], later: &HashSet<TensorId>) -> Option<Plan> {
         let last = steps.last().filter(|_| steps.len() > 1)?;
         let heavy: Vec<Vec<HashSet<AxisId>>> = steps.iter().map(|s| self.operands(s)).collect();
-        let mut shared: Vec<Shared> = (0..last.axes.len()).filter_map(|k| shared_axis(steps, k)).collect();
-        if heavy.iter().any(|h| !h.is_empty()) {
-            // Products want their register tiles: only what lies outside of all else is shared.
-            let leading = |(i, s): (usize, &Shared)| s.at.iter().all(|&at| at == i);
-            let leading = shared.iter().enumerate().take_while(|&(i, s)| leading((i, s))).count();
-            shared.truncate(leading);
-        }
+        let shared: Vec<Shared> = (0..last.axes.len()).filter_map(|k| shared_axis(steps, k)).collect();
         let mut plan = Plan { shared, block: None };
         // The axis along which some operand of a product is the same.
         let again = |s: &Shared| {
@@ -120,14 +120,24 @@ impl Emitter {
             };
             heavy.iter().enumerate().any(same)
         };
-        let rows = (0..plan.shared.len()).filter(|&i| again(&plan.shared[i])).max_by_key(|&i| plan.shared[i].extent);
-        plan.block = match rows {
-            Some(i) => Some((i, self.rows_at_once(steps, &plan, i))),
-            None => {
-                let dense = (0..plan.shared.len()).find(|&i| plan.is_dense(steps, i));
-                dense.map(|i| (i, plan.shared[i].extent.min(VECTORS * self.unit.lanes())))
+        if heavy.iter().any(|h| !h.is_empty()) {
+            let rows =
+                |p: &Plan| (0..p.shared.len()).filter(|&i| again(&p.shared[i])).max_by_key(|&i| p.shared[i].extent);
+            plan.block = rows(&plan).and_then(|i| {
+                let most = ROWS.min(plan.shared[i].extent);
+                (1..=most).rev().map(|n| (i, n)).find(|&b| self.own(steps, &plan, Some(b), later).1 <= ON_STACK)
+            });
+            if plan.block.is_none() {
+                // Products want their register tiles: only what lies outside of all else is shared.
+                let leading = |(i, s): &(usize, &Shared)| s.at.iter().all(|at| at == i);
+                let leading = plan.shared.iter().enumerate().take_while(leading).count();
+                plan.shared.truncate(leading);
+                plan.shared.retain(|s| !again(s));
             }
-        };
+        } else {
+            let dense = (0..plan.shared.len()).find(|&i| plan.is_dense(steps, i));
+            plan.block = dense.map(|i| (i, plan.shared[i].extent.min(VECTORS * self.unit.lanes())));
+        }
         let turns = |(i, s): (usize, &Shared)| match plan.block {
             Some((b, size)) if b == i => (s.extent + size - 1) / size.max(1),
             _ => s.extent,
@@ -145,19 +155,15 @@ impl Emitter {
         if operands.iter().filter(|o| sums(o)).count() > 1 && s.visits() > 16 * r.visits() { operands } else { vec![] }
     }
 
-    /// So many rows of that axis at once that rows of intermediate tensors fit on the stack, if they can.
-    fn rows_at_once(&self, steps: &[Step], plan: &Plan, axis: usize) -> i64 {
-        let bytes = |size: i64| -> i64 {
-            let row =
-                |s: &Step| plan.elements(s, steps, Some((axis, size))) * self.group.decl(s.tensor).dtype.bytes() as i64;
-            steps[..steps.len() - 1].iter().map(row).sum()
-        };
-        let most = ROWS.min(plan.shared[axis].extent);
-        (1..=most).rev().find(|&n| bytes(n) <= ON_STACK).unwrap_or(most)
-    }
-
-    /// The tensors of which a thread has only the rows at hand, and the tensor whose rows each overwrites (itself, where none).
-    fn own(&self, steps: &[Step], plan: &Plan, later: &HashSet<TensorId>) -> HashMap<TensorId, TensorId> {
+    /// The tensors of which a thread may have only the rows at hand, and the tensor whose rows each overwrites (itself, where
+    /// none); and the bytes of these rows.
+    fn own(
+        &self,
+        steps: &[Step],
+        plan: &Plan,
+        block: Option<(usize, i64)>,
+        later: &HashSet<TensorId>,
+    ) -> (HashMap<TensorId, TensorId>, i64) {
         let mut own: HashMap<TensorId, TensorId> = HashMap::new();
         let mut bytes = 0;
         for (k, s) in steps.iter().enumerate() {
@@ -179,11 +185,11 @@ impl Emitter {
             let over = steps[..k].iter().map(|s| s.tensor).find(|t| own.contains_key(t) && is_over(*t));
             bytes += match over {
                 Some(_) => 0,
-                None => plan.elements(s, steps, plan.block) * self.group.decl(s.tensor).dtype.bytes() as i64,
+                None => plan.elements(s, steps, block) * self.group.decl(s.tensor).dtype.bytes() as i64,
             };
             own.insert(s.tensor, over.map_or(s.tensor, |t| own[&t]));
         }
-        if bytes > ON_STACK { HashMap::new() } else { own }
+        (own, bytes)
     }
 
     /// The loop over a piece of the rows: (first element, turns, elements a turn) of the axis that is treated in blocks.

@@ -2,6 +2,7 @@
 
 mod activation;
 mod adaptive;
+mod attention;
 mod bitserial;
 mod conv;
 mod conv_eval;
@@ -28,6 +29,7 @@ mod winograd_conv;
 
 pub(super) use activation::OPS as ACTIVATION;
 pub(super) use adaptive::OPS as ADAPTIVE;
+pub(super) use attention::OPS as ATTENTION;
 pub(super) use bitserial::OPS as BITSERIAL;
 pub(super) use conv::{CONV2D, ConvAttrs, OPS as CONV};
 pub(super) use conv_grad::OPS as CONV_GRAD;
