@@ -181,7 +181,7 @@ pub fn settings_key(key: KeyMaker, settings: &Settings) -> KeyMaker {
         .part(settings.cost.name())
         .part(settings.extractor.name())
         .part(format!("{:?} {:?} {:?}", settings.without, settings.rulesets_off, settings.rulesets_on))
-        .part(format!("{dialects:?} {:?}", partition::compilers()))
+        .part(format!("{dialects:?} {:?} {:?}", partition::compilers(), settings.placement))
 }
 
 /// With a module and its parameters.
