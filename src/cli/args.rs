@@ -8,7 +8,7 @@ use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused},
-    driver::{Cache, Native, Options, Stopwatch},
+    driver::{Built, Cache, Native, Options, Stopwatch, tuned_in, tuned_of_user},
     extract,
     ir::{Module, Name},
     ops::nearest,
@@ -109,6 +109,39 @@ pub(super) struct RegionArgs {
 impl RegionArgs {
     pub(super) fn tell(&self, options: &mut Options) {
         (options.fallback, options.check_regions) = (self.fallback, self.check_regions);
+    }
+}
+
+/// How reductions are run where the machine was measured.
+#[derive(Args, Debug)]
+pub(super) struct TuneArgs {
+    /// Measure on this machine in which register tiles the program's convolutions, products and other reductions run fastest, for at
+    /// most so many seconds (60 where none are given), and remember it: later builds use what is known
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "60")]
+    tune: Option<f64>,
+}
+
+impl TuneArgs {
+    /// Whether something is to be measured.
+    pub(super) fn asked(&self) -> bool {
+        self.tune.is_some()
+    }
+
+    /// Has a build use what was measured, and measure what was not where that is asked for.
+    pub(super) fn fill(&self, options: &mut Options) -> Result<(), Refused> {
+        options.tuned = Some(Arc::new(tuned_in(&options.settings.target, tuned_of_user())));
+        let budget = self.tune.map(|s| {
+            Duration::try_from_secs_f64(s).map_err(|e| Refused::from(Diagnostic::new(format!("--tune={s}: {e}"))))
+        });
+        options.tune = budget.transpose()?;
+        Ok(())
+    }
+}
+
+/// What came of tuning, on stderr, where it was asked for.
+pub(super) fn tell_tuning(built: &Built) {
+    if let Some(tuning) = &built.tuned {
+        eprintln!("tuned: {tuning}");
     }
 }
 

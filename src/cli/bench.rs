@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Instant};
 
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs},
+    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
     kept::{Kept, inputs_of},
     progress::Progress,
     run::gather,
@@ -30,6 +30,8 @@ pub(super) struct Args {
     regions: RegionArgs,
     #[command(flatten)]
     cache: CacheArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -60,7 +62,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     let start = Instant::now();
     let settings = args.passes.settings()?;
-    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, "main");
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").anew(args.tune.asked());
     let (built, compile, tensors) = match kept.find(&settings, args.threads) {
         Some(found) => {
             let compile = start.elapsed().as_secs_f64();
@@ -80,6 +82,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let mut options = Options::new(settings);
             options.passes = Some(Box::new(passes));
             args.regions.tell(&mut options);
+            args.tune.fill(&mut options)?;
             options.on_phase = Some(Box::new(progress.teller()));
             options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
             kept.fill(&mut options);
@@ -89,6 +92,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     kept.tell();
     super::warn(&built.warnings);
+    tell_tuning(&built);
     let Runnable::Plain(exe) = &built.executable else {
         let exe = &built.executable;
         if args.profile {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs},
+    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
     kept::Kept,
     progress::Progress,
 };
@@ -26,6 +26,8 @@ pub(super) struct Args {
     regions: RegionArgs,
     #[command(flatten)]
     cache: CacheArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     /// The shared library; its C header goes beside it
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -37,7 +39,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
     let name = symbol(&args.output);
-    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.report);
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.report || args.tune.asked());
     let progress = Progress::new();
     let built = match kept.find(&settings, None) {
         Some(found) => found,
@@ -45,6 +47,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let mut options = Options::new(settings.clone());
             options.passes = Some(Box::new(args.passes.sequence(&settings)?));
             args.regions.tell(&mut options);
+            args.tune.fill(&mut options)?;
             options.name = name;
             options.on_phase = Some(Box::new(progress.teller()));
             kept.fill(&mut options);
@@ -63,6 +66,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         .map_err(|e| Failure::Other(e.to_string()))?;
     drop(progress);
     super::warn(&built.warnings);
+    tell_tuning(&built);
     if args.report {
         super::report(&built.log, &built.reports);
     }

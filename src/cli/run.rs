@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, in_order, inputs, write_file},
+    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, in_order, inputs, tell_tuning, write_file},
     kept::{Kept, inputs_of},
     progress::Progress,
 };
@@ -40,6 +40,8 @@ pub(super) struct Args {
     regions: RegionArgs,
     #[command(flatten)]
     cache: CacheArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -75,7 +77,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let start = Instant::now();
     let settings = args.passes.settings()?;
     let native = args.backend == Backend::Llvm && !args.validate;
-    let kept = native.then(|| Kept::new(&args.cache, &args.model, &args.passes, &settings, "main"));
+    let kept = native.then(|| Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").anew(args.tune.asked()));
     if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
         let program = found.executable.as_plain().expect("only plain programs are kept");
         let inputs = inputs_of(program, &found.parameters, args.inputs.as_deref())?;
@@ -92,12 +94,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let mut options = Options::new(settings.clone());
         options.passes = Some(Box::new(passes));
         args.regions.tell(&mut options);
+        args.tune.fill(&mut options)?;
         options.on_phase = Some(Box::new(progress.teller()));
         options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
         kept.iter().for_each(|k| k.fill(&mut options));
         let built = driver::build(module, &[], options).map_err(super::build_failure)?;
         kept.iter().for_each(Kept::tell);
         super::warn(&built.warnings);
+        tell_tuning(&built);
         let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
         Ok::<_, Failure>(built.executable.run(&flat)?)
     };

@@ -10,6 +10,7 @@ use super::{
     external::{Handling, Regions, compile_regions},
     runnable::{MachineProgram, Parameter, Runnable},
     specialize::{Compiled, Machine, Primitives, compile_code},
+    tune::{Tuner, Tuning, tuned_in},
 };
 use crate::{
     codegen::llvm::{CodegenError, ObjectCode},
@@ -18,7 +19,7 @@ use crate::{
     infer::infer_types,
     ir::{ExprId, Module, Name},
     loops::Kernel,
-    lower::{Assembled, CodeSet, assemble, is_plain},
+    lower::{Assembled, CodeSet, Tuned, assemble, is_plain},
     partition::CompilerError,
     pass::{
         BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, eta_expand, fuse, run_logged,
@@ -67,6 +68,11 @@ pub struct Options {
     /// ([`Cache::find`]). Without one, the key is made of the module, its parameters and the settings; and where passes or rulesets of
     /// one's own have a part, whose content can't be told, kernels are kept and the program is not.
     pub key: Option<Key>,
+    /// What was measured about this machine's reductions; by the model alone, if none is given.
+    pub tuned: Option<Arc<Tuned>>,
+    /// How long to measure what is not known yet of the program's reductions; see [`Options::tuned`], without which it is
+    /// forgotten after the build.
+    pub tune: Option<Duration>,
 }
 
 impl Options {
@@ -83,6 +89,8 @@ impl Options {
             on_phase: None,
             cache: None,
             key: None,
+            tuned: None,
+            tune: None,
         }
     }
 }
@@ -98,6 +106,8 @@ pub struct Built {
     pub log: Vec<PassEntry>,
     /// One report per saturation.
     pub reports: Vec<Report>,
+    /// What was measured, where that was asked for.
+    pub tuned: Option<Tuning>,
     /// What users should know, though the program was built.
     pub warnings: Vec<String>,
     /// The kernels, each once.
@@ -121,7 +131,8 @@ pub struct Built {
 /// Builds a module whose parameters are (partly) given: the default pipeline, or the one in the options, then code.
 pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Built, BuildError> {
     let start = Instant::now();
-    let Options { settings, passes, threads, name, fallback, check_regions, on_phase, cache, key } = options;
+    let Options { settings, passes, threads, name, fallback, check_regions, on_phase, cache, key, tuned, tune } =
+        options;
     let told = passes.is_none() && settings.rulesets.is_empty();
     let key = key.or_else(|| {
         (cache.is_some() && told).then(|| {
@@ -129,7 +140,7 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
             module_key(key, &module, params).key()
         })
     });
-    if let (Some(cache), Some(key)) = (&cache, &key)
+    if let (Some(cache), Some(key), None) = (&cache, &key, tune)
         && let Some(found) = cache.find(key, threads)
     {
         return Ok(Built { time: start.elapsed(), ..found });
@@ -149,7 +160,9 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
         None => default_pass(&settings, &BuildConfig::default())?,
     };
     let module = passes.run(module, &mut cx)?;
-    let run = Run { threads, name, regions: Handling { fallback, check: check_regions }, cache: cache.clone() };
+    let tuned = tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None))));
+    let run =
+        Run { threads, name, regions: Handling { fallback, check: check_regions }, cache: cache.clone(), tuned, tune };
     let mut built = compile(module, &annotated, &settings, run, cx)?;
     built.parameters = parameters;
     if let (Some(cache), Some(key), Runnable::Plain(exe)) = (&cache, &key, &built.executable)
@@ -169,6 +182,8 @@ struct Run {
     name: String,
     regions: Handling,
     cache: Option<Arc<Cache>>,
+    tuned: Option<Arc<Tuned>>,
+    tune: Option<Duration>,
 }
 
 /// Makes code of a module that went through its passes. `annotated` says of which parameters of `@main` the program itself gives
@@ -189,16 +204,29 @@ fn compile(
     let target = settings.target.codegen();
     let unit = super::vector_unit(&target);
     let pool = Arc::new(Pool::new(run.threads));
-    let machine = Machine { target: target.clone(), unit, pool, regions: run.regions, cache: run.cache };
+    let mut tuner = run.tuned.clone().zip(run.tune).map(|(tuned, budget)| Tuner::new(tuned, &target, budget));
+    let machine =
+        Machine { target: target.clone(), unit, pool, regions: run.regions, cache: run.cache, tuned: run.tuned };
     let Regions { typed, compiled, fallen } = compile_regions(typed, &target, run.regions)?;
     let warning = |e: &CompilerError| format!("region `{}` is resat's own code now: {e}", e.region);
     cx.warnings.extend(fallen.iter().map(warning));
+    let mut told = |phase: &str| {
+        if let Some(f) = &mut cx.on_start {
+            f(phase);
+        }
+    };
     let (executable, code, objects, calls) = match is_plain(&typed, "main")? {
         true => {
-            let mut code = CodeSet::new(unit);
-            code.external = compiled;
-            let Assembled { program, calls, .. } = assemble(&typed, "main", &run.name, &mut code)?;
-            tell(&mut cx, &code);
+            let mut code = machine.code(compiled);
+            let mut assembled = assemble(&typed, "main", &run.name, &mut code)?;
+            if let Some(tuner) = &mut tuner
+                && tuner.tune(&code, &mut told)?
+            {
+                code = code.anew();
+                assembled = assemble(&typed, "main", &run.name, &mut code)?;
+            }
+            told(&compiling(&code));
+            let Assembled { program, calls, .. } = assembled;
             let (objects, library) = compile_code(&mut code, &target, machine.cache.as_deref())?;
             (Runnable::Plain(Executable::link(program, library, machine.pool)?), code, objects, calls)
         }
@@ -206,7 +234,7 @@ fn compile(
             let program = vm::compile(&typed, "main")?;
             let functions: Vec<ExprId> = program.kernels().iter().map(|k| k.func).collect();
             let Compiled { primitives, code, objects, calls } =
-                Primitives::compile(&typed, &functions, compiled, machine, |code| tell(&mut cx, code))?;
+                Primitives::compile(&typed, &functions, compiled, machine, tuner.as_mut(), &mut told)?;
             let m = typed.module();
             let main = &typed.entry("main")?.params;
             let params = main
@@ -227,6 +255,7 @@ fn compile(
         module: typed.into_module(),
         log: cx.log,
         reports: cx.reports,
+        tuned: tuner.map(Tuner::done),
         warnings: cx.warnings,
         objects,
         calls,
@@ -239,8 +268,7 @@ fn compile(
     })
 }
 
-fn tell(cx: &mut PassContext, code: &CodeSet) {
-    if let Some(f) = &mut cx.on_start {
-        f(&format!("compiling {} kernels", code.kernels.len()));
-    }
+/// What a phase is called in which code is made.
+pub(super) fn compiling(code: &CodeSet) -> String {
+    format!("compiling {} kernels", code.kernels.len())
 }

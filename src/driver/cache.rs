@@ -109,6 +109,7 @@ impl Cache {
             module: Module::new(),
             log: Vec::new(),
             reports: Vec::new(),
+            tuned: None,
             warnings: Vec::new(),
             fallen: Vec::new(),
             kernels: Vec::new(),

@@ -18,6 +18,8 @@ mod specialize;
 mod stopwatch;
 #[cfg(feature = "llvm")]
 mod trial;
+#[cfg(feature = "llvm")]
+mod tune;
 
 pub use crate::lower::{Assembled, CodeSet, assemble, is_plain};
 use crate::{codegen::CodegenTarget, lower::VectorUnit};
@@ -43,3 +45,5 @@ pub use native::Native;
 pub use runnable::{MachineProgram, Runnable};
 #[cfg(feature = "llvm")]
 pub use stopwatch::Stopwatch;
+#[cfg(feature = "llvm")]
+pub use tune::{Tuning, tuned_in, tuned_of_user};

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hashbrown::{Equivalent, HashMap};
 
 use super::{
-    build::BuildError,
+    build::{BuildError, compiling},
     cache::Cache,
     external::{Handling, Regions, compile_regions},
+    tune::Tuner,
 };
 use crate::{
     codegen::{
@@ -22,7 +23,7 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
     loops::Kernel,
-    lower::{Assembled, CodeSet, VectorUnit, assemble, is_settled},
+    lower::{Assembled, CodeSet, Tuned, VectorUnit, assemble, is_settled},
     pass::settle_calls,
     runtime::{
         Arguments, Callable, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError,
@@ -41,6 +42,17 @@ pub(super) struct Machine {
     pub pool: Arc<Pool>,
     pub regions: Handling,
     pub cache: Option<Arc<Cache>>,
+    /// What was measured about reductions.
+    pub tuned: Option<Arc<Tuned>>,
+}
+
+impl Machine {
+    /// For code that is to be made, beside that of external compilers.
+    pub(super) fn code(&self, external: Vec<(String, Region)>) -> CodeSet {
+        let mut code = CodeSet::new(self.unit).tuned(self.tuned.clone());
+        code.external = external;
+        code
+    }
 }
 
 /// The primitive functions of a program.
@@ -146,7 +158,8 @@ impl Primitives {
         functions: &[ExprId],
         regions: Vec<(String, Region)>,
         machine: Machine,
-        before_code: impl FnOnce(&CodeSet),
+        tuner: Option<&mut Tuner>,
+        told: &mut dyn FnMut(&str),
     ) -> Result<Compiled, BuildError> {
         let m = typed.module();
         let decisive: Vec<Vec<usize>> = functions.iter().map(|&f| decisive(typed, f)).collect::<Result<_, _>>()?;
@@ -165,17 +178,19 @@ impl Primitives {
             }
         }
         let entries = infer_types(entries)?;
-        let mut code = CodeSet::new(machine.unit);
-        code.external = regions;
-        let mut programs = Vec::new();
-        let mut calls = 0;
-        for &number in &fixed {
-            let entry = entry_name(number);
-            let assembled = assemble(&entries, &entry, &entry, &mut code)?;
-            calls += assembled.calls;
-            programs.push(assembled);
+        let assembled = |code: &mut CodeSet| -> Result<Vec<Assembled>, Refused> {
+            fixed.iter().map(|&number| entry_name(number)).map(|e| assemble(&entries, &e, &e, code)).collect()
+        };
+        let mut code = machine.code(regions);
+        let mut programs = assembled(&mut code)?;
+        if let Some(tuner) = tuner
+            && tuner.tune(&code, told)?
+        {
+            code = code.anew();
+            programs = assembled(&mut code)?;
         }
-        before_code(&code);
+        let calls = programs.iter().map(|p| p.calls).sum();
+        told(&compiling(&code));
         let (objects, library) = compile_code(&mut code, &machine.target, machine.cache.as_deref())?;
         let mut made: HashMap<usize, Arc<Code>> = HashMap::new();
         for (number, assembled) in fixed.into_iter().zip(programs) {
@@ -264,8 +279,7 @@ impl Primitives {
         let typed = settle_calls(infer_types(out)?)?;
         let entry = entry_name(0);
         let Regions { typed, compiled, .. } = compile_regions(typed, &self.machine.target, self.machine.regions)?;
-        let mut code = CodeSet::new(self.machine.unit);
-        code.external = compiled;
+        let mut code = self.machine.code(compiled);
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
         let (_, library) = compile_code(&mut code, &self.machine.target, self.machine.cache.as_deref())?;
         Code::link(assembled, library, self.machine.pool.clone())

@@ -80,17 +80,29 @@ struct Timed {
     agreed: bool,
 }
 
+/// A folder within `$XDG_CACHE_HOME/resat` or `~/.cache/resat`. None where neither is set.
+pub(super) fn folder_of_user(name: &str) -> Option<PathBuf> {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache")))?;
+    Some(base.join("resat").join(name))
+}
+
+/// The processor's own name, where the system tells it.
+pub(super) fn processor() -> String {
+    let told = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = told.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split(": ").nth(1));
+    model.unwrap_or("an unnamed processor").to_owned()
+}
+
 impl Stopwatch {
     /// A stopwatch for kernels of a target, which must be this machine, run by as many threads as it has cores. It remembers
     /// what it timed in a folder, where one is given.
     pub fn new(target: Target, folder: Option<PathBuf>) -> Stopwatch {
         let codegen = target.codegen();
-        let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = model.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split(": ").nth(1));
         let machine = format!(
             "resat {} on {}; {} {} {}; {} threads",
             env!("CARGO_PKG_VERSION"),
-            model.unwrap_or("an unnamed processor"),
+            processor(),
             codegen.triple,
             codegen.cpu,
             codegen.features,
@@ -103,9 +115,7 @@ impl Stopwatch {
 
     /// The folder of the user's caches: `resat/times` within `$XDG_CACHE_HOME` or `~/.cache`. None where neither is set.
     pub fn folder_of_user() -> Option<PathBuf> {
-        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let base = var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache")))?;
-        Some(base.join("resat").join("times"))
+        folder_of_user("times")
     }
 
     /// The file of this machine: times by kernel, peaks by type.
@@ -304,7 +314,7 @@ fn regions(m: &Module) -> Option<Digest> {
 
 /// An argument that is legal for every operator, and on which none is slower than on others: floats within 1 to 2, integers 0,
 /// which is an index into everything; compiled code divides by it as by any other.
-fn tame(port: &Port) -> Tensor {
+pub(super) fn tame(port: &Port) -> Tensor {
     match port.dtype {
         d if d.is_float() => Tensor::from_f64_fn(d, &port.shape, |i| 1.0 + (i % 7) as f64 / 8.0),
         d => Tensor::from_i64_fn(d, &port.shape, |_| 0),

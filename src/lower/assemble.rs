@@ -1,8 +1,10 @@
 //! A module of primitive functions as a program for the runtime: buffers, calls, and the kernels that they need.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
-use super::VectorUnit;
+use super::{Reduced, Scheduled, Tuned, VectorUnit, is_worth_measuring};
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
@@ -23,6 +25,22 @@ pub struct CodeSet {
     pub external: Vec<(String, Compiled)>,
     /// Groups that are lowered already, and the number of their kernel.
     known: HashMap<String, usize>,
+    /// What was measured about reductions.
+    tuned: Option<Arc<Tuned>>,
+    /// Kernels with something to measure.
+    pub(crate) tunable: Vec<Tunable>,
+}
+
+/// A kernel with reductions that run in several ways.
+#[derive(Debug)]
+pub(crate) struct Tunable {
+    /// Its number.
+    pub(crate) kernel: usize,
+    pub(crate) group: Stages,
+    pub(crate) reductions: Vec<Reduced>,
+    /// By reduction: the candidate that it takes now.
+    pub(crate) choices: Vec<usize>,
+    pub(crate) calls: usize,
 }
 
 /// A program and how many calls it makes.
@@ -57,7 +75,28 @@ struct Assembler<'a> {
 impl CodeSet {
     /// No code yet; kernels are going to be scheduled for these vectors.
     pub fn new(unit: VectorUnit) -> CodeSet {
-        CodeSet { unit, kernels: Vec::new(), external: Vec::new(), known: HashMap::new() }
+        CodeSet {
+            unit,
+            kernels: Vec::new(),
+            external: Vec::new(),
+            known: HashMap::new(),
+            tuned: None,
+            tunable: Vec::new(),
+        }
+    }
+
+    /// The same, where reductions run as was measured to be best.
+    pub fn tuned(self, tuned: Option<Arc<Tuned>>) -> CodeSet {
+        CodeSet { tuned, ..self }
+    }
+
+    /// The same without kernels: programs are going to be assembled again.
+    pub(crate) fn anew(self) -> CodeSet {
+        CodeSet { kernels: Vec::new(), known: HashMap::new(), tunable: Vec::new(), ..self }
+    }
+
+    pub(crate) fn unit(&self) -> VectorUnit {
+        self.unit
     }
 }
 
@@ -297,9 +336,18 @@ impl Assembler<'_> {
     fn kernel(&mut self, f: &Function, group: &Stages) -> usize {
         let key = format!("{group:?}");
         if let Some(&known) = self.code.known.get(&key) {
+            self.code.tunable.iter_mut().filter(|t| t.kernel == known).for_each(|t| t.calls += 1);
             return known;
         }
-        let mut kernel = super::kernel("", group, self.code.unit);
+        let Scheduled { mut kernel, reductions } = super::schedule("", group, self.code.unit, &[]);
+        let mut tunable = None;
+        if let Some(tuned) = &self.code.tuned {
+            let choices = tuned.choices(group, &reductions);
+            if choices.iter().any(|&c| c > 0) {
+                kernel = super::schedule("", group, self.code.unit, &choices).kernel;
+            }
+            tunable = reductions.iter().any(is_worth_measuring).then_some((reductions, choices));
+        }
         // Named by content: what is the same in another program has the same code, name included.
         kernel.name = format!("{}_{:016x}", self.describe(f), kernel.digest().0 as u64);
         let same = self.code.kernels.iter().position(|k| k.name == kernel.name);
@@ -307,6 +355,10 @@ impl Assembler<'_> {
             self.code.kernels.push(kernel);
             self.code.kernels.len() - 1
         });
+        if let Some((reductions, choices)) = tunable {
+            let group = group.clone();
+            self.code.tunable.push(Tunable { kernel: number, group, reductions, choices, calls: 1 });
+        }
         self.code.known.insert(key, number);
         number
     }

@@ -7,8 +7,11 @@ mod function;
 mod index;
 mod normalize;
 mod schedule;
+mod tuned;
 
-pub(crate) use assemble::is_settled;
 pub use assemble::{Assembled, CodeSet, assemble, is_plain};
+pub(crate) use assemble::{Tunable, is_settled};
 pub use function::{FunctionGroup, stages};
-pub use schedule::{VectorUnit, is_view, kernel};
+pub use schedule::{Reduced, Scheduled, VectorUnit, is_view, kernel, schedule};
+pub use tuned::Tuned;
+pub(crate) use tuned::is_worth_measuring;

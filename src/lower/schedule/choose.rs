@@ -152,11 +152,27 @@ pub(super) fn choose(
     form: Form,
     unit: VectorUnit,
 ) -> Option<(f64, Tiling)> {
+    ranked(axes, to, reduced, accesses, form, unit, 1).pop()
+}
+
+/// The best so many tilings with their cycles, the best first.
+pub(super) fn ranked(
+    axes: &[Axis],
+    to: Option<&Affine>,
+    reduced: &[Axis],
+    accesses: &[Access],
+    form: Form,
+    unit: VectorUnit,
+    most: usize,
+) -> Vec<(f64, Tiling)> {
     let volume: f64 = reduced.iter().map(|a| a.extent as f64).product();
-    let mut best: Option<(f64, Tiling)> = None;
+    let mut best: Vec<(f64, Tiling)> = Vec::new();
     let mut offer = |cost: f64, tiling: Tiling| {
-        if best.as_ref().is_none_or(|(c, _)| cost < *c) {
-            best = Some((cost, tiling));
+        // Of equals, the first that was found stays first.
+        let at = best.partition_point(|(c, _)| *c <= cost);
+        if at < most {
+            best.truncate(most - 1);
+            best.insert(at, (cost, tiling));
         }
     };
     for v in axes.iter().chain(reduced).filter(|a| a.extent > 1) {

@@ -65,6 +65,43 @@ struct Access {
     axes: Vec<AxisId>,
 }
 
+/// So many ways to run a reduction are candidates: those that the model finds best.
+const CANDIDATES: usize = 12;
+
+/// A reduction of a kernel, and the ways in which it may run.
+#[derive(Clone, Debug)]
+pub struct Reduced {
+    /// With the cycles that the model thinks they take, the best first.
+    candidates: Vec<(f64, choose::Tiling)>,
+}
+
+impl Reduced {
+    /// How many ways there are to choose from.
+    pub fn candidates(&self) -> usize {
+        self.candidates.len()
+    }
+
+    /// The cycles of the best, by the model.
+    pub fn cycles(&self) -> f64 {
+        self.candidates.first().map_or(0.0, |c| c.0)
+    }
+
+    /// The candidates in words: the same words are the same list.
+    pub fn described(&self) -> String {
+        let tilings: Vec<&choose::Tiling> = self.candidates.iter().map(|c| &c.1).collect();
+        format!("{tilings:?}")
+    }
+}
+
+/// A kernel and what there was to choose from.
+#[derive(Clone, Debug)]
+pub struct Scheduled {
+    /// The loop nests.
+    pub kernel: Kernel,
+    /// Its reductions, in the order in which they are scheduled.
+    pub reductions: Vec<Reduced>,
+}
+
 struct Emitter {
     group: Stages,
     unit: VectorUnit,
@@ -73,10 +110,20 @@ struct Emitter {
     next_axis: u32,
     /// The extents of the steps' axes.
     extents: HashMap<AxisId, i64>,
+    /// By number of reduction: which of its candidates it takes. The first where nothing is said.
+    choices: Vec<usize>,
+    /// The reductions that were scheduled so far.
+    reductions: Vec<Reduced>,
 }
 
 /// The kernel of a group: arguments are inputs 0.., results the pointers after them, in order.
 pub fn kernel(name: &str, group: &Stages, unit: VectorUnit) -> Kernel {
+    schedule(name, group, unit, &[]).kernel
+}
+
+/// The same, where the reductions take these of their candidates, in the order in which they are scheduled; what is not said, or out of
+/// range, is the model's choice.
+pub fn schedule(name: &str, group: &Stages, unit: VectorUnit, choices: &[usize]) -> Scheduled {
     let mut e = Emitter {
         group: group.clone(),
         unit,
@@ -84,6 +131,8 @@ pub fn kernel(name: &str, group: &Stages, unit: VectorUnit) -> Kernel {
         buffer_of: HashMap::new(),
         next_axis: group.axis_count(),
         extents: HashMap::new(),
+        choices: choices.to_vec(),
+        reductions: Vec::new(),
     };
     for (i, &t) in group.args.iter().enumerate() {
         e.declare(t, Space::Input(i as u32));
@@ -110,7 +159,8 @@ pub fn kernel(name: &str, group: &Stages, unit: VectorUnit) -> Kernel {
             body.push(e.copy_result(t, (group.args.len() + i) as u32));
         }
     }
-    Kernel { name: name.to_owned(), buffers: e.buffers, body: Stmt::Block(body) }
+    let kernel = Kernel { name: name.to_owned(), buffers: e.buffers, body: Stmt::Block(body) };
+    Scheduled { kernel, reductions: e.reductions }
 }
 
 /// The argument that a group's single result repeats byte for byte, where it does: reshapes and their like.

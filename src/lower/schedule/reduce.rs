@@ -3,8 +3,8 @@
 use hashbrown::HashMap;
 
 use super::{
-    Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, VectorUnit, bind,
-    choose::{FOUR, Form, Tiling, choose},
+    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced, VectorUnit, bind,
+    choose::{FOUR, Form, Tiling, ranked},
     cut_evenly, for_,
 };
 use crate::{
@@ -151,11 +151,13 @@ impl Emitter {
         reduction.value = replace_axes(&reduction.value, &single.iter().map(|a| (a.id, Scalar::index(0))).collect());
         reduction.axes = kept;
         let accesses = self.accesses(&reduction.value);
-        let chosen =
-            choose(&axes, Affine::of(&to).as_ref(), &reduction.axes, &accesses, form(&reduction, self.unit), self.unit);
+        let form = form(&reduction, self.unit);
+        let place = Affine::of(&to);
+        let ranked = ranked(&axes, place.as_ref(), &reduction.axes, &accesses, form, self.unit, CANDIDATES);
+        let chosen = self.choice(ranked);
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
         let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], four: None };
-        let mut tiling = chosen.map_or(alone, |c| c.1);
+        let mut tiling = chosen.unwrap_or(alone);
         if tiling.four.is_some() {
             // The operand with the fewer copies is met in the inner loop, and stays in registers while the other one passes by:
             // instructions for bytes do not read what is the same for all lanes from memory.
@@ -183,6 +185,14 @@ impl Emitter {
                 .collect();
         }
         Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, inner, parallel)).collect())
+    }
+
+    /// The candidate that was asked for, else the one that the model finds best. Notes what there was to choose from.
+    fn choice(&mut self, ranked: Vec<(f64, Tiling)>) -> Option<Tiling> {
+        let asked = self.choices.get(self.reductions.len()).copied().unwrap_or(0);
+        let chosen = ranked.get(asked).or(ranked.first()).map(|c| c.1.clone());
+        self.reductions.push(Reduced { candidates: ranked });
+        chosen
     }
 
     /// The output's axes in the order in which their loops move the least memory, by how often each operand is met again.
