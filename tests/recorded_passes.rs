@@ -10,6 +10,9 @@ use std::{
     sync::Arc,
 };
 
+#[path = "recorded/external.rs"]
+mod external;
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use resat::{
     diag::Refused,
@@ -34,6 +37,8 @@ struct Row {
     /// What there should not be more of than after TVM's pass, and its name.
     measure: fn(&TypedModule) -> usize,
     measured: &'static str,
+    /// Our pass where its arguments are in Python: made from what TVM's pass did, or from the test's name.
+    made: Option<fn(&str, &Module, &Module) -> Option<Box<dyn Pass>>>,
 }
 
 /// The table: a pass is added by a row.
@@ -46,6 +51,7 @@ const ROWS: &[Row] = &[
         within: 0.0,
         measure: float_contractions,
         measured: "contractions of floats",
+        made: None,
     },
     Row {
         tvm: "ConvertLayout",
@@ -53,6 +59,7 @@ const ROWS: &[Row] = &[
         within: 1e-4,
         measure: transforms,
         measured: "layout transforms",
+        made: None,
     },
     Row {
         tvm: "ToMixedPrecision",
@@ -60,6 +67,7 @@ const ROWS: &[Row] = &[
         within: 0.02,
         measure: single_contractions,
         measured: "contractions of float32",
+        made: None,
     },
     Row {
         tvm: "FastMath",
@@ -69,6 +77,7 @@ const ROWS: &[Row] = &[
             calls(m).iter().filter(|(op, ..)| ["exp", "erf", "tanh", "nn.softmax"].contains(&op.op().name())).count()
         },
         measured: "functions that are not fast",
+        made: None,
     },
     Row {
         tvm: "Legalize",
@@ -76,6 +85,7 @@ const ROWS: &[Row] = &[
         within: 1e-5,
         measure: quantized_contractions,
         measured: "contractions of quantized tensors or floats",
+        made: None,
     },
     Row {
         tvm: "FuseOps",
@@ -87,6 +97,7 @@ const ROWS: &[Row] = &[
         within: 1e-5,
         measure: primitives,
         measured: "primitive functions",
+        made: None,
     },
     Row {
         tvm: "DefuseOps",
@@ -94,6 +105,7 @@ const ROWS: &[Row] = &[
         within: 1e-5,
         measure: primitives,
         measured: "primitive functions",
+        made: None,
     },
     plain("SimplifyExpr", weighed_calls, "calls"),
     plain("SimplifyInference", weighed_calls, "calls"),
@@ -118,11 +130,19 @@ const ROWS: &[Row] = &[
         ours: |made| Some(format!("CombineParallelBatchMatmul({})", made.named(&["min_num_branches"]))),
         ..plain("CombineParallelBatchMatmul", contractions, "convolutions and products")
     },
+    Row { made: Some(external::annotating), ..plain("AnnotateTarget", external::regions, "regions") },
+    Row { made: Some(external::annotating), ..plain("AllowedListAnnotator", external::regions, "regions") },
+    Row {
+        made: Some(external::composing),
+        ..plain("MergeComposite", external::loose_calls, "calls outside of composites")
+    },
+    plain("MergeCompilerRegions", external::regions, "regions"),
+    plain("PartitionGraph", external::regions, "regions"),
 ];
 
 /// A pass without arguments that is called as TVM's is.
 const fn plain(tvm: &'static str, measure: fn(&TypedModule) -> usize, measured: &'static str) -> Row {
-    Row { tvm, ours: |made| Some(made.name.clone()), within: 1e-4, measure, measured }
+    Row { tvm, ours: |made| Some(made.name.clone()), within: 1e-4, measure, measured, made: None }
 }
 
 /// Recordings that are not compared, each with the reason: names as far as they are alike.
@@ -353,10 +373,19 @@ fn compare(case: &Path, row: &Row, made: &Made) -> Result<(), Failed> {
         text::parse_module(name, &text).map_err(|e| Failed::from(e.to_string()))
     };
     let told = |e: Refused| Failed::from(e.to_string());
-    let Some(spec) = (row.ours)(made) else { return Ok(()) };
-    let pass = sequence(&spec, &Settings::new(Target::host())).map_err(told)?;
-    let ours = pass.run(read("before.relay")?, &mut PassContext::default()).map_err(told)?;
-    let theirs = infer_types(read("after.relay")?).map_err(told)?;
+    let (before, after) = (read("before.relay")?, read("after.relay")?);
+    let pass: Box<dyn Pass> = match row.made {
+        Some(made) => {
+            let name = case.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            made(&name, &before, &after).ok_or_else(|| format!("no pass is known for {name}"))?
+        }
+        None => {
+            let Some(spec) = (row.ours)(made) else { return Ok(()) };
+            Box::new(sequence(&spec, &Settings::new(Target::host())).map_err(told)?)
+        }
+    };
+    let ours = pass.run(before, &mut PassContext::default()).map_err(told)?;
+    let theirs = infer_types(after).map_err(told)?;
     let ours = infer_types(ours).map_err(told)?;
     let shown = || text::print_module(&ours).chars().take(4000).collect::<String>();
     let (n, m) = ((row.measure)(&ours), (row.measure)(&theirs));

@@ -22,7 +22,8 @@ use crate::{
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain},
     partition::CompilerError,
     pass::{
-        BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, eta_expand, fuse, run_logged,
+        BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass,
+        dissolve_composites, drop_default_annotations, eta_expand, fuse, run_logged,
     },
     runtime::{Executable, LinkError, Pool, give_back_memory},
     saturate::Report,
@@ -154,7 +155,7 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
     let main = &typed.entry("main")?.params;
     let annotated: Vec<bool> = main.iter().map(|&p| typed.var(p).ty.is_some()).collect();
     let parameters = main.iter().map(|&p| typed.var_ty(p).flatten().map_or(1, |t| t.len())).collect();
-    let module = typed.into_module();
+    let module = drop_default_annotations(typed.into_module());
     let passes = match passes {
         Some(p) => p,
         None => default_pass(&settings, &BuildConfig::default())?,
@@ -197,6 +198,7 @@ fn compile(
 ) -> Result<Built, BuildError> {
     dialect::refuse_unlegalized(&module)?;
     // Operators that are values become functions that call them, and whatever the passes left unfused a kernel an operator.
+    let module = dissolve_composites(module);
     let module = run_logged(&crate::pass::FnPass("EtaExpand", |m| eta_expand(&m)), module, &mut cx)?;
     let singly = crate::pass::FnPass("Kernels", |m| Ok(fuse(&infer_types(m)?, 1)));
     let module = run_logged(&singly, module, &mut cx)?;

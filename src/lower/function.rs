@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 
 use crate::{
     diag::{Diagnostic, Refused},
-    ir::{Expr, ExprId, Function, Module, Type, reachable},
+    ir::{Expr, ExprId, Function, Module, Type, VarId},
     loops::{Builder, Operand, Scalar, Stages, TensorId},
     tensor::Tensor,
 };
@@ -17,44 +17,96 @@ pub struct FunctionGroup {
     pub stages: Stages,
 }
 
-/// The tensor expressions of a function of operators, tuples, parameters and scalar constants. Its parameters' types must be
+/// The tensor expressions of a function of operators, tuples, parameters and scalar constants, of plain bindings, and of calls of
+/// functions that stand right there and are the same (composites of an external compiler). Its parameters' types must be
 /// annotated and their extents known.
 pub fn stages(m: &Module, f: &Function) -> Result<FunctionGroup, Refused> {
     let mut b = Builder::new();
-    let mut params = HashMap::new();
+    let mut values = HashMap::new();
     for &p in &f.params {
         let info = m.var(p);
         let ty = info.ty.as_ref().expect("parameters of primitive functions are annotated");
-        params.insert(p, argument(&mut b, ty).map_err(|t| unknown_extent(&info.name, &t))?);
+        values.insert(p, argument(&mut b, ty).map_err(|t| unknown_extent(&info.name, &t))?);
     }
-    let mut done: HashMap<ExprId, Operand> = HashMap::new();
-    for id in reachable(m, [f.body]) {
-        let refuse = |what: String| Refused::from(Diagnostic::new(what).at(m.span(id).cloned()));
-        let operand = match &m[id] {
-            Expr::Op(_) => continue,
-            Expr::Var(v) => {
-                params.get(v).cloned().ok_or_else(|| refuse(format!("`{}` is not bound", m.var(*v).name)))?
+    let body = Lowering { m, b: &mut b, values, done: HashMap::new() }.function(f)?;
+    Ok(FunctionGroup { stages: b.finish_with(&body) })
+}
+
+struct Lowering<'a> {
+    m: &'a Module,
+    b: &'a mut Builder,
+    /// What parameters and bound variables stand for.
+    values: HashMap<VarId, Operand>,
+    done: HashMap<ExprId, Operand>,
+}
+
+impl Lowering<'_> {
+    fn function(&mut self, f: &Function) -> Result<Operand, Refused> {
+        let m = self.m;
+        let mut stack = vec![f.body];
+        while let Some(&id) = stack.last() {
+            if self.done.contains_key(&id) {
+                stack.pop();
+                continue;
             }
-            Expr::Constant(t) => constant(&mut b, t).into(),
-            Expr::Tuple(fields) => Operand::Tuple(fields.iter().map(|f| done[f].clone()).collect()),
-            Expr::Proj(tuple, i) => done[tuple].fields()[*i].clone(),
-            Expr::Call { .. } => match m.op_call(id) {
-                Some((op, args, attrs)) => {
-                    let args: Vec<Operand> = args.iter().map(|a| done[a].clone()).collect();
-                    let op = op.op();
-                    op.lower(attrs, &args, &mut b).map_err(|e| refuse(format!("`{}`: {e}", op.name())))?
+            // A bound variable has a value once its binding has been met, which is before its body.
+            let needed: Vec<ExprId> = match &m[id] {
+                Expr::Let { var, value, body } => match self.done.get(value).cloned() {
+                    Some(value) => {
+                        self.values.insert(*var, value);
+                        vec![*body]
+                    }
+                    None => vec![*value],
+                },
+                Expr::Tuple(fields) => fields.clone(),
+                Expr::Proj(tuple, _) => vec![*tuple],
+                Expr::Call { args, .. } => args.clone(),
+                _ => Vec::new(),
+            };
+            let missing: Vec<ExprId> = needed.into_iter().filter(|c| !self.done.contains_key(c)).collect();
+            if missing.is_empty() {
+                let operand = self.expr(id)?;
+                self.done.insert(id, operand);
+            } else {
+                stack.extend(missing.into_iter().rev());
+            }
+        }
+        Ok(self.done[&f.body].clone())
+    }
+
+    fn expr(&mut self, id: ExprId) -> Result<Operand, Refused> {
+        let m = self.m;
+        let refuse = |what: String| Refused::from(Diagnostic::new(what).at(m.span(id).cloned()));
+        Ok(match &m[id] {
+            Expr::Var(v) => {
+                self.values.get(v).cloned().ok_or_else(|| refuse(format!("`{}` is not bound", m.var(*v).name)))?
+            }
+            Expr::Constant(t) => constant(self.b, t).into(),
+            Expr::Tuple(fields) => Operand::Tuple(fields.iter().map(|f| self.done[f].clone()).collect()),
+            Expr::Proj(tuple, i) => self.done[tuple].fields()[*i].clone(),
+            Expr::Let { body, .. } => self.done[body].clone(),
+            Expr::Call { callee, args, .. } => {
+                let given: Vec<Operand> = args.iter().map(|a| self.done[a].clone()).collect();
+                match (m.op_call(id), &m[*callee]) {
+                    (Some((op, _, attrs)), _) => {
+                        let op = op.op();
+                        op.lower(attrs, &given, self.b).map_err(|e| refuse(format!("`{}`: {e}", op.name())))?
+                    }
+                    (None, Expr::Func(inner)) => {
+                        // What is within may be called in several places, with other arguments.
+                        let values = inner.params.iter().copied().zip(given).collect();
+                        Lowering { m, b: self.b, values, done: HashMap::new() }.function(inner)?
+                    }
+                    _ => return Err(refuse("a primitive function calls operators only".into())),
                 }
-                None => return Err(refuse("a primitive function calls operators only".into())),
-            },
+            }
             other => {
                 let kind = format!("{other:?}");
                 let kind = kind.split([' ', '(']).next().unwrap_or_default().to_owned();
                 return Err(refuse(format!("`{kind}` has no place in a primitive function")));
             }
-        };
-        done.insert(id, operand);
+        })
     }
-    Ok(FunctionGroup { stages: b.finish_with(&done[&f.body]) })
 }
 
 fn unknown_extent(name: &str, ty: &Type) -> Refused {

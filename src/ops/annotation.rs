@@ -113,7 +113,12 @@ impl Op for Annotation {
     }
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         let Some(ty) = args.first() else { return Err(OpError(format!("`{}` is missing", self.input[0]))) };
-        op_ensure!(ty.flatten().is_some(), "`{}` is {ty}, but should be a tensor or a tuple of such", self.input[0]);
+        // Where a region begins and ends, functions, references and data types may pass, too.
+        op_ensure!(
+            ty.flatten().is_some() || self.attrs == COMPILER,
+            "`{}` is {ty}, but should be a tensor or a tuple of such",
+            self.input[0]
+        );
         op_ensure!(
             !matches!(attrs.get("debug_func"), Some(v) if *v != AttrValue::None),
             "C1: `debug_func` is a function of a Python process, which can't be called"

@@ -10,7 +10,6 @@ mod check;
 mod foreign;
 mod onednn;
 mod region;
-mod regions;
 mod registry;
 
 use std::{fmt, sync::Arc};
@@ -21,7 +20,6 @@ pub use check::check;
 pub use foreign::{find, load};
 pub use onednn::OneDnn;
 pub use region::Region;
-pub use regions::partition;
 pub use registry::{RegisterError, compiler, compilers, heed, register};
 
 use crate::{

@@ -2,7 +2,10 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use super::effects::has_references;
+use super::{
+    effects::has_references,
+    regions::{interior, is_kept},
+};
 use crate::ir::{Copier, Expr, ExprId, Module, children, reachable};
 
 /// The module with the bodies of functions that compute by operators alone in the places of their calls: primitive ones, and others
@@ -14,6 +17,44 @@ pub fn defuse(m: &Module) -> Module {
     for (name, id) in m.functions() {
         let new = Defuse { m, effects: &effects, done: HashMap::new() }.run(id, &mut out);
         out.define(name.clone(), new);
+    }
+    out
+}
+
+/// The module with the bodies of composites that no compiler has taken in the places of their calls. Those within functions for external
+/// compilers stay.
+pub fn dissolve_composites(m: Module) -> Module {
+    let is_composite = |e: ExprId| matches!(&m[e], Expr::Func(f) if f.attrs.get("Composite").is_some());
+    if !interior(&m).into_iter().any(is_composite) {
+        return m;
+    }
+    let mut out = m.derive();
+    let mut done: HashMap<ExprId, ExprId> = HashMap::new();
+    for e in interior(&m) {
+        let new = match &m[e] {
+            Expr::Call { callee, args, .. } if is_composite(*callee) => {
+                let f = m.func(*callee);
+                let mut copier = Copier::new();
+                for v in reachable(&m, [f.body]) {
+                    if let Expr::Var(var) = m[v]
+                        && let Some(at) = f.params.iter().position(|p| *p == var)
+                    {
+                        copier.replace(v, done[&args[at]]);
+                    }
+                }
+                copier.copy(&m, f.body, &mut out)
+            }
+            other if is_kept(other) => Copier::new().copy(&m, e, &mut out),
+            other => {
+                let mut copier = Copier::new();
+                children(other, |c| copier.replace(c, done[&c]));
+                copier.copy(&m, e, &mut out)
+            }
+        };
+        done.insert(e, new);
+    }
+    for (name, f) in m.functions() {
+        out.define(name.clone(), done[&f]);
     }
     out
 }

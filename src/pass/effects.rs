@@ -4,6 +4,7 @@ use crate::ir::{Expr, ExprId, Module, children};
 
 /// The expressions whose evaluation makes, reads or writes a reference, or may: a call of a function that is not known counts
 /// where the module has references at all. Making a closure has no effect, whatever its body does.
+#[derive(Debug)]
 pub(super) struct Effects(Vec<bool>);
 
 impl Effects {

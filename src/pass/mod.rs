@@ -1,5 +1,6 @@
 //! Passes: `Module -> Module`, composed in a [`Sequential`] or in a [`Pipeline`] whose stages have names.
 
+mod annotate_target;
 mod bind_params;
 mod blame;
 mod config;
@@ -9,11 +10,13 @@ mod defuse;
 mod dynamic_to_static;
 mod effects;
 mod eta_expand;
+mod external;
 mod fake_quantization;
 mod fast_math;
 mod fold_constant;
 mod fuse;
 mod inline;
+mod merge_composite;
 mod mixed_precision;
 mod named;
 mod outline;
@@ -21,18 +24,24 @@ mod pair;
 mod pipeline;
 mod place;
 mod quantize;
+mod regions;
 mod registry;
 mod saturate;
+mod sharing;
 mod spec;
 
 use std::time::{Duration, Instant};
 
+pub use annotate_target::{
+    AnnotateTarget, Candidate, MergeCompilerRegions, PartitionFor, PartitionGraph, Taker, drop_default_annotations,
+    partition_for,
+};
 pub use bind_params::bind_params;
 pub use blame::{Blame, Same, blame};
 pub use config::{BuildConfig, Edit, NewStage};
 pub use convert_layout::ConvertLayout;
 pub use dead_code::dead_code;
-pub use defuse::defuse;
+pub use defuse::{defuse, dissolve_composites};
 pub use dynamic_to_static::dynamic_to_static;
 #[cfg(feature = "llvm")]
 pub(crate) use dynamic_to_static::settle_calls;
@@ -40,13 +49,14 @@ pub use eta_expand::eta_expand;
 pub use fold_constant::fold_constant;
 pub use fuse::fuse;
 pub use inline::inline;
-pub(crate) use outline::outline;
+pub use merge_composite::MergeComposite;
 pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
 pub use place::{Fastest, Placement, Strategy};
 pub use quantize::{
     Backend, Calibrate, CalibrationMethod, Interpreted, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
 };
+pub use regions::{Regions, split};
 use registry::make;
 pub use registry::{default_pass, default_pipeline, passes, sequence, sequence_with};
 pub use saturate::{Legalize, Saturate, Settings};

@@ -1,16 +1,16 @@
 //! Passes by name.
 
 use super::{
-    BuildConfig, Fastest, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, named::NAMED,
-    parse_specs, place,
+    BuildConfig, Fastest, FnPass, Legalize, Pass, PassSpec, Pipeline, Saturate, Sequential, Settings, external,
+    named::NAMED, parse_specs, place,
 };
 use crate::{
     diag::{Diagnostic, Refused},
     dialect,
     infer::infer_types,
-    ir::{Module, OpId},
+    ir::Module,
     ops::{self, kernel::LARGEST_KERNEL, nearest},
-    partition, rules,
+    rules,
     saturate::Ruleset,
 };
 
@@ -66,7 +66,43 @@ const PASSES: &[Entry] = &[
     Entry {
         name: "Partition",
         doc: "`Partition(compiler, op, …)`: regions of these operators (all that it supports where none is named) go to an external compiler",
-        make: partition_for,
+        make: external::partition,
+    },
+    Entry {
+        name: "partition_for",
+        doc: "`partition_for(compiler, …)`: all that these compilers take becomes functions for them, the preferred ones first: their \
+              composites, annotations, regions as large as can be",
+        make: external::partition_for,
+    },
+    Entry {
+        name: "MergeComposite",
+        doc: "`MergeComposite(compiler or file, …)`: what patterns meet becomes functions with the attribute `Composite`",
+        make: external::merge_composite,
+    },
+    Entry {
+        name: "AnnotateTarget",
+        doc: "`AnnotateTarget(compiler, …)`: compiler_begin and compiler_end around each call that the compilers take, the preferred \
+              ones first; `include_non_call_ops=false` leaves tuples outside",
+        make: external::annotate_target,
+    },
+    Entry {
+        name: "AllowedListAnnotator",
+        doc: "`AllowedListAnnotator(compiler, op, …)`: the same for the operators named, and a compiler of any name",
+        make: external::allowed_list,
+    },
+    Entry {
+        name: "MergeCompilerRegions",
+        doc: "annotated regions that follow each other become one, as long as they stay convex",
+        make: |s, _| {
+            no_arguments(s)?;
+            Ok(Box::new(super::MergeCompilerRegions))
+        },
+    },
+    Entry {
+        name: "PartitionGraph",
+        doc: "annotated regions become functions of the module, for their compilers; `bind_constants=true|false` says whether \
+              constants are in them, `mod_name=default` is part of their names",
+        make: external::partition_graph,
     },
     Entry {
         name: "Saturate",
@@ -182,32 +218,6 @@ fn fuse_ops(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused> {
         _ => return Err(refuse("pass `FuseOps` takes `largest=N` only".into())),
     };
     Ok(Box::new(FnPass("FuseOps", move |m| Ok(super::fuse(&infer_types(m)?, largest)))))
-}
-
-fn partition_for(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused> {
-    let refuse = |m: String, near: Option<&str>| {
-        let d = Diagnostic::new(m).at(Some(spec.span.clone()));
-        Refused::from(match near {
-            Some(near) => d.help(format!("did you mean `{near}`?")),
-            None => d,
-        })
-    };
-    let mut names = spec.args.iter().map(|a| a.value.as_str());
-    let name = names.next().ok_or_else(|| refuse("pass `Partition` needs a compiler's name".into(), None))?;
-    let known = partition::compilers();
-    let compiler = partition::compiler(name).ok_or_else(|| {
-        refuse(format!("there is no compiler `{name}`; there are {}", known.join(", ")), nearest(name, known.clone()))
-    })?;
-    let picked = names
-        .map(|n| ops::lookup(n).ok_or_else(|| refuse(format!("there is no operator `{n}`"), ops::suggest(n))))
-        .collect::<Result<Vec<OpId>, _>>()?;
-    let run = move |m| {
-        let wanted = |op: OpId| picked.is_empty() || picked.contains(&op);
-        let split = partition::partition(&infer_types(m)?, compiler, &wanted);
-        partition::heed(compiler)?;
-        Ok(split)
-    };
-    Ok(Box::new(FnPass("Partition", run)))
 }
 
 fn ruleset(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<dyn Pass>, Refused> {

@@ -174,13 +174,14 @@ impl File {
             }
             None => self.seen.push((canonical, full)),
         }
-        let mut directions = vec![(name.to_owned(), parts.left, parts.right)];
+        let right = parts.right.expect("a rule that was read has a right side");
+        let mut directions = vec![(name.to_owned(), parts.left, right)];
         if parts.both_ways {
-            directions.push((format!("{name}.back"), parts.right, parts.left));
+            directions.push((format!("{name}.back"), right, parts.left));
         }
         for (i, (name, left, right)) in directions.into_iter().enumerate() {
             let set = &self.sets.last().expect("found above").0;
-            match build(top, set, &name, &parts, left, right) {
+            match build(top, set, &name, &parts, left, Some(right)) {
                 Ok(rule) => self.sets.last_mut().expect("found above").0.rules.push(rule),
                 // The way back has errors of its own only where it says what it lacks.
                 Err(errors) if i == 0 => {
@@ -207,7 +208,8 @@ struct Parts<'a> {
     limit: Option<u64>,
     both_ways: bool,
     left: &'a Form,
-    right: &'a Form,
+    /// None of a composite, which is a left side and its guards.
+    right: Option<&'a Form>,
     lets: Vec<(&'a Form, &'a Form)>,
     /// `:for` and `:let`, in order.
     locals: Vec<(bool, &'a Form, &'a Form)>,
@@ -306,20 +308,8 @@ impl<'a> Parts<'a> {
         if both_ways && !lets.is_empty() {
             errors.push(items[arrow].complain("a rule that goes both ways can't have `let`"));
         }
-        let mut parts = Parts {
-            grade,
-            error,
-            grows,
-            promised,
-            limit,
-            both_ways,
-            left,
-            right,
-            lets,
-            locals: vec![],
-            guards: vec![],
-            samples: vec![],
-        };
+        let mut parts =
+            Parts { grade, error, grows, promised, limit, both_ways, right: Some(right), lets, ..Parts::of_left(left) };
         while let [key, rest @ ..] = tail {
             let (values, rest) = rest.split_at(rest.iter().position(is_key).unwrap_or(rest.len()));
             tail = rest;
@@ -345,6 +335,101 @@ impl<'a> Parts<'a> {
         }
         (errors.len() == before).then_some(parts)
     }
+
+    /// A left side and nothing else.
+    fn of_left(left: &'a Form) -> Parts<'a> {
+        Parts {
+            grade: Grade::default(),
+            error: None,
+            grows: false,
+            promised: false,
+            limit: None,
+            both_ways: false,
+            left,
+            right: None,
+            lets: vec![],
+            locals: vec![],
+            guards: vec![],
+            samples: vec![],
+        }
+    }
+
+    /// The parts of a composite: a pattern, then `:when` and `:let`.
+    fn of_composite(items: &'a [Form], errors: &mut Vec<Diagnostic>) -> Option<Parts<'a>> {
+        let before = errors.len();
+        let (left, mut tail) = items.split_first()?;
+        let mut parts = Parts::of_left(left);
+        let is_key = |f: &Form| f.word().is_some_and(|w| w.starts_with(':'));
+        while let [key, rest @ ..] = tail {
+            let (values, rest) = rest.split_at(rest.iter().position(is_key).unwrap_or(rest.len()));
+            tail = rest;
+            match (key.word().unwrap_or(""), values) {
+                (":when", values) => parts.guards.extend(values),
+                (":let", [var, value]) => parts.locals.push((false, var, value)),
+                (":let", _) => errors.push(key.complain("`:let` is used as :let ?variable value")),
+                _ => {
+                    let d = key.complain(format!("`{key}` is no clause of a composite"));
+                    errors.push(d.help("a composite is (composite name pattern :let ?v value :when guard …)"));
+                }
+            }
+        }
+        (errors.len() == before).then_some(parts)
+    }
+}
+
+/// The composites of a text: `(composite NAME PATTERN :when GUARD …)`, in order.
+pub(super) fn composites(name: &str, text: &str) -> Result<Vec<RuleDef>, Refused> {
+    let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
+    for top in read(&source)? {
+        let Some([head, name, items @ ..]) = top.form.list(Bracket::Round) else {
+            errors.push(top.form.complain("this is no composite").help("a composite is (composite name pattern)"));
+            continue;
+        };
+        match (head.word(), plain_name(name)) {
+            (Some("composite"), Some(name)) if !items.is_empty() => {
+                found.extend(composite(&top, name, items, &mut errors));
+            }
+            _ => errors.push(top.form.complain("this is no composite").help("a composite is (composite name pattern)")),
+        }
+    }
+    if errors.is_empty() { Ok(found) } else { Err(Refused(errors)) }
+}
+
+/// The composite of a name whose text is a pattern and its clauses.
+pub(super) fn composite_of(name: &str, text: &str) -> Result<RuleDef, Refused> {
+    // The brackets are added to the front of the first line; messages show what was written behind them.
+    let text = format!("(composite {name} {text})");
+    let mut all = composites(name, &text)?;
+    match (all.pop(), all.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => Err(Diagnostic::new(format!("`{name}`: one pattern was expected")).into()),
+    }
+}
+
+fn composite(top: &Top, name: &str, items: &[Form], errors: &mut Vec<Diagnostic>) -> Option<RuleDef> {
+    let parts = Parts::of_composite(items, errors)?;
+    let set = SetDef {
+        name: "composite".into(),
+        doc: "".into(),
+        by_request: true,
+        givens: Vec::new(),
+        head: "".into(),
+        rules: Vec::new(),
+    };
+    let several =
+        parts.left.list(Bracket::Round).and_then(|l| l.first()).is_some_and(|f| f.list(Bracket::Round).is_some());
+    if several {
+        errors.push(parts.left.complain("a composite has one result"));
+        return None;
+    }
+    match build(top, &set, name, &parts, parts.left, None) {
+        Ok(def) => Some(def),
+        Err(e) => {
+            errors.extend(e);
+            None
+        }
+    }
 }
 
 /// The rule of one direction.
@@ -354,7 +439,7 @@ fn build(
     name: &str,
     parts: &Parts<'_>,
     left: &Form,
-    right: &Form,
+    right: Option<&Form>,
 ) -> Result<RuleDef, Vec<Diagnostic>> {
     let mut s = Scope::default();
     for (var, value) in &set.givens {
@@ -399,7 +484,7 @@ fn build(
         }
         lets.push(value);
     }
-    let results = results(&mut s, right, &roots);
+    let results = right.map_or(Some(Vec::new()), |right| results(&mut s, right, &roots));
     let error = parts.error.as_ref().map(|f| error_bound(&mut s, f));
     let guards: Vec<_> = parts.guards.iter().map(|f| condition(&mut s, f)).collect();
     let samples: Vec<Vec<_>> =
@@ -412,7 +497,7 @@ fn build(
         if roots.iter().flatten().any(|p| matches!(p.1, Pattern::Class(_))) {
             let d = left.complain("a left side that is a variable alone matches everything");
             s.error(d.help("mark the rule `:grows` if it must be"));
-        } else if reorders(left, right) && !parts.guards.iter().any(|g| directs(g)) {
+        } else if right.is_some_and(|right| reorders(left, right)) && !parts.guards.iter().any(|g| directs(g)) {
             let d = left.complain("commutativity and associativity grow the graph without end");
             s.error(d.help("match either order with `~`, or mark the rule `:grows`"));
         }

@@ -4,6 +4,7 @@
 mod apply;
 mod ast;
 mod check;
+mod composite;
 mod eval;
 mod fresh;
 pub mod functions;
@@ -22,6 +23,7 @@ mod terms;
 use std::sync::Arc;
 
 pub use check::{CheckReport, check};
+pub use composite::{CallPattern, CallsFound, Mirror};
 pub use fusion::{CodeRules, fusion, in_code};
 pub use left::LeftSide;
 pub use registry::{SHIPPED, by_request, general, general_definitions, shipped, shipped_definitions};

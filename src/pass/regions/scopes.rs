@@ -1,0 +1,197 @@
+//! Where expressions are evaluated: the bodies of functions, branches and bindings, and which of them each expression belongs to.
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::ir::{Expr, ExprId, Module, VarId, children};
+
+/// One body.
+#[derive(Clone, Debug)]
+struct Scope {
+    parent: usize,
+    depth: u32,
+    /// The function that it is in: its outermost scope.
+    function: usize,
+    /// How many branches of `if` and `match` are around it.
+    branches: u32,
+}
+
+/// The scopes of a module.
+#[derive(Debug)]
+pub(in crate::pass) struct Scopes {
+    scopes: Vec<Scope>,
+    /// By expression: the innermost scope around all of its uses.
+    places: Vec<usize>,
+    /// By expression: the innermost scope that binds something which it depends on. It is around, or is, the place.
+    needs: Vec<usize>,
+    /// What the functions are made of, but for the insides of [kept](is_kept) ones; children before parents.
+    order: Vec<ExprId>,
+    /// What variables of `let` and `match` are bound to, or are taken from.
+    bound_to: HashMap<VarId, ExprId>,
+}
+
+/// The scope around all functions.
+const MODULE: usize = 0;
+
+/// Whether it is a function that is left as it is: a kernel, a part of a program that a compiler has, a composite.
+pub(in crate::pass) fn is_kept(e: &Expr) -> bool {
+    matches!(e, Expr::Func(f) if f.is_primitive() || f.compiler().is_some() || f.attrs.get("Composite").is_some())
+}
+
+/// What all functions of a module are made of, but for the insides of [kept](is_kept) ones; children before parents.
+pub(in crate::pass) fn interior(m: &Module) -> Vec<ExprId> {
+    let mut ids: Vec<ExprId> = m.functions().map(|(_, f)| f).collect();
+    let mut seen: HashSet<ExprId> = ids.iter().copied().collect();
+    let mut next = 0;
+    while let Some(&e) = ids.get(next) {
+        next += 1;
+        if !is_kept(&m[e]) {
+            children(&m[e], |c| {
+                if seen.insert(c) {
+                    ids.push(c);
+                }
+            });
+        }
+    }
+    ids.sort_unstable();
+    ids
+}
+
+impl Scopes {
+    pub(in crate::pass) fn new(m: &Module) -> Scopes {
+        let module = Scope { parent: MODULE, depth: 0, function: MODULE, branches: 0 };
+        let mut s = Scopes {
+            scopes: vec![module],
+            places: vec![usize::MAX; m.len()],
+            needs: vec![MODULE; m.len()],
+            order: interior(m),
+            bound_to: HashMap::new(),
+        };
+        let mut binders: HashMap<VarId, usize> = HashMap::new();
+        for (_, f) in m.functions() {
+            s.use_in(f, MODULE);
+        }
+        for e in s.order.clone().into_iter().rev() {
+            let here = s.places[e.index()];
+            match &m[e] {
+                f if is_kept(f) => {}
+                Expr::Func(f) => {
+                    let body = s.open(here, true, false);
+                    binders.extend(f.params.iter().map(|&p| (p, body)));
+                    s.use_in(f.body, body);
+                }
+                Expr::If { cond, then, otherwise } => {
+                    s.use_in(*cond, here);
+                    for branch in [then, otherwise] {
+                        let scope = s.open(here, false, true);
+                        s.use_in(*branch, scope);
+                    }
+                }
+                Expr::Match { data, clauses, .. } => {
+                    s.use_in(*data, here);
+                    for clause in clauses {
+                        let scope = s.open(here, false, true);
+                        for v in clause.pattern.vars() {
+                            binders.insert(v, scope);
+                            s.bound_to.insert(v, *data);
+                        }
+                        s.use_in(clause.body, scope);
+                    }
+                }
+                Expr::Let { var, value, body } => {
+                    let scope = s.open(here, false, false);
+                    binders.insert(*var, scope);
+                    s.bound_to.insert(*var, *value);
+                    // A function may call itself by the variable.
+                    let of_value = if matches!(m[*value], Expr::Func(_)) { scope } else { here };
+                    s.use_in(*value, of_value);
+                    s.use_in(*body, scope);
+                }
+                other => children(other, |c| s.use_in(c, here)),
+            }
+        }
+        for &e in &s.order {
+            let mut need = MODULE;
+            match &m[e] {
+                Expr::Var(v) => need = binders.get(v).copied().unwrap_or(MODULE),
+                // What binds variables itself counts as depending on all that is around it.
+                Expr::Func(_) if is_kept(&m[e]) => {}
+                Expr::Func(_) | Expr::If { .. } | Expr::Match { .. } | Expr::Let { .. } => need = s.places[e.index()],
+                other => children(other, |c| {
+                    let of_child = s.needs[c.index()];
+                    if s.scopes[of_child].depth > s.scopes[need].depth {
+                        need = of_child;
+                    }
+                }),
+            }
+            s.needs[e.index()] = need;
+        }
+        s
+    }
+
+    fn open(&mut self, parent: usize, is_function: bool, is_branch: bool) -> usize {
+        let around = self.scopes[parent].clone();
+        let number = self.scopes.len();
+        self.scopes.push(Scope {
+            parent,
+            depth: around.depth + 1,
+            function: if is_function { number } else { around.function },
+            branches: around.branches + u32::from(is_branch),
+        });
+        number
+    }
+
+    fn use_in(&mut self, e: ExprId, scope: usize) {
+        let place = self.places[e.index()];
+        self.places[e.index()] = if place == usize::MAX { scope } else { self.around(place, scope) };
+    }
+
+    /// What the functions are made of; see [`interior`].
+    pub(in crate::pass) fn order(&self) -> &[ExprId] {
+        &self.order
+    }
+
+    /// What a variable of `let` is bound to, or of `match` is taken from.
+    pub(in crate::pass) fn bound_to(&self, v: VarId) -> Option<ExprId> {
+        self.bound_to.get(&v).copied()
+    }
+
+    pub(in crate::pass) fn place(&self, e: ExprId) -> usize {
+        self.places[e.index()]
+    }
+
+    pub(in crate::pass) fn need(&self, e: ExprId) -> usize {
+        self.needs[e.index()]
+    }
+
+    /// The function that a scope is in.
+    pub(in crate::pass) fn function(&self, scope: usize) -> usize {
+        self.scopes[scope].function
+    }
+
+    /// The innermost scope around both.
+    pub(in crate::pass) fn around(&self, mut a: usize, mut b: usize) -> usize {
+        while a != b {
+            if self.scopes[a].depth >= self.scopes[b].depth {
+                a = self.scopes[a].parent;
+            } else {
+                b = self.scopes[b].parent;
+            }
+        }
+        a
+    }
+
+    /// The inner one of two scopes of which one is around the other.
+    pub(in crate::pass) fn inner(&self, a: usize, b: usize) -> usize {
+        if self.scopes[a].depth >= self.scopes[b].depth { a } else { b }
+    }
+
+    /// Whether a scope is another one, or around it.
+    pub(in crate::pass) fn is_around(&self, outer: usize, inner: usize) -> bool {
+        self.around(outer, inner) == outer
+    }
+
+    /// Whether branches lie between a scope and one around it.
+    pub(in crate::pass) fn is_conditional(&self, inner: usize, outer: usize) -> bool {
+        self.scopes[inner].branches != self.scopes[outer].branches
+    }
+}
