@@ -15,6 +15,8 @@ mod same;
 mod check;
 #[path = "random/make.rs"]
 mod make;
+#[path = "random/offload.rs"]
+mod offload;
 #[path = "random/shrink.rs"]
 mod shrink;
 

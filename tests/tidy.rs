@@ -28,7 +28,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("cost", &["tensor", "ir", "diag", "ops", "target"]),
     ("extract", &["ir", "diag", "ops", "egraph", "cost", "target"]),
     ("saturate", &["ir", "egraph", "cost", "extract", "infer", "target"]),
-    ("rules", &["tensor", "ir", "diag", "ops", "egraph", "saturate"]),
+    ("rules", &["tensor", "ir", "diag", "ops", "infer", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
     ("lower", &["tensor", "ir", "diag", "infer", "loops", "runtime"]),
     (

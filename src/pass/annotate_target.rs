@@ -1,6 +1,11 @@
 //! Calls that external compilers take get annotations, which become regions, which become functions.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use hashbrown::HashMap;
 
 use super::{
     MergeComposite, Pass, PassContext, Sequential,
@@ -32,6 +37,9 @@ pub struct Candidate<'a> {
     pub result: &'a Type,
 }
 
+/// What decides whether a compiler supports a call.
+type Asked = (OpId, Attrs, Vec<Type>, Type);
+
 /// Which calls a compiler takes.
 #[derive(Clone)]
 pub struct Taker {
@@ -49,7 +57,13 @@ impl Taker {
 
     /// A compiler takes what it supports, and its composites.
     pub fn of(compiler: &'static dyn ExternalCompiler) -> Taker {
-        let takes = move |c: &Candidate<'_>| compiler.supports(c.op, c.attrs, c.args, c.result);
+        // Compilers may try what they are asked, and programs repeat themselves.
+        let known: Mutex<HashMap<Asked, bool>> = Mutex::default();
+        let takes = move |c: &Candidate<'_>| {
+            let asked = (c.op, c.attrs.clone(), c.args.to_vec(), c.result.clone());
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            *known.entry(asked).or_insert_with(|| compiler.supports(c.op, c.attrs, c.args, c.result))
+        };
         let composites = compiler.patterns().into_iter().map(|c| c.name).collect();
         Taker { composites, ..Taker::new(compiler.name(), takes) }
     }

@@ -23,6 +23,7 @@ use resat::{
 use crate::{
     common::{Rng, plain},
     make::{self, Case},
+    offload::offloaded,
     same::Same,
 };
 
@@ -59,6 +60,10 @@ pub(crate) enum Route {
     MachineDefault,
     /// A pass, and the interpreter.
     Pass(String),
+    /// Parts of the program for external compilers, drawn by the number, and the interpreter.
+    Offloaded(u64),
+    /// The same compiled, by those compilers and by ours.
+    OffloadedCode(u64),
 }
 
 impl Route {
@@ -70,9 +75,14 @@ impl Route {
             Route::Machine => "machine".into(),
             Route::MachineDefault => "machine after the default pipeline".into(),
             Route::Pass(p) => p.clone(),
+            Route::Offloaded(n) => format!("for external compilers, {n}"),
+            Route::OffloadedCode(n) => format!("compiled by external compilers, {n}"),
         }
     }
 }
+
+/// Of so many programs one is compiled by external compilers.
+const CODE_BY_OTHERS: u64 = 6;
 
 /// All routes; `all` or those of a seed's turn.
 pub(crate) fn routes(seed: u64, all: bool) -> Vec<Route> {
@@ -83,6 +93,12 @@ pub(crate) fn routes(seed: u64, all: bool) -> Vec<Route> {
     let n = passes.len();
     let turn = |k: usize| all || k == seed as usize % n || k == (seed as usize / n + 3) % n;
     routes.extend(passes.into_iter().enumerate().filter(|(k, _)| turn(*k)).map(|(_, p)| Route::Pass(p)));
+    let draws = if all { 8 } else { 2 };
+    routes.extend((0..draws).map(|k| Route::Offloaded(seed * draws + k)));
+    // The C compiler takes its time.
+    if all || seed.is_multiple_of(CODE_BY_OTHERS) {
+        routes.extend((0..draws / 2).map(|k| Route::OffloadedCode(seed + k)));
+    }
     routes
 }
 
@@ -145,9 +161,42 @@ pub(crate) fn check(case: &Case, routes: &[Route]) -> Result<Option<Outcome>, Fa
                 agree(&expected, &machine(m, &case.inputs)?, false)
             }
             Route::Pass(pass) => passed(case, &typed, pass, &expected),
+            Route::Offloaded(n) => {
+                let o = offloaded(&case.m, *n, false)?;
+                for (what, m) in [("annotated", o.annotated), ("merged", o.merged), ("partitioned", o.partitioned)] {
+                    let said = |e: String| format!("{what}: {e}\n{}", text::print_module(&m));
+                    same_types(&m, &typed).map_err(said)?;
+                    texts(&m).map_err(said)?;
+                    agree(&expected, &run(&m, &case.inputs).map_err(said)?, true).map_err(said)?;
+                }
+                Ok(())
+            }
+            Route::OffloadedCode(n) => {
+                let m = offloaded(&case.m, *n, true)?.partitioned;
+                let said = |e: String| format!("{e}\n{}", text::print_module(&m));
+                let passes = if n % 2 == 0 { "none" } else { "default" };
+                let other = Case { m: m.clone(), inputs: case.inputs.clone() };
+                match compiled(&other, passes).map_err(said)? {
+                    Ok(found) => agree(&expected, &found, passes == "none").map_err(said),
+                    // What it has no code for, it has none for without regions.
+                    Err(why) => match compiled(case, passes)? {
+                        Ok(_) => Err(said(format!("refused: {why}"))),
+                        Err(_) => Ok(()),
+                    },
+                }
+            }
         })?;
     }
     Ok(Some(outcome))
+}
+
+/// Whether a module has types, and those of the module that it was made of.
+fn same_types(m: &Module, typed: &TypedModule) -> Result<(), String> {
+    let after = infer_types(m.clone()).map_err(|e| format!("it has no types: {e}"))?;
+    match refines(after.result_type("main"), typed.result_type("main")) {
+        true => Ok(()),
+        false => Err(format!("{} became {}", typed.result_type("main"), after.result_type("main"))),
+    }
 }
 
 fn texts(m: &Module) -> Result<(), String> {

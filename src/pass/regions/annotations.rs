@@ -9,8 +9,8 @@ use crate::{
     ops,
 };
 
-/// The name that stands for no compiler: what it is said of stays with whoever compiles the rest.
-const DEFAULT: &str = "default";
+/// The names that stand for no compiler: what they are said of stays with whoever compiles the rest.
+const DEFAULT: [&str; 2] = ["default", ""];
 
 /// A module without its annotations, and what they said.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ fn mark(m: &Module, e: ExprId) -> Option<Mark<'_>> {
 
 /// The module without annotations for the compiler `default`, which say nothing.
 pub(in crate::pass) fn without_defaults(m: &Module) -> Module {
-    let is_default = |e| matches!(mark(m, e), Some(Mark::Begin(DEFAULT, _) | Mark::End(DEFAULT, _)));
+    let is_default = |e| matches!(mark(m, e), Some(Mark::Begin(c, _) | Mark::End(c, _)) if DEFAULT.contains(&c));
     without(m, &mut Copier::new(), &is_default)
 }
 
@@ -113,7 +113,7 @@ impl Open {
 /// Takes annotations away and notes what they say.
 ///
 /// A region is what follows a `compiler_begin`, up to the `compiler_end`s, or to where a value leaves calls, tuples and
-/// projections. Annotations for the compiler `default` say nothing. Refuses a `compiler_end` before which no region began, one for
+/// projections. Annotations for the compiler `default`, or for one without a name, say nothing. Refuses a `compiler_end` before which no region began, one for
 /// another compiler than that of its region, and calls in which regions of different compilers meet.
 pub(in crate::pass) fn read(m: &Module) -> Result<Annotated, Refused> {
     let order = super::interior(m);
@@ -125,7 +125,7 @@ pub(in crate::pass) fn read(m: &Module) -> Result<Annotated, Refused> {
     };
     for &e in &order {
         match mark(m, e) {
-            Some(Mark::Begin(DEFAULT, x) | Mark::End(DEFAULT, x)) => {
+            Some(Mark::Begin(c, x) | Mark::End(c, x)) if DEFAULT.contains(&c) => {
                 if let Some(&r) = open.of.get(&x) {
                     open.of.insert(e, r);
                 }

@@ -171,6 +171,11 @@ impl<'a> Regions<'a> {
         &self.regions[region].members
     }
 
+    /// The module with annotations: `annotation.compiler_begin` on what a region reads, `annotation.compiler_end` on what it gives.
+    pub fn annotated(&self) -> Module {
+        write(self, true)
+    }
+
     fn now(&self, mut r: usize) -> usize {
         while self.became[r] != r {
             r = self.became[r];

@@ -8,6 +8,8 @@ use crate::ir::{Expr, ExprId, Module, VarId, children};
 #[derive(Clone, Debug)]
 struct Scope {
     parent: usize,
+    /// A scope far around it, such that any one is found in few steps of one kind or the other.
+    jump: usize,
     depth: u32,
     /// The function that it is in: its outermost scope.
     function: usize,
@@ -58,7 +60,7 @@ pub(in crate::pass) fn interior(m: &Module) -> Vec<ExprId> {
 
 impl Scopes {
     pub(in crate::pass) fn new(m: &Module) -> Scopes {
-        let module = Scope { parent: MODULE, depth: 0, function: MODULE, branches: 0 };
+        let module = Scope { parent: MODULE, jump: MODULE, depth: 0, function: MODULE, branches: 0 };
         let mut s = Scopes {
             scopes: vec![module],
             places: vec![usize::MAX; m.len()],
@@ -131,8 +133,12 @@ impl Scopes {
     fn open(&mut self, parent: usize, is_function: bool, is_branch: bool) -> usize {
         let around = self.scopes[parent].clone();
         let number = self.scopes.len();
+        let depth = |s: usize| self.scopes[s].depth;
+        let (near, far) = (around.jump, self.scopes[around.jump].jump);
+        let jump = if around.depth - depth(near) == depth(near) - depth(far) { far } else { parent };
         self.scopes.push(Scope {
             parent,
+            jump,
             depth: around.depth + 1,
             function: if is_function { number } else { around.function },
             branches: around.branches + u32::from(is_branch),
@@ -170,12 +176,18 @@ impl Scopes {
 
     /// The innermost scope around both.
     pub(in crate::pass) fn around(&self, mut a: usize, mut b: usize) -> usize {
+        if self.scopes[a].depth < self.scopes[b].depth {
+            std::mem::swap(&mut a, &mut b);
+        }
+        let level = self.scopes[b].depth;
+        while self.scopes[a].depth > level {
+            let Scope { parent, jump, .. } = self.scopes[a];
+            a = if self.scopes[jump].depth >= level { jump } else { parent };
+        }
+        // Scopes of one depth jump to one depth.
         while a != b {
-            if self.scopes[a].depth >= self.scopes[b].depth {
-                a = self.scopes[a].parent;
-            } else {
-                b = self.scopes[b].parent;
-            }
+            let (x, y) = (&self.scopes[a], &self.scopes[b]);
+            (a, b) = if x.jump == y.jump { (x.parent, y.parent) } else { (x.jump, y.jump) };
         }
         a
     }
