@@ -22,8 +22,8 @@ use crate::{
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain},
     partition::CompilerError,
     pass::{
-        BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass,
-        dissolve_composites, drop_default_annotations, eta_expand, fuse, run_logged,
+        BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, dissolve_composites,
+        drop_default_annotations, eta_expand, fuse, run_logged,
     },
     runtime::{Executable, LinkError, Pool, give_back_memory},
     saturate::Report,

@@ -145,8 +145,10 @@ pub(in crate::pass) fn read(m: &Module) -> Result<Annotated, Refused> {
                     }
                     // What reads nothing but constants has nothing to begin with.
                     None if is_made_of_nothing(m, x) => {
-                        let r = open.begin(compiler);
-                        open.members.push((x, r));
+                        if super::may_be_member(m, x) {
+                            let r = open.begin(compiler);
+                            open.members.push((x, r));
+                        }
                     }
                     None => {
                         let d = Diagnostic::new(format!("no region for `{compiler}` ends here")).at(m.span(e).cloned());

@@ -348,9 +348,10 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// Whether an expression may be in a region: the call of an operator, or of a function with the attribute `Composite`.
+/// Whether an expression may be in a region: the call of an operator, or of a function with the attribute `Composite`. What has no
+/// arguments, such as `zeros()`, is not: nothing begins a region there, and a region reads it like a constant.
 fn may_be_member(m: &Module, e: ExprId) -> bool {
-    m.op_call(e).is_some() || composite(m, e).is_some()
+    !arguments(m, e).is_empty() && (m.op_call(e).is_some() || composite(m, e).is_some())
 }
 
 /// The function of a call of a composite, and its name.
