@@ -363,6 +363,15 @@ fn normalizations() {
             3,
             1,
         );
+        check(
+            &format!(
+                "def @main(%x: Tensor[({layout}), float32], %x1: Tensor[(16), float32], %x2: Tensor[(16), float32], \
+                 %x3: Tensor[(16), float32], %xp: Tensor[(16), float32]) {{
+                 nn.batch_norm(%x, %x1, %x2, %x3, %xp, {shape}).0 }}"
+            ),
+            3,
+            1,
+        );
     }
 }
 

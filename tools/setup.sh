@@ -2,7 +2,7 @@
 # Installs what building resat takes and the machine lacks: a C compiler and LLVM 22 with its headers. Needs Debian's apt (as
 # root, or with sudo); elsewhere it says what to install.
 #
-#     setup.sh [tests]    with `tests`, also a browser, in which a test opens a page; without one that test is skipped
+#     setup.sh [tests]    with `tests`, also a browser, in which a test opens a page, and oneDNN; without them such tests are skipped
 set -eu
 
 missing=""
@@ -16,7 +16,11 @@ browser=""
 if [ "${1:-}" = tests ] && ! command -v chromium >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
     browser="chromium"
 fi
-[ -n "$missing$browser" ] || exit 0
+onednn=""
+if [ "${1:-}" = tests ] && command -v apt-cache >/dev/null 2>&1 && ! /sbin/ldconfig -p 2>/dev/null | grep -q 'libdnnl\.so\.[23]'; then
+    onednn="wanted"
+fi
+[ -n "$missing$browser$onednn" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
     [ -z "$browser" ] || echo "no browser: the test that opens a page in one will be skipped" >&2
@@ -27,7 +31,7 @@ fi
 sudo=""
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo >/dev/null 2>&1; then
-        echo "please install (as root):$missing $browser" >&2
+        [ -z "$missing$browser" ] || echo "please install (as root):$missing $browser" >&2
         [ -n "$missing" ] || exit 0
         exit 1
     fi
@@ -37,6 +41,13 @@ echo "installing:$missing $browser"
 $sudo apt-get update -qq || [ -z "$missing" ]
 if [ -n "$browser" ] && ! DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $browser >/dev/null; then
     echo "could not install $browser: the test that opens a page in a browser will be skipped" >&2
+fi
+if [ -n "$onednn" ]; then
+    # The package's name tells its version, which differs from one Debian to the next.
+    onednn=$(apt-cache search --names-only '^libdnnl[23](\.[0-9]+)?$' 2>/dev/null | cut -d' ' -f1 | sort -V | tail -1)
+    if [ -z "$onednn" ] || ! DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "$onednn" >/dev/null; then
+        echo "could not install oneDNN: tests of it will be skipped" >&2
+    fi
 fi
 [ -n "$missing" ] || exit 0
 # shellcheck disable=SC2086 # a list of packages

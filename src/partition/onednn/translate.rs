@@ -497,7 +497,7 @@ impl Translator<'_> {
         let k = axis(attrs.int("axis"), rank).ok_or("no such axis")?;
         let [gamma, beta, mean, var] = [1, 2, 3, 4].map(|i| self.constant(given[i]));
         let (Some(gamma), Some(beta), Some(mean), Some(var)) = (gamma, beta, mean, var) else {
-            return Err("its parameters are not constant".into());
+            return self.batch_norm_of(attrs, data, given, k);
         };
         let (eps, scales, centers) = (attrs.float("epsilon"), attrs.bool("scale"), attrs.bool("center"));
         let scale = |c: usize| (if scales { gamma.get_f64(c) } else { 1.0 }) / (var.get_f64(c) + eps).sqrt();
@@ -521,6 +521,45 @@ impl Translator<'_> {
             };
         let summand = vector(self, &shift);
         let result = self.binary(BinaryKind::Add, &scaled, &summand, &shape, dtype)?;
+        Ok(Val::Tuple(vec![result, given[3].clone(), given[4].clone()]))
+    }
+
+    /// A normalization whose parameters come with the call.
+    fn batch_norm_of(&mut self, attrs: &Attrs, data: &View, given: &[&Val], k: usize) -> Result<Val, String> {
+        let mut vectors = Vec::new();
+        for v in &given[1..5] {
+            vectors.push(self.settle(v)?);
+        }
+        let [gamma, beta, mean, var] = [0, 1, 2, 3].map(|i| vectors[i].clone());
+        let (shape, dtype) = (self.shape(data), self.graph.dtype(data.base));
+        let (n, rank) = (self.shape(&gamma), data.axes.len());
+        let power = Kind::Eltwise(EltwiseKind::Pow.with(1.0, -0.5));
+        let eps = Kind::Eltwise(EltwiseKind::Linear.with(1.0, attrs.float("epsilon") as f32));
+        let shifted = self.unary(eps, &var, dtype);
+        let shifted = self.settle(&shifted)?;
+        let mut scale = self.unary(power, &shifted, dtype);
+        if attrs.bool("scale") {
+            let inverse = self.settle(&scale)?;
+            scale = self.binary(BinaryKind::Mul, &inverse, &gamma, &n, dtype)?;
+        }
+        let scale = self.settle(&scale)?;
+        let moved = self.binary(BinaryKind::Mul, &mean, &scale, &n, dtype)?;
+        let moved = self.settle(&moved)?;
+        let negative = self.unary(Kind::Eltwise(EltwiseKind::Linear.with(-1.0, 0.0)), &moved, dtype);
+        let mut shift = self.settle(&negative)?;
+        if attrs.bool("center") {
+            let sum = self.binary(BinaryKind::Add, &shift, &beta, &n, dtype)?;
+            shift = self.settle(&sum)?;
+        }
+        let mut wide = vec![1; rank];
+        wide[k] = shape[k];
+        let [scale, shift] = [scale, shift].map(|v| {
+            let plain = self.plain(&v);
+            View { base: self.reshaped(plain, &wide), axes: identity(rank) }
+        });
+        let scaled = self.binary(BinaryKind::Mul, data, &scale, &shape, dtype)?;
+        let scaled = self.settle(&scaled)?;
+        let result = self.binary(BinaryKind::Add, &scaled, &shift, &shape, dtype)?;
         Ok(Val::Tuple(vec![result, given[3].clone(), given[4].clone()]))
     }
 

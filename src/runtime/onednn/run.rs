@@ -14,7 +14,7 @@ use super::{
     primitive::{Primitive, arg},
 };
 use crate::runtime::{
-    callable::{Arguments, Callable},
+    callable::{Arguments, Callable, Serialized},
     memory::Block,
 };
 
@@ -268,6 +268,13 @@ impl Callable for Region {
         drop(limit);
         variant.idle.lock().unwrap_or_else(PoisonError::into_inner).push(instance);
         done
+    }
+
+    fn serialize(&self, symbol: &str) -> Result<Serialized, String> {
+        Err(format!(
+            "`{symbol}` is a plan of oneDNN's primitives, whose layouts and kernels were chosen for this process, and can't be \
+             exported; the compiler `c`, or none, can"
+        ))
     }
 }
 
