@@ -5,8 +5,8 @@
 
    A library exports the functions below. Those that are marked optional may be missing. They are called by one thread at a
    time, in a process of their own: a library that crashes, exits or hangs ends that process, not resat. Strings are UTF-8 and
-   end with a NUL. What a library is given lives until the function returns; what it gives, until the next call, and in the case
-   of `resat_compiler_compile` until `resat_compiler_free`. */
+   end with a NUL. What a library is given lives until the function returns; what it gives, until the next call. Of
+   `resat_compiler_compile`, both live until `resat_compiler_free` has returned. */
 #ifndef RESAT_COMPILER_H
 #define RESAT_COMPILER_H
 

@@ -66,8 +66,8 @@ pub(super) struct PassArgs {
     /// Rules that are not used, as "algebra/some-rule"; may be given several times
     #[arg(long, value_name = "RULE")]
     pub(super) without: Vec<String>,
-    /// An external compiler that parts of the program may be given to, by name; may be given several times, the preferred ones
-    /// first
+    /// An external compiler that parts of the program may be given to, by name, or a shared library that is one, by its path; may
+    /// be given several times, the preferred ones first
     #[arg(long, value_name = "NAME")]
     pub(super) compiler: Vec<String>,
     /// How parts are given to them: cost (the cheapest program in all; with `--cost measured`, kernels, regions and whole

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
+
 use super::{
     Failure,
     args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
@@ -10,8 +12,8 @@ use super::{
 };
 use crate::{
     diag::Diagnostic,
-    driver::{self, Options},
-    runtime::export::export_library,
+    driver::{self, EmitError, Options},
+    runtime::export::export_linked,
 };
 
 /// Arguments of `resat build`.
@@ -28,7 +30,10 @@ pub(super) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     tune: TuneArgs,
-    /// The shared library; its C header goes beside it
+    /// What is written: a shared library, or C99 that needs a C compiler and libm
+    #[arg(long, value_enum, default_value = "library")]
+    emit: Emit,
+    /// The shared library, or the C source; the header goes beside it
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Say on stderr what each pass and rule did
@@ -36,11 +41,33 @@ pub(super) struct Args {
     report: bool,
 }
 
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum Emit {
+    /// A shared library
+    Library,
+    /// C99
+    C,
+}
+
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
     let name = symbol(&args.output);
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.report || args.tune.asked());
     let progress = Progress::new();
+    if args.emit == Emit::C {
+        let mut options = Options::new(settings.clone());
+        options.passes = Some(Box::new(args.passes.sequence(&settings)?));
+        options.name = name;
+        options.on_phase = Some(Box::new(progress.teller()));
+        let written = driver::emit_c(args.model.module()?, &args.model.params()?, options, &args.output);
+        let written = written.map_err(|e| match e {
+            EmitError::Build(e) => super::build_failure(e),
+            EmitError::Export(e) => Failure::Other(e.to_string()),
+        })?;
+        let weights = written.weights.map(|w| format!(", weights in {}", w.display())).unwrap_or_default();
+        eprintln!("{} and {}{weights}", written.source.display(), written.header.display());
+        return Ok(());
+    }
     let built = match kept.find(&settings, None) {
         Some(found) => found,
         None => {
@@ -61,8 +88,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let d = Diagnostic::new(message).help("`resat run` and `driver::build` run such programs in process");
         return Err(Failure::Refused(d.into()));
     };
-    let objects: Vec<&[u8]> = built.objects.iter().map(|o| o.bytes.as_slice()).collect();
-    let written = export_library(executable.program(), &objects, &args.output)
+    let all = built.exportable(&settings.target.codegen())?;
+    let objects: Vec<&[u8]> = all.objects.iter().map(|o| &o[..]).collect();
+    let written = export_linked(executable.program(), &objects, &all.libraries, &args.output)
         .map_err(|e| Failure::Other(e.to_string()))?;
     drop(progress);
     super::warn(&built.warnings);

@@ -1,9 +1,13 @@
 //! Regions of a module compiled by whom they are for, before the program that calls them is assembled.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    borrow::Cow,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use hashbrown::{HashMap, HashSet};
 
+use super::Built;
 use crate::{
     codegen::CodegenTarget,
     diag::{Diagnostic, Refused},
@@ -13,7 +17,7 @@ use crate::{
     ops::{kernel::INLINE_CONSTANT, kernel::LARGEST_KERNEL, nearest},
     partition::{self, CompilerError, ExternalCompiler, Region},
     pass::{fuse, inline},
-    runtime::Compiled,
+    runtime::{Code, Compiled},
 };
 
 /// What a build does about regions.
@@ -62,10 +66,65 @@ pub(super) fn compile_regions(typed: TypedModule, target: &CodegenTarget, how: H
         return Ok(Regions { typed, compiled, fallen });
     }
     let back = |f: &Function| symbol_of(f).is_some_and(|s| fallen.iter().any(|e| e.region == s));
-    let plain = inline(&unmarked(m, &back))?;
+    Ok(Regions { typed: dissolved(m, &back)?, compiled, fallen })
+}
+
+/// The module with some regions as kernels like all others.
+fn dissolved(m: &Module, which: &dyn Fn(&Function) -> bool) -> Result<TypedModule, Refused> {
+    let plain = inline(&unmarked(m, which))?;
     let grouped = fuse(&infer_types(plain)?, LARGEST_KERNEL);
-    let typed = infer_types(fuse(&infer_types(grouped)?, 1))?;
-    Ok(Regions { typed, compiled, fallen })
+    infer_types(fuse(&infer_types(grouped)?, 1))
+}
+
+/// The module without the regions of a compiler: they are kernels like all others.
+pub(super) fn without_regions_of(typed: TypedModule, compiler: &str) -> Result<TypedModule, Refused> {
+    let m = typed.module();
+    let its = |f: &Function| f.compiler().and_then(partition::compiler).is_some_and(|c| c.name() == compiler);
+    match regions(m).into_iter().any(|r| its(m.func(r))) {
+        true => dissolved(m, &its),
+        false => Ok(typed),
+    }
+}
+
+/// Refuses a module that has regions.
+pub(super) fn refuse_regions(typed: &TypedModule) -> Result<(), Refused> {
+    let m = typed.module();
+    let Some(id) = regions(m).into_iter().next() else { return Ok(()) };
+    let (region, compiler) = (symbol_of(m.func(id)).unwrap_or("a region"), m.func(id).compiler().unwrap_or_default());
+    let message = format!("`{region}` is for compiler `{compiler}`, whose code is not C");
+    Err(Diagnostic::new(message)
+        .at(m.span(id).cloned())
+        .help("without that compiler, all of the program becomes C")
+        .into())
+}
+
+/// Objects for an exported library, and the libraries that they call.
+pub struct Exportable<'a> {
+    /// Object files.
+    pub objects: Vec<Cow<'a, [u8]>>,
+    /// Names of shared libraries.
+    pub libraries: Vec<String>,
+}
+
+impl Built {
+    /// What an exported library is made of: the objects of all compilers, and the C of functions that live in this process.
+    ///
+    /// Refuses functions that can't leave it.
+    pub fn exportable(&self, target: &CodegenTarget) -> Result<Exportable<'_>, Refused> {
+        let mut objects: Vec<Cow<'_, [u8]>> = self.objects.iter().map(|o| Cow::Borrowed(&o.bytes[..])).collect();
+        let mut libraries: Vec<String> = self.external.iter().flat_map(|(_, c)| c.libraries.clone()).collect();
+        for (symbol, compiled) in &self.external {
+            let Code::Callable(f) = &compiled.code else { continue };
+            let refuse =
+                |why: String| Refused::from(Diagnostic::new(format!("region `{symbol}` can't be exported: {why}")));
+            let made = f.serialize(symbol).map_err(refuse)?;
+            objects.push(Cow::Owned(partition::compile_c(&made.source, target).map_err(refuse)?));
+            libraries.extend(made.libraries);
+        }
+        libraries.sort();
+        libraries.dedup();
+        Ok(Exportable { objects, libraries })
+    }
 }
 
 /// The code of a region: compiled, with whatever is wrong with it told.

@@ -6,6 +6,8 @@ mod build;
 mod cache;
 mod difference;
 #[cfg(feature = "llvm")]
+mod emit_c;
+#[cfg(feature = "llvm")]
 mod external;
 mod load;
 #[cfg(feature = "llvm")]
@@ -38,6 +40,10 @@ pub use build::{BuildError, Built, Options, build};
 #[cfg(feature = "llvm")]
 pub use cache::{Cache, settings_key};
 pub use difference::difference;
+#[cfg(feature = "llvm")]
+pub use emit_c::{EmitError, emit_c};
+#[cfg(feature = "llvm")]
+pub use external::Exportable;
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use native::Native;

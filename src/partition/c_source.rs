@@ -8,7 +8,7 @@ use crate::{
     diag::Refused,
     infer::infer_types,
     ir::{Attrs, ExprId, OpId, Type, reachable},
-    loops::{Builder, Operand},
+    loops::{Builder, Kernel, Operand},
     lower::{Assembled, CodeSet, VectorUnit, assemble},
     ops::kernel::LARGEST_KERNEL,
     pass::fuse,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Scalar code: the C compiler may vectorize what it likes. Enough registers for tiles of four by four.
-const SCALAR: VectorUnit = VectorUnit { bytes: 4, registers: 16, dot: 0 };
+pub(crate) const SCALAR: VectorUnit = VectorUnit { bytes: 4, registers: 16, dot: 0 };
 
 /// The compiler `c`: every operator that has kernels, grouped into kernels as everywhere, written as C99 instead of given to LLVM.
 #[derive(Debug)]
@@ -79,12 +79,15 @@ fn operand(b: &mut Builder, ty: &Type) -> Option<Operand> {
     })
 }
 
+/// The functions of a program that are kernels, with what they rely on.
+pub(crate) fn kernels(program: &Program, code: &CodeSet) -> String {
+    let kernel = |k: &Kernel| c::kernel(k, &k.name, works_in_place(program, &k.name));
+    String::from(c::PRELUDE) + &code.kernels.iter().map(kernel).collect::<String>()
+}
+
 /// A program whose functions are all kernels as a C file with one function, and the workspace that that takes.
 fn source(program: &Program, code: &CodeSet, symbol: &str) -> (String, usize) {
-    let mut text = String::from(c::PRELUDE);
-    for k in &code.kernels {
-        text += &c::kernel(k, &k.name, works_in_place(program, &k.name));
-    }
+    let mut text = kernels(program, code);
     for (i, t) in program.constants().iter().enumerate() {
         text += &constant(i, t);
     }
@@ -93,7 +96,7 @@ fn source(program: &Program, code: &CodeSet, symbol: &str) -> (String, usize) {
 }
 
 /// A constant as an array.
-fn constant(number: usize, t: &Tensor) -> String {
+pub(crate) fn constant(number: usize, t: &Tensor) -> String {
     // An array of no elements is no C.
     let values: Vec<String> = match t.is_empty() {
         true => vec!["0".into()],

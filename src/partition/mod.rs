@@ -4,10 +4,13 @@
 //! A compiler is an [`ExternalCompiler`]: the shipped ones, what a program [registers](register), and shared libraries that are
 //! [loaded](load).
 
-mod c_source;
+pub(crate) mod c_source;
 mod cc;
 mod check;
 mod foreign;
+#[cfg(feature = "llvm")]
+#[doc = include_str!("../../docs/external-compilers.md")]
+pub mod guide {}
 mod onednn;
 mod region;
 mod registry;

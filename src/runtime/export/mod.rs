@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-pub use c99::{FunctionText, c_function, works_in_place};
+pub use c99::{ExportedC, FunctionText, c_function, export_c, works_in_place};
 
 use super::{abi::ALIGN, program::Program};
 
@@ -43,6 +43,16 @@ pub struct Exported {
 /// The library holds the weights, and needs nothing but the C library, libm and POSIX threads. It is linked by the C compiler
 /// that the environment variable `CC` names, `cc` where it does not.
 pub fn export_library(program: &Program, objects: &[&[u8]], path: &Path) -> Result<Exported, ExportError> {
+    export_linked(program, objects, &[], path)
+}
+
+/// The same, with the names of shared libraries that the objects call: the library needs those where it is loaded.
+pub fn export_linked(
+    program: &Program,
+    objects: &[&[u8]],
+    libraries: &[String],
+    path: &Path,
+) -> Result<Exported, ExportError> {
     let plan = program.plan();
     let at = |p: &Path| {
         let p = p.to_owned();
@@ -68,7 +78,7 @@ pub fn export_library(program: &Program, objects: &[&[u8]], path: &Path) -> Resu
         sources.push(name);
     }
     let library = std::path::absolute(path).map_err(at(path))?;
-    compile(dir.path(), &sources, &library)?;
+    compile(dir.path(), &sources, libraries, &library)?;
     std::fs::write(&header_path, header).map_err(at(&header_path))?;
     Ok(Exported { library: path.to_owned(), header: header_path })
 }
@@ -96,13 +106,14 @@ fn weights_assembly(symbol: &str) -> String {
     )
 }
 
-fn compile(dir: &Path, sources: &[String], library: &Path) -> Result<(), ExportError> {
+fn compile(dir: &Path, sources: &[String], libraries: &[String], library: &Path) -> Result<(), ExportError> {
     let cc = std::env::var("CC").ok().filter(|c| !c.is_empty()).unwrap_or_else(|| "cc".to_owned());
     let output = Command::new(&cc)
         .current_dir(dir)
         .args(["-std=c99", "-O2", "-fPIC", "-shared", "-Wl,--version-script=exports.map", "-o"])
         .arg(library)
         .args(sources)
+        .args(libraries.iter().map(|l| format!("-l{l}")))
         .args(["-lm", "-lpthread"])
         .output()
         .map_err(|e| ExportError::NoCompiler(cc, e))?;

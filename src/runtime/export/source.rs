@@ -45,25 +45,12 @@ fn comment(text: &str) -> String {
 pub(super) fn header(program: &Program, plan: &Plan) -> String {
     let p = prefix(program.name());
     let upper = p.to_ascii_uppercase();
-    let ports = |what: &str, ports: &mut dyn Iterator<Item = &Port>| {
-        let line = |(i, port): (usize, &Port)| {
-            format!(
-                "     {what}[{i}]: {:?}, {} of shape {:?}, {} bytes\n",
-                comment(&port.name),
-                port.dtype,
-                &port.shape[..],
-                port.bytes()
-            )
-        };
-        ports.enumerate().map(line).collect::<String>()
-    };
-    let inputs = ports("inputs", &mut program.inputs().iter());
-    let outputs = ports("outputs", &mut program.outputs());
+    let ports = ports_text(program);
     format!(
         "/* A compiled model. Link with the shared library beside this header; it needs the C library, libm and POSIX threads.
 
    Arrays are dense and row-major. Every pointer is to memory aligned to RESAT_ALIGN (64) bytes:
-{inputs}{outputs}
+{ports}
    Functions may be called from several threads at once. */
 #ifndef {upper}_H
 #define {upper}_H
@@ -100,6 +87,23 @@ const resat_model *{p}_model(void);
         program.outputs().len(),
         plan.arena,
     )
+}
+
+/// Inputs and outputs, for comments: a line each.
+pub(super) fn ports_text(program: &Program) -> String {
+    let ports = |what: &str, ports: &mut dyn Iterator<Item = &Port>| {
+        let line = |(i, port): (usize, &Port)| {
+            format!(
+                "     {what}[{i}]: {:?}, {} of shape {:?}, {} bytes\n",
+                comment(&port.name),
+                port.dtype,
+                &port.shape[..],
+                port.bytes()
+            )
+        };
+        ports.enumerate().map(line).collect::<String>()
+    };
+    ports("inputs", &mut program.inputs().iter()) + &ports("outputs", &mut program.outputs())
 }
 
 /// The linker's version script: nothing but the interface is visible.

@@ -480,14 +480,17 @@ impl Library {
             error: ptr::null(),
         };
         // SAFETY: the region lives until the function returns, and what it fills is of the type that it fills.
-        let status = with_region(message, |r| unsafe { (self.compile)(r, &mut made) })?;
-        let answer = self.read(status, &made, out);
-        // A function may need what would be freed.
-        if !matches!(answer, Ok(Some(_))) {
-            // SAFETY: what the library has filled, once.
-            unsafe { (self.free)(&mut made) };
-        }
-        answer
+        with_region(message, |r| {
+            let status = unsafe { (self.compile)(r, &mut made) };
+            // What it gives may point into what it was given.
+            let answer = self.read(status, &made, out);
+            // A function may need what would be freed.
+            if !matches!(answer, Ok(Some(_))) {
+                // SAFETY: what the library has filled, once.
+                unsafe { (self.free)(&mut made) };
+            }
+            answer
+        })?
     }
 
     fn read(&self, status: c_int, made: &RawCompiled, out: &mut Out) -> Result<Option<Function>, String> {
