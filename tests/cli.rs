@@ -279,7 +279,8 @@ fn bench_prints_json() {
 fn a_region_for_an_external_compiler_agrees() {
     let f = Folder::new();
     let start = ["run", "digits.relay", "--params", "digits.params", "--inputs", "inputs.npz", "--outputs", "out.npz"];
-    for passes in ["Partition(c, nn.softmax)", "Partition(c, nn.softmax), default"] {
+    let whole = "Inline, SimplifyInference, Partition(c)";
+    for passes in ["Partition(c, nn.softmax)", "Partition(c, nn.softmax), default", whole] {
         for backend in ["llvm", "interp"] {
             f.run(&[&start[..], &["--validate", "--passes", passes, "--backend", backend]].concat()).done();
             assert_close(&f.path("out.npz"), &recorded());
@@ -287,6 +288,14 @@ fn a_region_for_an_external_compiler_agrees() {
     }
     let printed = f.run(&["opt", "digits.relay", "--passes", "Partition(c, nn.softmax)"]).done();
     assert!(printed.contains("Compiler=\"c\""), "{printed}");
+    // Packed into a library beside LLVM's kernels, and written as C altogether.
+    let said = f.run(&["build", "digits.relay", "--params", "digits.params", "--passes", "Partition(c, nn.softmax), default", "-o", "all.so"]);
+    said.done();
+    f.line("run all.so --inputs inputs.npz --outputs out.npz").done();
+    assert_close(&f.path("out.npz"), &recorded());
+    f.line("build digits.relay --params digits.params --emit c -o digits.c").done();
+    let header = fs::read_to_string(f.path("digits.h")).expect("it was written");
+    assert!(header.contains("int digits_run(") && f.path("digits.c").exists(), "{header}");
 }
 
 #[test]
