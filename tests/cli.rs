@@ -289,7 +289,16 @@ fn a_region_for_an_external_compiler_agrees() {
     let printed = f.run(&["opt", "digits.relay", "--passes", "Partition(c, nn.softmax)"]).done();
     assert!(printed.contains("Compiler=\"c\""), "{printed}");
     // Packed into a library beside LLVM's kernels, and written as C altogether.
-    let said = f.run(&["build", "digits.relay", "--params", "digits.params", "--passes", "Partition(c, nn.softmax), default", "-o", "all.so"]);
+    let said = f.run(&[
+        "build",
+        "digits.relay",
+        "--params",
+        "digits.params",
+        "--passes",
+        "Partition(c, nn.softmax), default",
+        "-o",
+        "all.so",
+    ]);
     said.done();
     f.line("run all.so --inputs inputs.npz --outputs out.npz").done();
     assert_close(&f.path("out.npz"), &recorded());

@@ -85,10 +85,7 @@ fn three_compilers_share_one_program() {
     partition::load(vendor()).unwrap_or_else(|e| panic!("{e}"));
     let built = agrees(PROGRAM, "Partition(vendor), Partition(c, nn.softmax)");
     let symbols: Vec<&str> = built.external.iter().map(|(s, _)| s.as_str()).collect();
-    assert!(
-        symbols.iter().any(|s| s.starts_with("vendor_")) && symbols.iter().any(|s| s.starts_with("c_")),
-        "{symbols:?}"
-    );
+    assert!(symbols.iter().any(|s| s.contains("_vendor_")) && symbols.iter().any(|s| s.contains("_c_")), "{symbols:?}");
     // The dense layer is LLVM's.
     assert_eq!(built.kernels.len(), 1);
     // All of it goes into one library.
@@ -204,9 +201,9 @@ fn functions_of_the_process_are_called_and_not_exported() {
     assert_eq!(got, [want]);
     let huge = Tensor::from_f64_fn(x.dtype(), x.shape(), |_| 2e30);
     let error = built.executable.run(&[huge, y.clone()]).expect_err("it fails").to_string();
-    assert!(error.contains("that is too much") && error.contains("here_"), "{error}");
+    assert!(error.contains("that is too much") && error.contains("_here_"), "{error}");
     let error = built.exportable(&Target::host().codegen()).map(|_| ()).expect_err("it lives here").to_string();
-    assert!(error.contains("here_") && error.contains("lives in the process"), "{error}");
+    assert!(error.contains("_here_") && error.contains("lives in the process"), "{error}");
     // It does not compute what it should, which is seen where it is asked for.
     let options = Options { check_regions: true, ..options("Partition(here)") };
     let error = build(module(&unary("exp")), &[], options).map(|b| b.calls).expect_err("it is wrong").to_string();
@@ -219,7 +216,7 @@ fn failures_name_compiler_and_region() {
     for (op, why) in [("negative", "out of ink"), ("sin", "it panicked: no sines"), ("log", "it gives 0 outputs")] {
         let error = build(module(&unary(op)), &[], options("Partition(here)")).map(|b| b.calls);
         let error = error.expect_err("it fails").to_string();
-        assert!(error.contains("compiler `here` failed on region `here_") && error.contains(why), "{op}: {error}");
+        assert!(error.contains("compiler `here` failed on region `") && error.contains(why), "{op}: {error}");
         let fallback = Options { fallback: true, ..options("Partition(here)") };
         let built = build(module(&unary(op)), &[], fallback).unwrap_or_else(|e| panic!("{e}"));
         assert!(built.external.is_empty() && !built.kernels.is_empty(), "{op}");
@@ -296,7 +293,7 @@ fn libraries_that_fail_are_told_by_file_entry_and_region() {
     refused("name", &[], &["vendor.so", "`resat_compiler_name` gives NULL"]);
     refused("utf8", &[], &["vendor.so", "`resat_compiler_name` gives a text that is no UTF-8"]);
     refused("supports", &[], &["vendor.so", "`resat_compiler_supports` crashed: signal 11"]);
-    let region = "compiler `vendor` failed on region `vendor_";
+    let region = "compiler `vendor` failed on region `tvmgen_";
     for (fault, why) in [
         ("crash", "`resat_compiler_compile` crashed: signal 11 (segmentation fault)"),
         ("abort", "`resat_compiler_compile` crashed: signal 6 (abort)"),
@@ -308,7 +305,7 @@ fn libraries_that_fail_are_told_by_file_entry_and_region() {
         ("shape", "but the region's result is"),
         ("few", "outputs, but the region has"),
         ("garbage", "what it gives is no object file"),
-        ("symbol", "its object has no function `vendor_"),
+        ("symbol", "its object has no function `tvmgen_"),
         ("undefined", "its object needs `nowhere_to_be_found`, which is nowhere"),
     ] {
         refused(fault, &[], &[region, why]);
