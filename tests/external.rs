@@ -341,7 +341,7 @@ fn regions_of_unknown_extents_are_compiled_when_called() {
     let built = built(text, "none");
     for rows in [1, 5] {
         let x = Tensor::from_f64_fn(resat::tensor::DType::F32, &[rows, 4], |i| i as f64 - 3.0);
-        let got = built.executable.run(&[x.clone()]).unwrap_or_else(|e| panic!("{e}"));
+        let got = built.executable.run(std::slice::from_ref(&x)).unwrap_or_else(|e| panic!("{e}"));
         let want = Tensor::from_f64_fn(x.dtype(), x.shape(), |i| (-x.get_f64(i)).max(0.0));
         difference(&[want], &got).unwrap_or_else(|e| panic!("{e}"));
     }

@@ -664,6 +664,15 @@ pub(crate) fn main() {
     unsafe extern "C" {
         fn dup(fd: c_int) -> c_int;
         fn dup2(from: c_int, to: c_int) -> c_int;
+        fn signal(signal: c_int, handler: usize) -> usize;
+    }
+    const DEFAULT: usize = 0;
+    const FATAL: [c_int; 2] = [7, 11];
+    // Rust's own handlers of SIGBUS and SIGSEGV, which look for stacks that overflow, would let a library that raises these
+    // signals by itself go on.
+    for fatal in FATAL {
+        // SAFETY: the default is what the system does by itself.
+        let _ = unsafe { signal(fatal, DEFAULT) };
     }
     // SAFETY: the descriptors are this program's, which has done nothing yet; each file is made of one that is new.
     let (from, to) = unsafe {
