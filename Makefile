@@ -1,6 +1,6 @@
 # `make demo` shows resat at work, `make test` runs every check. Both install what the machine lacks.
 
-.PHONY: all demo test setup bench fuzz ilp
+.PHONY: all demo test setup bench bench-rivals fuzz ilp
 
 # How long `make fuzz` stays with each reader, in seconds.
 TIME ?= 600
@@ -25,6 +25,11 @@ test: setup
 
 bench: setup
 	cargo bench
+
+# Beside ONNX Runtime and OpenVINO, for half an hour; `make bench-rivals RIVALS="--only latency --threads 1 resnet50"` does a part.
+bench-rivals: setup
+	cargo build --release
+	sh tools/bench-rivals.sh target/release/resat $(RIVALS)
 
 fuzz: setup
 	sh tools/fuzz.sh $(TIME)

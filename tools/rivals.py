@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Times resat beside ONNX Runtime and OpenVINO, all in turn in one run, and writes JSON and a table with ratios.
+
+    rivals.py --resat BIN --shared DIR --out DIR [--only latency,int8,products,start,memory] [--threads 1,2] [--rounds 8]
+              [--seconds 0.2] [--models-dir DIR] [MODEL...]
+
+DIR of --shared holds the folders `corpus` (recorded models) and `rivals` (its bench.py times processes in turn). Ratios are the fastest
+rival's median over resat's: more than 1 is faster than every rival. What can't be measured is said, and left out.
+
+latency   f32 models, warm, by median
+int8      quantized models: resat's on integers, the rivals' on the same networks in QDQ form
+products  matrix products, of two arguments and with a constant second one
+start     from text to the first result: with an empty cache, and once the program is kept; rivals from their file to the first result
+memory    peak of a process that loads a model and runs it three times, one thread
+"""
+import argparse, json, math, os, pathlib, shutil, subprocess, sys, tempfile, time
+
+F32 = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "inception_v3", "bert4", "bert12"]
+BOUND_BY_WEIGHTS = ["lstm", "mlp"]
+INT8 = ["resnet18", "mobilenet_v2"]
+PRODUCTS = [(1024, 1024, 1024), (512, 512, 2048), (1, 1024, 4096)]
+KINDS = ["latency", "int8", "products", "start", "memory"]
+
+
+def note(text):
+    notes.append(text)
+    print(f"skipped: {text}", flush=True)
+
+
+def has(package):
+    return subprocess.run([sys.executable, "-c", f"import {package}"], capture_output=True).returncode == 0
+
+
+def models(names, int8):
+    """The rivals' files of these models, made where they are missing; the names of those that are there."""
+    made = []
+    for name in names:
+        file = models_dir / f"{name}{'.int8' if int8 else ''}.onnx"
+        if not file.exists():
+            if not (has("onnx") and (not int8 or has("onnxruntime"))):
+                note(f"{name}: there is no {file}, and no package onnx to make it")
+                continue
+            command = [sys.executable, str(shared / "rivals/models.py"), str(models_dir), *(["--int8"] if int8 else []), name]
+            if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+                note(f"{name}: rivals/models.py could not make {file}")
+                continue
+        made.append(name)
+    return made
+
+
+def params(name, folder):
+    file = folder / "model.params"
+    if file.exists():
+        return file
+    file = out / "params" / f"{name}.params"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, str(shared / "corpus/params.py"), str(folder), str(file)], check=True)
+    return file
+
+
+def turn(script, name, runtimes, threads, what, models=None):
+    """The rows of bench.py for one model: a process a runtime, in turn."""
+    with tempfile.TemporaryDirectory() as t:
+        command = [sys.executable, str(script), "--models", str(models or models_dir), "--threads", str(threads), "--rounds", str(args.rounds)]
+        command += ["--seconds", str(args.seconds), "--rt", ",".join(runtimes), "--resat", args.resat, "--json", f"{t}/rows.json", name]
+        if subprocess.run(command).returncode or not os.path.exists(f"{t}/rows.json"):
+            note(f"{what} of {name}, {threads} threads: bench.py failed on {', '.join(runtimes)}")
+            return
+        rows = json.load(open(f"{t}/rows.json"))
+    results.extend({"kind": what, **row} for row in rows)
+    write()
+
+
+def latency():
+    for name in models([m for m in args.models or F32 + BOUND_BY_WEIGHTS if (shared / "corpus" / m / "skeleton.onnx").exists()], False):
+        for threads in args.threads:
+            turn(shared / "rivals/bench.py", name, ["ort", "ov_f32", "resat"], threads, "latency")
+
+
+def int8():
+    for name in models([m for m in args.models or INT8 if (shared / f"corpus/{m}_int8").is_dir()], True):
+        for threads in args.threads:
+            turn(shared / "rivals/bench.py", name, ["ort_int8", "ov_qdq", "resat_int8"], threads, "int8")
+
+
+def products():
+    """A folder like the shared one, of programs of one product each."""
+    if not has("onnx"):
+        return note("products: there is no package onnx to make the rivals' models")
+    import numpy as np, onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    sys.path.insert(0, str(shared / "corpus"))
+    from params import save
+
+    root = out / "products"
+    (root / "rivals").mkdir(parents=True, exist_ok=True)
+    shutil.copy(shared / "rivals/bench.py", root / "rivals/bench.py")
+    rng = np.random.default_rng(1)
+    for m, n, k in PRODUCTS:
+        a, b = (rng.standard_normal(s).astype("float32") for s in [(m, k), (k, n)])
+        for kind, constant in [("given", False), ("constant", True)]:
+            name = f"product_{m}x{n}x{k}_{kind}"
+            folder = root / "corpus" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            text = f'#[version = "0.0.5"]\ndef @main(%a: Tensor[({m}, {k}), float32], %b: Tensor[({k}, {n}), float32]) {{\n'
+            text += f"  nn.matmul(%a, %b, units={n})\n}}\n"
+            (folder / "model.relay").write_text(text)
+            save({"b": b} if constant else {}, folder / "model.params")
+            np.savez(folder / "inputs.npz", **({"a": a} if constant else {"a": a, "b": b}))
+            ports = [helper.make_tensor_value_info(x, TensorProto.FLOAT, s) for x, s in [("a", (m, k)), ("b", (k, n)), ("c", (m, n))]]
+            node = helper.make_node("MatMul", ["a", "b"], ["c"])
+            weights = [numpy_helper.from_array(b, "b")] if constant else []
+            graph = helper.make_graph([node], name, ports[:1] if constant else ports[:2], ports[2:], weights)
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+            onnx.save(model, str(root / f"{name}.onnx"))
+            for threads in args.threads:
+                turn(root / "rivals/bench.py", name, ["ort", "ov_f32", "resat"], threads, "products", root)
+
+
+def alone(runtime, name, threads):
+    """In a process of its own: loads a model, runs it three times, prints the seconds to the first result."""
+    import numpy as np
+
+    z = np.load(shared / "corpus" / name / "inputs.npz")
+    inputs = {k: z[k] for k in z.files}
+    file = f"{models_dir}/{name}.onnx"
+    if runtime == "ort":
+        import onnxruntime as ort
+
+        start = time.perf_counter()
+        o = ort.SessionOptions()
+        o.intra_op_num_threads, o.inter_op_num_threads, o.log_severity_level = threads, 1, 3
+        session = ort.InferenceSession(file, o, providers=["CPUExecutionProvider"])
+        step = lambda: session.run(None, inputs)
+    else:
+        import openvino as ov
+
+        start = time.perf_counter()
+        config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+        compiled = ov.Core().compile_model(file, "CPU", config)
+        request = compiled.create_infer_request()
+        for i in compiled.inputs:
+            request.set_tensor(i, ov.Tensor(inputs[i.get_any_name()]))
+        step = request.infer
+    step()
+    print(time.perf_counter() - start, flush=True)
+    step(), step()
+
+
+def watched(command):
+    """Runs a command: its standard output, seconds, and peak of resident memory in MiB; none where it fails."""
+    start = time.perf_counter()
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode()
+    return None if child.returncode else (text, time.perf_counter() - start, usage.ru_maxrss / 1024)
+
+
+def processes(what):
+    for name in models([m for m in args.models or F32 + BOUND_BY_WEIGHTS if (shared / "corpus" / m / "skeleton.onnx").exists()], False):
+        for runtime in ["ort", "ov_f32"]:
+            me = [sys.executable, __file__, "--resat", args.resat, "--shared", str(shared), "--out", str(out), "--models-dir", str(models_dir)]
+            done = watched([*me, "--alone", runtime, name])
+            if done is None:
+                note(f"{what} of {name}: {runtime} does not run it")
+                continue
+            record(what, name, runtime, seconds=float(done[0].split()[-1]), peak_mib=done[2])
+        folder = shared / "corpus" / name
+        files = [str(folder / "model.relay"), "--params", str(params(name, folder)), "--inputs", str(folder / "inputs.npz")]
+        with tempfile.TemporaryDirectory() as t:
+            command = [args.resat, "run", *files, "--threads", "1", "--cache-dir", f"{t}/cache", "--outputs", f"{t}/out.npz"]
+            for state in ["cold", "warm"]:
+                done = watched(command)
+                if done is None:
+                    note(f"{what} of {name}: resat does not run it")
+                    break
+                record(what, name, f"resat {state}", seconds=done[1], peak_mib=done[2])
+            if what == "memory" and done is not None:
+                command = [args.resat, "bench", *files, "--threads", "1", "--repeat", "3", "--cache-dir", f"{t}/cache"]
+                done = watched(command)
+                if done is not None:
+                    record(what, name, "resat", seconds=done[1], peak_mib=done[2])
+    if what == "memory":
+        done = watched([sys.executable, "-c", "import numpy, onnxruntime"]), watched([sys.executable, "-c", "import numpy, openvino"])
+        for runtime, d in zip(["ort", "ov_f32"], done):
+            if d is not None:
+                record(what, "(imports alone)", runtime, seconds=d[1], peak_mib=d[2])
+
+
+def record(kind, model, runtime, **values):
+    results.append({"kind": kind, "model": model, "rt": runtime, "threads": 1, **values})
+    print(f"{model:16} {runtime:12} {values['seconds']:8.3f} s  peak {values['peak_mib']:7.1f} MiB", flush=True)
+    write()
+
+
+def mean(ratios):
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def table():
+    lines = ["# resat beside its rivals", "", f"{machine()}; {args.rounds} rounds in turn of {args.seconds} s each. Medians in ms."]
+    for kind in ["latency", "int8", "products"]:
+        rows = [r for r in results if r["kind"] == kind]
+        if not rows:
+            continue
+        rivals = list(dict.fromkeys(r["rt"] for r in rows if not r["rt"].startswith("resat")))
+        lines += ["", f"## {kind}", "", "| model | threads | resat | " + " | ".join(rivals) + " | fastest rival / resat | other load |"]
+        lines.append("| --- |" + " ---: |" * (len(rivals) + 4))
+        ratios = {}
+        for model, threads in dict.fromkeys((r["model"], r["threads"]) for r in rows):
+            of = {r["rt"]: r for r in rows if (r["model"], r["threads"]) == (model, threads)}
+            mine = next(r for rt, r in of.items() if rt.startswith("resat"))
+            ratio = mine["speed_vs_best_rival"]
+            group = "bound by weights" if model in BOUND_BY_WEIGHTS else "all"
+            ratios.setdefault((group, threads), []).append(ratio)
+            cells = [f"{of[rt]['median_ms']:.3f}" if rt in of else "" for rt in rivals]
+            load = max(r["disturbed"] for r in of.values())
+            lines.append(f"| {model} | {threads} | {mine['median_ms']:.3f} | " + " | ".join(cells) + f" | {ratio:.2f} | {load:.0%} |")
+        lines.append("")
+        for (group, threads), r in sorted(ratios.items()):
+            which = "" if group == "all" else f" ({group})"
+            lines.append(f"Geometric mean{which}, {threads} thread{'s' * (threads > 1)}: {mean(r):.3f}; least {min(r):.2f}.")
+    for kind, column, unit in [("start", "seconds", "seconds to the first result"), ("memory", "peak_mib", "MiB at the peak")]:
+        rows = [r for r in results if r["kind"] == kind]
+        if not rows:
+            continue
+        runtimes = list(dict.fromkeys(r["rt"] for r in rows))
+        lines += ["", f"## {kind}: {unit}", "", "| model | " + " | ".join(runtimes) + " |", "| --- |" + " ---: |" * len(runtimes)]
+        for model in dict.fromkeys(r["model"] for r in rows):
+            of = {r["rt"]: r[column] for r in rows if r["model"] == model}
+            lines.append(f"| {model} | " + " | ".join(f"{of[rt]:.2f}" if rt in of else "" for rt in runtimes) + " |")
+    if notes:
+        lines += ["", "## Skipped", ""] + [f"- {n}" for n in notes]
+    return "\n".join(lines) + "\n"
+
+
+def machine():
+    try:
+        names = [l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")]
+        return f"{names[0]}, {len(names)} cores"
+    except (OSError, IndexError):
+        return "an unnamed machine"
+
+
+def write():
+    json.dump({"machine": machine(), "rows": results, "skipped": notes}, open(out / "rivals.json", "w"), indent=1)
+    (out / "rivals.md").write_text(table())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--resat", required=True)
+    parser.add_argument("--shared", required=True, type=pathlib.Path)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--models-dir", type=pathlib.Path, default=os.environ.get("RESAT_RIVAL_MODELS"))
+    parser.add_argument("--only", default=",".join(KINDS))
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=0.2)
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    shared, out = args.shared.resolve(), args.out.resolve()
+    models_dir = (args.models_dir or out / "models").resolve()
+    results, notes = [], []
+    if args.alone:
+        alone(args.alone, args.models[0], 1)
+        sys.exit()
+    for folder in [out, models_dir]:
+        folder.mkdir(parents=True, exist_ok=True)
+    cores = os.cpu_count() or 1
+    wanted = [int(t) for t in args.threads.split(",")]
+    args.threads = [t for t in wanted if t <= cores]
+    for t in set(wanted) - set(args.threads):
+        note(f"{t} threads: the machine has {cores} cores")
+    odd = set(args.only.split(",")) - set(KINDS)
+    if odd:
+        parser.error(f"--only {', '.join(sorted(odd))}: there are {', '.join(KINDS)}")
+    missing = [p for p in ["onnxruntime", "openvino"] if not has(p)]
+    if missing:
+        note(f"everything beside rivals: there is no package {' and no package '.join(missing)}")
+        write()
+        sys.exit()
+    for kind in args.only.split(","):
+        {"latency": latency, "int8": int8, "products": products}.get(kind, lambda: processes(kind))()
+    write()
+    print(f"\n{table()}\n{out}/rivals.json, {out}/rivals.md")
