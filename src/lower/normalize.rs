@@ -195,23 +195,36 @@ const CHEAP: u32 = 0;
 /// Definitions up to this expense are computed again in several readers.
 const CHEAP_FOR_SEVERAL: u32 = 4;
 
+/// Padding is decided anew at each of so many visits of an element, on average, rather than stored.
+const VISITS_OF_PADDING: i64 = 9;
+
+/// Whether a definition is an element of another tensor, or a constant where that has none.
+fn is_padding(value: &Scalar) -> bool {
+    let ScalarKind::Select(cond, a, b) = value.kind() else { return false };
+    let constant = |s: &Scalar| matches!(s.kind(), ScalarKind::Int(_) | ScalarKind::Float(_));
+    let read = |s: &Scalar| matches!(s.kind(), ScalarKind::Read(..));
+    (read(a) && constant(b) || constant(a) && read(b)) && reads(cond).is_empty()
+}
+
 fn may_inline(group: &Stages, at: usize, value: &Scalar) -> bool {
     let Definition::Stage(stage) = &group.definitions[at] else { return false };
     let elements: i64 = stage.axes.iter().map(|a| a.extent).product();
     let readers: Vec<&Definition> =
         group.definitions[at + 1..].iter().filter(|d| is_read_by(d, stage.tensor)).collect();
     let expense = expense(value);
-    let reread = readers.iter().any(|d| match d {
-        Definition::Stage(Stage { body: Body::Map(_), .. }) => false,
+    let visits = readers.iter().map(|d| match d {
+        Definition::Stage(Stage { body: Body::Map(_), .. }) => 0,
         Definition::Stage(Stage { body: Body::Reduce { axes, .. }, axes: outer, .. }) => {
-            let visits: i64 = outer.iter().chain(axes).map(|a| a.extent).product();
-            visits > elements
+            outer.iter().chain(axes).map(|a| a.extent).product::<i64>()
         }
         // How often is not known.
-        Definition::Routine(_) => true,
+        Definition::Routine(_) => i64::MAX,
     });
-    if reread {
-        return expense == CHEAP;
+    let visits = visits.max().unwrap_or(0);
+    if visits > elements {
+        // Windows that overlap little are met in memory once; their loops treat the edges apart.
+        let few = visits / VISITS_OF_PADDING <= elements && readers.len() == 1;
+        return expense == CHEAP || few && is_padding(value);
     }
     let stages = || {
         readers.iter().filter_map(|d| match d {

@@ -1,6 +1,6 @@
 //! Steps that combine values: register tiles of accumulators inside, the rest of the output's axes outside.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced, VectorUnit, bind,
@@ -8,7 +8,10 @@ use super::{
     cut_evenly, for_,
 };
 use crate::{
-    loops::{Axis, AxisId, BinOp, Buffer, BufferId, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId},
+    loops::{
+        Axis, AxisId, BinOp, Buffer, BufferId, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId,
+        affine::reads,
+    },
     lower::{
         affine::{Affine, Substitution, for_each_node, replace_axes},
         normalize::{Reduction, expense},
@@ -27,6 +30,9 @@ pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
     let mut ops = 0;
     for_each_node(&r.value, &mut |n| {
         ops += match n.kind() {
+            // Where edges are treated apart, nothing is left of them.
+            ScalarKind::Select(cond, ..) if !reads(cond) => 0,
+            ScalarKind::Binary(..) if n.dtype() == DType::Bool && !reads(n) => 0,
             ScalarKind::Binary(..) | ScalarKind::Cast(_) if n.dtype() != DType::I64 => 1,
             ScalarKind::Unary(..) => 8,
             ScalarKind::Select(..) => 2,
@@ -172,7 +178,14 @@ impl Emitter {
             tiling.tiles.iter_mut().filter(|t| t.0 == axis.id).for_each(|t| t.0 = inner.id);
         }
         let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling };
-        let pieces: Vec<(AxisId, Vec<Piece>)> = axes.iter().map(|a| (a.id, pieces(a, &tiling))).collect();
+        let guarded = guarded_axes(&reduction.value);
+        let pieces: Vec<(AxisId, Vec<Piece>)> = axes
+            .iter()
+            .map(|a| {
+                let all = pieces(a, &tiling);
+                (a.id, if guarded.contains(&a.id) { edges_apart(all) } else { all })
+            })
+            .collect();
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // rests of tiles too: they meet the same operands while those are at hand.
         let outer = if parallel { outer_axes(&pieces) } else { 0 };
@@ -451,6 +464,39 @@ fn in_loops(s: Stmt, levels: usize) -> Stmt {
 const ACCUMULATOR: AxisId = AxisId(u32::MAX);
 /// The vector axis of a reduction that has none.
 const NO_AXIS: AxisId = AxisId(u32::MAX - 1);
+
+/// The axes that decide whether something is read.
+fn guarded_axes(value: &Scalar) -> HashSet<AxisId> {
+    let mut found = HashSet::new();
+    for_each_node(value, &mut |n| {
+        if let ScalarKind::Select(cond, ..) = n.kind()
+            && !reads(cond)
+        {
+            for_each_node(cond, &mut |c| {
+                if let ScalarKind::Axis(a) = c.kind() {
+                    found.insert(*a);
+                }
+            });
+        }
+    });
+    found
+}
+
+/// The same pieces with the first and the last turn by themselves, so that in between no window reaches over an edge.
+fn edges_apart(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    if let Some(first) = pieces.first_mut().filter(|p| p.count > 1) {
+        let edge = Piece { count: 1, ..*first };
+        first.start += first.size * first.lanes;
+        first.count -= 1;
+        pieces.insert(0, edge);
+    }
+    if let Some(last) = pieces.last_mut().filter(|p| p.count > 1) {
+        last.count -= 1;
+        let edge = Piece { start: last.start + last.elements(), count: 1, ..*last };
+        pieces.push(edge);
+    }
+    pieces
+}
 
 /// How an output axis is cut.
 fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
