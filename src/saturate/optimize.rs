@@ -148,7 +148,9 @@ fn in_turn(graph: &mut Graph, rulesets: &[Ruleset], forming: &[Ruleset], limits:
     let first = Limits { nodes: part(limits.nodes), bytes: part(limits.bytes), ..limits.clone() };
     let mut report = saturate(graph, rulesets, &first);
     let unions = limits.unions - (report.unions() as u64).min(limits.unions);
-    let time = limits.time.saturating_sub(report.saturate_time);
+    // Without kernels, prices by kernels say nothing: some time is left for them in any case.
+    let least = limits.time / FOR_KERNELS as u32;
+    let time = limits.time.saturating_sub(report.saturate_time).max(least);
     report.then(saturate(graph, forming, &Limits { unions, time, ..limits.clone() }));
     report
 }
@@ -156,7 +158,7 @@ fn in_turn(graph: &mut Graph, rulesets: &[Ruleset], forming: &[Ruleset], limits:
 /// So often programs are chosen anew in view of prices that were settled; what is left of guesses then stays.
 const SETTLING: usize = 12;
 
-/// The part of the e-graph that is kept for kernels: one in so many nodes.
+/// The part of the e-graph, and of the time, that is kept for kernels: one in so many nodes, and seconds.
 const FOR_KERNELS: usize = 4;
 
 /// The kernels of a program, with how often they are called and what a call costs: those that cost most together first.

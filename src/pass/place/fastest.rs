@@ -50,6 +50,7 @@ impl Pass for Fastest {
 
     fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
         let mut best: Option<(f64, Module, PassContext)> = None;
+        let mut taken = "";
         let (mut notes, mut failed) = (Vec::new(), None);
         for (name, pipeline) in &self.candidates {
             if let Some(f) = &mut cx.on_start {
@@ -75,16 +76,19 @@ impl Pass for Fastest {
                     let margin = known.as_ref().map_or(f64::INFINITY, |b| b.0) * (1.0 - NOISE);
                     if known.is_none() || seconds < margin {
                         best = Some((seconds, made, own));
+                        taken = name;
                     }
                 }
                 (Err(why), None) => {
                     notes.push(format!("{name}: the whole program can't be timed: {why}"));
                     best = Some((f64::INFINITY, made, own));
+                    taken = name;
                 }
                 (Err(why), Some(_)) => notes.push(format!("{name}: the whole program can't be timed: {why}")),
             }
         }
         let Some((_, made, own)) = best else { return Err(failed.expect("there is a candidate, and it was refused")) };
+        notes.push(format!("placement: {taken}"));
         cx.log.extend(own.log);
         cx.reports.extend(own.reports);
         match cx.reports.last_mut() {
