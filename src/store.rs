@@ -8,7 +8,10 @@ use std::{
     fmt, fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -28,6 +31,8 @@ pub struct Store {
     folder: PathBuf,
     limits: Limits,
     complaints: Mutex<Vec<String>>,
+    /// Whether something could not be written: nothing more is tried then.
+    full: AtomicBool,
 }
 
 /// How much a store may hold. Beyond that, what was not used for longest goes.
@@ -123,7 +128,7 @@ impl Entry {
 impl Store {
     /// The store in a folder, which is made when something is first kept.
     pub fn new(folder: impl Into<PathBuf>, limits: Limits) -> Store {
-        Store { folder: folder.into(), limits, complaints: Mutex::default() }
+        Store { folder: folder.into(), limits, complaints: Mutex::default(), full: AtomicBool::new(false) }
     }
 
     /// The user's folder for what can be made again: `resat` within `$XDG_CACHE_HOME` or `~/.cache`. None where neither is set.
@@ -181,8 +186,12 @@ impl Store {
         if (size + ALIGN) as u64 > self.limits.bytes / 2 {
             return self.complain(&path, format_args!("{size} bytes are too many to keep"));
         }
+        if self.full.load(Ordering::Relaxed) {
+            return;
+        }
         if let Err(e) = self.write(&path, size, pieces) {
-            self.complain(&path, format_args!("{e}; it is not kept"));
+            self.full.store(true, Ordering::Relaxed);
+            self.complain(&self.folder, format_args!("{e}; nothing more is kept"));
         }
     }
 
@@ -318,6 +327,17 @@ mod tests {
         store.tidy();
         let all = fs::read_dir(store.folder()).expect("a folder");
         assert!(all.map(|e| e.expect("an entry").metadata().expect("a file").len()).sum::<u64>() <= LIMITS.bytes);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_once() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let taken = folder.path().join("taken");
+        fs::write(&taken, "a file").expect("it can be written");
+        let store = Store::new(&taken, LIMITS);
+        store.put(&key("a"), &[b"one"]);
+        store.put(&key("b"), &[b"two"]);
+        assert_eq!(store.complaints().len(), 1);
     }
 
     #[test]

@@ -86,6 +86,19 @@ const X86_CPUS: &[(&str, usize, &[&str])] = &[
     ),
 ];
 
+/// Processors of 64-bit ARM by name, with what they have.
+const ARM_CPUS: &[(&str, &[&str])] = &[
+    ("generic", &["neon"]),
+    ("cortex-a53", &["neon", "crc"]),
+    ("cortex-a72", &["neon", "crc"]),
+    ("cortex-a76", &["neon", "crc", "dotprod", "fullfp16", "lse"]),
+    ("neoverse-n1", &["neon", "crc", "dotprod", "fullfp16", "lse"]),
+    ("neoverse-v1", &["neon", "crc", "dotprod", "fullfp16", "lse", "bf16", "i8mm"]),
+    ("neoverse-n2", &["neon", "crc", "dotprod", "fullfp16", "lse", "bf16", "i8mm"]),
+    ("neoverse-v2", &["neon", "crc", "dotprod", "fullfp16", "lse", "bf16", "i8mm"]),
+    ("apple-m1", &["neon", "crc", "dotprod", "fullfp16", "lse"]),
+];
+
 /// What LLVM calls the level of a feature set: the name to give it where the processor's own is not known.
 fn x86_level(features: &BTreeSet<String>) -> usize {
     let has = |level: &&(&str, &[&str])| level.1.iter().all(|f| features.contains(*f));
@@ -94,6 +107,12 @@ fn x86_level(features: &BTreeSet<String>) -> usize {
 
 fn level_features(level: usize) -> impl Iterator<Item = String> {
     X86_LEVELS[..=level].iter().flat_map(|(_, fs)| fs.iter().map(|f| f.to_string()))
+}
+
+/// The extensions of a processor of 64-bit ARM.
+fn arm_features_of(cpu: &str) -> Option<BTreeSet<String>> {
+    let found = ARM_CPUS.iter().find(|c| c.0 == cpu)?;
+    Some(found.1.iter().map(|f| f.to_string()).collect())
 }
 
 /// The extensions of a processor or level, or of `generic`, which has none; `None` where the name is not known.
@@ -162,6 +181,15 @@ impl Target {
             return Err(refuse(format!("`{kind}` is not supported, only `llvm` is")));
         }
         let mut target = Target::host();
+        // Another architecture has nothing of this machine but its cores.
+        let triple = options.iter().rev().find_map(|o| o.trim_start_matches('-').strip_prefix("mtriple="));
+        if let Some(triple) = triple {
+            target.triple = Some(triple.to_owned());
+            if target.arch() != std::env::consts::ARCH {
+                target.cpu = "generic".to_owned();
+                target.features = target.known("generic").unwrap_or_default();
+            }
+        }
         let mut attributes = Vec::new();
         for option in options {
             let Some((name, value)) = option.split_once('=') else {
@@ -170,7 +198,7 @@ impl Target {
             match name.trim_start_matches('-') {
                 "mcpu" => target.set_cpu(value).map_err(&refuse)?,
                 "mattr" => attributes.extend(value.split(',').map(str::to_owned)),
-                "mtriple" => target.triple = Some(value.to_owned()),
+                "mtriple" => {}
                 "num-cores" => match value.parse() {
                     Ok(n) if n > 0 => target.cores = n,
                     _ => return Err(refuse(format!("`{value}` is no number of cores"))),
@@ -196,13 +224,21 @@ impl Target {
     }
 
     fn set_cpu(&mut self, cpu: &str) -> Result<(), String> {
-        if cpu == "native" {
-            return Ok(());
+        let here = self.arch() == std::env::consts::ARCH;
+        match cpu {
+            "native" if here => return Ok(()),
+            "native" => return Err(format!("`native` is this machine, which is no {}", self.arch())),
+            _ => {}
         }
-        self.features = match features_of(cpu) {
+        self.features = match self.known(cpu) {
             Some(features) => features,
+            None if self.triple.is_none() && arm_features_of(cpu).is_some() => {
+                return Err(format!("`{cpu}` is a processor of 64-bit ARM: say `-mtriple=aarch64-linux-gnu` besides"));
+            }
             None => {
-                let names = X86_LEVELS.iter().map(|l| l.0).chain(X86_CPUS.iter().map(|c| c.0));
+                let x86 = X86_LEVELS.iter().map(|l| l.0).chain(X86_CPUS.iter().map(|c| c.0));
+                let names: Vec<&str> =
+                    if self.is_arm() { ARM_CPUS.iter().map(|c| c.0).collect() } else { x86.collect() };
                 return Err(match crate::ops::nearest(cpu, names) {
                     Some(near) => format!("there is no processor `{cpu}`; did you mean `{near}`?"),
                     None => format!("there is no processor `{cpu}` (`native` is this one, `generic` any)"),
@@ -211,6 +247,20 @@ impl Target {
         };
         self.cpu = cpu.to_owned();
         Ok(())
+    }
+
+    /// The architecture: what the triple starts with.
+    fn arch(&self) -> &str {
+        self.triple.as_deref().map_or(std::env::consts::ARCH, |t| t.split('-').next().unwrap_or_default())
+    }
+
+    fn is_arm(&self) -> bool {
+        matches!(self.arch(), "aarch64" | "arm64")
+    }
+
+    /// The extensions of a processor of its architecture.
+    fn known(&self, cpu: &str) -> Option<BTreeSet<String>> {
+        if self.is_arm() { arm_features_of(cpu) } else { features_of(cpu) }
     }
 
     /// Whether it has an instruction set extension, by LLVM's name.
@@ -235,7 +285,7 @@ impl Target {
     /// Multiply-adds per cycle and core on the type of the factors, each counted as two operations.
     fn ops_per_cycle(&self, dtype: DType) -> f64 {
         // Two vector pipes; without fused multiply-add, one multiplies while the other adds.
-        let pipes = if self.has("fma") || std::env::consts::ARCH == "aarch64" { 4.0 } else { 2.0 };
+        let pipes = if self.has("fma") || self.is_arm() { 4.0 } else { 2.0 };
         let f32s = pipes * self.lanes(DType::F32) as f64;
         match dtype {
             DType::F32 => f32s,
@@ -322,6 +372,10 @@ mod tests {
         for name in X86_LEVELS.iter().map(|l| l.0).chain(X86_CPUS.iter().map(|c| c.0)).chain(["generic"]) {
             CodegenTarget { cpu: name.into(), ..baseline.clone() }.validate().expect("a processor's name");
         }
+        for (name, _) in ARM_CPUS {
+            let triple = "aarch64-linux-gnu".into();
+            CodegenTarget { cpu: (*name).into(), triple, ..baseline.clone() }.validate().expect("a processor's name");
+        }
     }
 
     #[test]
@@ -330,6 +384,10 @@ mod tests {
         assert_eq!((t.cpu.as_str(), t.cores, t.vector_bytes()), ("skylake-avx512", 3, 64));
         let t = Target::parse("llvm,-mcpu=haswell,-mattr=+avx512f,-fma,-num-cores=1").expect("legal");
         assert_eq!((t.vector_bytes(), t.has("fma"), t.cores), (64, false, 1));
+        let t = Target::parse("llvm -mcpu=neoverse-n1 -mtriple=aarch64-linux-gnu").expect("legal");
+        assert_eq!((t.vector_bytes(), t.has("dotprod"), t.codegen().arch()), (16, true, "aarch64"));
+        let t = Target::parse("llvm,-mtriple=aarch64-linux-gnu").expect("legal");
+        assert_eq!((t.cpu.as_str(), t.has("avx2")), ("generic", false));
         assert_eq!(Target::parse("llvm").expect("legal"), Target::host());
         assert_eq!(Target::parse("llvm,-mcpu=native").expect("legal"), Target::host());
     }

@@ -4,7 +4,15 @@
 mod networks;
 
 use networks::{TENSAT, bert, counts, layered, resnet50};
-use resat::{infer::infer_types, ir::Type, relay::text};
+use resat::{
+    driver::{CodeSet, assemble, vector_unit},
+    infer::infer_types,
+    ir::Type,
+    pass::{Pass, PassContext, Settings, default_pipeline, fuse},
+    relay::text,
+    runtime::Step,
+    target::Target,
+};
 
 #[test]
 fn tensat_networks_are_as_published() {
@@ -56,4 +64,29 @@ fn models_are_of_their_sizes() {
     assert_eq!((bert["nn.dense"], bert["nn.batch_matmul"], bert["nn.softmax"], bert["erf"]), (72, 24, 12, 12));
     let operators: usize = counts(&layered(5000).module).values().sum();
     assert_eq!(operators, 5000);
+}
+
+/// Memory plans take at most so many times the most bytes that are in use at once.
+const LOOSEST_PLAN: f64 = 1.2;
+
+#[test]
+fn memory_is_planned_tightly() {
+    let settings = Settings::new(Target::parse("llvm -mcpu=x86-64-v3").expect("a target"));
+    let unit = vector_unit(&settings.target.codegen());
+    let [resnet, bert] = [resnet50([1, 1, 1, 1]), bert(1)];
+    let (mut shared, mut complaints) = (0, Vec::new());
+    for (name, network) in [("ResNet", resnet), ("BERT", bert)] {
+        let mut cx = PassContext::default();
+        let module = network.bound(&network.cheap_weights());
+        let module = default_pipeline(&settings).and_then(|p| p.run(module, &mut cx)).expect("it is optimized");
+        let typed = infer_types(module).and_then(|t| infer_types(fuse(&t, 1))).expect("well typed");
+        let program = assemble(&typed, "main", name, &mut CodeSet::new(unit)).expect("a plain program").program;
+        let plan = program.plan();
+        if plan.arena as f64 > LOOSEST_PLAN * plan.least as f64 {
+            complaints.push(format!("{name}: {} bytes, where {} are in use at once", plan.arena, plan.least));
+        }
+        shared += program.steps().iter().filter(|s| matches!(s, Step::Call(c) if !c.in_place.is_empty())).count();
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    assert!(shared > 0, "no result could take the place of an input");
 }

@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// What is written: a shared library, or C99 that needs a C compiler and libm
     #[arg(long, value_enum, default_value = "library")]
     emit: Emit,
-    /// The shared library, or the C source; the header goes beside it
+    /// The shared library (with the ending `.tar`, what it is linked of, for other machines) or the C source; the header goes beside it
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Say on stderr what each pass and rule did

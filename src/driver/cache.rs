@@ -39,7 +39,7 @@ pub struct Cache {
 }
 
 /// A few models of hundreds of megabytes.
-const MODELS: Limits = Limits { bytes: 4 << 30, files: 1024 };
+const MODELS: Limits = Limits { bytes: 2 << 30, files: 1024 };
 
 /// What is kept of a program beside object code and constants.
 #[derive(Serialize, Deserialize)]

@@ -129,6 +129,15 @@ impl Module {
         self.exprs.is_empty()
     }
 
+    /// Takes the constant out that an expression is, where it is one; another one without data stays in its place. For who needs the data
+    /// no longer there, or nowhere: it goes with its last owner.
+    pub(crate) fn take_constant(&mut self, id: ExprId) -> Option<Tensor> {
+        match &mut self.exprs[id.index()] {
+            Expr::Constant(t) => Some(std::mem::replace(t, Tensor::zeros(t.dtype(), &[0]))),
+            _ => None,
+        }
+    }
+
     /// All expressions' ids, children before parents.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = ExprId> + use<> {
         (0..self.exprs.len() as u32).map(ExprId)

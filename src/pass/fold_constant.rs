@@ -6,7 +6,7 @@ use super::effects::Effects;
 use crate::{
     diag::{Diagnostic, Refused},
     interp,
-    ir::{Clause, Copier, Expr, ExprId, Module, Pattern, VarId, reachable},
+    ir::{Clause, Copier, Expr, ExprId, Module, Pattern, VarId, children, reachable},
     tensor::{Tensor, Value},
 };
 
@@ -19,20 +19,30 @@ const LARGEST_GROWN: usize = 1 << 16;
 ///
 /// Refuses a call that its operator does not allow.
 pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
-    fold_calls(m, true)
+    fold_calls(m.clone(), true)
 }
 
 /// The same, where calls of operators of dialects may be left alone.
-pub(super) fn fold_calls(m: &Module, dialects: bool) -> Result<Module, Refused> {
+///
+/// What nothing needs once it was folded, weights as they were given and what stands between them and their last form, is let go at
+/// once: a network's weights need not be there twice.
+pub(super) fn fold_calls(mut m: Module, dialects: bool) -> Result<Module, Refused> {
+    let mut given: HashMap<ExprId, Tensor> = HashMap::new();
+    let mut uses = uses(&m);
+    let bound = bound_constants(&m);
+    for id in m.ids() {
+        given.extend(m.take_constant(id).map(|t| (id, t)));
+    }
+    let m = &m;
     let mut out = m.derive();
     let mut copier = Copier::new();
-    let bound = bound_constants(m);
     let effects = Effects::new(m);
     let (mut refused, mut bindings) = (Vec::new(), false);
     for (name, id) in m.functions() {
         let new = copier.copy_with(m, id, &mut out, |out, from, expr| {
             let span = || m.span(from).cloned();
             match expr {
+                Expr::Constant(_) => given.remove(&from).map(|t| out.add_at(Expr::Constant(t), span())),
                 Expr::Var(v) => bound.get(v).map(|t| out.add_at(Expr::Constant(t.clone()), span())),
                 Expr::Proj(tuple, i) => match (&m[from], &out[*tuple]) {
                     (Expr::Proj(before, _), Expr::Tuple(fields)) if !effects.has(*before) => fields.get(*i).copied(),
@@ -53,9 +63,21 @@ pub(super) fn fold_calls(m: &Module, dialects: bool) -> Result<Module, Refused> 
                 Expr::Call { callee, args, attrs, .. } => {
                     let Expr::Op(op) = out[*callee] else { return None };
                     (dialects || op.dialect().is_none()).then_some(())?;
-                    let args: Vec<Value> = args.iter().map(|&a| constant(out, a)).collect::<Option<_>>()?;
-                    match interp::eval_op(op, attrs, &args) {
-                        Ok(v) if worth_keeping(&args, &v) => Some(store(out, v, from, m)),
+                    let values: Vec<Value> = args.iter().map(|&a| constant(out, a)).collect::<Option<_>>()?;
+                    match interp::eval_op(op, attrs, &values) {
+                        Ok(v) if worth_keeping(&values, &v) => {
+                            drop(values);
+                            let Expr::Call { args: before, .. } = &m[from] else { unreachable!("a call is copied") };
+                            for (&old, &new) in before.iter().zip(args) {
+                                let left = uses.get_mut(&old).expect("what is copied was counted");
+                                *left -= 1;
+                                // Other kinds of expressions may have become what others are, too.
+                                if *left == 0 && matches!(m[old], Expr::Constant(_) | Expr::Call { .. }) {
+                                    out.take_constant(new);
+                                }
+                            }
+                            Some(store(out, v, from, m))
+                        }
                         Ok(_) => None,
                         Err(e) => {
                             refused.push(Diagnostic::new(format!("`{}`: {e}", op.op().name())).at(span()));
@@ -74,6 +96,15 @@ pub(super) fn fold_calls(m: &Module, dialects: bool) -> Result<Module, Refused> 
         true => Ok(out),
         false => Err(Refused(refused)),
     }
+}
+
+/// How often each expression is used by others.
+fn uses(m: &Module) -> HashMap<ExprId, usize> {
+    let mut uses = HashMap::new();
+    for id in reachable(m, m.functions().map(|(_, f)| f)) {
+        children(&m[id], |c| *uses.entry(c).or_default() += 1);
+    }
+    uses
 }
 
 /// The clause that a known constructor meets, and what it binds; `None` where that is not to be seen.
@@ -163,6 +194,24 @@ mod tests {
         let (m, body) = folded("def @main(%x: int32) { add(%x, add(add(1, 2), (3, 4).1)) }");
         let (_, args, _) = m.op_call(body).expect("the outer call stays");
         assert_eq!(m[args[1]], Expr::Constant(Tensor::scalar(7i32)));
+    }
+
+    #[test]
+    fn what_is_used_elsewhere_stays() {
+        // A constant and a folded call that others use as well, and the fields of a folded tuple.
+        let text = "def @main(%x: int32) {
+            let %c = 5;
+            %0 = add(1, 2);
+            %1 = multiply(%0, %0);
+            %2 = split(meta[relay.Constant][0], indices_or_sections=2);
+            (add(%x, %0), %1, negative(%c), negative(%2.0), %2.0, %2.1, add(%2.0, %2.1))
+        }";
+        let text = text.replace("meta[relay.Constant][0]", "stack((3, 4), axis=0)");
+        let (m, body) = folded(&text);
+        let out = interp::run_flat(&m, "main", vec![Tensor::scalar(1i32).into()]).expect("it runs");
+        let values: Vec<i64> = out.iter().map(|t| t.get_i64(0)).collect();
+        assert_eq!(values, [4, 9, -5, -3, 3, 4, 7]);
+        assert!(!matches!(m[body], Expr::Constant(_)));
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn fold_constants(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refuse
             return Err(d.at(Some(spec.span.clone())).into());
         }
     };
-    let run = move |m| super::fold_constant::fold_calls(&super::dynamic_to_static::known_shapes(m)?, dialects);
+    let run = move |m| super::fold_constant::fold_calls(super::dynamic_to_static::known_shapes(m)?, dialects);
     Ok(Box::new(FnPass("FoldConstant", run)))
 }
 

@@ -37,14 +37,17 @@ pub struct Pool {
 /// What workers and callers look at. `ticket` holds the number of the current loop in its upper half and the number of
 /// unclaimed chunks in its lower half. The loop's fields change only while no chunk is unclaimed or unfinished; so whoever
 /// reads them and then lowers the ticket of that same loop has read the fields of that loop.
+///
+/// What threads write all the time lies apart from what others look at meanwhile: the ticket, the count of what is finished, and
+/// the rest, which changes from loop to loop.
 #[derive(Debug)]
 struct Shared {
-    ticket: AtomicU64,
+    ticket: Apart<AtomicU64>,
+    finished: Apart<AtomicI64>,
     body: AtomicUsize,
     env: AtomicPtr<u8>,
     n: AtomicI64,
     chunks: AtomicI64,
-    finished: AtomicI64,
     taken: AtomicBool,
     /// Inferences that run now: workers stay awake.
     active: AtomicUsize,
@@ -54,17 +57,29 @@ struct Shared {
 
 const LOW: u64 = u32::MAX as u64;
 
+/// Alone on its cache lines: processors fetch them in pairs.
+#[derive(Default, Debug)]
+#[repr(align(128))]
+struct Apart<T>(T);
+
+impl<T> std::ops::Deref for Apart<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 impl Pool {
     /// A pool of that many threads, the caller counted; 0 counts as 1. One thread needs no pool, and starts none.
     pub fn new(threads: usize) -> Pool {
         let others = threads.max(1) - 1;
         let shared = Arc::new(Shared {
-            ticket: AtomicU64::new(0),
+            ticket: Apart::default(),
+            finished: Apart::default(),
             body: AtomicUsize::new(0),
             env: AtomicPtr::default(),
             n: AtomicI64::new(0),
             chunks: AtomicI64::new(0),
-            finished: AtomicI64::new(0),
             taken: AtomicBool::new(false),
             active: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -271,6 +286,61 @@ mod tests {
             thread::sleep(std::time::Duration::from_millis(20));
             pool.enter(|ctx| every_iteration_runs_once(ctx, 1000));
         }
+    }
+
+    struct Stalled {
+        caller: thread::ThreadId,
+        n: i64,
+        stalled: AtomicBool,
+        done: AtomicI64,
+        /// How many iterations others had done when the stalled one went on; negative where none was stalled.
+        others: AtomicI64,
+    }
+
+    /// The first iteration that a worker gets takes as long as all others together, or a few seconds at most.
+    unsafe extern "C" fn stall(env: *mut u8, begin: i64, end: i64) {
+        // SAFETY: the test below passes a `Stalled` that outlives the loop.
+        let s = unsafe { &*env.cast::<Stalled>() };
+        let caller = thread::current().id() == s.caller;
+        if !caller && !s.stalled.swap(true, SeqCst) {
+            let start = std::time::Instant::now();
+            while s.done.load(SeqCst) < s.n - (end - begin) && start.elapsed() < std::time::Duration::from_secs(5) {
+                thread::yield_now();
+            }
+            s.others.store(s.done.load(SeqCst), SeqCst);
+        } else if caller && !s.stalled.load(SeqCst) {
+            // A worker is to come by first.
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        s.done.fetch_add(end - begin, SeqCst);
+    }
+
+    #[test]
+    fn a_stalled_worker_does_not_stall_the_rest() {
+        let pool = Pool::new(3);
+        let n = 3 * CHUNKS_PER_THREAD;
+        let mut met = 0;
+        for _ in 0..20 {
+            let mut env = Stalled {
+                caller: thread::current().id(),
+                n,
+                stalled: AtomicBool::new(false),
+                done: AtomicI64::new(0),
+                others: AtomicI64::new(-1),
+            };
+            // SAFETY: `stall` takes a `Stalled`.
+            pool.enter(|ctx| unsafe { (ctx.parallel_for)(ctx, stall, std::ptr::from_mut(&mut env).cast(), n) });
+            assert_eq!(env.done.load(SeqCst), n);
+            match env.others.load(SeqCst) {
+                others if others >= 0 => {
+                    assert_eq!(others, n - 1, "all but the stalled iteration were done meanwhile");
+                    met += 1;
+                }
+                // No worker came by: nothing was to be seen.
+                _ => {}
+            }
+        }
+        assert!(met > 0, "no worker took part in any loop");
     }
 
     #[test]

@@ -24,7 +24,9 @@ pub enum ExportError {
     #[error("can't start the C compiler `{0}`: {1}")]
     NoCompiler(String, #[source] std::io::Error),
     /// The C compiler complained.
-    #[error("the C compiler refused: {0}")]
+    #[error(
+        "the C compiler refused: {0}\n(`CC` names the compiler of the target; a path that ends in `.tar` needs none)"
+    )]
     Compiler(String),
 }
 
@@ -42,6 +44,9 @@ pub struct Exported {
 ///
 /// The library holds the weights, and needs nothing but the C library, libm and POSIX threads. It is linked by the C compiler
 /// that the environment variable `CC` names, `cc` where it does not.
+///
+/// A path that ends in `.tar` gets what the library would be linked of: object files, C, weights, and a `Makefile` for whoever has a C
+/// compiler for the target.
 pub fn export_library(program: &Program, objects: &[&[u8]], path: &Path) -> Result<Exported, ExportError> {
     export_linked(program, objects, &[], path)
 }
@@ -78,6 +83,11 @@ pub fn export_linked(
         sources.push(name);
     }
     let library = std::path::absolute(path).map_err(at(path))?;
+    if path.extension().is_some_and(|e| e == "tar") {
+        pack(dir.path(), &sources, libraries, path).map_err(at(path))?;
+        std::fs::write(&header_path, header).map_err(at(&header_path))?;
+        return Ok(Exported { library: path.to_owned(), header: header_path });
+    }
     compile(dir.path(), &sources, libraries, &library)?;
     std::fs::write(&header_path, header).map_err(at(&header_path))?;
     Ok(Exported { library: path.to_owned(), header: header_path })
@@ -106,15 +116,40 @@ fn weights_assembly(symbol: &str) -> String {
     )
 }
 
+/// Packs the files of a folder, which are the sources of a library, and how to link it.
+fn pack(dir: &Path, sources: &[String], libraries: &[String], path: &Path) -> std::io::Result<()> {
+    let name = path.with_extension("so");
+    let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let make = format!(
+        "# Links the library: make CC=aarch64-linux-gnu-gcc\n{name}: model.h weights.bin exports.map {files}\n\t$(CC) {flags} -o $@ \
+         {files} {called}{libraries}\n",
+        files = sources.join(" "),
+        flags = LINK.join(" "),
+        called = libraries.iter().map(|l| format!("-l{l} ")).collect::<String>(),
+        libraries = LIBRARIES.join(" ")
+    );
+    std::fs::write(dir.join("Makefile"), make)?;
+    let mut archive = tar::Builder::new(BufWriter::new(File::create(path)?));
+    archive.append_dir_all(".", dir)?;
+    archive.into_inner()?.flush()
+}
+
+/// What the C compiler is told.
+const LINK: [&str; 5] = ["-std=c99", "-O2", "-fPIC", "-shared", "-Wl,--version-script=exports.map"];
+
+/// What a library may need; only what is called is needed where it is loaded.
+const LIBRARIES: [&str; 3] = ["-Wl,--as-needed", "-lm", "-lpthread"];
+
 fn compile(dir: &Path, sources: &[String], libraries: &[String], library: &Path) -> Result<(), ExportError> {
     let cc = std::env::var("CC").ok().filter(|c| !c.is_empty()).unwrap_or_else(|| "cc".to_owned());
     let output = Command::new(&cc)
         .current_dir(dir)
-        .args(["-std=c99", "-O2", "-fPIC", "-shared", "-Wl,--version-script=exports.map", "-o"])
+        .args(LINK)
+        .arg("-o")
         .arg(library)
         .args(sources)
         .args(libraries.iter().map(|l| format!("-l{l}")))
-        .args(["-lm", "-lpthread"])
+        .args(LIBRARIES)
         .output()
         .map_err(|e| ExportError::NoCompiler(cc, e))?;
     match output.status.success() {

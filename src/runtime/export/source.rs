@@ -51,7 +51,7 @@ pub(super) fn header(program: &Program, plan: &Plan) -> String {
 
    Arrays are dense and row-major. Every pointer is to memory aligned to RESAT_ALIGN (64) bytes:
 {ports}
-   Functions may be called from several threads at once. */
+   Functions may be called from several threads at once, runs with outputs and workspaces of their own; inputs and weights are shared. */
 #ifndef {upper}_H
 #define {upper}_H
 
@@ -63,11 +63,12 @@ extern \"C\" {{
 #define {upper}_INPUTS {}
 #define {upper}_OUTPUTS {}
 
-/* Bytes that `workspace` must have. */
+/* Bytes that `workspace` must have, on a boundary of RESAT_ALIGN. */
 #define {upper}_WORKSPACE_BYTES {}
 
 /* Runs the model once. Inputs are only read. Outputs must not overlap each other, inputs or the workspace. `workspace` is
-   scratch memory of {upper}_WORKSPACE_BYTES for the time of this call; where it is NULL, the call takes and frees its own.
+   scratch memory of {upper}_WORKSPACE_BYTES for the time of this call, which no other call uses meanwhile; where it is NULL, the
+   call takes and frees its own.
    Returns RESAT_OK or what was wrong. */
 int {p}_run(const void *const *inputs, void *const *outputs, void *workspace);
 

@@ -15,11 +15,15 @@ enum { SPINS_BEFORE_SLEEP = 20000, CHUNKS_PER_THREAD = 4, MAX_THREADS = 256 };
 #define PAUSE() ((void)0)
 #endif
 
+/* What threads write all the time lies apart from what others look at meanwhile: processors fetch cache lines in pairs. */
+#define APART __attribute__((aligned(128)))
+
 static struct {
-  uint64_t ticket;
-  parallel_body body;
+  APART uint64_t ticket;
+  APART int64_t finished;
+  APART parallel_body body;
   void *env;
-  int64_t n, chunks, finished;
+  int64_t n, chunks;
   int taken, stop, sleeping;
   int threads; /* the caller counted */
   pthread_t workers[MAX_THREADS];
