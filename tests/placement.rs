@@ -6,7 +6,7 @@ use std::sync::{Arc, Once};
 
 use common::{Data, Rng, difference, random_tensor};
 use resat::{
-    cost::{CostModel, Head, NodeView, Roofline},
+    cost::{CostModel, Head, Machine, NodeView, Roofline},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Attrs, Expr, ExprId, Function, Module, OpId, Type, reachable},
@@ -15,7 +15,7 @@ use resat::{
     pass::{Pass, PassContext, Placement, Settings, Strategy, sequence},
     relay::text,
     saturate::{Grade, Report},
-    target::Target,
+    target::{Peaks, Target},
     tensor::{DType, Value},
 };
 
@@ -423,4 +423,100 @@ fn names_of_placements_are_read() {
     assert!("all:".parse::<Strategy>().is_err() && "best".parse::<Strategy>().is_err());
     let e = Placement::of(&["cc"]).unwrap_err().to_string();
     assert!(e.contains("there is no compiler `cc`; there are c"), "{e}");
+}
+
+/// A machine on which each region of an external compiler takes so long, and each operator elsewhere a second.
+struct Clock(f64);
+
+impl Machine for Clock {
+    fn seconds(&self, program: &Module) -> Result<f64, String> {
+        let regions = regions(program);
+        let inside: usize = regions.iter().map(|&f| calls_in(program, program.func(f).body)).sum();
+        let main = program.function("main").ok_or("no main")?;
+        Ok(regions.len() as f64 * self.0 + (calls_in(program, main.body) - inside) as f64)
+    }
+
+    fn peaks(&self) -> Result<Peaks, String> {
+        Err("nobody asks".into())
+    }
+}
+
+fn calls_in(m: &Module, root: ExprId) -> usize {
+    // Regions may be functions of the module, called by name.
+    let mut roots = vec![root];
+    for e in reachable(m, [root]) {
+        if let Expr::Global(name) = &m[e] {
+            roots.extend(m.function_id(name.as_str()));
+        }
+    }
+    reachable(m, roots).into_iter().filter(|&e| m.op_call(e).is_some()).count()
+}
+
+/// The functions of a program that are for external compilers.
+fn regions(m: &Module) -> Vec<ExprId> {
+    let all = reachable(m, m.functions().map(|(_, f)| f));
+    all.into_iter().filter(|&e| matches!(&m[e], Expr::Func(f) if f.compiler().is_some())).collect()
+}
+
+fn chain(ops: &[&str]) -> Module {
+    let lines: String = ops.iter().enumerate().map(|(i, op)| format!("%{i} = {op}({});\n", operand(i))).collect();
+    program("%x: Tensor[(2, 3), float32]", &format!("{lines}abs(%{})", ops.len() - 1))
+}
+
+fn operand(i: usize) -> String {
+    if i == 0 { "%x".into() } else { format!("%{}", i - 1) }
+}
+
+#[test]
+fn the_default_pipeline_makes_regions() {
+    let m = chain(&["abs", "exp", "exp", "exp", "exp", "abs"]);
+    for strategy in [Strategy::Cost, Strategy::Greedy, Strategy::All("toy_far".into())] {
+        let mut settings = settings(&["toy_far"]);
+        settings.placement.strategy = strategy.clone();
+        let (placed, _) = run(&m, "default", &settings);
+        let found = regions(&placed);
+        assert_eq!(found.len(), 1, "{strategy}: {}", text::print_module(&placed));
+        assert_eq!(calls_in(&placed, placed.func(found[0]).body), 4, "{strategy}: neighbours are one region");
+        assert_same(&m, &placed);
+    }
+}
+
+#[test]
+fn prices_are_measured_where_that_is_asked_for() {
+    let m = chain(&["abs", "exp", "exp", "exp", "exp", "abs"]);
+    for (region, wanted) in [(0.001, 4), (100.0, 0)] {
+        let mut settings = settings(&["toy_far"]);
+        settings.placement.machine = Some(Arc::new(Clock(region)));
+        // The model would have regions; the machine knows better. Crossings cost what the compiler says.
+        let cheap = Toy { call: 0.01, crossing: 0.01, ..plain(FAR, if wanted > 0 { "toy_timed" } else { "toy_slow" }) };
+        let name = cheap.name;
+        partition::register(cheap).expect("a name of its own");
+        settings.placement.compilers = Placement::of(&[name]).expect("registered").compilers;
+        let (placed, report) = run(&m, "Saturate(placement)", &settings);
+        assert_eq!(given(&placed, name).len(), wanted, "{region}: {report}");
+        assert_same(&m, &placed);
+    }
+}
+
+#[test]
+fn whole_programs_are_compared_where_that_is_asked_for() {
+    // The parts look cheap, but a program with a region takes long: resat's own is the fastest.
+    struct Whole;
+    impl Machine for Whole {
+        fn seconds(&self, program: &Module) -> Result<f64, String> {
+            let main = program.function("main").ok_or("no main")?;
+            let large = calls_in(program, main.body) > 4;
+            Ok(if large && !regions(program).is_empty() { 50.0 } else { 1e-3 * calls_in(program, main.body) as f64 })
+        }
+        fn peaks(&self) -> Result<Peaks, String> {
+            Err("nobody asks".into())
+        }
+    }
+    let m = chain(&["abs", "exp", "exp", "exp", "exp", "abs"]);
+    let mut settings = settings(&["toy_far", "toy_near"]);
+    settings.placement.machine = Some(Arc::new(Whole));
+    let (placed, report) = run(&m, "default", &settings);
+    assert!(regions(&placed).is_empty(), "{report}");
+    assert!(report.notes.iter().any(|n| n.starts_with("greedy: ")), "{report}");
+    assert_same(&m, &placed);
 }
