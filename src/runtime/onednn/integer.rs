@@ -136,6 +136,7 @@ impl Job<'_> {
             let first = row * n;
             sum.copy_from_slice(&base);
             for &(t, negative) in &self.terms {
+                // SAFETY: as the caller promises of these rows.
                 unsafe { t.add_to(first, &mut sum, negative) };
             }
             if let Some(r) = self.rescale {
@@ -143,6 +144,7 @@ impl Job<'_> {
             }
             for &(t, r) in &self.rescaled {
                 one.fill(0);
+                // SAFETY: as above.
                 unsafe { t.add_to(first, &mut one, false) };
                 r.apply(&mut one);
                 sum.iter_mut().zip(&one).for_each(|(s, &v)| *s = s.wrapping_add(v));
@@ -150,6 +152,7 @@ impl Job<'_> {
             if self.offset != 0 {
                 sum.iter_mut().for_each(|s| *s = s.wrapping_add(self.offset));
             }
+            // SAFETY: as above; the rows lie within the result.
             unsafe { self.out.write(first, &sum, self.range) };
         }
     }

@@ -168,6 +168,7 @@ impl Md {
                 std::ptr::copy_nonoverlapping(md.cast::<u64>(), out.cast(), WORDS);
                 0
             },
+            // SAFETY: as above: the library's own copy of its descriptor.
             |f, out| unsafe { (f.memory_desc_clone)(out, md) },
         )
     }
