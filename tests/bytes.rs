@@ -155,3 +155,16 @@ fn residual_sums_agree() {
     }";
     check(text, &[]);
 }
+
+/// Pairs of bfloat16, of small integers, whose sums are exact in any order.
+#[test]
+fn products_of_short_floats_agree() {
+    let conv = "def @main(%x: Tensor[(1, 2, 7, 7, 16), bfloat16], %w: Tensor[(2, 16, 3, 3, 16, 2), bfloat16]) {
+      nn.contrib_conv2d_NCHWc(%x, %w, padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3], data_layout=\"NCHW16c\",
+        kernel_layout=\"OIHW16o2i\", out_layout=\"NCHW16c\", out_dtype=\"float32\") }";
+    let dense = "def @main(%x: Tensor[(5, 48), bfloat16], %w: Tensor[(3, 24, 16, 2), bfloat16]) {
+      nn.contrib_dense_pack(%x, %w, weight_layout=\"NC16n2c\", out_dtype=\"float32\") }";
+    let numbers = |shape: &[usize], n: usize| Tensor::from_f64_fn(DType::BF16, shape, |i| (i * 31 % n) as f64 - (n / 2) as f64);
+    check(conv, &[(0, numbers(&[1, 2, 7, 7, 16], 17)), (1, numbers(&[2, 16, 3, 3, 16, 2], 13))]);
+    check(dense, &[(0, numbers(&[5, 48], 17)), (1, numbers(&[3, 24, 16, 2], 13))]);
+}

@@ -134,13 +134,25 @@ impl CodegenTarget {
     /// products is as good.
     pub fn byte_products(&self) -> usize {
         match () {
-            _ if self.arch() != "x86_64" => 0,
+            _ if self.arch() != "x86_64" && self.has("i8mm") => 1,
+            // One for the products, two for the 128 that unsigned bytes are more than signed ones.
+            _ if self.arch() != "x86_64" && self.has("dotprod") => 3,
+            _ if self.arch() != "x86_64" => 4,
             _ if self.has("avx512vnni") && self.has("avx512vl") => 1,
             _ if self.has("avx512f") && !self.has("avx512bw") => 0,
             _ if self.has("avxvnni") && !self.has("avx512f") => 1,
             // Two products of 16 bits, twice, and their sums; before that the bytes are widened.
             _ if self.has("avx2") => 4,
             _ => 0,
+        }
+    }
+
+    /// Instructions that add two products of `bfloat16` to each lane of 32 bits.
+    pub fn short_products(&self) -> usize {
+        match self.arch() == "x86_64" && self.has("avx512bf16") && self.has("avx512vl") {
+            true => 1,
+            // Multiply-adds of what is widened in place.
+            false => 3,
         }
     }
 

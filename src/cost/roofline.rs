@@ -193,19 +193,27 @@ pub(super) fn scatters(name: &str) -> bool {
 }
 
 /// The element type that decides the speed of arithmetic: of the first argument, as multiply-adds read it. Bytes are widened,
-/// unless they lie in fours, as instructions for four products at once want them.
+/// unless they lie in fours, as instructions for four products at once want them; short floats unless they lie in pairs.
 fn factor_type(attrs: &Attrs, node: &NodeView) -> DType {
     let first = |ty: &Type| ty.flatten().and_then(|t| t.first().map(|t| t.dtype));
     match node.args.first().and_then(first).or_else(|| first(node.out)).unwrap_or(DType::F32) {
-        DType::I8 | DType::U8 if !in_fours(attrs) => DType::I32,
+        DType::I8 | DType::U8 if !lies_in(4, attrs) => DType::I32,
+        // As many multiply-adds of widened numbers as of integers, since widening takes its part.
+        DType::BF16 if !lies_in(2, attrs) => DType::I32,
         dtype => dtype,
     }
 }
 
-/// Whether four summed channels of a contraction's constant operand lie side by side, innermost.
-fn in_fours(attrs: &Attrs) -> bool {
-    let ends = |field, with| matches!(attrs.get(field), Some(AttrValue::Str(s)) if s.ends_with(with));
-    ends("kernel_layout", "4i") || ends("weight_layout", "4c")
+/// Whether so many summed channels of a contraction's constant operand lie side by side, innermost.
+fn lies_in(count: usize, attrs: &Attrs) -> bool {
+    let ends = |field, letter: char| match attrs.get(field) {
+        Some(AttrValue::Str(s)) => s.strip_suffix(letter).is_some_and(|s| {
+            let digits = s.len() - s.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+            s[s.len() - digits..].parse() == Ok(count)
+        }),
+        _ => false,
+    };
+    ends("kernel_layout", 'i') || ends("weight_layout", 'c')
 }
 
 fn contract_share(name: &str, attrs: &Attrs, node: &NodeView) -> f64 {
@@ -267,6 +275,7 @@ fn fits_register(block: usize, attrs: &Attrs, node: &NodeView) -> bool {
 fn lanes_of_sums(attrs: &Attrs, node: &NodeView) -> usize {
     let sums = match factor_type(attrs, node) {
         DType::I8 | DType::U8 | DType::I16 | DType::U16 => DType::I32,
+        DType::BF16 => DType::F32,
         other => other,
     };
     node.target.lanes(sums)

@@ -32,6 +32,7 @@ pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
         bytes: target.vector_bytes() as i64,
         registers: target.vector_registers() as i64,
         dot: target.byte_products() as i64,
+        pairs: target.short_products() as i64,
     }
 }
 

@@ -1,7 +1,8 @@
-//! Sums of four products of bytes, for each lane of 32 bits: the machine's own instructions for them.
+//! Sums of products of narrow numbers, several for each lane of 32 bits: the machine's own instructions for them.
 //!
-//! Schedules write `sum + a0 * b0 + a1 * b1 + a2 * b2 + a3 * b3`, all of `int32`, where the four bytes of each operand lie side by
-//! side, those of one operand are the same for all lanes and those of the other follow one another from lane to lane.
+//! Schedules write `sum + a0 * b0 + a1 * b1 + …`: of `int32` with four bytes of each operand, or of `float32` with two `bfloat16` of each.
+//! Those of an operand lie side by side; those of one operand are the same for all lanes, those of the other follow one another from
+//! lane to lane.
 
 use inkwell::values::InstructionOpcode as Opcode;
 
@@ -18,61 +19,72 @@ use crate::{
     tensor::DType,
 };
 
-/// Products that are added at once.
-const FOUR: usize = 4;
-
-/// Four bytes side by side, as one operand reads them.
-struct Bytes {
+/// Numbers side by side, as one operand reads them.
+struct Together {
     buffer: BufferId,
     /// Where the first one is.
     at: Affine,
-    signed: bool,
+    dtype: DType,
 }
 
-/// The two bytes whose product a term is.
+/// The two numbers whose product a term is.
 fn factors(term: &Scalar) -> Option<[(BufferId, &Scalar, DType); 2]> {
     let ScalarKind::Binary(BinOp::Mul, a, b) = term.kind() else { return None };
-    Some([byte(a)?, byte(b)?])
+    Some([narrow(a)?, narrow(b)?])
 }
 
-/// The byte that is read under a conversion.
-fn byte(cast: &Scalar) -> Option<(BufferId, &Scalar, DType)> {
+/// The narrow number that is read under a conversion.
+fn narrow(cast: &Scalar) -> Option<(BufferId, &Scalar, DType)> {
     let ScalarKind::Cast(read) = cast.kind() else { return None };
     match (read.kind(), read.dtype()) {
-        (ScalarKind::Read(buffer, index), dtype @ (DType::I8 | DType::U8)) => Some((*buffer, index.first()?, dtype)),
+        (ScalarKind::Read(buffer, index), dtype @ (DType::I8 | DType::U8 | DType::BF16)) => {
+            Some((*buffer, index.first()?, dtype))
+        }
         _ => None,
     }
 }
 
+/// Signs of bytes: where they are read as the other kind, this bit is.
+const SIGN_BITS: i64 = 0x8080_8080;
+
 impl<'ctx> Emitter<'_, 'ctx> {
-    /// The value of such a sum; none where the expression is another, or the machine has no instructions for it.
-    pub(super) fn four_products(&mut self, s: &Scalar) -> Option<Result<V<'ctx>, CodegenError>> {
+    /// The value of such a sum; none where the expression is another.
+    pub(super) fn products_together(&mut self, s: &Scalar) -> Option<Result<V<'ctx>, CodegenError>> {
         let lanes = self.lanes?;
-        let features = |wanted: &[&str]| wanted.iter().all(|f| self.unit.target.has(f));
+        let count = match s.dtype() {
+            DType::I32 => 4,
+            DType::F32 => 2,
+            _ => return None,
+        };
         let wide_enough = match lanes.count {
             4 => true,
-            8 => features(&["avx2"]),
-            16 => features(&["avx512bw"]),
+            8 => self.has("avx2"),
+            16 if count == 4 => self.has("avx512bw"),
+            16 => self.has("avx512f"),
             _ => false,
         };
-        if s.dtype() != DType::I32 || self.unit.target.arch() != "x86_64" || !wide_enough {
+        if !wide_enough {
             return None;
         }
-        let (sum, [a, b]) = self.matched(s)?;
-        let step = |bytes: &Bytes| bytes.at.coefficient(lanes.axis);
-        let uniform = |bytes: &Bytes| !bytes.at.without(lanes.axis).varying();
+        let (sum, [a, b]) = self.matched(s, count)?;
+        let step = |operand: &Together| operand.at.coefficient(lanes.axis);
+        let uniform = |operand: &Together| !operand.at.without(lanes.axis).varying();
         let (same, wide) = if step(&a) == 0 { (a, b) } else { (b, a) };
-        if !uniform(&same) || !uniform(&wide) || (step(&same), step(&wide)) != (0, FOUR as i64) {
+        if !uniform(&same) || !uniform(&wide) || (step(&same), step(&wide)) != (0, count as i64) {
             return None;
         }
         Some(self.emit_products(&sum, same, wide))
     }
 
-    /// The expression's sum and its operands, by their first bytes.
-    fn matched(&mut self, s: &Scalar) -> Option<(Scalar, [Bytes; 2])> {
+    fn has(&self, feature: &str) -> bool {
+        self.unit.target.has(feature)
+    }
+
+    /// The expression's sum and its operands, by their first numbers.
+    fn matched(&mut self, s: &Scalar, count: usize) -> Option<(Scalar, [Together; 2])> {
         let mut rest = s.clone();
-        let mut terms = Vec::with_capacity(FOUR);
-        for _ in 0..FOUR {
+        let mut terms = Vec::with_capacity(count);
+        for _ in 0..count {
             let ScalarKind::Binary(BinOp::Add, more, term) = rest.kind() else { return None };
             factors(term)?;
             terms.push(term.clone());
@@ -83,15 +95,15 @@ impl<'ctx> Emitter<'_, 'ctx> {
         for (i, term) in terms.iter().enumerate() {
             for (operand, (buffer, index, dtype)) in operands.iter_mut().zip(factors(term)?) {
                 let at = affine::affine(index, &self.env, &mut self.affine_memo);
-                if self.is_masked(buffer, &at) {
+                if dtype.bytes() * count != 4 || self.is_masked(buffer, &at) {
                     return None;
                 }
-                let first: &Bytes = match operand {
+                let first: &Together = match operand {
                     Some(first) => first,
-                    None => operand.insert(Bytes { buffer, at: at.clone(), signed: dtype == DType::I8 }),
+                    None => operand.insert(Together { buffer, at: at.clone(), dtype }),
                 };
                 let follows = at.plus(&first.at, -1).as_constant() == Some(i as i64);
-                if first.buffer != buffer || first.signed != (dtype == DType::I8) || !follows {
+                if first.buffer != buffer || first.dtype != dtype || !follows {
                     return None;
                 }
             }
@@ -100,37 +112,107 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Some((rest, [a, b]))
     }
 
-    fn emit_products(&mut self, sum: &Scalar, same: Bytes, wide: Bytes) -> Result<V<'ctx>, CodegenError> {
+    fn emit_products(&mut self, sum: &Scalar, same: Together, wide: Together) -> Result<V<'ctx>, CodegenError> {
         let lanes = self.lanes.expect("only vector loops have sums of products");
         let n = lanes.count;
         let sum = self.value(sum)?;
         let sum = self.ir.splat(sum, n);
         let word = self.ir.value_type(DType::I32);
+        let align = same.dtype.bytes();
         let p = self.address(same.buffer, &same.at)?;
-        let one = self.ir.load(word, p, 1);
+        let one = self.ir.load(word, p, align);
         let x = self.ir.splat(one, n);
         let p = self.address(wide.buffer, &wide.at.without(lanes.axis))?;
-        let y = self.ir.load(self.ir.wide(word, Some(n)), p, 1);
-        if same.signed != wide.signed && self.has_byte_products(n) {
-            let (unsigned, signed) = if wide.signed { (x, y) } else { (y, x) };
-            let bytes = self.ir.wide(self.ir.value_type(DType::I8), Some(n * FOUR as u32));
-            let args = [sum, self.ir.recast(unsigned, bytes), self.ir.recast(signed, bytes)];
-            return Ok(self.ir.intrinsic(&format!("llvm.x86.avx512.vpdpbusd.{}", n * 32), &[], &args));
+        let y = self.ir.load(self.ir.wide(word, Some(n)), p, align);
+        Ok(match same.dtype {
+            DType::BF16 => self.pair_of_products(sum, x, y, n),
+            _ => {
+                let signed = |operand: &Together| operand.dtype == DType::I8;
+                self.four_products(sum, (x, signed(&same)), (y, signed(&wide)), n)
+            }
+        })
+    }
+
+    /// `sum` and two products of `bfloat16` for each lane, rounded as the machine's instruction does it or as two multiply-adds.
+    fn pair_of_products(&self, sum: V<'ctx>, x: V<'ctx>, y: V<'ctx>, n: u32) -> V<'ctx> {
+        let ir = &self.ir;
+        let x86 = self.unit.target.arch() == "x86_64";
+        if x86 && self.has("avx512bf16") && (n == 16 || self.has("avx512vl")) {
+            let shorts = ir.wide(ir.ctx.bf16_type().into(), Some(2 * n));
+            let args = [sum, ir.recast(x, shorts), ir.recast(y, shorts)];
+            return ir.intrinsic(&format!("llvm.x86.avx512bf16.dpbf16ps.{}", n * 32), &[], &args);
+        }
+        let float = ir.value_type(DType::F32);
+        let halves = |v: V<'ctx>| {
+            let high = ir.and(v, ir.int(0xffff_0000, v.get_type()));
+            [ir.shift(Opcode::Shl, v, 16), high].map(|bits| ir.bitcast(bits, float))
+        };
+        let ([x0, x1], [y0, y1]) = (halves(x), halves(y));
+        ir.fadd(ir.fadd(sum, ir.fmul(x0, y0)), ir.fmul(x1, y1))
+    }
+
+    /// `sum` and four products of bytes for each lane; operands come with whether they are signed.
+    fn four_products(&self, sum: V<'ctx>, x: (V<'ctx>, bool), y: (V<'ctx>, bool), n: u32) -> V<'ctx> {
+        let ir = &self.ir;
+        if self.unit.target.arch() != "x86_64" {
+            return self.four_products_on_arm(sum, x, y, n);
+        }
+        if x.1 != y.1 && self.has_byte_products(n) {
+            let (unsigned, signed) = if y.1 { (x.0, y.0) } else { (y.0, x.0) };
+            let bytes = ir.wide(ir.value_type(DType::I8), Some(n * 4));
+            let args = [sum, ir.recast(unsigned, bytes), ir.recast(signed, bytes)];
+            return ir.intrinsic(&format!("llvm.x86.avx512.vpdpbusd.{}", n * 32), &[], &args);
         }
         let name = match n {
             4 => "llvm.x86.sse2.pmadd.wd",
             8 => "llvm.x86.avx2.pmadd.wd",
             _ => "llvm.x86.avx512.pmaddw.d.512",
         };
-        let [x, y] = [(x, same.signed), (y, wide.signed)].map(|(v, signed)| halves(&self.ir, v, signed, 2 * n));
-        let products = [0, 1].map(|i| self.ir.intrinsic(name, &[], &[x[i], y[i]]));
-        Ok(self.ir.add(self.ir.add(sum, products[0]), products[1]))
+        let [x, y] = [x, y].map(|(v, signed)| halves(ir, v, signed, 2 * n));
+        let products = [0, 1].map(|i| ir.intrinsic(name, &[], &[x[i], y[i]]));
+        ir.add(ir.add(sum, products[0]), products[1])
     }
 
     /// Whether four products of bytes take one instruction, over so many lanes.
     fn has_byte_products(&self, lanes: u32) -> bool {
-        let has = |feature| self.unit.target.has(feature);
-        has("avx512vnni") && (lanes == 16 || has("avx512vl")) || has("avxvnni") && lanes <= 8
+        self.has("avx512vnni") && (lanes == 16 || self.has("avx512vl")) || self.has("avxvnni") && lanes <= 8
+    }
+
+    /// The same on AArch64, over four lanes: its dot products are of bytes of one kind. With another kind beside it, an unsigned byte is
+    /// 128 more than the signed one of the same bits but the sign.
+    fn four_products_on_arm(&self, sum: V<'ctx>, x: (V<'ctx>, bool), y: (V<'ctx>, bool), n: u32) -> V<'ctx> {
+        let ir = &self.ir;
+        if !self.has("dotprod") {
+            let bytes = |(v, signed): (V<'ctx>, bool)| {
+                [0, 8, 16, 24].map(|place| {
+                    let top = ir.shift(Opcode::Shl, v, 24 - place);
+                    ir.shift(if signed { Opcode::AShr } else { Opcode::LShr }, top, 24)
+                })
+            };
+            let terms = bytes(x).into_iter().zip(bytes(y));
+            return terms.fold(sum, |sum, (a, b)| ir.add(sum, ir.mul(a, b)));
+        }
+        let words = ir.wide(ir.value_type(DType::I32), Some(n));
+        let bytes = ir.wide(ir.value_type(DType::I8), Some(n * 4));
+        let dot = |name: &str, sum: V<'ctx>, a: V<'ctx>, b: V<'ctx>| {
+            let args = [sum, ir.recast(a, bytes), ir.recast(b, bytes)];
+            ir.intrinsic(&format!("llvm.aarch64.neon.{name}"), &[words, bytes], &args)
+        };
+        match (x.1, y.1) {
+            (true, true) => dot("sdot", sum, x.0, y.0),
+            (false, false) => dot("udot", sum, x.0, y.0),
+            _ => {
+                let (unsigned, signed) = if y.1 { (x.0, y.0) } else { (y.0, x.0) };
+                if self.has("i8mm") {
+                    return dot("usdot", sum, unsigned, signed);
+                }
+                let shifted = ir.xor(unsigned, ir.int(SIGN_BITS, unsigned.get_type()));
+                // 128 as 64 and 64, which are signed bytes.
+                let half = ir.int(0x4040_4040, signed.get_type());
+                let sum = dot("sdot", dot("sdot", sum, signed, half), signed, half);
+                dot("sdot", sum, shifted, signed)
+            }
+        }
     }
 }
 

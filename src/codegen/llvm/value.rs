@@ -130,7 +130,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
                     return Ok(self.ir.int(known as i64, self.ir.value_type(DType::Bool)));
                 }
                 if *op == BinOp::Add
-                    && let Some(sum) = self.four_products(s)
+                    && let Some(sum) = self.products_together(s)
                 {
                     return sum;
                 }

@@ -18,8 +18,8 @@ pub(super) struct Tiling {
     pub(super) lanes: i64,
     /// Register tile: axes and their sizes; of the vector axis, in vectors. Outermost first.
     pub(super) tiles: Vec<(AxisId, i64)>,
-    /// The reduced axis of which four elements at once are multiplied and added, where [`Form::bytes`] allows.
-    pub(super) four: Option<AxisId>,
+    /// The reduced axis of which several elements at once are multiplied and added, and how many, where [`Form::together`] allows.
+    pub(super) together: Option<(AxisId, i64)>,
 }
 
 /// What a reduction does with what it reads.
@@ -27,15 +27,24 @@ pub(super) struct Tiling {
 pub(super) struct Form {
     /// Operations of a value beyond one multiplication.
     pub(super) extra_ops: f64,
-    /// Instructions for four products of bytes, where the value is such a product and the reduction its sum in 32 bits.
-    pub(super) bytes: Option<i64>,
+    /// Where the value is a product of narrow numbers and the reduction its sum in 32 bits.
+    pub(super) together: Option<Together>,
+}
+
+/// Narrow numbers that are multiplied and added to one lane of 32 bits at once.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(super) struct Together {
+    /// How many: as many as fill the lane.
+    pub(super) count: i64,
+    /// Instructions for it.
+    pub(super) ops: i64,
 }
 
 /// Multiply-adds that must be in flight to keep both units busy.
 const IN_FLIGHT: f64 = 8.0;
 /// Cycles to store a vector of results, with what an epilogue does to it.
 const STORE: f64 = 2.0;
-/// Bytes of an element, or of the four that are treated at once.
+/// Bytes of an element, or of those that are treated at once.
 const ELEMENT: f64 = 4.0;
 /// Bytes of an operand that stay in the first cache beside everything else.
 const NEAR: f64 = 16384.0;
@@ -45,8 +54,6 @@ const WAYS: i64 = 7;
 const ALIAS: i64 = 4096;
 /// Bytes a cycle from the second cache.
 const FAR_BYTES: f64 = 32.0;
-/// Bytes that are multiplied and added to one lane of 32 bits at once.
-pub(super) const FOUR: i64 = 4;
 /// No more than so many accumulators wide along one axis: code size.
 const WIDEST: i64 = 14;
 
@@ -58,8 +65,8 @@ struct Model<'a> {
     reduced: f64,
     /// Cycles to store one accumulator.
     store: f64,
-    /// Whether each step treats four elements of bytes.
-    four: bool,
+    /// How many elements each step treats at once.
+    together: i64,
 }
 
 fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
@@ -81,7 +88,7 @@ impl Model<'_> {
                 tiles.iter().filter(|(axis, _)| coeff(a, *axis) != Some(0)).map(|(_, size)| *size as f64).product();
             let each = match coeff(a, vector) {
                 Some(0 | 1) => 1.0,
-                Some(FOUR) if self.four => 1.0,
+                Some(step) if self.together > 1 && step == self.together => 1.0,
                 _ => 1.5 * lanes as f64,
             };
             // Places that lie powers of two apart evict one another from the first cache, but for a few.
@@ -134,13 +141,13 @@ impl Model<'_> {
     }
 }
 
-/// The reduced axis along which four bytes of each operand lie side by side, while the lanes of one of them lie four apart and the
-/// other is the same for all lanes.
-fn four_along(v: AxisId, reduced: &[Axis], accesses: &[Access]) -> Option<AxisId> {
+/// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart
+/// and the other is the same for all lanes.
+fn together_along(v: AxisId, count: i64, reduced: &[Axis], accesses: &[Access]) -> Option<AxisId> {
     let mut steps: Vec<Option<i64>> = accesses.iter().map(|a| coeff(a, v)).collect();
     steps.sort_unstable();
-    let along = |r: &&Axis| r.extent % FOUR == 0 && accesses.iter().all(|a| coeff(a, r.id) == Some(1));
-    reduced.iter().find(along).filter(|_| steps == [Some(0), Some(FOUR)]).map(|r| r.id)
+    let along = |r: &&Axis| r.extent % count == 0 && accesses.iter().all(|a| coeff(a, r.id) == Some(1));
+    reduced.iter().find(along).filter(|_| steps == [Some(0), Some(count)]).map(|r| r.id)
 }
 
 /// The best tiling of a reduction over `reduced` into `axes`, and its cycles. `to` is where a result goes, where that is affine.
@@ -180,8 +187,8 @@ pub(super) fn ranked(
         let lanes = unit.lanes().min(v.extent);
         let (vectors, rest) = (v.extent / lanes, v.extent % lanes);
         let vectors_in_all = vectors + (rest > 0) as i64;
-        let four = match form.bytes {
-            Some(ops) if !across => four_along(v.id, reduced, accesses).map(|r| (r, ops)),
+        let together = match form.together {
+            Some(t) if !across => together_along(v.id, t.count, reduced, accesses).map(|r| (r, t)),
             _ => None,
         };
         let model = Model {
@@ -192,15 +199,15 @@ pub(super) fn ranked(
                 // Lane by lane.
                 _ => STORE * lanes as f64,
             },
-            extra_ops: four.map_or(form.extra_ops, |(_, ops)| ops as f64 - 1.0),
-            reduced: match four {
-                Some(_) => volume / FOUR as f64,
+            extra_ops: together.map_or(form.extra_ops, |(_, t)| t.ops as f64 - 1.0),
+            reduced: match together {
+                Some((_, t)) => volume / t.count as f64,
                 None if across => volume / v.extent as f64 * vectors_in_all as f64,
                 None => volume,
             },
-            four: four.is_some(),
+            together: together.map_or(1, |(_, t)| t.count),
         };
-        let four = four.map(|f| f.0);
+        let together = together.map(|(axis, t)| (axis, t.count));
         // Candidate tile axes with their extents; the vector axis counts in vectors.
         let mut candidates: Vec<(AxisId, i64)> =
             axes.iter().map(|a| (a.id, if a.id == v.id { vectors } else { a.extent })).filter(|c| c.1 > 1).collect();
@@ -226,7 +233,7 @@ pub(super) fn ranked(
                         };
                         let inside: f64 = extents.iter().map(|&e| e as f64).product();
                         let cost = model.total(v.id, lanes, &tiles, &extents, all / inside) + combine;
-                        offer(cost, Tiling { vector: v.id, across, lanes, tiles, four });
+                        offer(cost, Tiling { vector: v.id, across, lanes, tiles, together });
                     }
                 }
             }

@@ -28,6 +28,8 @@ pub struct VectorUnit {
     pub bytes: i64,
     /// Number of vector registers.
     pub registers: i64,
+    /// Instructions that add two products of `bfloat16` to each 32-bit lane; 0 where it is not worth to treat two at once.
+    pub pairs: i64,
     /// Instructions that add four products of bytes to each 32-bit lane, of an unsigned and a signed operand; 0 where it is
     /// not worth to treat four at once.
     pub dot: i64,

@@ -4,7 +4,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced, VectorUnit, bind,
-    choose::{FOUR, Form, Tiling, ranked},
+    choose::{Form, Tiling, Together, ranked},
     cut_evenly, for_,
 };
 use crate::{
@@ -39,28 +39,32 @@ pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
             _ => 0,
         }
     });
-    let bytes = match bytes_multiplied(r) {
-        Some((a, b)) if unit.dot > 0 => Some(if a == b { unit.dot.max(SAME_SIGNS) } else { unit.dot }),
-        _ => None,
+    let together = match narrow_multiplied(r) {
+        Some((DType::BF16, DType::BF16)) => Some(Together { count: 2, ops: unit.pairs }),
+        Some((DType::BF16, _) | (_, DType::BF16)) => None,
+        Some((a, b)) => Some(Together { count: 4, ops: if a == b { unit.dot.max(SAME_SIGNS) } else { unit.dot } }),
+        None => None,
     };
-    Form { extra_ops: (ops - 1).max(0) as f64, bytes }
+    let together = together.filter(|t| t.ops > 0 && (t.count == 2 || unit.dot > 0));
+    Form { extra_ops: (ops - 1).max(0) as f64, together }
 }
 
 /// Instructions for four products of bytes where both are signed or both are not: as products of 16 bits.
 const SAME_SIGNS: i64 = 4;
 
-/// The types of the two bytes whose products a reduction adds up in `int32`, where it does just that.
-fn bytes_multiplied(r: &Reduction) -> Option<(DType, DType)> {
-    let byte = |s: &Scalar| match s.kind() {
-        ScalarKind::Cast(read) if matches!(read.kind(), ScalarKind::Read(..)) => {
-            Some(read.dtype()).filter(|t| matches!(t, DType::I8 | DType::U8))
+/// The types of the two bytes whose products a reduction adds up in `int32`, or of `bfloat16` in `float32`, where it does just that.
+fn narrow_multiplied(r: &Reduction) -> Option<(DType, DType)> {
+    let narrow = |s: &Scalar| match (s.kind(), s.dtype()) {
+        (ScalarKind::Cast(read), sum) if matches!(read.kind(), ScalarKind::Read(..)) => {
+            Some(read.dtype()).filter(|t| match sum {
+                DType::I32 => matches!(t, DType::I8 | DType::U8),
+                _ => sum == DType::F32 && *t == DType::BF16,
+            })
         }
         _ => None,
     };
     match r.value.kind() {
-        ScalarKind::Binary(BinOp::Mul, a, b) if r.combine == Combine::Sum && r.value.dtype() == DType::I32 => {
-            Some((byte(a)?, byte(b)?))
-        }
+        ScalarKind::Binary(BinOp::Mul, a, b) if r.combine == Combine::Sum => Some((narrow(a)?, narrow(b)?)),
         _ => None,
     }
 }
@@ -162,11 +166,11 @@ impl Emitter {
         let ranked = ranked(&axes, place.as_ref(), &reduction.axes, &accesses, form, self.unit, CANDIDATES);
         let chosen = self.choice(ranked);
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
-        let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], four: None };
+        let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], together: None };
         let mut tiling = chosen.unwrap_or(alone);
-        if tiling.four.is_some() {
+        if tiling.together.is_some() {
             // The operand with the fewer copies is met in the inner loop, and stays in registers while the other one passes by:
-            // instructions for bytes do not read what is the same for all lanes from memory.
+            // instructions for narrow numbers do not read what is the same for all lanes from memory.
             tiling.tiles.sort_by_key(|t| std::cmp::Reverse(t.1));
         }
         let mut axes = self.order(&axes, &accesses, &tiling);
@@ -327,15 +331,15 @@ impl Emitter {
 
         let mut inner = r.axes.clone();
         let across = inner.iter().position(|a| job.tiling.across && a.id == job.tiling.vector).map(|i| inner.remove(i));
-        // What is combined at one step, in order: the code generator sees where these are four bytes side by side.
+        // What is combined at one step, in order: the code generator sees where these are narrow numbers side by side.
         let mut at_once = vec![value.clone()];
-        if let Some(four) = job.tiling.four
-            && let Some(place) = inner.iter().position(|a| a.id == four)
+        if let Some((axis, count)) = job.tiling.together
+            && let Some(place) = inner.iter().position(|a| a.id == axis)
         {
-            let chunk = Axis { id: self.fresh(), extent: inner[place].extent / FOUR };
-            let first = if chunk.extent == 1 { Scalar::index(0) } else { Scalar::axis(chunk.id) * FOUR };
+            let chunk = Axis { id: self.fresh(), extent: inner[place].extent / count };
+            let first = if chunk.extent == 1 { Scalar::index(0) } else { Scalar::axis(chunk.id) * count };
             at_once =
-                (0..FOUR).map(|i| replace_axes(&value, &HashMap::from_iter([(four, first.clone() + i)]))).collect();
+                (0..count).map(|i| replace_axes(&value, &HashMap::from_iter([(axis, first.clone() + i)]))).collect();
             match chunk.extent {
                 1 => drop(inner.remove(place)),
                 _ => inner[place] = chunk,
