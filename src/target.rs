@@ -291,7 +291,7 @@ impl Target {
             DType::F32 => f32s,
             DType::F64 => f32s / 2.0,
             // Four products in one lane of a dot-product instruction; else widened to 16 or 32 bits first.
-            DType::I8 | DType::U8 if self.has("avx512vnni") || self.has("avxvnni") => f32s * 4.0,
+            DType::I8 | DType::U8 if self.has("avx512vnni") || self.has("avxvnni") || self.has("dotprod") => f32s * 4.0,
             DType::F16 if self.has("avx512fp16") => f32s * 2.0,
             DType::BF16 if self.has("avx512bf16") => f32s * 2.0,
             DType::F16 | DType::BF16 => f32s / 2.0,

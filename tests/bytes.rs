@@ -7,6 +7,9 @@ use common::{Data, Rng, difference, random_tensor};
 use resat::{
     driver, interp,
     ir::Module,
+    loops::Builder,
+    lower::kernel,
+    ops,
     pass::{Pass, Sequential, Settings},
     relay::text::parse_module,
     target::Target,
@@ -164,7 +167,48 @@ fn products_of_short_floats_agree() {
         kernel_layout=\"OIHW16o2i\", out_layout=\"NCHW16c\", out_dtype=\"float32\") }";
     let dense = "def @main(%x: Tensor[(5, 48), bfloat16], %w: Tensor[(3, 24, 16, 2), bfloat16]) {
       nn.contrib_dense_pack(%x, %w, weight_layout=\"NC16n2c\", out_dtype=\"float32\") }";
-    let numbers = |shape: &[usize], n: usize| Tensor::from_f64_fn(DType::BF16, shape, |i| (i * 31 % n) as f64 - (n / 2) as f64);
+    let numbers =
+        |shape: &[usize], n: usize| Tensor::from_f64_fn(DType::BF16, shape, |i| (i * 31 % n) as f64 - (n / 2) as f64);
     check(conv, &[(0, numbers(&[1, 2, 7, 7, 16], 17)), (1, numbers(&[2, 16, 3, 3, 16, 2], 13))]);
     check(dense, &[(0, numbers(&[5, 48], 17)), (1, numbers(&[3, 24, 16, 2], 13))]);
+}
+
+/// The assembly of a dense layer with its weight in blocks of 16, of these types, for a target.
+fn assembly(target: &str, data: DType, weight: DType, sums: DType) -> String {
+    let together = 4 / data.bytes() as i64;
+    let op = ops::lookup("nn.contrib_dense_pack").expect("an operator");
+    let layout = format!("NC16n{together}c");
+    let given = [("weight_layout".into(), layout.as_str().into()), ("out_dtype".into(), sums.into())];
+    let attrs = ops::make_attrs(op, &given).expect("legal");
+    let mut b = Builder::new();
+    let args = [b.arg(&[6, 64], data).into(), b.arg(&[4, 64 / together, 16, together], weight).into()];
+    let out = op.op().lower(&attrs, &args, &mut b).expect("lowers");
+    let target = Target::parse(target).expect("a target").codegen();
+    let kernel = kernel("dense", &b.finish_with(&out), driver::vector_unit(&target));
+    llvm::listing(&[&kernel], &target).expect("compiles").assembly
+}
+
+/// Machines' own instructions are what sums of narrow products become, on machines that are not this one, too.
+#[test]
+fn instructions_are_the_machines() {
+    use DType::{BF16, F32, I8, I32, U8};
+    let arm = |cpu: &str| format!("llvm,-mtriple=aarch64-linux-gnu,-mcpu={cpu}");
+    let x86 = |cpu: &str| format!("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu={cpu}");
+    for (target, data, weight, sums, wanted) in [
+        (x86("sapphirerapids"), U8, I8, I32, "vpdpbusd"),
+        (x86("sapphirerapids"), BF16, BF16, F32, "vdpbf16ps"),
+        (x86("skylake-avx512"), U8, I8, I32, "vpmaddwd"),
+        (x86("skylake-avx512"), BF16, BF16, F32, "vfmadd"),
+        (x86("haswell"), U8, I8, I32, "vpmaddwd"),
+        (x86("x86-64"), I8, I8, I32, "pmaddwd"),
+        (arm("cortex-a76"), I8, I8, I32, "sdot"),
+        (arm("cortex-a76"), U8, U8, I32, "udot"),
+        (arm("cortex-a76"), U8, I8, I32, "sdot"),
+        (arm("neoverse-n2"), U8, I8, I32, "usdot"),
+        (arm("cortex-a72"), U8, I8, I32, "mla"),
+        (arm("cortex-a72"), BF16, BF16, F32, "fmla"),
+    ] {
+        let text = assembly(&target, data, weight, sums);
+        assert!(text.contains(wanted), "{target}: no {wanted} for {data} x {weight} in\n{text}");
+    }
 }
