@@ -5,6 +5,7 @@ mod common;
 
 use common::{Data, Rng, difference, random_tensor};
 use resat::{
+    codegen::llvm,
     driver, interp,
     ir::Module,
     loops::Builder,
