@@ -13,9 +13,9 @@ use resat::{
 };
 
 const PROGRAM: &str = r#"#[version = "0.0.5"]
-def @main(%x: Tensor[(160, 96), float32], %w: Tensor[(80, 96), float32],
+def @main(%x: Tensor[(480, 96), float32], %w: Tensor[(256, 96), float32],
           %d: Tensor[(1, 8, 31, 29), float32], %k: Tensor[(24, 8, 3, 3), float32]) {
-  %0 = nn.dense(%x, %w, units=80);
+  %0 = nn.dense(%x, %w, units=256);
   %1 = nn.conv2d(%d, %k, padding=[1, 1, 1, 1], channels=24, kernel_size=[3, 3]);
   (nn.relu(%0), nn.relu(%1))
 }
@@ -34,7 +34,7 @@ fn built(folder: Option<&Path>, seconds: Option<f64>) -> Built {
 }
 
 fn outputs(built: &Built) -> Vec<Vec<f32>> {
-    let shapes: [&[i64]; 4] = [&[160, 96], &[80, 96], &[1, 8, 31, 29], &[24, 8, 3, 3]];
+    let shapes: [&[i64]; 4] = [&[480, 96], &[256, 96], &[1, 8, 31, 29], &[24, 8, 3, 3]];
     let value = |(i, shape): (usize, &&[i64])| random_value(&Type::tensor(shape, DType::F32), 11, i);
     let inputs: Vec<Tensor> = shapes.iter().enumerate().filter_map(value).flat_map(|v| v.flatten()).collect();
     let out = built.executable.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
