@@ -54,10 +54,11 @@ fn what_was_measured_is_known_to_later_builds() {
     assert_eq!(plain.tuned, None);
     let tuned = built(Some(folder.path()), Some(600.0));
     let first = tuned.tuned.clone().expect("it was asked for");
-    assert_eq!((first.measured, first.known, first.left), (2, 0, 0), "{first}");
+    // How many there are is the schedule's affair: a product may be made in pieces.
+    assert!(first.measured >= 2 && (first.known, first.left) == (0, 0), "{first}");
     assert_alike(&outputs(&plain), &outputs(&tuned), "tuned");
     let again = built(Some(folder.path()), Some(600.0));
-    let known = Tuning { known: 2, ..Tuning::default() };
+    let known = Tuning { known: first.measured, ..Tuning::default() };
     assert_eq!(again.tuned, Some(known));
     assert_eq!(again.kernels, tuned.kernels);
     let later = built(Some(folder.path()), None);
@@ -94,8 +95,9 @@ fn without_time_the_model_decides() {
     let plain = built(None, None);
     let hurried = built(None, Some(0.0));
     let tuning = hurried.tuned.clone().expect("it was asked for");
-    assert_eq!(tuning, Tuning { left: 2, ..Tuning::default() });
-    assert!(tuning.to_string().contains("for 2 there was no time"), "{tuning}");
+    assert!(tuning.left >= 2);
+    assert_eq!(tuning, Tuning { left: tuning.left, ..Tuning::default() });
+    assert!(tuning.to_string().contains(&format!("for {} there was no time", tuning.left)), "{tuning}");
     assert_eq!(hurried.kernels, plain.kernels);
 }
 
