@@ -107,7 +107,10 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     if kept.is_some() {
         // The program as it was read is let go: its weights take memory.
-        let outputs = native(typed.into_module(), passes)?;
+        // Not as inferred: what the program itself says of its parameters binds whoever runs it.
+        let module = typed.module().clone();
+        drop(typed);
+        let outputs = native(module, passes)?;
         tell_time(&args, start, "");
         return write_outputs(args.outputs.as_deref(), &outputs);
     }
