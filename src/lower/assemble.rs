@@ -33,6 +33,7 @@ pub struct CodeSet {
 
 /// A kernel with reductions that run in several ways.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "llvm"), expect(dead_code, reason = "who tunes has a back end to time"))]
 pub(crate) struct Tunable {
     /// Its number.
     pub(crate) kernel: usize,
@@ -91,10 +92,12 @@ impl CodeSet {
     }
 
     /// The same without kernels: programs are going to be assembled again.
+    #[cfg_attr(not(feature = "llvm"), expect(dead_code, reason = "who tunes has a back end to time"))]
     pub(crate) fn anew(self) -> CodeSet {
         CodeSet { kernels: Vec::new(), known: HashMap::new(), tunable: Vec::new(), ..self }
     }
 
+    #[cfg_attr(not(feature = "llvm"), expect(dead_code, reason = "who tunes has a back end to time"))]
     pub(crate) fn unit(&self) -> VectorUnit {
         self.unit
     }

@@ -10,6 +10,7 @@ mod schedule;
 mod tuned;
 
 pub use assemble::{Assembled, CodeSet, assemble, is_plain};
+#[cfg(feature = "llvm")]
 pub(crate) use assemble::{Tunable, is_settled};
 pub use function::{FunctionGroup, stages};
 pub use schedule::{Reduced, Scheduled, VectorUnit, is_view, kernel, schedule};

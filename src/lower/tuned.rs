@@ -77,6 +77,7 @@ impl Tuned {
     }
 
     /// Remembers which candidate is the fastest. A file that can't be written costs time and nothing else.
+    #[cfg_attr(not(feature = "llvm"), expect(dead_code, reason = "who tunes has a back end to time"))]
     pub(crate) fn remember(&self, key: Digest, choice: usize, about: &str) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, choice);
         let Some(file) = self.file() else { return };
