@@ -12,7 +12,10 @@ use crate::{
     codegen::CodegenTarget,
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
-    ir::{AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, Type, VarId, children, free_vars, map_children},
+    ir::{
+        AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, Type, VarId, children, free_vars, map_children,
+        reachable_outside,
+    },
     lower::is_settled,
     ops::{kernel::INLINE_CONSTANT, kernel::LARGEST_KERNEL, nearest},
     partition::{self, CompilerError, ExternalCompiler, Region},
@@ -151,21 +154,8 @@ fn regions(m: &Module) -> Vec<ExprId> {
 
 /// All that a module's functions are made of, regions as leaves; children before parents.
 fn outside(m: &Module) -> Vec<ExprId> {
-    let mut ids: Vec<ExprId> = m.functions().map(|(_, id)| id).collect();
-    let mut seen: HashSet<ExprId> = ids.iter().copied().collect();
-    let mut next = 0;
-    while let Some(&e) = ids.get(next) {
-        next += 1;
-        if !matches!(&m[e], Expr::Func(f) if f.compiler().is_some()) {
-            children(&m[e], |c| {
-                if seen.insert(c) {
-                    ids.push(c);
-                }
-            });
-        }
-    }
-    ids.sort_unstable();
-    ids
+    let roots = m.functions().map(|(_, id)| id);
+    reachable_outside(m, roots, |e| matches!(e, Expr::Func(f) if f.compiler().is_some()))
 }
 
 fn symbol_of(f: &Function) -> Option<&str> {

@@ -17,4 +17,4 @@ pub use module::{AdtDef, Constructor, Module, VarInfo};
 pub use span::{Source, Span};
 pub use types::{Dim, FuncType, MOST_ELEMENTS, TensorType, Type, TypeVarId};
 pub(crate) use visit::map_children;
-pub use visit::{Copier, children, free_vars, reachable};
+pub use visit::{Copier, children, free_vars, reachable, reachable_outside};

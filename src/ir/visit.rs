@@ -63,9 +63,21 @@ pub(crate) fn map_children(expr: &Expr, mut f: impl FnMut(ExprId) -> ExprId) -> 
 
 /// All expressions that the given ones are made of (themselves included), children before parents.
 pub fn reachable(m: &Module, roots: impl IntoIterator<Item = ExprId>) -> Vec<ExprId> {
+    reachable_outside(m, roots, |_| false)
+}
+
+/// The same, but for what is within those that are `closed`, which are there themselves.
+pub fn reachable_outside(
+    m: &Module,
+    roots: impl IntoIterator<Item = ExprId>,
+    closed: impl Fn(&Expr) -> bool,
+) -> Vec<ExprId> {
     let mut stack: Vec<ExprId> = roots.into_iter().collect();
     let mut seen: HashSet<ExprId> = stack.iter().copied().collect();
     while let Some(id) = stack.pop() {
+        if closed(&m[id]) {
+            continue;
+        }
         children(&m[id], |c| {
             if seen.insert(c) {
                 stack.push(c);

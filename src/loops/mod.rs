@@ -21,7 +21,7 @@ pub use digest::{Digest, digest_bytes};
 pub use eval::{EvalError, eval_stages};
 pub use expr::{AxisId, BinOp, Scalar, ScalarKind, TensorId, UnOp};
 pub use interp::{RunError, run_kernel};
-pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt};
+pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt, cut_evenly};
 pub use num::ZeroDivision;
 pub use routine::{Nest, Routine, Var};
 pub use stages::{Axis, Body, Builder, Combine, Definition, Operand, Stage, Stages, TensorDecl};

@@ -153,6 +153,14 @@ impl Stmt {
     }
 }
 
+/// An extent cut into as few tiles of at most that size as there can be, all about as large: (first element, tiles, tile size).
+pub fn cut_evenly(extent: i64, tile: i64) -> Vec<(i64, i64, i64)> {
+    let tiles = (extent + tile - 1) / tile.max(1);
+    let (size, larger) = (extent / tiles.max(1), extent % tiles.max(1));
+    let pieces = [(0, larger, size + 1), (larger * (size + 1), tiles - larger, size)];
+    pieces.into_iter().filter(|p| p.1 > 0).collect()
+}
+
 /// A function over flat buffers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Kernel {

@@ -8,7 +8,7 @@ use super::{Reduced, Scheduled, Tuned, VectorUnit, is_worth_measuring};
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
-    ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, reachable},
+    ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, reachable, reachable_outside},
     loops::{Kernel, Stages},
     runtime::{BufferId, Call, Compiled, Port, Program, Step},
     tensor::{DType, Shape},
@@ -176,22 +176,7 @@ pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet
 
 /// The expressions of a body, without those inside of functions.
 fn scope(typed: &TypedModule, body: ExprId) -> Vec<ExprId> {
-    let m = typed.module();
-    let mut ids = vec![body];
-    let mut seen: hashbrown::HashSet<ExprId> = hashbrown::HashSet::from_iter([body]);
-    let mut next = 0;
-    while let Some(&e) = ids.get(next) {
-        next += 1;
-        if !matches!(m[e], Expr::Func(_)) {
-            crate::ir::children(&m[e], |c| {
-                if seen.insert(c) {
-                    ids.push(c);
-                }
-            });
-        }
-    }
-    ids.sort_unstable();
-    ids
+    reachable_outside(typed.module(), [body], |e| matches!(e, Expr::Func(_)))
 }
 
 fn shape_of(t: &TensorType) -> Option<Shape> {

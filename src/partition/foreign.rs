@@ -12,7 +12,7 @@ use super::{Compiled, CompilerError, Composite, ExternalCompiler, Region, RuleTe
 use crate::{
     diag::{Diagnostic, Refused},
     infer::infer_types,
-    ir::{AttrValue, Attrs, Expr, ExprId, Module, OpId, TensorType, Type, VarId, children},
+    ir::{AttrValue, Attrs, Expr, ExprId, Module, OpId, TensorType, Type, VarId, reachable_outside},
     pass,
     runtime::{ForeignLibrary, ForeignNode, ForeignRegion, ForeignType, ForeignValue},
     tensor::DType,
@@ -315,19 +315,5 @@ impl Walk<'_> {
 
 /// What a body is made of, but for what is within functions; children before parents.
 fn within(m: &Module, body: ExprId) -> Vec<ExprId> {
-    let mut ids = vec![body];
-    let mut seen: hashbrown::HashSet<ExprId> = hashbrown::HashSet::from_iter([body]);
-    let mut next = 0;
-    while let Some(&e) = ids.get(next) {
-        next += 1;
-        if !matches!(m[e], Expr::Func(_)) {
-            children(&m[e], |c| {
-                if seen.insert(c) {
-                    ids.push(c);
-                }
-            });
-        }
-    }
-    ids.sort_unstable();
-    ids
+    reachable_outside(m, [body], |e| matches!(e, Expr::Func(_)))
 }

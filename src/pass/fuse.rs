@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 use super::outline::outline;
 use crate::{
     infer::TypedModule,
-    ir::{AttrValue, Attrs, Copier, Expr, ExprId, Module, Type, children},
+    ir::{AttrValue, Attrs, Copier, Expr, ExprId, Module, Type, children, reachable_outside},
     ops::{
         self, Class,
         kernel::{Part, may_be_one},
@@ -39,21 +39,7 @@ fn is_kept(e: &Expr) -> bool {
 
 /// What `root` is made of, but for the bodies of kept functions; children before parents.
 fn scope(m: &Module, root: ExprId) -> Vec<ExprId> {
-    let mut ids = vec![root];
-    let mut seen: HashSet<ExprId> = HashSet::from_iter([root]);
-    let mut next = 0;
-    while let Some(&e) = ids.get(next) {
-        next += 1;
-        if !is_kept(&m[e]) {
-            children(&m[e], |c| {
-                if seen.insert(c) {
-                    ids.push(c);
-                }
-            });
-        }
-    }
-    ids.sort_unstable();
-    ids
+    reachable_outside(m, [root], is_kept)
 }
 
 /// The operator calls of a scope and who reads them.

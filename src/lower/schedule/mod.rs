@@ -17,7 +17,7 @@ use super::{
     normalize::{Part, Reduction, Step, parts, reads},
 };
 use crate::loops::{
-    Axis, AxisId, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId,
+    Axis, AxisId, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId, cut_evenly,
 };
 use crate::tensor::{DType, row_major_strides};
 
@@ -335,14 +335,6 @@ fn for_(var: AxisId, extent: i64, kind: LoopKind, body: Stmt) -> Stmt {
 
 fn bind(var: AxisId, value: Scalar, body: Stmt) -> Stmt {
     Stmt::Let { var, value, body: Box::new(body) }
-}
-
-/// An extent cut into as few tiles of at most that size as there can be, all about as large: (first element, tiles, tile size).
-fn cut_evenly(extent: i64, tile: i64) -> Vec<(i64, i64, i64)> {
-    let tiles = (extent + tile - 1) / tile.max(1);
-    let (size, larger) = (extent / tiles.max(1), extent % tiles.max(1));
-    let pieces = [(0, larger, size + 1), (larger * (size + 1), tiles - larger, size)];
-    pieces.into_iter().filter(|p| p.1 > 0).collect()
 }
 
 /// An extent cut into full tiles and a rest: (first element, tiles, tile size).

@@ -3,7 +3,7 @@
 
 use super::winograd_conv::Plan;
 use crate::{
-    loops::{Builder, Nest, Scalar, TensorId},
+    loops::{Builder, Nest, Scalar, TensorId, cut_evenly},
     tensor::DType,
 };
 
@@ -54,14 +54,6 @@ fn both_sides(
     }
 }
 
-/// `extent` as (first, turns, size) of pieces of at most `size`, as even as can be.
-fn pieces(extent: i64, size: i64) -> Vec<(i64, i64, i64)> {
-    let turns = (extent + size - 1) / size.max(1);
-    let (least, larger) = (extent / turns.max(1), extent % turns.max(1));
-    let all = [(0, larger, least + 1), (larger * (least + 1), turns - larger, least)];
-    all.into_iter().filter(|p| p.1 > 0).collect()
-}
-
 /// The convolution: `x` is `[images, blocks, rows, columns, block]`, padded to whole tiles, `w` `[points, points, blocks of results,
 /// channels, block of results]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`.
 pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mut Builder) -> TensorId {
@@ -80,7 +72,7 @@ pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mu
     // So many tiles at a time, as a multiple of what a register tile takes.
     let fits = PRODUCTS / (points * points * wide * lanes * dtype.bytes() as i64);
     let together = (fits / rows).clamp(1, 4) * rows;
-    let groups: Vec<(i64, i64, i64)> = pieces(outs, wide);
+    let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
     b.routine(|n| {
         let out = n.output(shape, dtype);
         let values = n.scratch(&[images, points, points, tiles, channels], dtype);
@@ -102,7 +94,7 @@ pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mu
             });
         });
         for &(first, turns, wide) in &groups {
-            for (start, many, together) in pieces(tiles, together) {
+            for (start, many, together) in cut_evenly(tiles, together) {
                 n.parallel_each(&[images, turns, many], |n, i| {
                     let group = Group {
                         image: i[0].clone(),
@@ -189,7 +181,7 @@ fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: Te
     let dtype = n.dtype(values);
     let [points, _, _, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
     n.for_each(&[points, points], |n, point| {
-        for (first, turns, size) in pieces(g.together, rows) {
+        for (first, turns, size) in cut_evenly(g.together, rows) {
             n.for_(turns, |n, turn| {
                 let at = |row: &Scalar| turn.clone() * size + first + row.clone();
                 let sum = n.registers(&[size, g.wide, lanes], dtype);

@@ -16,8 +16,8 @@ pub(super) const CALL: f64 = 2e-6;
 /// Seconds that a primitive takes to start: arguments are looked up, threads are woken.
 const PRIMITIVE: f64 = 2e-6;
 
-/// Shares of the processor's peak that the library's kernels reach, medians over layers of ResNet-50: convolutions of floats, products
-/// of matrices, products of bytes, and those of one channel each.
+/// Shares of the processor's peak that the library's kernels are taken to reach, estimates that no fit stands behind: convolutions of
+/// floats, products of matrices, products of bytes, and those of one channel each.
 const CONVOLUTION: f64 = 0.65;
 const MATRIX: f64 = 0.75;
 const BYTES: f64 = 0.8;

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::words::{axis, binary, dimensions, eltwise, extents, known, order, per_axis, permuted, spatial, windows};
 use crate::{
     infer::TypedModule,
-    ir::{AttrValue, Attrs, Expr, ExprId, Module, VarId, children},
+    ir::{AttrValue, Attrs, Expr, ExprId, Module, VarId, children, reachable_outside},
     partition::Region,
     runtime::onednn::{BinaryKind, EltwiseKind, Graph, Kind, PoolKind, ValueId, What},
     tensor::{DType, Tensor},
@@ -64,21 +64,7 @@ pub(super) fn graph(region: &Region<'_>) -> Result<Graph, String> {
 
 /// The expressions of a body, children first, without those inside of functions.
 fn scope(m: &Module, body: ExprId) -> Vec<ExprId> {
-    let mut ids = vec![body];
-    let mut seen: hashbrown::HashSet<ExprId> = hashbrown::HashSet::from_iter([body]);
-    let mut next = 0;
-    while let Some(&e) = ids.get(next) {
-        next += 1;
-        if !matches!(m[e], Expr::Func(_)) {
-            children(&m[e], |c| {
-                if seen.insert(c) {
-                    ids.push(c);
-                }
-            });
-        }
-    }
-    ids.sort_unstable();
-    ids
+    reachable_outside(m, [body], |e| matches!(e, Expr::Func(_)))
 }
 
 fn identity(n: usize) -> Vec<usize> {

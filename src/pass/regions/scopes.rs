@@ -1,8 +1,8 @@
 //! Where expressions are evaluated: the bodies of functions, branches and bindings, and which of them each expression belongs to.
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
-use crate::ir::{Expr, ExprId, Module, VarId, children};
+use crate::ir::{Expr, ExprId, Module, VarId, children, reachable_outside};
 
 /// One body.
 #[derive(Clone, Debug)]
@@ -41,21 +41,7 @@ pub(in crate::pass) fn is_kept(e: &Expr) -> bool {
 
 /// What all functions of a module are made of, but for the insides of [kept](is_kept) ones; children before parents.
 pub(in crate::pass) fn interior(m: &Module) -> Vec<ExprId> {
-    let mut ids: Vec<ExprId> = m.functions().map(|(_, f)| f).collect();
-    let mut seen: HashSet<ExprId> = ids.iter().copied().collect();
-    let mut next = 0;
-    while let Some(&e) = ids.get(next) {
-        next += 1;
-        if !is_kept(&m[e]) {
-            children(&m[e], |c| {
-                if seen.insert(c) {
-                    ids.push(c);
-                }
-            });
-        }
-    }
-    ids.sort_unstable();
-    ids
+    reachable_outside(m, m.functions().map(|(_, f)| f), is_kept)
 }
 
 impl Scopes {
