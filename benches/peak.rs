@@ -49,6 +49,7 @@ fn executed(stmt: &Stmt) -> Option<f64> {
             _ => None,
         },
         Stmt::Store { value, .. } => Some(products(value)),
+        Stmt::Prefetch { .. } => Some(0.0),
         Stmt::Let { value, body, .. } => Some(products(value) + executed(body)?),
         Stmt::If { then, otherwise, .. } => {
             let other = otherwise.as_ref().map_or(Some(0.0), |o| executed(o))?;

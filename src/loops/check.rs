@@ -160,6 +160,17 @@ impl Checker<'_> {
                 }
                 self.access(s, *buffer, index)
             }
+            Stmt::Prefetch { buffer, index } => {
+                if self.vector {
+                    return self.fail(s, "a vector loop holds only stores, lets and unrolled loops");
+                }
+                self.typed(s, index, DType::I64)?;
+                match self.kernel.buffers.get(buffer.0 as usize) {
+                    None => self.fail(s, format!("there is no buffer {}", buffer.0)),
+                    Some(b) if b.space == Space::Register => self.fail(s, "a register has no cache line"),
+                    Some(_) => Ok(()),
+                }
+            }
             Stmt::Let { var, value, body } => {
                 self.scalar(s, value)?;
                 let sum = if value.dtype() == DType::I64 { Some(self.affine(value)) } else { None };

@@ -96,6 +96,9 @@ impl Walk {
             Stmt::Store { buffer, index, value } => {
                 h.add(3).add(buffer.0 as u128).add(self.scalar(index)).add(self.scalar(value));
             }
+            Stmt::Prefetch { buffer, index } => {
+                h.add(7).add(buffer.0 as u128).add(self.scalar(index));
+            }
             Stmt::Let { var, value, body } => {
                 h.add(4).add(self.scalar(value));
                 self.bind(*var);

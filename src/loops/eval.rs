@@ -140,6 +140,7 @@ impl Evaluator<'_> {
                 }
                 Ok(())
             }
+            Stmt::Prefetch { .. } => Ok(()),
             Stmt::Let { var, value, body } => {
                 let value = self.scalar(value)?;
                 self.axes.insert(*var, value);

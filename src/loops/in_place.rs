@@ -69,6 +69,7 @@ impl Walk<'_> {
                 *stores = stores.saturating_add(times);
                 true
             }
+            Stmt::Prefetch { .. } => true,
             Stmt::While { .. } => false,
         }
     }

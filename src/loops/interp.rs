@@ -111,6 +111,7 @@ impl Machine<'_> {
                 }
                 Ok(())
             }
+            Stmt::Prefetch { .. } => Ok(()),
             Stmt::Let { var, value, body } => {
                 let values = (0..self.lanes).map(|lane| self.scalar(value, lane, s)).collect::<Result<_, _>>()?;
                 self.env.insert(*var, values);

@@ -71,6 +71,14 @@ pub enum Stmt {
         /// What; of the buffer's dtype.
         value: Scalar,
     },
+    /// Says that the cache line of an element will be read soon. Changes nothing; an element out of range is none at all. Not within a
+    /// vector loop.
+    Prefetch {
+        /// Of which buffer.
+        buffer: BufferId,
+        /// Which element.
+        index: Scalar,
+    },
     /// Names a scalar.
     Let {
         /// The name.
@@ -111,6 +119,7 @@ impl Stmt {
             Stmt::Store { buffer: to, index, value } => {
                 Stmt::Store { buffer: buffer(*to), index: expr(index), value: expr(value) }
             }
+            Stmt::Prefetch { buffer: of, index } => Stmt::Prefetch { buffer: buffer(*of), index: expr(index) },
             Stmt::Let { var, value, body } => {
                 let value = expr(value);
                 Stmt::Let { var: *var, value, body: Box::new(body.map(expr, buffer)) }
@@ -137,7 +146,7 @@ impl Stmt {
                 then.for_each(f);
                 otherwise.iter().for_each(|o| o.for_each(f));
             }
-            Stmt::Store { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
         }
     }
 
@@ -147,6 +156,7 @@ impl Stmt {
             Stmt::Block(_) => vec![],
             Stmt::For { extent, .. } => vec![extent],
             Stmt::Store { index, value, .. } => vec![index, value],
+            Stmt::Prefetch { index, .. } => vec![index],
             Stmt::Let { value, .. } => vec![value],
             Stmt::If { cond, .. } | Stmt::While { cond, .. } => vec![cond],
         }

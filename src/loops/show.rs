@@ -112,6 +112,7 @@ pub(super) fn line(s: &Stmt) -> String {
             format!("{kind} i{} in 0..{}", var.0, Shown(extent))
         }
         Stmt::Store { buffer, index, value } => format!("b{}[{}] = {}", buffer.0, Shown(index), Shown(value)),
+        Stmt::Prefetch { buffer, index } => format!("prefetch b{}[{}]", buffer.0, Shown(index)),
         Stmt::Let { var, value, .. } => format!("let i{}: {} = {}", var.0, value.dtype(), Shown(value)),
         Stmt::If { cond, .. } => format!("if {}", Shown(cond)),
         Stmt::While { cond, .. } => format!("while {}", Shown(cond)),
@@ -122,7 +123,7 @@ fn statement(f: &mut fmt::Formatter<'_>, s: &Stmt, depth: usize) -> fmt::Result 
     let pad = "  ".repeat(depth);
     match s {
         Stmt::Block(all) => all.iter().try_for_each(|s| statement(f, s, depth)),
-        Stmt::Store { .. } => writeln!(f, "{pad}{}", line(s)),
+        Stmt::Store { .. } | Stmt::Prefetch { .. } => writeln!(f, "{pad}{}", line(s)),
         Stmt::Let { body, .. } => {
             writeln!(f, "{pad}{}", line(s))?;
             statement(f, body, depth)

@@ -153,6 +153,8 @@ impl<'a> Printer<'a> {
                 None => self.indented("", |p| p.store(*buffer, index, value)),
                 Some(lanes) => self.vector_store(lanes, *buffer, index, value),
             },
+            // C99 has no word for it.
+            Stmt::Prefetch { .. } => {}
             Stmt::Let { var, value, body } => match self.lanes.clone() {
                 None => self.indented("", |p| {
                     let text = p.expr(value, false);

@@ -146,6 +146,7 @@ fn size(s: &Stmt) -> u64 {
         Stmt::For { body, .. } | Stmt::Let { body, .. } | Stmt::While { body, .. } => 1 + size(body),
         Stmt::Block(all) => all.iter().map(size).sum(),
         Stmt::If { then, otherwise, .. } => 1 + size(then) + otherwise.as_deref().map_or(0, size),
+        Stmt::Prefetch { .. } => 2,
         Stmt::Store { value, .. } => {
             let (mut stack, mut seen) = (vec![value], HashSet::new());
             while let Some(e) = stack.pop() {

@@ -286,6 +286,13 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
                 self.fresh();
                 self.store(*buffer, index, value)
             }
+            Stmt::Prefetch { buffer, index } => {
+                self.fresh();
+                let at = self.index(index);
+                let address = self.address(*buffer, &at)?;
+                self.ir.prefetch(address);
+                Ok(())
+            }
             Stmt::Let { var, value, body } => self.bind(*var, value, body),
             Stmt::If { cond, then, otherwise } => self.condition(cond, then, otherwise.as_deref()),
             Stmt::While { cond, body } => self.repeat(cond, body),

@@ -358,6 +358,18 @@ impl<'u, 'ctx> Ir<'u, 'ctx> {
         call.try_as_basic_value().basic().expect("a load gives a value")
     }
 
+    /// Asks for a cache line that will be read, into the second cache: what lies in the first is in use now.
+    pub(super) fn prefetch(&self, pointer: PointerValue<'ctx>) {
+        const READ: u64 = 0;
+        const SECOND_CACHE: u64 = 2;
+        const DATA: u64 = 1;
+        let i32 = |n| self.ctx.i32_type().const_int(n, false).into();
+        let prefetch = Intrinsic::find("llvm.prefetch").expect("an intrinsic of every LLVM that resat builds with");
+        let pointers = self.ctx.ptr_type(Default::default()).into();
+        let f = prefetch.get_declaration(self.module, &[pointers]).expect("overloads of the intrinsic");
+        self.call(f, &[pointer.into(), i32(READ), i32(SECOND_CACHE), i32(DATA)]);
+    }
+
     // Calls and control.
 
     /// Calls an intrinsic; `overloads` are the types that its name depends on.

@@ -1,5 +1,6 @@
 //! From steps to loop nests: which axis becomes the vector, which are tiled into registers, in which order the rest runs.
 
+mod ahead;
 mod cache;
 mod choose;
 mod map;

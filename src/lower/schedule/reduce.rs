@@ -3,7 +3,9 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced, VectorUnit, bind,
+    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced, VectorUnit,
+    ahead::{Ahead, Slice},
+    bind,
     choose::{Form, Tiling, Together, ranked},
     cut_evenly, for_,
 };
@@ -99,25 +101,47 @@ fn combined(combine: Combine, a: Scalar, b: Scalar) -> Scalar {
 
 /// A part of an output axis that is handled by one loop.
 #[derive(Copy, Clone, Debug)]
-struct Piece {
+pub(super) struct Piece {
     /// First element.
     start: i64,
     /// Iterations.
-    count: i64,
+    pub(super) count: i64,
     /// Accumulators along the axis per iteration.
     size: i64,
     /// Elements of each: the lanes along the vector axis, else 1.
     lanes: i64,
+    /// Iterations of the axis' pieces before this one.
+    before: i64,
 }
 
 impl Piece {
+    /// A piece of so many tiles of that size, the first of its axis.
+    #[cfg(test)]
+    pub(super) fn of(count: i64, size: i64) -> Piece {
+        Piece { start: 0, count, size, lanes: 1, before: 0 }
+    }
+
+    /// Elements of an iteration.
+    pub(super) fn step(&self) -> i64 {
+        self.size * self.lanes
+    }
+
     fn elements(&self) -> i64 {
-        self.count * self.size * self.lanes
+        self.count * self.step()
     }
 }
 
-/// An axis, where along it a tile begins, and the piece that the tile is of.
-type Place = (AxisId, Scalar, Piece);
+/// Where along an axis a tile is.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) axis: AxisId,
+    /// Where it begins.
+    pub(super) at: Scalar,
+    /// How many tiles come before it along the axis.
+    pub(super) before: Scalar,
+    /// The piece that it is of.
+    pub(super) piece: Piece,
+}
 
 /// So many leading axes have iterations enough for all threads.
 fn outer_axes(pieces: &[(AxisId, Vec<Piece>)]) -> usize {
@@ -136,6 +160,7 @@ struct Job<'a> {
     value: &'a Scalar,
     reduction: &'a Reduction,
     tiling: &'a Tiling,
+    ahead: Option<Ahead>,
 }
 
 impl Emitter {
@@ -181,15 +206,16 @@ impl Emitter {
             axes.insert(0, outer);
             tiling.tiles.iter_mut().filter(|t| t.0 == axis.id).for_each(|t| t.0 = inner.id);
         }
-        let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling };
         let guarded = guarded_axes(&reduction.value);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
             .map(|a| {
                 let all = pieces(a, &tiling);
-                (a.id, if guarded.contains(&a.id) { edges_apart(all) } else { all })
+                (a.id, counted(if guarded.contains(&a.id) { edges_apart(all) } else { all }))
             })
             .collect();
+        let ahead = self.ahead(&pieces, &self.accesses(&reduction.value), &reduction);
+        let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling, ahead };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // rests of tiles too: they meet the same operands while those are at hand.
         let outer = if parallel { outer_axes(&pieces) } else { 0 };
@@ -286,8 +312,9 @@ impl Emitter {
     /// The loop over a piece, and where in it a turn is.
     fn place(&mut self, axis: AxisId, piece: Piece) -> (Loop, Place) {
         let var = self.fresh();
-        let at = if piece.count == 1 { Scalar::index(0) } else { Scalar::axis(var) * (piece.size * piece.lanes) };
-        (Loop { var, extent: piece.count }, (axis, at + piece.start, piece))
+        let turn = if piece.count == 1 { Scalar::index(0) } else { Scalar::axis(var) };
+        let at = turn.clone() * piece.step() + piece.start;
+        (Loop { var, extent: piece.count }, Place { axis, at, before: turn + piece.before, piece })
     }
 
     /// One register tile: initialize, combine over all reduced axes, store.
@@ -296,16 +323,16 @@ impl Emitter {
         let dtype = r.value.dtype();
         // The longest axis outside: what is the same along it is what there is less of, and stays in registers while the rest
         // streams by.
-        let mut tiled: Vec<&Place> = places.iter().filter(|p| p.2.size > 1).collect();
-        tiled.sort_by_key(|p| (-p.2.size, job.tiling.tiles.iter().position(|t| t.0 == p.0)));
-        let turns: Vec<(AxisId, AxisId, i64)> = tiled.iter().map(|p| (p.0, self.fresh(), p.2.size)).collect();
+        let mut tiled: Vec<&Place> = places.iter().filter(|p| p.piece.size > 1).collect();
+        tiled.sort_by_key(|p| (-p.piece.size, job.tiling.tiles.iter().position(|t| t.0 == p.axis)));
+        let turns: Vec<(AxisId, AxisId, i64)> = tiled.iter().map(|p| (p.axis, self.fresh(), p.piece.size)).collect();
         let accumulators: i64 = turns.iter().map(|t| t.2).product();
         let lane = self.fresh();
-        let out_lanes = places.iter().map(|p| p.2.lanes).max().unwrap_or(1);
+        let out_lanes = places.iter().map(|p| p.piece.lanes).max().unwrap_or(1);
         let lanes = if job.tiling.across { job.tiling.lanes } else { out_lanes };
         let slot = turns.iter().fold(Scalar::index(0), |at, t| at * t.2 + Scalar::axis(t.1));
         let mut with: HashMap<AxisId, Scalar> = HashMap::new();
-        for (axis, at, piece) in places {
+        for Place { axis, at, piece, .. } in places {
             let turn = turns.iter().find(|t| t.0 == *axis).map(|t| Scalar::axis(t.1) * piece.lanes);
             let mut at = turn.map_or(at.clone(), |t| at.clone() + t);
             if piece.lanes > 1 {
@@ -352,7 +379,9 @@ impl Emitter {
         };
         let result = match across {
             None => {
-                stmts.push(self.combine_loops(&inner, accumulators, |with| {
+                let line = self.fresh();
+                let ahead = job.ahead.as_ref().map(|a| a.slice(places, line));
+                stmts.push(self.combine_loops(&inner, accumulators, ahead, |with| {
                     unrolled(step(&mut at_once.iter().map(|v| replace_axes(v, with))), lanes)
                 }));
                 sum.clone()
@@ -362,7 +391,7 @@ impl Emitter {
                 let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
-                stmts.push(self.combine_loops(&loops, accumulators, |with| {
+                stmts.push(self.combine_loops(&loops, accumulators, None, |with| {
                     unrolled(step(&mut std::iter::once(replace_axes(&value_at, with))), lanes)
                 }));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
@@ -375,7 +404,7 @@ impl Emitter {
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                     let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
                     let total = Scalar::read(one, vec![slot.clone()], dtype);
-                    stmts.push(self.combine_loops(&loops, accumulators, |with| {
+                    stmts.push(self.combine_loops(&loops, accumulators, None, |with| {
                         let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
                         unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
                     }));
@@ -437,6 +466,7 @@ impl Emitter {
         &mut self,
         axes: &[Axis],
         accumulators: i64,
+        ahead: Option<Slice>,
         body: impl FnOnce(&HashMap<AxisId, Scalar>) -> Stmt,
     ) -> Stmt {
         let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
@@ -446,6 +476,11 @@ impl Emitter {
         let at = Scalar::axis(turn) * factor + Scalar::axis(part);
         let with = HashMap::from_iter([(last.id, at)]);
         let mut stmt = for_(part, factor, LoopKind::Unrolled, body(&with));
+        if let Some(ahead) = ahead {
+            let turns = outer.iter().map(|a| a.extent).product::<i64>() * (last.extent / factor);
+            let before = outer.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
+            stmt = ahead.before(before * (last.extent / factor) + Scalar::axis(turn), turns, stmt);
+        }
         stmt = match last.extent / factor {
             1 => bind(turn, Scalar::index(0), stmt),
             n => for_(turn, n, LoopKind::Serial, stmt),
@@ -502,21 +537,31 @@ fn edges_apart(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
+/// The same pieces, each with the number of turns before it.
+fn counted(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut before = 0;
+    for p in &mut pieces {
+        p.before = before;
+        before += p.count;
+    }
+    pieces
+}
+
 /// How an output axis is cut.
 fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
     if axis.id != tiling.vector {
-        let piece = |(start, count, size)| Piece { start, count, size, lanes: 1 };
+        let piece = |(start, count, size)| Piece { start, count, size, lanes: 1, before: 0 };
         return cut_evenly(axis.extent, size).into_iter().map(piece).collect();
     }
     let lanes = tiling.lanes;
     let mut pieces: Vec<Piece> = cut_evenly(axis.extent / lanes, size)
         .into_iter()
-        .map(|(start, count, size)| Piece { start: start * lanes, count, size, lanes })
+        .map(|(start, count, size)| Piece { start: start * lanes, count, size, lanes, before: 0 })
         .collect();
     let rest = axis.extent % lanes;
     if rest > 0 {
-        pieces.push(Piece { start: axis.extent - rest, count: 1, size: 1, lanes: rest });
+        pieces.push(Piece { start: axis.extent - rest, count: 1, size: 1, lanes: rest, before: 0 });
     }
     pieces
 }

@@ -1,0 +1,189 @@
+//! Weights are fetched ahead: while the tiles that share one panel of an operand compute, the next panel comes into the second cache.
+//!
+//! The first tile that meets a panel reads it as fast as it computes, which is faster than memory gives it; all later ones find it
+//! near. So each tile asks for its share of what the loop's next turn will read, evenly over its own.
+
+use super::{
+    Access, Emitter, for_,
+    reduce::{Piece, Place},
+};
+use crate::{
+    loops::{AxisId, BufferId, LoopKind, Scalar, Stmt, TensorId},
+    lower::{
+        affine::{Affine, replace_axes},
+        normalize::Reduction,
+    },
+};
+
+/// Bytes of a panel that stay in the second cache together with the panel before it.
+const LARGEST: i64 = 400 << 10;
+/// An operand of fewer bytes is near anyhow.
+const LEAST: i64 = 128 << 10;
+/// Bytes that a processor fetches at once.
+const LINE: i64 = 64;
+/// Turns of a loop for each line: asking for the same one more often costs more than it brings.
+const TURNS_PER_LINE: i64 = 4;
+
+/// An operand whose panels, one for each turn of a loop, are met by several tiles.
+#[derive(Clone, Debug)]
+pub(super) struct Ahead {
+    buffer: BufferId,
+    offset: Affine,
+    /// The loops around the panel, that one last.
+    around: Vec<AxisId>,
+    /// The loops within, each with its number of turns.
+    within: Vec<(AxisId, i64)>,
+    /// Bytes of an element.
+    bytes: i64,
+}
+
+/// What one tile asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Slice {
+    buffer: BufferId,
+    /// The first element.
+    first: Scalar,
+    elements: i64,
+    /// Elements that a processor fetches at once.
+    line: i64,
+    /// A loop variable for lines.
+    var: AxisId,
+}
+
+fn turns(pieces: &[Piece]) -> i64 {
+    pieces.iter().map(|p| p.count).sum()
+}
+
+impl Emitter {
+    /// The operand to fetch ahead in these loops, outermost first: the largest of which each turn of one loop reads a dense panel that
+    /// loops within read again.
+    pub(super) fn ahead(
+        &mut self,
+        loops: &[(AxisId, Vec<Piece>)],
+        accesses: &[Access],
+        reduction: &Reduction,
+    ) -> Option<Ahead> {
+        let size = |a: &Access| {
+            let decl = self.group.decl(a.tensor);
+            decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
+        };
+        let candidates = accesses.iter().filter(|a| a.tensor != TensorId(u32::MAX) && size(a) >= LEAST);
+        let (found, at) =
+            candidates.filter_map(|a| Some((a, self.panels(loops, a, reduction)?))).max_by_key(|(a, _)| size(a))?;
+        let (around, within) = loops.split_at(at + 1);
+        Some(Ahead {
+            buffer: self.buffer_of[&found.tensor],
+            offset: found.offset.clone()?,
+            around: around.iter().map(|l| l.0).collect(),
+            within: within.iter().map(|l| (l.0, turns(&l.1))).collect(),
+            bytes: self.group.decl(found.tensor).dtype.bytes() as i64,
+        })
+    }
+
+    /// The innermost loop each of whose turns reads a dense panel of the operand, that loops within read several times.
+    fn panels(&self, loops: &[(AxisId, Vec<Piece>)], access: &Access, reduction: &Reduction) -> Option<usize> {
+        let offset = access.offset.as_ref()?;
+        let again = loops.iter().rposition(|l| offset.coeff(l.0) == 0 && turns(&l.1) > 1)?;
+        let at = loops[..again].iter().rposition(|l| offset.coeff(l.0) != 0 && turns(&l.1) > 1)?;
+        let step = loops[at].1.iter().map(Piece::step).max()?;
+        let stride = offset.coeff(loops[at].0);
+        let inner = loops[at + 1..].iter().map(|l| (l.0, l.1.iter().map(|p| p.count * p.step()).sum::<i64>()));
+        let reduced = reduction.axes.iter().map(|a| (a.id, a.extent));
+        let mut places = 1;
+        let mut reach = 1;
+        for (axis, extent) in inner.chain(reduced) {
+            let stride = offset.coeff(axis);
+            if stride != 0 {
+                places *= extent;
+                reach += stride.abs() * (extent - 1);
+            }
+        }
+        let bytes = step * stride * self.group.decl(access.tensor).dtype.bytes() as i64;
+        (places == stride && reach == stride && bytes <= LARGEST).then_some(at)
+    }
+}
+
+impl Ahead {
+    /// The share of a tile at these places.
+    pub(super) fn slice(&self, places: &[Place], var: AxisId) -> Slice {
+        let place = |axis: AxisId| places.iter().find(|p| p.axis == axis);
+        let step = self.around.last().and_then(|a| place(*a)).map_or(0, |p| p.piece.step());
+        let last = self.around.len() - 1;
+        let with = self.offset.terms.iter().map(|&(axis, _)| {
+            let at = match self.around.iter().position(|a| *a == axis) {
+                Some(i) => place(axis).map(|p| if i == last { p.at.clone() + step } else { p.at.clone() }),
+                None => None,
+            };
+            (axis, at.unwrap_or(Scalar::index(0)))
+        });
+        let next = replace_axes(&self.offset.to_scalar(), &with.collect());
+        let tile = self.within.iter().fold(Scalar::index(0), |n, &(axis, turns)| match place(axis) {
+            Some(p) => n * turns + p.before.clone(),
+            None => n * turns,
+        });
+        let tiles: i64 = self.within.iter().map(|w| w.1).product();
+        let line = LINE / self.bytes;
+        let panel = step * self.around.last().map_or(0, |a| self.offset.coeff(*a));
+        let elements = (panel + tiles * line - 1) / (tiles * line) * line;
+        Slice { buffer: self.buffer, first: next + tile * elements, elements, line, var }
+    }
+}
+
+impl Slice {
+    /// The statement of a turn of so many, with what the turn asks for before it.
+    pub(super) fn before(self, turn: Scalar, turns: i64, body: Stmt) -> Stmt {
+        let Slice { buffer, first, elements, line, var } = self;
+        let each = ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE);
+        let lines = (each + line - 1) / line;
+        let at = first + turn * each;
+        let fetch = match lines {
+            1 => Stmt::Prefetch { buffer, index: at },
+            n => {
+                let fetch = Stmt::Prefetch { buffer, index: at + Scalar::axis(var) * line };
+                for_(var, n, LoopKind::Unrolled, fetch)
+            }
+        };
+        Stmt::Block(vec![fetch, body])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashbrown::{HashMap, HashSet};
+
+    use super::*;
+
+    /// Sixteen tiles meet a panel of 768 rows of 32 floats: together they ask for every line of the panel that comes after.
+    #[test]
+    fn tiles_share_out_the_next_panel() {
+        let [panels, rows, row, line, turn] = [0, 1, 2, 3, 4].map(AxisId);
+        let panel = 768 * 32;
+        let offset = Affine { base: 0, terms: vec![(panels, panel / 2), (row, 16)] };
+        let ahead = Ahead { buffer: TensorId(1), offset, around: vec![panels], within: vec![(rows, 16)], bytes: 4 };
+        let place = |axis, size, before: i64| Place {
+            axis,
+            at: Scalar::index(before * size),
+            before: Scalar::index(before),
+            piece: Piece::of(16, size),
+        };
+        for turns in [1, 96, 192, 768] {
+            let mut asked = HashSet::new();
+            for (tile, now) in (0..16).flat_map(|t| (0..turns).map(move |n| (t, n))) {
+                let slice = ahead.slice(&[place(panels, 2, 5), place(rows, 8, tile)], line);
+                let (mut lines, mut fetched) = (1, None);
+                slice.before(Scalar::axis(turn), turns, Stmt::Block(vec![])).for_each(&mut |s| match s {
+                    Stmt::For { extent, .. } => lines = extent.as_int().expect("a number of lines"),
+                    Stmt::Prefetch { index, .. } => fetched = Some(index.clone()),
+                    _ => {}
+                });
+                let index = fetched.expect("every turn asks for something");
+                asked.extend((0..lines).map(|l| {
+                    let with = HashMap::from_iter([(turn, Scalar::index(now)), (line, Scalar::index(l))]);
+                    replace_axes(&index, &with).as_int().expect("nothing else is variable") / 16
+                }));
+            }
+            let next = 6 * panel / 16..7 * panel / 16;
+            assert!(next.clone().all(|l| asked.contains(&l)), "{turns} turns");
+        }
+    }
+}
