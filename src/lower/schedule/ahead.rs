@@ -16,9 +16,9 @@ use crate::{
 };
 
 /// Bytes of a panel that stay in the second cache together with the panel before it.
-const LARGEST: i64 = 400 << 10;
+const LARGEST: i64 = 640 << 10;
 /// An operand of fewer bytes is near anyhow.
-const LEAST: i64 = 128 << 10;
+const LEAST: i64 = 32 << 10;
 /// Bytes that a processor fetches at once.
 const LINE: i64 = 64;
 /// Turns of a loop for each line: asking for the same one more often costs more than it brings.
