@@ -14,6 +14,7 @@ use inkwell::{
 use super::{
     CodegenError,
     ir::{Ir, Ty, V},
+    turn::Turned,
     value::{Mask, Masks},
 };
 use crate::{
@@ -87,6 +88,8 @@ pub(super) struct Emitter<'u, 'ctx> {
     pub(super) lanes: Option<Lanes>,
     pub(super) affine_memo: affine::Memo,
     pub(super) masks: Masks<'ctx>,
+    /// What the turns of the unrolled loop at hand read across, where they are a square.
+    pub(super) turned: Vec<Turned<'ctx>>,
     /// Values within the statement at hand, by expression and mask.
     pub(super) values: HashMap<(usize, usize), V<'ctx>>,
     /// The keys of `values` in the order in which they came, to forget those of a branch.
@@ -204,6 +207,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             lanes: None,
             affine_memo: Default::default(),
             masks: Masks::default(),
+            turned: vec![],
             values: HashMap::new(),
             value_log: vec![],
             costs: HashMap::new(),
@@ -255,10 +259,15 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         p
     }
 
+    /// Whether the caller may give the memory of another buffer for this one.
+    pub(super) fn may_be_another(&self, b: BufferId) -> bool {
+        self.in_place[b.0 as usize]
+    }
+
     // Variables.
 
     /// Runs `f` with a variable bound.
-    fn with<T>(&mut self, axis: AxisId, binding: Binding<'ctx>, f: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn with<T>(&mut self, axis: AxisId, binding: Binding<'ctx>, f: impl FnOnce(&mut Self) -> T) -> T {
         self.env.0.push((axis, binding));
         self.affine_memo.clear();
         let out = f(self);
@@ -268,7 +277,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
     }
 
     /// A new statement begins: values from before may not be reused, since memory may change or control may not come by.
-    fn fresh(&mut self) {
+    pub(super) fn fresh(&mut self) {
         self.values.clear();
         self.value_log.clear();
     }
@@ -300,9 +309,12 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
                 LoopKind::Serial => self.serial(*var, extent, body),
                 LoopKind::Parallel => self.parallel(*var, extent, body),
                 LoopKind::Unrolled => {
-                    for i in 0..self.constant(extent)? {
+                    let turns = self.constant(extent)?;
+                    self.turned = self.turn_squares(*var, turns, body)?;
+                    for i in 0..turns {
                         self.with(*var, Binding::Sum(Affine::constant(i)), |e| e.stmt(body))?;
                     }
+                    self.turned.clear();
                     Ok(())
                 }
                 LoopKind::Vector => self.vector(*var, extent, body),
@@ -310,7 +322,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         }
     }
 
-    fn constant(&mut self, extent: &Scalar) -> Result<i64, CodegenError> {
+    pub(super) fn constant(&mut self, extent: &Scalar) -> Result<i64, CodegenError> {
         let n = self.index(extent).as_constant();
         n.ok_or_else(|| CodegenError::Invalid(format!("the extent {extent:?} is not constant")))
     }

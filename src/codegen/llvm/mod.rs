@@ -14,6 +14,7 @@ mod math;
 mod ops;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod value;
 
 pub use cache::ObjectCache;

@@ -321,6 +321,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 match at.coefficient(lanes.axis) {
                     _ if rest.varying() => self.gather(buffer, at)?,
                     1 => self.read_run(buffer, at, &rest, lanes)?,
+                    _ if let Some(v) = self.turned(buffer, &rest) => v,
                     step => self.read_steps(buffer, at, rest, step, lanes)?,
                 }
             }

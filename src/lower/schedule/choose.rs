@@ -44,6 +44,8 @@ pub(super) struct Together {
 const IN_FLIGHT: f64 = 8.0;
 /// Cycles to store a vector of results, with what an epilogue does to it.
 const STORE: f64 = 2.0;
+/// Cycles of each step for a vector that does not lie beside the others of its operand.
+const APART: f64 = 0.02;
 /// Bytes of an element, or of those that are treated at once.
 const ELEMENT: f64 = 4.0;
 /// Bytes of an operand that stay in the first cache beside everything else.
@@ -54,6 +56,15 @@ const WAYS: i64 = 7;
 const ALIAS: i64 = 4096;
 /// Bytes a cycle from the second cache.
 const FAR_BYTES: f64 = 32.0;
+/// Bytes of a line of the caches.
+const LINE: f64 = 64.0;
+/// Bytes after which the second cache's sets come again, and how many lines each holds beside everything else.
+const FAR_ALIAS: i64 = 64 << 10;
+const FAR_WAYS: i64 = 12;
+/// Cycles of each step for what neither cache holds, lines that follow one another, and each line of them: steps are too far apart
+/// to be foreseen.
+const BEYOND: f64 = 4.0;
+const BEYOND_LINE: f64 = 1.5;
 /// No more than so many accumulators wide along one axis: code size.
 const WIDEST: i64 = 14;
 
@@ -67,6 +78,34 @@ struct Model<'a> {
     store: f64,
     /// How many elements each step treats at once.
     together: i64,
+    /// By access, how it goes on from step to step.
+    strides: &'a [Stride],
+}
+
+/// How a read goes on from step to step of the reduction.
+#[derive(Copy, Clone)]
+struct Stride {
+    /// Whether each step meets another line.
+    lines: bool,
+    /// Whether lines that lie powers of two apart evict one another from the first cache before the next tile needs them.
+    near: bool,
+    /// And from the second.
+    far: bool,
+}
+
+impl Stride {
+    fn of(a: &Access, reduced: &[Axis]) -> Stride {
+        let innermost =
+            |o: &Affine| reduced.iter().rev().find(|r| o.coeff(r.id) != 0).map(|r| (o.coeff(r.id), r.extent));
+        let Some((step, turns)) = a.offset.as_ref().and_then(innermost) else {
+            return Stride { lines: false, near: false, far: false };
+        };
+        let bytes = (step * ELEMENT as i64).abs();
+        let apart = 1 << bytes.trailing_zeros();
+        let lines = bytes as f64 >= LINE;
+        let crowded = |alias: i64, ways: i64| lines && apart as f64 >= LINE && turns > (alias / apart).max(1) * ways;
+        Stride { lines, near: crowded(ALIAS, WAYS), far: crowded(FAR_ALIAS, FAR_WAYS) }
+    }
 }
 
 fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
@@ -81,9 +120,9 @@ impl Model<'_> {
     /// Cycles per step of the reduction for one tile of the given sizes.
     fn cycles(&self, vector: AxisId, lanes: i64, tiles: &[(AxisId, i64)]) -> f64 {
         let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
-        let (mut loads, mut far) = (0.0, 0.0);
+        let (mut loads, mut far, mut beyond) = (0.0, 0.0, 0.0);
         let mut live: f64 = 0.0;
-        for a in self.accesses {
+        for (a, stride) in self.accesses.iter().zip(self.strides) {
             let copies: f64 =
                 tiles.iter().filter(|(axis, _)| coeff(a, *axis) != Some(0)).map(|(_, size)| *size as f64).product();
             let each = match coeff(a, vector) {
@@ -96,11 +135,24 @@ impl Model<'_> {
                 *size > WAYS && coeff(a, *axis).is_some_and(|c| c != 0 && (c * ELEMENT as i64) % ALIAS == 0)
             };
             loads += copies * each * if tiles.iter().any(crowded) { 4.0 } else { 1.0 };
+            if coeff(a, vector) != Some(0) {
+                let beside = tiles.iter().find(|t| t.0 == vector).map_or(1, |t| t.1) as f64;
+                beyond += APART * (copies / beside - 1.0);
+            }
             // What a tile reads of an operand, step after step, is read again by the next tile: from the first cache only where
             // it fits there.
-            let bytes = copies * if coeff(a, vector) == Some(0) { ELEMENT } else { self.unit.bytes as f64 };
-            if bytes * self.reduced > NEAR {
+            let together = || tiles.iter().any(|t| t.1 > 1 && coeff(a, t.0) == Some(1));
+            let bytes = match coeff(a, vector) {
+                Some(0) if !stride.lines => copies * ELEMENT,
+                Some(0) if together() => (copies * ELEMENT).max(LINE),
+                Some(0) => copies * LINE,
+                _ => copies * self.unit.bytes as f64,
+            };
+            if bytes * self.reduced > NEAR || stride.near {
                 far += bytes;
+            }
+            if stride.far {
+                beyond += BEYOND + BEYOND_LINE * bytes / LINE;
             }
             // The operand with the fewest copies stays in registers while the others stream by.
             live = if live == 0.0 { copies } else { live.min(copies) };
@@ -109,6 +161,7 @@ impl Model<'_> {
         let spilled = (registers - self.unit.registers as f64).max(0.0);
         let arithmetic = accumulators * (1.0 + self.extra_ops) / 2.0;
         arithmetic.max((loads + spilled) / 2.0).max(far / FAR_BYTES).max(IN_FLIGHT / 2.0)
+            + beyond
             + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
     }
 
@@ -172,6 +225,7 @@ pub(super) fn ranked(
     unit: VectorUnit,
     most: usize,
 ) -> Vec<(f64, Tiling)> {
+    let strides: Vec<Stride> = accesses.iter().map(|a| Stride::of(a, reduced)).collect();
     let volume: f64 = reduced.iter().map(|a| a.extent as f64).product();
     let mut best: Vec<(f64, Tiling)> = Vec::new();
     let mut offer = |cost: f64, tiling: Tiling| {
@@ -206,6 +260,7 @@ pub(super) fn ranked(
                 None => volume,
             },
             together: together.map_or(1, |(_, t)| t.count),
+            strides: &strides,
         };
         let together = together.map(|(axis, t)| (axis, t.count));
         // Candidate tile axes with their extents; the vector axis counts in vectors.

@@ -2,14 +2,63 @@
 
 use hashbrown::HashMap;
 
-use super::{Emitter, Loop, PARALLEL_PIECES, cut, for_};
+use super::{Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, bind, cut, for_};
 use crate::{
-    loops::{Axis, AxisId, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
-    lower::affine::{Affine, replace_axes},
+    loops::{Axis, AxisId, BufferId, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
+    lower::{
+        affine::{Affine, replace_axes},
+        normalize::expense,
+    },
 };
 
 /// Vectors handled per iteration of a plain elementwise loop: enough to hide latencies.
 const UNROLL: i64 = 4;
+
+/// Smaller squares than of so many elements a side are not worth turning.
+const LEAST_SQUARE: i64 = 4;
+/// Values of more operations than this are not written out as often as a square has rows.
+const WRITTEN_OUT: u32 = 8;
+
+/// A way through elements in squares.
+struct Square {
+    /// The axis along which results lie densest.
+    written: Axis,
+    /// The axis along which something that is read does.
+    read: Axis,
+    /// The side of the largest squares.
+    largest: i64,
+    /// What an element costs, against a vector access as 1.
+    cost: f64,
+}
+
+/// What is stored, and where.
+struct Place<'a> {
+    buffer: BufferId,
+    to: &'a Scalar,
+    value: &'a Scalar,
+}
+
+impl Place<'_> {
+    fn store(&self, with: &HashMap<AxisId, Scalar>) -> Stmt {
+        let (index, value) = (replace_axes(self.to, with), replace_axes(self.value, with));
+        Stmt::Store { buffer: self.buffer, index, value }
+    }
+}
+
+/// An extent in pieces of `largest`, then of lesser powers of two: (first element, pieces, extent of each).
+fn powers_of_two(extent: i64, largest: i64) -> Vec<(i64, i64, i64)> {
+    let mut pieces = Vec::new();
+    let (mut done, mut size) = (0, largest);
+    while done < extent {
+        let count = (extent - done) / size;
+        if count > 0 {
+            pieces.push((done, count, size));
+            done += count * size;
+        }
+        size /= 2;
+    }
+    pieces
+}
 
 /// Cost of one lane of an access along an axis, against a contiguous vector access as 1 a vector.
 fn stride_cost(offset: Option<&Affine>, depends: bool, axis: AxisId, lanes: i64) -> f64 {
@@ -52,14 +101,16 @@ impl Emitter {
         let best =
             (0..axes.len()).rev().min_by(|&a, &b| cost(&axes[a]).total_cmp(&cost(&axes[b]))).expect("there is an axis");
         let vector = axes[best];
+        if let Some(square) = self.square(&axes, store.as_ref(), &accesses, &value)
+            && square.cost < cost(&vector)
+        {
+            return self.squares(&axes, &square, Place { buffer, to: &to, value: &value }, parallel);
+        }
         let outer: Vec<Loop> =
             axes.iter().filter(|a| a.id != vector.id).map(|a| Loop { var: a.id, extent: a.extent }).collect();
         let value = self.flatten(&value);
-        let store = |with: &HashMap<AxisId, Scalar>| Stmt::Store {
-            buffer,
-            index: replace_axes(&to, with),
-            value: replace_axes(&value, with),
-        };
+        let place = Place { buffer, to: &to, value: &value };
+        let store = |with: &HashMap<AxisId, Scalar>| place.store(with);
         if !outer.is_empty() || !parallel {
             let inner = self.vectors(vector.id, Scalar::index(0), vector.extent, &store);
             return self.loops(&outer, inner, parallel);
@@ -74,6 +125,83 @@ impl Emitter {
             parts.push(self.loops(&[Loop { var, extent: tiles }], inner, tiles > 1));
         }
         Stmt::Block(parts)
+    }
+
+    /// How to go through elements in squares, where something is read that lies densest along another axis than the results do.
+    fn square(&self, axes: &[Axis], to: Option<&Affine>, accesses: &[Access], value: &Scalar) -> Option<Square> {
+        let written = *axes.iter().rev().find(|a| to.is_some_and(|t| t.coeff(a.id) == 1))?;
+        let across = |a: &&Access, axis: AxisId| {
+            a.offset.as_ref().is_some_and(|o| o.coeff(axis) == 1 && !matches!(o.coeff(written.id), 0 | 1))
+        };
+        let read = *axes.iter().rev().find(|x| accesses.iter().any(|a| across(&a, x.id)))?;
+        let others_fit = accesses.iter().filter(|a| !across(a, read.id)).all(|a| match &a.offset {
+            Some(o) => matches!(o.coeff(written.id), 0 | 1),
+            None => !a.axes.contains(&written.id),
+        });
+        let turned: Vec<&Access> = accesses.iter().filter(|a| across(a, read.id)).collect();
+        let widest = turned.iter().map(|a| self.group.decl(a.tensor).dtype.bytes() as i64).max()?;
+        let fits = self.unit.lanes().min(self.unit.bytes / widest).min(written.extent).min(read.extent);
+        let largest = 1 << fits.checked_ilog2()?;
+        // What many operations are made of is not written out for each row of a square.
+        if !others_fit || largest < LEAST_SQUARE || expense(value) > WRITTEN_OUT {
+            return None;
+        }
+        // A load, a store and the steps of turning for each vector.
+        let steps = 2.0 + largest.ilog2() as f64;
+        Some(Square { written, read, largest, cost: steps * turned.len() as f64 / largest as f64 })
+    }
+
+    /// All elements in squares: of the densest axis of the results, so many are the lanes of a vector, and as many vectors are
+    /// written out along the densest axis of what is read. Its rows are loaded whole (`codegen/llvm/turn.rs`).
+    fn squares(&mut self, axes: &[Axis], square: &Square, place: Place<'_>, parallel: bool) -> Stmt {
+        let value = self.flatten(place.value);
+        let place = Place { value: &value, ..place };
+        let mut outer: Vec<Loop> = axes
+            .iter()
+            .filter(|a| a.id != square.written.id && a.id != square.read.id)
+            .map(|a| Loop { var: a.id, extent: a.extent })
+            .collect();
+        let mut parts = Vec::new();
+        for (first, tiles, lanes) in powers_of_two(square.written.extent, square.largest) {
+            let var = self.fresh();
+            let along = Scalar::axis(var) * lanes + first;
+            let mut body = Vec::new();
+            for (first, turns, rows) in powers_of_two(square.read.extent, square.largest) {
+                let turn = self.fresh();
+                let across = Scalar::axis(turn) * rows + first;
+                let one = self.one_square(square, &along, lanes, &across, rows, &place);
+                body.push(self.loops(&[Loop { var: turn, extent: turns }], one, false));
+            }
+            outer.push(Loop { var, extent: tiles });
+            let work = outer.iter().map(|l| l.extent).product::<i64>() * lanes * square.read.extent;
+            parts.push(self.loops(&outer, Stmt::Block(body), parallel && work >= PARALLEL_FROM));
+            outer.pop();
+        }
+        Stmt::Block(parts)
+    }
+
+    /// So many rows of so many lanes, both powers of two: squares of the lesser one.
+    fn one_square(
+        &mut self,
+        square: &Square,
+        along: &Scalar,
+        lanes: i64,
+        across: &Scalar,
+        rows: i64,
+        place: &Place<'_>,
+    ) -> Stmt {
+        let n = lanes.min(rows);
+        let width = if n < LEAST_SQUARE { lanes } else { n };
+        let (right, down, row, lane) = (self.fresh(), self.fresh(), self.fresh(), self.fresh());
+        let at = along.clone() + Scalar::axis(right) * width + Scalar::axis(lane);
+        let turn = across.clone() + Scalar::axis(down) * n + Scalar::axis(row);
+        let store = place.store(&HashMap::from_iter([(square.written.id, at), (square.read.id, turn)]));
+        let vector = match width {
+            1 => bind(lane, Scalar::index(0), store),
+            _ => for_(lane, width, LoopKind::Vector, store),
+        };
+        let body = for_(row, n, LoopKind::Unrolled, vector);
+        self.loops(&[Loop { var: right, extent: lanes / width }, Loop { var: down, extent: rows / n }], body, false)
     }
 
     /// All of `extent` elements along an axis, from `start`: several vectors a turn, then single ones, then a short one.

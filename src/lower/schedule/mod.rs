@@ -60,8 +60,6 @@ struct Loop {
 struct Access {
     /// What is read.
     tensor: TensorId,
-    /// Where, axis by axis.
-    index: Vec<Scalar>,
     /// Its flat offset, where affine.
     offset: Option<Affine>,
     /// The axes it depends on.
@@ -263,7 +261,7 @@ impl Emitter {
                         axes.push(*a);
                     }
                 });
-                Access { tensor, index, offset: Affine::of(&flat), axes }
+                Access { tensor, offset: Affine::of(&flat), axes }
             })
             .collect()
     }

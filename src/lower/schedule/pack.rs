@@ -1,84 +1,177 @@
-//! Operands of contractions that lie the wrong way for vectors are copied into order first, where that pays.
+//! Operands of contractions that lie the wrong way are copied into order first, where that pays: so that vectors are met whole, and so
+//! that what a register tile reads step after step lies together, in blocks of its width.
 
 use super::{Access, Emitter, choose::choose, reduce::form};
 use crate::{
-    loops::{Axis, Scalar, ScalarKind, TensorDecl, TensorId},
+    loops::{Axis, AxisId, Scalar, ScalarKind, TensorDecl, TensorId},
     lower::{
-        affine::{Substitution, replace_axes},
-        normalize::{Reduction, Step},
+        affine::{Affine, Substitution, replace_axes},
+        normalize::{Reduction, Step, reads},
     },
 };
 
-/// Cycles to move one element where the source is not in order.
+/// Cycles to move one element, and to go on to the next row of what is moved row by row.
 const MOVE: f64 = 1.5;
+const ROW: f64 = 4.0;
 /// A packed copy may be so many times as large as what it is made of: windows must not be unrolled into memory.
 const LARGEST: i64 = 1;
+/// What is used less often than this does not pay for being moved.
+const USES: i64 = 4;
+/// Blocks of so many vectors are tried, where there are at most so many axes, as products have: to price more takes long.
+const BLOCKS: [i64; 4] = [4, 3, 2, 1];
+const AXES: usize = 5;
+
+/// An order for the copy of an operand: the axes of results that it depends on, those that are summed over, and last of all one of the
+/// former, or a block of it.
+struct Order {
+    last: Axis,
+    /// How many elements of that axis come last. Where it is one, what is summed over comes last.
+    block: i64,
+}
 
 impl Emitter {
     /// The steps, with packing steps before those reductions that they speed up.
     pub(super) fn pack_operands(&mut self, steps: Vec<Step>) -> Vec<Step> {
         let mut all = Vec::new();
         for mut step in steps {
-            if let Some(r) = &step.reduction
-                && let Some((pack, packed)) = self.pack(&step.axes, r)
+            // One operand, and then the other where that pays, too.
+            let mut packed: Vec<TensorId> = Vec::new();
+            while let Some(r) = &step.reduction
+                && let Some((copy, now)) = self.pack(&step.axes, r, &packed)
             {
-                all.push(pack);
-                step.reduction = Some(packed);
+                packed.push(copy.tensor);
+                all.push(copy);
+                step.reduction = Some(now);
             }
             all.push(step);
         }
         all
     }
 
-    fn pack(&mut self, axes: &[Axis], r: &Reduction) -> Option<(Step, Reduction)> {
+    /// The copy that speeds up a reduction most, and the reduction that reads it. `packed` are copies that it reads already.
+    fn pack(&mut self, axes: &[Axis], r: &Reduction, packed: &[TensorId]) -> Option<(Step, Reduction)> {
+        let (mut to, mut value) = (Scalar::index(0), r.value.clone());
+        let split = self.split_axes(axes, &mut to, &mut [&mut value]);
         // Who has an operand in blocks has put it in order.
-        let split = self.split_axes(axes, &mut Scalar::index(0), &mut [&mut r.value.clone()]);
-        if split.len() > axes.len() {
+        if split.len() > axes.len() && packed.is_empty() {
             return None;
         }
-        let accesses = self.accesses(&r.value);
         let form = form(r, self.unit);
-        let to = self.packed_access(axes).offset;
-        let (mut least, _) = choose(axes, to.as_ref(), &r.axes, &accesses, form, self.unit)?;
-        let mut best: Option<(usize, Vec<Axis>)> = None;
-        for (i, access) in accesses.iter().enumerate() {
-            let Some(offset) = &access.offset else { continue };
-            let used = |a: &&Axis| offset.coeff(a.id) != 0;
-            for v in axes.iter().filter(used).filter(|v| offset.coeff(v.id) != 1) {
-                let mut order: Vec<Axis> = axes.iter().filter(used).filter(|a| a.id != v.id).copied().collect();
-                order.extend(r.axes.iter().filter(used));
-                order.push(*v);
-                let elements: i64 = order.iter().map(|a| a.extent).product();
-                if elements > LARGEST * self.group.decl(access.tensor).shape.iter().product::<i64>() {
-                    continue;
-                }
-                let mut changed = accesses.clone();
-                changed[i] = self.packed_access(&order);
-                let Some((cost, _)) = choose(axes, to.as_ref(), &r.axes, &changed, form, self.unit) else { continue };
-                let cost = cost + MOVE * elements as f64;
+        let seen = self.accesses(&value);
+        let to = self.packed_access(&split).offset?;
+        let (mut least, _) = choose(&split, Some(&to), &r.axes, &seen, form, self.unit)?;
+        let mut best: Option<(TensorId, Vec<Scalar>, Order)> = None;
+        let visits: i64 = axes.iter().chain(&r.axes).map(|a| a.extent).product();
+        for (i, (tensor, index)) in reads(&r.value).into_iter().enumerate() {
+            let Some(offset) = Affine::of(&self.flat(tensor, &index)).filter(|_| !packed.contains(&tensor)) else {
+                continue;
+            };
+            let elements: i64 =
+                axes.iter().chain(&r.axes).filter(|a| offset.coeff(a.id) != 0).map(|a| a.extent).product();
+            let size: i64 = self.group.decl(tensor).shape.iter().product();
+            if elements > LARGEST * size || visits / elements.max(1) < USES {
+                continue;
+            }
+            for order in self.orders(axes, r, &offset) {
+                let parts = [self.fresh(), self.fresh()];
+                let cut = |id: AxisId| (id == order.last.id && order.is_cut()).then_some((order.block, parts));
+                let axes: Vec<Axis> = split
+                    .iter()
+                    .flat_map(|a| match cut(a.id) {
+                        Some((block, [outer, inner])) => {
+                            vec![Axis { id: outer, extent: a.extent / block }, Axis { id: inner, extent: block }]
+                        }
+                        None => vec![*a],
+                    })
+                    .collect();
+                let mut changed: Vec<Access> = seen.iter().map(|a| cut_access(a, &cut)).collect();
+                changed[i] = self.packed_access(&order.axes(&axes, r, &offset, parts));
+                let to = cut_offset(&to, &cut);
+                let Some((cost, _)) = choose(&axes, Some(&to), &r.axes, &changed, form, self.unit) else { continue };
+                let rows = match offset.coeff(order.last.id) {
+                    1 => elements / order.block,
+                    _ => 0,
+                };
+                let cost = cost + MOVE * elements as f64 + ROW * rows as f64;
                 if cost < least {
                     least = cost;
-                    best = Some((i, order));
+                    best = Some((tensor, index.clone(), order));
                 }
             }
         }
-        let (i, order) = best?;
-        let Access { tensor, index, .. } = &accesses[i];
-        let dtype = self.group.decl(*tensor).dtype;
-        self.group.tensors.push(TensorDecl { shape: order.iter().map(|a| a.extent).collect(), dtype });
+        let (tensor, index, order) = best?;
+        Some(self.copied(axes, r, tensor, &index, &order))
+    }
+
+    /// Orders that a copy of an operand with this offset could have, other than its own.
+    fn orders(&self, axes: &[Axis], r: &Reduction, offset: &Affine) -> Vec<Order> {
+        let mut orders = Vec::new();
+        for &last in axes.iter().filter(|a| offset.coeff(a.id) != 0) {
+            if offset.coeff(last.id) != 1 {
+                orders.push(Order { last, block: last.extent });
+            }
+            let fits = |block: &i64| *block < last.extent && last.extent % block == 0;
+            if axes.len() + r.axes.len() <= AXES {
+                let blocks = BLOCKS.iter().map(|b| b * self.unit.lanes()).filter(fits);
+                orders.extend(blocks.map(|block| Order { last, block }));
+            }
+        }
+        let summed_last = r.axes.last().is_none_or(|a| offset.coeff(a.id) == 1);
+        if let (false, Some(&last)) = (summed_last, axes.iter().rfind(|a| offset.coeff(a.id) != 0)) {
+            orders.push(Order { last, block: 1 });
+        }
+        orders
+    }
+
+    /// The step that copies what is read at `index` in that order, and the reduction that reads the copy.
+    fn copied(
+        &mut self,
+        axes: &[Axis],
+        r: &Reduction,
+        tensor: TensorId,
+        index: &[Scalar],
+        order: &Order,
+    ) -> (Step, Reduction) {
+        let offset = Affine::of(&self.flat(tensor, index)).expect("only operands whose offset is affine are packed");
+        let parts = [self.fresh(), self.fresh()];
+        let last = Scalar::axis(order.last.id);
+        let (block, within) = (last.clone().floor_div(order.block), last.floor_mod(order.block));
+        let cut: Vec<Axis> = axes
+            .iter()
+            .flat_map(|a| match a.id == order.last.id && order.is_cut() {
+                true => vec![
+                    Axis { id: parts[0], extent: a.extent / order.block },
+                    Axis { id: parts[1], extent: order.block },
+                ],
+                false => vec![*a],
+            })
+            .collect();
+        let ordered = order.axes(&cut, r, &offset, parts);
+        let dtype = self.group.decl(tensor).dtype;
+        self.group.tensors.push(TensorDecl { shape: ordered.iter().map(|a| a.extent).collect(), dtype });
         let packed = TensorId(self.group.tensors.len() as u32 - 1);
         // The copy runs over axes of its own.
-        let own: Vec<Axis> = order.iter().map(|a| Axis { id: self.fresh(), extent: a.extent }).collect();
-        let with = order.iter().zip(&own).map(|(a, o)| (a.id, Scalar::axis(o.id))).collect();
-        let source = Scalar::read(*tensor, index.iter().map(|i| replace_axes(i, &with)).collect(), dtype);
-        let place: Vec<Scalar> = order.iter().map(|a| Scalar::axis(a.id)).collect();
+        let own: Vec<Axis> = ordered.iter().map(|a| Axis { id: self.fresh(), extent: a.extent }).collect();
+        self.extents.extend(own.iter().map(|a| (a.id, a.extent)));
+        let mut with: hashbrown::HashMap<AxisId, Scalar> =
+            ordered.iter().zip(&own).map(|(a, o)| (a.id, Scalar::axis(o.id))).collect();
+        if let (Some(outer), Some(inner)) = (with.remove(&parts[0]), with.remove(&parts[1])) {
+            with.insert(order.last.id, outer * order.block + inner);
+        }
+        let source = Scalar::read(tensor, index.iter().map(|i| replace_axes(i, &with)).collect(), dtype);
+        let place = |a: &Axis| match a.id {
+            id if id == parts[0] => block.clone(),
+            id if id == parts[1] => within.clone(),
+            id => Scalar::axis(id),
+        };
+        let place: Vec<Scalar> = ordered.iter().map(place).collect();
         let value = Substitution::new(|s: &Scalar| match s.kind() {
-            ScalarKind::Read(t, at) if t == tensor && at == index => Some(Scalar::read(packed, place.clone(), dtype)),
+            ScalarKind::Read(t, at) if *t == tensor && at == index => Some(Scalar::read(packed, place.clone(), dtype)),
             _ => None,
         })
         .apply(&r.value);
         let step = Step { tensor: packed, axes: own, reduction: None, value: source };
-        Some((step, Reduction { value, ..r.clone() }))
+        (step, Reduction { value, ..r.clone() })
     }
 
     /// What a read of a packed copy with these axes will be.
@@ -92,9 +185,51 @@ impl Emitter {
         terms.sort_unstable();
         Access {
             tensor: TensorId(u32::MAX),
-            index: vec![],
             axes: order.iter().map(|a| a.id).collect(),
-            offset: Some(crate::lower::affine::Affine { base: 0, terms }),
+            offset: Some(Affine { base: 0, terms }),
         }
+    }
+}
+
+impl Order {
+    /// Whether there are several blocks of several elements.
+    fn is_cut(&self) -> bool {
+        self.block > 1 && self.block < self.last.extent
+    }
+
+    /// The axes of the copy of an operand with this offset, where `parts` are those of blocks and of places in a block.
+    fn axes(&self, axes: &[Axis], r: &Reduction, offset: &Affine, parts: [AxisId; 2]) -> Vec<Axis> {
+        let last = match (self.is_cut(), self.block) {
+            (true, _) => Some(parts[1]),
+            (false, 1) => None,
+            (false, _) => Some(self.last.id),
+        };
+        let used = |a: &&Axis| offset.coeff(a.id) != 0 || a.id == parts[0];
+        let first = axes.iter().filter(used).filter(|a| Some(a.id) != last);
+        let summed = r.axes.iter().filter(|a| offset.coeff(a.id) != 0);
+        first.chain(summed).chain(axes.iter().filter(|a| Some(a.id) == last)).copied().collect()
+    }
+}
+
+/// An offset where an axis has become two: blocks of so many elements, and the places in them.
+fn cut_offset(offset: &Affine, cut: &impl Fn(AxisId) -> Option<(i64, [AxisId; 2])>) -> Affine {
+    let part = |&(axis, c): &(AxisId, i64)| match cut(axis) {
+        Some((block, [outer, inner])) => vec![(outer, c * block), (inner, c)],
+        None => vec![(axis, c)],
+    };
+    let mut terms: Vec<(AxisId, i64)> = offset.terms.iter().flat_map(part).collect();
+    terms.sort_unstable();
+    Affine { base: offset.base, terms }
+}
+
+fn cut_access(a: &Access, cut: &impl Fn(AxisId) -> Option<(i64, [AxisId; 2])>) -> Access {
+    let part = |&id: &AxisId| match cut(id) {
+        Some((_, parts)) => parts.to_vec(),
+        None => vec![id],
+    };
+    Access {
+        offset: a.offset.as_ref().map(|o| cut_offset(o, cut)),
+        axes: a.axes.iter().flat_map(part).collect(),
+        ..a.clone()
     }
 }

@@ -21,6 +21,9 @@ const ROWS: i64 = 14;
 /// Elements at once along an axis that is shared and lies densest in memory, in vectors.
 const VECTORS: i64 = 4;
 
+/// Operands of a product are copied before all of it where less than so many products, one for each matrix of a batch, stand side by side.
+const APART_BELOW: i64 = 16;
+
 /// An axis that all steps share.
 struct Shared {
     extent: i64,
@@ -51,30 +54,33 @@ impl Emitter {
     /// All steps of a run. `later` names tensors that are read after it.
     pub(super) fn steps(&mut self, steps: Vec<Step>, later: &HashSet<TensorId>) -> Vec<Stmt> {
         let (first, steps) = self.packed_first(steps, later);
-        let mut all: Vec<Stmt> = Vec::new();
-        for steps in [first, steps] {
-            let work: i64 = steps.iter().map(Step::visits).sum();
-            let Some(plan) = self.plan(&steps, later) else {
-                self.in_memory(&steps);
-                all.extend(steps.iter().map(|s| self.step(s, s.visits() >= PARALLEL_FROM)));
-                continue;
-            };
-            let (mut own, bytes) = self.own(&steps, &plan, plan.block, later);
-            if bytes > ON_STACK {
-                own.clear();
-            }
-            let shared: Vec<&Step> = steps.iter().filter(|s| !own.contains_key(&s.tensor)).collect();
-            self.in_memory(shared);
-            let pieces = match plan.block {
-                None => vec![(0, 1, 1)],
-                Some((b, size)) if plan.is_dense(&steps, b) => cut(plan.shared[b].extent, size),
-                Some((b, size)) => cut_evenly(plan.shared[b].extent, size),
-            };
-            for piece in pieces {
-                all.push(self.piece(&steps, &plan, &own, piece, work >= PARALLEL_FROM));
-            }
+        let mut all = self.one_by_one(&first);
+        let Some(plan) = self.plan(&steps, later) else {
+            all.extend(self.one_by_one(&steps));
+            return all;
+        };
+        let work: i64 = steps.iter().map(Step::visits).sum();
+        let (mut own, bytes) = self.own(&steps, &plan, plan.block, later);
+        if bytes > ON_STACK {
+            own.clear();
+        }
+        let shared: Vec<&Step> = steps.iter().filter(|s| !own.contains_key(&s.tensor)).collect();
+        self.in_memory(shared);
+        let pieces = match plan.block {
+            None => vec![(0, 1, 1)],
+            Some((b, size)) if plan.is_dense(&steps, b) => cut(plan.shared[b].extent, size),
+            Some((b, size)) => cut_evenly(plan.shared[b].extent, size),
+        };
+        for piece in pieces {
+            all.push(self.piece(&steps, &plan, &own, piece, work >= PARALLEL_FROM));
         }
         all
+    }
+
+    /// Steps by themselves.
+    fn one_by_one(&mut self, steps: &[Step]) -> Vec<Stmt> {
+        self.in_memory(steps);
+        steps.iter().map(|s| self.step(s, s.visits() >= PARALLEL_FROM)).collect()
     }
 
     /// Gives the tensors that steps write their place in memory.
@@ -89,21 +95,27 @@ impl Emitter {
     /// Copies of operands that could be made before all else, apart from the rest, where that lets the rest share more.
     fn packed_first(&self, steps: Vec<Step>, later: &HashSet<TensorId>) -> (Vec<Step>, Vec<Step>) {
         let written: HashSet<TensorId> = steps.iter().map(|s| s.tensor).collect();
-        let copies = |s: &Step| {
-            s.reduction.is_none()
-                && matches!(s.value.kind(), ScalarKind::Read(..))
-                && !self.group.results.contains(&s.tensor)
-                && all_reads(s).iter().all(|(t, _)| !written.contains(t))
-        };
+        let copies = |s: &Step| self.is_copy(s) && all_reads(s).iter().all(|(t, _)| !written.contains(t));
         let (first, rest): (Vec<Step>, Vec<Step>) = steps.iter().cloned().partition(copies);
         let iterations = |p: Option<Plan>| p.map_or(1, |p| p.shared.iter().map(|s| s.extent).product::<i64>());
-        match rest.len() > 1
-            && !first.is_empty()
-            && iterations(self.plan(&rest, later)) > iterations(self.plan(&steps, later))
-        {
+        let together = || iterations(self.plan(&steps, later));
+        let apart = match &rest[..] {
+            // Each product's operands are copied where that is computed if there are enough for all threads.
+            [product] if !self.operands(product).is_empty() => together() < APART_BELOW,
+            [_] => false,
+            _ => iterations(self.plan(&rest, later)) > together(),
+        };
+        match apart && !first.is_empty() {
             true => (first, rest),
             false => (Vec::new(), steps),
         }
+    }
+
+    /// Whether a step copies what another tensor has, and nothing else.
+    fn is_copy(&self, s: &Step) -> bool {
+        s.reduction.is_none()
+            && matches!(s.value.kind(), ScalarKind::Read(..))
+            && !self.group.results.contains(&s.tensor)
     }
 
     /// How to go through the rows that the steps share; none where there are less than two.
@@ -123,7 +135,8 @@ impl Emitter {
         if heavy.iter().any(|h| !h.is_empty()) {
             let rows =
                 |p: &Plan| (0..p.shared.len()).filter(|&i| again(&p.shared[i])).max_by_key(|&i| p.shared[i].extent);
-            plan.block = rows(&plan).and_then(|i| {
+            let others = steps.iter().filter(|s| !self.is_copy(s)).count();
+            plan.block = rows(&plan).filter(|_| others > 1).and_then(|i| {
                 let most = ROWS.min(plan.shared[i].extent);
                 (1..=most).rev().map(|n| (i, n)).find(|&b| self.own(steps, &plan, Some(b), later).1 <= ON_STACK)
             });
