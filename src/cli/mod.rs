@@ -124,6 +124,7 @@ fn parse() -> Cli {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = parse();
+    crate::runtime::forget_code();
     // Deep programs are walked with explicit stacks, but third-party code (and drops) may recurse: give it room.
     let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || cli.command.run());
     let outcome = match worker.map(|w| w.join()) {

@@ -25,7 +25,7 @@ use crate::{
         BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, dissolve_composites,
         drop_default_annotations, eta_expand, fuse, run_logged,
     },
-    runtime::{Executable, LinkError, Pool, give_back_memory},
+    runtime::{Executable, LinkError, Pool, Thrift, give_back_memory},
     saturate::Report,
     store::{Key, KeyMaker},
     tensor::Tensor,
@@ -146,6 +146,7 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
     {
         return Ok(Built { time: start.elapsed(), ..found });
     }
+    let thrift = Thrift::new();
     let mut cx = PassContext { on_start: on_phase, ..PassContext::default() };
     // Errors of types are told of the program as it was written, before passes move things about.
     let bound = bind_params(&module, params)?;
@@ -161,6 +162,8 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
         None => default_pass(&settings, &BuildConfig::default())?,
     };
     let module = passes.run(module, &mut cx)?;
+    // What compiles next has threads with memory of their own.
+    give_back_memory();
     let tuned = tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None))));
     let run =
         Run { threads, name, regions: Handling { fallback, check: check_regions }, cache: cache.clone(), tuned, tune };
@@ -172,7 +175,7 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
     {
         cache.keep(key, exe.program(), &built, &settings.target.codegen());
     }
-    give_back_memory();
+    drop(thrift);
     built.time = start.elapsed();
     Ok(built)
 }

@@ -88,8 +88,15 @@ pub(super) enum Sources {
     Same,
     /// The only one.
     First,
-    /// The one in this list.
-    Listed(Vec<usize>),
+    /// Of a run of so many elements, the one in this list, and as many steps on as it is within the run.
+    Listed {
+        /// Of each run.
+        starts: Vec<usize>,
+        /// Elements of a run.
+        run: usize,
+        /// From one element of a run to the next.
+        step: usize,
+    },
 }
 
 impl Sources {
@@ -98,7 +105,7 @@ impl Sources {
         match self {
             Sources::Same => i,
             Sources::First => 0,
-            Sources::Listed(list) => list[i],
+            Sources::Listed { starts, run, step } => starts[i / run] + i % run * step,
         }
     }
 }
@@ -111,13 +118,17 @@ pub(super) fn broadcast_sources(from: &[usize], to: &[usize]) -> Sources {
     if from.iter().all(|&n| n == 1) {
         return Sources::First;
     }
-    let mut index = vec![0];
     let (skip, strides) = (to.len() - from.len(), crate::tensor::row_major_strides(from));
-    for (axis, &n) in to.iter().enumerate() {
-        let step = if axis < skip || from[axis - skip] == 1 { 0 } else { strides[axis - skip] };
-        index = index.iter().flat_map(|&base| (0..n).map(move |i| base + i * step)).collect();
+    let is_one = |axis: usize| axis < skip || from[axis - skip] == 1;
+    // The innermost axes that are alike, in that the source has all of them or none, make a run: no list as long as a weight.
+    let last = to.iter().rposition(|&n| n != 1).expect("extents that differ are not all 1");
+    let outer = (0..last).rev().find(|&axis| to[axis] != 1 && is_one(axis) != is_one(last)).map_or(0, |axis| axis + 1);
+    let mut starts = vec![0];
+    for (axis, &n) in to[..outer].iter().enumerate() {
+        let step = if is_one(axis) { 0 } else { strides[axis - skip] };
+        starts = starts.iter().flat_map(|&base| (0..n).map(move |i| base + i * step)).collect();
     }
-    Sources::Listed(index)
+    Sources::Listed { starts, run: to[outer..].iter().product(), step: usize::from(!is_one(last)) }
 }
 
 /// The axis roles of arguments that broadcast to the result, aligned at the last axis.
@@ -308,6 +319,34 @@ pub(super) fn argument(b: &mut Builder, ty: &Type) -> Operand {
         _ => {
             let t = ty.as_tensor().expect("operators take tensors and tuples of them");
             Operand::Tensor(b.arg(&t.known_shape().expect("whoever asks has looked"), t.dtype))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_of_broadcasts() {
+        let shapes: [(&[usize], &[usize]); 8] = [
+            (&[2, 3, 4], &[2, 3, 4]),
+            (&[1, 1], &[2, 3]),
+            (&[4], &[2, 3, 4]),
+            (&[2, 1, 1], &[2, 3, 4]),
+            (&[3, 1], &[2, 3, 4]),
+            (&[2, 1, 4], &[2, 3, 4]),
+            (&[2, 1, 4, 1], &[2, 1, 4, 5]),
+            (&[1, 3], &[0, 3]),
+        ];
+        for (from, to) in shapes {
+            let (sources, strides) = (broadcast_sources(from, to), crate::tensor::row_major_strides(to));
+            for i in 0..to.iter().product() {
+                let index: Vec<usize> = to.iter().zip(&strides).map(|(n, s)| i / s % n).collect();
+                let own = from.iter().zip(&index[to.len() - from.len()..]);
+                let wanted = own.fold(0, |at, (&n, &k)| at * n + if n == 1 { 0 } else { k });
+                assert_eq!(sources.at(i), wanted, "element {i} of {from:?} to {to:?}");
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},
     ptr::NonNull,
+    sync::{Mutex, PoisonError},
 };
 
 use super::abi::ALIGN;
@@ -59,7 +60,96 @@ unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
-/// Gives back to the system what the allocator keeps for later: worth it after a compilation, which takes many times what running does.
+/// While one lives, large blocks of memory go back to the system as soon as they are freed, and when the last one goes, all that is
+/// free does. The allocator would rather keep them for later; but a compilation frees weights in one form as it makes them in
+/// another, in sizes that do not fit each other's gaps, and takes many times what running does.
+#[derive(Debug)]
+pub struct Thrift(());
+
+/// How many there are.
+static THRIFTY: Mutex<usize> = Mutex::new(0);
+
+/// Larger blocks are maps of their own while there is some [`Thrift`], in bytes.
+const LARGE: usize = 512 << 10;
+
+/// The same when there is none: as much as the allocator would come to by itself. Runs then find memory for their results without the
+/// system, which would have to clear it.
+const LARGE_LATER: usize = 32 << 20;
+
+impl Thrift {
+    /// From now on.
+    pub fn new() -> Thrift {
+        let mut some = THRIFTY.lock().unwrap_or_else(PoisonError::into_inner);
+        *some += 1;
+        if *some == 1 {
+            keep_blocks_below(LARGE);
+        }
+        Thrift(())
+    }
+}
+
+impl Default for Thrift {
+    fn default() -> Thrift {
+        Thrift::new()
+    }
+}
+
+impl Drop for Thrift {
+    fn drop(&mut self) {
+        let mut some = THRIFTY.lock().unwrap_or_else(PoisonError::into_inner);
+        *some -= 1;
+        if *some == 0 {
+            keep_blocks_below(LARGE_LATER);
+            give_back_memory();
+            forget_code();
+        }
+    }
+}
+
+fn keep_blocks_below(bytes: usize) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: concerns where blocks are taken from that are asked for later.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, bytes as libc::c_int);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * bytes as libc::c_int);
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = bytes;
+}
+
+/// Takes the code of programs and libraries out of this process' memory; what is called comes back page by page. Loading LLVM looks at
+/// most of it, a compilation at a part, and running at nothing.
+pub fn forget_code() {
+    #[cfg(target_os = "linux")]
+    for (start, bytes) in unchanged_code(&std::fs::read_to_string("/proc/self/smaps").unwrap_or_default()) {
+        // SAFETY: whole pages of a file that is mapped to be read and to which this process has no changes of its own (no relocations, no
+        // debugger's traps), so that the same bytes are there when they are looked at again.
+        unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(start), bytes, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Where files are mapped for this process alone, not to be written, and are as on disk: addresses and bytes.
+#[cfg(target_os = "linux")]
+fn unchanged_code(smaps: &str) -> Vec<(usize, usize)> {
+    let mut all = Vec::new();
+    let mut here = None;
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            [range, "r--p" | "r-xp", _, _, inode, _, ..] if inode != "0" => {
+                let number = |hex| usize::from_str_radix(hex, 16).ok();
+                here = range.split_once('-').and_then(|(a, b)| Some((number(a)?, number(b)?.checked_sub(number(a)?)?)));
+            }
+            ["Anonymous:", changed, "kB"] => all.extend(here.take().filter(|_| changed == "0")),
+            // The first line of another one.
+            [range, ..] if !range.ends_with(':') => here = None,
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Gives back to the system what the allocator keeps for later.
 pub fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: concerns free memory only.
@@ -73,4 +163,31 @@ pub fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_as_on_disk() {
+        let text = "\
+7f00-7f10 r--p 00000000 fe:00 42 /lib/a b.so
+Size:                  4 kB
+Anonymous:             0 kB
+7f10-7f20 r-xp 00000010 fe:00 42 /lib/a b.so
+Anonymous:             4 kB
+7f20-7f30 r-xp 00000010 fe:00 42 /lib/c.so
+7f30-7f40 rw-p 00000020 fe:00 42 /lib/c.so
+Anonymous:             0 kB
+7f40-7f50 r--s 00000000 fe:00 43 /weights
+Anonymous:             0 kB
+7f50-7f60 r--p 00000000 00:00 0
+Anonymous:             0 kB
+";
+        assert_eq!(unchanged_code(text), [(0x7f00, 0x10)]);
+        // All goes on afterwards.
+        forget_code();
+        drop(Thrift::new());
+    }
 }

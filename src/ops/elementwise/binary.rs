@@ -1,6 +1,6 @@
 //! Broadcasting binary operators without attributes.
 
-use super::{Takes, wide};
+use super::{Floats, Integers, Takes};
 use crate::{
     ir::{Attrs, TensorType, Type},
     loops::{BinOp, Builder, Operand, Scalar},
@@ -269,21 +269,21 @@ impl Op for Binary {
         let (ia, ib) = (broadcast_sources(a.shape(), &shape), broadcast_sources(b.shape(), &shape));
         let dtype = if self.to_bool { DType::Bool } else { a.dtype() };
         let out = if a.dtype().is_float() {
-            let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
-            Tensor::from_f64_fn(dtype, &shape, |i| (self.float)(x[ia.at(i)], y[ib.at(i)]))
+            let (x, y) = (Floats::of(a), Floats::of(b));
+            Tensor::from_f64_fn(dtype, &shape, |i| (self.float)(x.at(ia.at(i)), y.at(ib.at(i))))
         } else {
-            let (x, y) = (wide(a), wide(b));
+            let (x, y) = (Integers::of(a), Integers::of(b));
             match self.refuses {
                 Refuses::Nothing => {}
-                Refuses::Zero => op_ensure!(!y.contains(&0), "an integer would be divided by zero"),
+                Refuses::Zero => op_ensure!((0..b.len()).all(|i| y.at(i) != 0), "an integer would be divided by zero"),
                 Refuses::Shifts => {
                     let bits = i128::from(a.dtype().bits());
-                    let wrong = y.iter().find(|v| **v < 0 || **v >= bits);
-                    op_ensure!(wrong.is_none(), "{} would be shifted by {} bits", a.dtype(), wrong.unwrap_or(&0));
+                    let wrong = (0..b.len()).map(|i| y.at(i)).find(|v| *v < 0 || *v >= bits);
+                    op_ensure!(wrong.is_none(), "{} would be shifted by {} bits", a.dtype(), wrong.unwrap_or(0));
                 }
             }
             let bits = if a.dtype() == DType::Bool { 1 } else { -1 };
-            Tensor::from_i64_fn(dtype, &shape, |i| (self.int)(x[ia.at(i)], y[ib.at(i)]) as i64 & bits)
+            Tensor::from_i64_fn(dtype, &shape, |i| (self.int)(x.at(ia.at(i)), y.at(ib.at(i))) as i64 & bits)
         };
         Ok(out.into())
     }

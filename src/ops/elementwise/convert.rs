@@ -1,6 +1,6 @@
 //! Conversions of element types, and clipping.
 
-use super::wide;
+use super::{Floats, Integers};
 use crate::{
     ir::{Attrs, TensorType, Type},
     loops::{Builder, Operand, Scalar},
@@ -36,18 +36,18 @@ fn converted(x: &Tensor, dtype: DType) -> Tensor {
         return x.clone();
     }
     if x.dtype().is_float() {
-        let values = x.to_f64_vec();
+        let values = Floats::of(x);
         return match dtype.is_int() {
-            true => Tensor::from_i64_fn(dtype, x.shape(), |i| float_to_int(values[i], dtype)),
-            false => Tensor::from_f64_fn(dtype, x.shape(), |i| values[i]),
+            true => Tensor::from_i64_fn(dtype, x.shape(), |i| float_to_int(values.at(i), dtype)),
+            false => Tensor::from_f64_fn(dtype, x.shape(), |i| values.at(i)),
         };
     }
-    let values = wide(x);
+    let values = Integers::of(x);
     match dtype {
         // Straight to f32: by way of f64, large integers would round twice.
-        DType::F32 => Tensor::from_f64_fn(dtype, x.shape(), |i| values[i] as f32 as f64),
-        _ if dtype.is_float() => Tensor::from_f64_fn(dtype, x.shape(), |i| values[i] as f64),
-        _ => Tensor::from_i64_fn(dtype, x.shape(), |i| values[i] as i64),
+        DType::F32 => Tensor::from_f64_fn(dtype, x.shape(), |i| values.at(i) as f32 as f64),
+        _ if dtype.is_float() => Tensor::from_f64_fn(dtype, x.shape(), |i| values.at(i) as f64),
+        _ => Tensor::from_i64_fn(dtype, x.shape(), |i| values.at(i) as i64),
     }
 }
 
@@ -218,15 +218,15 @@ impl Op for Clip {
         let x = args[0].tensor();
         let out = if x.dtype().is_float() {
             let (lo, hi) = (attrs.float("a_min"), attrs.float("a_max"));
-            let values = x.to_f64_vec();
+            let values = Floats::of(x);
             Tensor::from_f64_fn(x.dtype(), x.shape(), |i| {
-                let below = if values[i] < hi { values[i] } else { hi };
+                let below = if values.at(i) < hi { values.at(i) } else { hi };
                 if below > lo { below } else { lo }
             })
         } else {
             let (lo, hi) = integer_bounds(attrs, x.dtype());
-            let values = wide(x);
-            Tensor::from_i64_fn(x.dtype(), x.shape(), |i| values[i].min(hi).max(lo) as i64)
+            let values = Integers::of(x);
+            Tensor::from_i64_fn(x.dtype(), x.shape(), |i| values.at(i).min(hi).max(lo) as i64)
         };
         Ok(out.into())
     }

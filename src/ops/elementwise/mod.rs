@@ -64,10 +64,53 @@ impl Takes {
     }
 }
 
-/// All elements as mathematical integers.
-fn wide(t: &Tensor) -> Vec<i128> {
-    match t.dtype() {
-        DType::U64 => t.as_slice::<u64>().iter().map(|&v| v as i128).collect(),
-        _ => t.to_i64_vec().into_iter().map(i128::from).collect(),
+/// All elements as mathematical integers. Those of weights are read where they are: weights are what is large.
+enum Integers<'a> {
+    I8(&'a [i8]),
+    U8(&'a [u8]),
+    I32(&'a [i32]),
+    Others(Vec<i128>),
+}
+
+impl Integers<'_> {
+    fn of(t: &Tensor) -> Integers<'_> {
+        match t.dtype() {
+            DType::I8 => Integers::I8(t.as_slice()),
+            DType::U8 => Integers::U8(t.as_slice()),
+            DType::I32 => Integers::I32(t.as_slice()),
+            DType::U64 => Integers::Others(t.as_slice::<u64>().iter().map(|&v| v as i128).collect()),
+            _ => Integers::Others(t.to_i64_vec().into_iter().map(i128::from).collect()),
+        }
+    }
+
+    fn at(&self, i: usize) -> i128 {
+        match self {
+            Integers::I8(all) => all[i].into(),
+            Integers::U8(all) => all[i].into(),
+            Integers::I32(all) => all[i].into(),
+            Integers::Others(all) => all[i],
+        }
+    }
+}
+
+/// All elements as floats, likewise.
+enum Floats<'a> {
+    F32(&'a [f32]),
+    Others(Vec<f64>),
+}
+
+impl Floats<'_> {
+    fn of(t: &Tensor) -> Floats<'_> {
+        match t.dtype() {
+            DType::F32 => Floats::F32(t.as_slice()),
+            _ => Floats::Others(t.to_f64_vec()),
+        }
+    }
+
+    fn at(&self, i: usize) -> f64 {
+        match self {
+            Floats::F32(all) => all[i].into(),
+            Floats::Others(all) => all[i],
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Unary operators without attributes.
 
-use super::{Takes, wide};
+use super::{Floats, Integers, Takes};
 use crate::{
     ir::{Attrs, TensorType, Type},
     loops::{BinOp, Builder, Operand, Scalar, UnOp},
@@ -307,11 +307,11 @@ impl Op for Unary {
         let x = args[0].tensor();
         let dtype = if self.to_bool { DType::Bool } else { x.dtype() };
         let out = if x.dtype().is_float() {
-            let x_values = x.to_f64_vec();
-            Tensor::from_f64_fn(dtype, x.shape(), |i| (self.float)(x_values[i]))
+            let values = Floats::of(x);
+            Tensor::from_f64_fn(dtype, x.shape(), |i| (self.float)(values.at(i)))
         } else {
-            let x_values = wide(x);
-            Tensor::from_i64_fn(dtype, x.shape(), |i| (self.int)(x_values[i]) as i64)
+            let values = Integers::of(x);
+            Tensor::from_i64_fn(dtype, x.shape(), |i| (self.int)(values.at(i)) as i64)
         };
         Ok(out.into())
     }
