@@ -179,6 +179,13 @@ pub trait Machine: Send + Sync {
     /// can't be timed.
     fn seconds(&self, program: &Module) -> Result<f64, String>;
 
+    /// The same for several programs that are to be told apart. Where they are timed in turns, whatever disturbs the machine
+    /// disturbs all alike; programs that are clearly slower than another may be timed less often. The times are only worth
+    /// comparing with each other.
+    fn race(&self, programs: &[&Module]) -> Vec<Result<f64, String>> {
+        programs.iter().map(|p| self.seconds(p)).collect()
+    }
+
     /// What a user should know of the times given so far.
     fn notes(&self) -> Vec<String> {
         Vec::new()

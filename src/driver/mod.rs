@@ -13,6 +13,7 @@ mod load;
 #[cfg(feature = "llvm")]
 mod native;
 #[cfg(feature = "llvm")]
+mod race;
 mod runnable;
 #[cfg(feature = "llvm")]
 mod specialize;

@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 
 use super::{
     external::{Handling, Regions, compile_regions},
+    race::in_turns,
     specialize::compile_code,
 };
 use crate::{
@@ -94,6 +95,28 @@ pub(super) fn processor() -> String {
     model.unwrap_or("an unnamed processor").to_owned()
 }
 
+/// A linked program with its arguments.
+struct Runner {
+    key: Digest,
+    name: String,
+    executable: Executable,
+    inputs: Vec<Tensor>,
+    outputs: Vec<Tensor>,
+}
+
+impl Runner {
+    fn once(&mut self) -> Result<(), String> {
+        self.executable.run_into(&self.inputs, &mut self.outputs).map_err(|e| e.to_string())
+    }
+}
+
+/// What a program is before it is timed.
+enum Ready {
+    /// The same as one that is known.
+    Known(Digest),
+    Linked(Box<Runner>),
+}
+
 impl Stopwatch {
     /// A stopwatch for kernels of a target, which must be this machine, run by as many threads as it has cores. It remembers
     /// what it timed in a folder, where one is given.
@@ -170,34 +193,17 @@ impl Stopwatch {
     }
 
     fn time(&self, program: &Module, known: &mut Known) -> Result<f64, String> {
-        let typed = infer_types(program.clone()).map_err(|e| e.to_string())?;
-        let fused = fuse(&typed, LARGEST_KERNEL);
-        let typed = infer_types(fuse(&infer_types(fused).map_err(|e| e.to_string())?, 1)).map_err(|e| e.to_string())?;
-        let target = self.target.codegen();
-        if !is_plain(&typed, "main").map_err(|e| e.to_string())? {
-            return Err("its extents are not all known".into());
-        }
         // Regions are compiled before the program is assembled: what was timed is looked up before that.
-        let of_regions = regions(typed.module());
-        if let Some(&seconds) = of_regions.and_then(|key| known.seconds.get(&key)) {
+        if let Some(&seconds) = regions(program).and_then(|key| known.seconds.get(&key)) {
             return Ok(seconds);
         }
-        let Regions { typed, compiled, .. } =
-            compile_regions(typed, &target, Handling::default()).map_err(|e| e.to_string())?;
-        let mut code = CodeSet::new(super::vector_unit(&target));
-        code.external = compiled;
-        let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;
-        let key = of_regions.unwrap_or_else(|| content(&assembled, &code));
-        if let Some(&seconds) = known.seconds.get(&key) {
-            return Ok(seconds);
-        }
-        let name = code.kernels.first().map_or("no kernel", |k| k.name.as_str()).to_owned();
-        let (_, library) = compile_code(&mut code, &target, None).map_err(|e| e.to_string())?;
-        let pool = self.pool.get_or_init(|| Arc::new(Pool::new(self.target.cores))).clone();
-        let exe = Executable::link(assembled.program, library, pool).map_err(|e| e.to_string())?;
-        let inputs: Vec<Tensor> = exe.program().inputs().iter().map(tame).collect();
-        let mut outputs = exe.run(&inputs).map_err(|e| e.to_string())?;
-        let timed = steady(&mut known.pulse, || exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;
+        let ready = self.ready(program, |key| known.seconds.contains_key(&key))?;
+        let mut run = match ready {
+            Ready::Known(key) => return Ok(known.seconds[&key]),
+            Ready::Linked(run) => run,
+        };
+        let timed = steady(&mut known.pulse, || run.once())?;
+        let Runner { key, name, .. } = *run;
         let before = known.doubted.get(&key).copied().unwrap_or(f64::INFINITY);
         let seconds = timed.seconds.min(before);
         known.seconds.insert(key, seconds);
@@ -207,6 +213,34 @@ impl Stopwatch {
         known.doubtful += !agreed as usize;
         self.remember(&format!("{key}\t{seconds:e}\t{name}{}\n", if agreed { "" } else { DOUBTED }));
         Ok(seconds)
+    }
+
+    /// A program ready to run, unless what decides its time is known already.
+    fn ready(&self, program: &Module, is_known: impl Fn(Digest) -> bool) -> Result<Ready, String> {
+        let of_regions = regions(program);
+        let typed = infer_types(program.clone()).map_err(|e| e.to_string())?;
+        let fused = fuse(&typed, LARGEST_KERNEL);
+        let typed = infer_types(fuse(&infer_types(fused).map_err(|e| e.to_string())?, 1)).map_err(|e| e.to_string())?;
+        let target = self.target.codegen();
+        if !is_plain(&typed, "main").map_err(|e| e.to_string())? {
+            return Err("its extents are not all known".into());
+        }
+        let Regions { typed, compiled, .. } =
+            compile_regions(typed, &target, Handling::default()).map_err(|e| e.to_string())?;
+        let mut code = CodeSet::new(super::vector_unit(&target));
+        code.external = compiled;
+        let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;
+        let key = of_regions.unwrap_or_else(|| content(&assembled, &code));
+        if is_known(key) {
+            return Ok(Ready::Known(key));
+        }
+        let name = code.kernels.first().map_or("no kernel", |k| k.name.as_str()).to_owned();
+        let (_, library) = compile_code(&mut code, &target, None).map_err(|e| e.to_string())?;
+        let pool = self.pool.get_or_init(|| Arc::new(Pool::new(self.target.cores))).clone();
+        let executable = Executable::link(assembled.program, library, pool).map_err(|e| e.to_string())?;
+        let inputs: Vec<Tensor> = executable.program().inputs().iter().map(tame).collect();
+        let outputs = executable.run(&inputs).map_err(|e| e.to_string())?;
+        Ok(Ready::Linked(Box::new(Runner { key, name, executable, inputs, outputs })))
     }
 
     fn measure_peaks(&self, known: &mut Known) -> Result<Peaks, String> {
@@ -261,6 +295,29 @@ impl Machine for Stopwatch {
         self.time(program, &mut known)
     }
 
+    fn race(&self, programs: &[&Module]) -> Vec<Result<f64, String>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // All at once in memory: they take turns. Programs that are the same are one.
+        let mut runners: Vec<Runner> = Vec::new();
+        let mut whose: Vec<Result<usize, String>> = Vec::new();
+        for program in programs {
+            let is_there = |key: Digest| runners.iter().any(|r| r.key == key);
+            whose.push(match self.ready(program, is_there) {
+                Ok(Ready::Known(key)) => Ok(runners.iter().position(|r| r.key == key).expect("it was just found")),
+                Ok(Ready::Linked(run)) => {
+                    runners.push(*run);
+                    Ok(runners.len() - 1)
+                }
+                Err(why) => Err(why),
+            });
+        }
+        let times = match runners.len() {
+            1 => vec![steady(&mut known.pulse, || runners[0].once()).map(|t| t.seconds)],
+            _ => in_turns(runners.iter_mut().map(|r| move || r.once()).collect()),
+        };
+        whose.into_iter().map(|w| w.and_then(|i| times[i].clone())).collect()
+    }
+
     fn notes(&self) -> Vec<String> {
         let doubtful = self.known.lock().unwrap_or_else(PoisonError::into_inner).doubtful;
         let note = format!(
@@ -308,7 +365,8 @@ fn regions(m: &Module) -> Option<Digest> {
         Expr::Var(v) => format!("{e:?} = {v:?}: {:?}", m.var(*v).ty),
         other => format!("{e:?} = {other:?}"),
     };
-    let all: Vec<String> = ids.iter().map(said).collect();
+    // How resat compiles what is around them decides as well.
+    let all: Vec<String> = [env!("RESAT_SOURCES").to_owned()].into_iter().chain(ids.iter().map(said)).collect();
     Some(digest_bytes(&all.iter().map(|s| s.as_bytes()).collect::<Vec<_>>()))
 }
 

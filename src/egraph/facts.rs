@@ -294,6 +294,23 @@ pub fn worth_rewriting(graph: &Graph, class: Id) -> bool {
     !graph[class].data.constant
 }
 
+/// What a search finds at the classes that are worth rewriting, those that were encoded first before those that read them: a rule that
+/// builds on what it made below needs one round. It ends where so many were found, or at the deadline.
+pub fn search_upwards<T>(graph: &Graph, limit: usize, mut at: impl FnMut(Id) -> Option<T>) -> Vec<T> {
+    let mut classes: Vec<Id> = graph.classes().map(|c| c.id).collect();
+    classes.sort_unstable();
+    let mut found = Vec::new();
+    for class in classes {
+        if found.len() == limit || !may_search(graph) {
+            break;
+        }
+        if worth_rewriting(graph, class) {
+            found.extend(at(class));
+        }
+    }
+    found
+}
+
 /// Says that two classes are equal because of a rule, unless their types differ or the budget is spent. Gives whether
 /// anything changed. A refusal is remembered in [`Facts::refusals`].
 pub fn union_checked(graph: &mut Graph, a: Id, b: Id, rule: &Name) -> bool {

@@ -16,7 +16,7 @@ mod weights;
 
 pub use errors::{Errors, refresh_errors};
 pub use facts::{
-    Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, union_checked,
+    Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, search_upwards, union_checked,
     worth_rewriting,
 };
 pub use insert::{Encoded, RegionGraph, Term, encode};

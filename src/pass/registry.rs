@@ -325,11 +325,11 @@ fn sequence_of(
     if complaints.is_empty() { Ok(Sequential(passes)) } else { Err(Refused(complaints)) }
 }
 
-/// The default pipeline as a configuration makes it; where placement by cost may time programs, the fastest of several.
+/// The default pipeline as a configuration makes it; where placement is by cost, the fastest of several.
 pub fn default_pass(settings: &Settings, config: &BuildConfig) -> Result<Box<dyn Pass>, Refused> {
-    match (&settings.placement.machine, settings.placement.is_by_cost()) {
-        (Some(machine), true) => Ok(Box::new(Fastest::new(settings, config, machine.clone())?)),
-        _ => Ok(Box::new(config.pipeline(settings)?)),
+    match settings.placement.is_by_cost() {
+        true => Ok(Box::new(Fastest::new(settings, config)?)),
+        false => Ok(Box::new(config.pipeline(settings)?)),
     }
 }
 

@@ -16,7 +16,7 @@ use egg::{Id, PatternAst, SearchMatches, Subst, Symbol, Var};
 
 use self::{assembly::Assembly, offers::Offers};
 use crate::{
-    egraph::{Case, Facts, Graph, KernelBody, Node, may_apply, may_search, union_checked, worth_rewriting},
+    egraph::{Case, Facts, Graph, KernelBody, Node, may_apply, search_upwards, union_checked},
     ir::Name,
     ops::Class,
     saturate::{Grade, Rule, Ruleset},
@@ -148,19 +148,7 @@ impl egg::Searcher<Node, Facts> for Finder {
     }
 
     fn search_with_limit(&self, graph: &Graph, limit: usize) -> Vec<SearchMatches<'_, Node>> {
-        let mut classes: Vec<Id> = graph.classes().map(|c| c.id).collect();
-        // What reads comes after what it reads, in the program as it was encoded: one round forms its kernels.
-        classes.sort_unstable();
-        let mut found = Vec::new();
-        for class in classes {
-            if found.len() == limit || !may_search(graph) {
-                break;
-            }
-            if worth_rewriting(graph, class) {
-                found.extend(self.search_eclass_with_limit(graph, class, 1));
-            }
-        }
-        found
+        search_upwards(graph, limit, |class| self.search_eclass_with_limit(graph, class, 1))
     }
 
     fn vars(&self) -> Vec<Var> {

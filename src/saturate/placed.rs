@@ -20,10 +20,13 @@ pub struct PlacedReport {
     pub calls: usize,
     /// What one costs, by the cost model.
     pub cost: f64,
-    /// The next best maker (none for resat) and its price for the same operators, by the same model and borders aside; none where
+    /// The next best maker (none for resat) and its price for the same operators, by the same model, borders and changes of layout aside; none where
     /// nobody else makes them.
     pub next: Option<(Option<String>, f64)>,
 }
+
+/// So many layouts of a value are looked at.
+const LAYOUTS: usize = 16;
 
 /// What resat's reports call its own code.
 pub(super) const OWN: &str = "resat";
@@ -126,36 +129,59 @@ impl View<'_> {
         Some((maker.map(|m| self.graph.analysis.tables.place(m).as_str().to_owned()), price))
     }
 
-    /// What it costs to have a maker compute the last of these values, from whatever comes from outside of them.
+    /// A value in all layouts that it stands in, by the class that was there first.
+    fn layouts(&self, value: Id) -> (Id, Vec<Id>) {
+        let is_move = |n: &Node| matches!(n.case(), Case::Op(op) if op.op().name() == "layout_transform");
+        let mut all = vec![value];
+        let mut at = 0;
+        while let Some(&class) = all.get(at) {
+            at += 1;
+            let from = self.graph[class].iter().filter(|n| is_move(n)).filter_map(|n| n.children().last().copied());
+            let to = self.graph[class].parents().filter(|&n| is_move(&self.graph.nodes()[usize::from(n)]));
+            for next in from.chain(to).map(|c| self.graph.find(c)).collect::<Vec<_>>() {
+                if all.len() < LAYOUTS && !all.contains(&next) {
+                    all.push(next);
+                }
+            }
+        }
+        (all.iter().copied().min().unwrap_or(value), all)
+    }
+
+    /// What it costs to have a maker compute the last of these values, in whatever layout it has them, from whatever comes from
+    /// outside of them.
     fn price(&self, maker: Option<PlaceId>, values: &[Id]) -> Option<f64> {
         let mut prices: HashMap<Id, f64> = HashMap::new();
+        let mut last = None;
         for &value in values {
-            let class = match maker {
-                None => value,
-                Some(place) => match self.graph.lookup(Node::enter(place, value)) {
-                    Some(class) => self.graph.find(class),
-                    None => continue,
-                },
+            let (value, layouts) = self.layouts(value);
+            last = Some(value);
+            let of = |class: Id| {
+                let class = match maker {
+                    None => Some(class),
+                    Some(place) => self.graph.lookup(Node::enter(place, class)).map(|c| self.graph.find(c)),
+                };
+                class.and_then(|c| self.classes.get(&c)).copied()
             };
-            let Some(&number) = self.classes.get(&class) else { continue };
-            let of = |candidate: u32| {
+            let price = |number: u32, candidate: u32| {
                 let (id, at) = self.p.origin(number, candidate);
                 let node = &self.graph[id].nodes[at];
                 let makes = match node.case() {
-                    Case::Op(_) => maker.is_none(),
+                    Case::Op(op) => maker.is_none() && op.op().name() != "layout_transform",
                     Case::Kernel(body) => self.graph.analysis.tables.kernel(body).place() == maker,
                     _ => false,
                 };
-                let below = node.children().iter().map(|&c| self.value(c));
+                let below = node.children().iter().map(|&c| self.layouts(self.value(c)).0);
                 let below: f64 = below.filter_map(|c| prices.get(&c)).sum();
                 makes.then(|| self.p.candidate(candidate).cost + below)
             };
-            let best = self.p.of_class(number).filter_map(of).filter(|c| c.is_finite()).min_by(f64::total_cmp);
+            let all = layouts.into_iter().filter_map(of);
+            let all = all.flat_map(|number| self.p.of_class(number).map(move |c| (number, c)));
+            let best = all.filter_map(|(n, c)| price(n, c)).filter(|c| c.is_finite()).min_by(f64::total_cmp);
             // What only a larger part of it makes is priced by that part.
             if let Some(best) = best {
                 prices.insert(value, best);
             }
         }
-        prices.get(values.last()?).copied()
+        prices.get(&last?).copied()
     }
 }

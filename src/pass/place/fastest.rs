@@ -2,29 +2,40 @@
 
 use std::sync::Arc;
 
-use super::{Placement, Strategy};
+use super::{Placement, Strategy, modelled::Modelled};
 use crate::{
     cost::Machine,
     diag::Refused,
-    ir::Module,
+    ir::{Expr, Module, reachable},
     pass::{BuildConfig, Pass, PassContext, Pipeline, Settings},
-    saturate::Report,
+    saturate::{PlacedReport, Report},
 };
 
-/// The default pipeline with placement by measured costs, and a last look: parts were timed alone, which says little of caches
-/// between them, so the whole program is timed as well, as placement by cost has it, and as it is without external compilers, with all
-/// that it can give to each, and with all given to the first that takes it. The fastest is the result.
+/// The default pipeline with placement by cost, and a last look at whole programs: as placement by cost has it, as it is without external
+/// compilers, with all that it can give to each, and with all given to the first that takes it. The fastest is the result.
+///
+/// Where costs are measured, parts were timed alone, which says little of caches between them; here programs run in turns
+/// ([`Machine::race`]). Where they are modelled, a region is priced whole, with all that its compiler makes one of; and since models of
+/// other compilers are further off than that of resat's own kernels, only clear gains count.
 pub struct Fastest {
     candidates: Vec<(String, Pipeline)>,
-    machine: Arc<dyn Machine>,
+    judge: Judge,
+}
+
+enum Judge {
+    Machine(Arc<dyn Machine>),
+    Model(Modelled),
 }
 
 /// Another program must be faster than the one by cost by this share: less is noise.
-const NOISE: f64 = 0.02;
+const NOISE: f64 = 0.01;
+
+/// By models, a program with regions of external compilers counts as slower than it seems by this share.
+const DOUBT: f64 = 0.1;
 
 impl Fastest {
     /// The candidates among a placement's compilers, each by the default pipeline as a configuration makes it.
-    pub fn new(settings: &Settings, config: &BuildConfig, machine: Arc<dyn Machine>) -> Result<Fastest, Refused> {
+    pub fn new(settings: &Settings, config: &BuildConfig) -> Result<Fastest, Refused> {
         let placement = &settings.placement;
         let mut ways: Vec<(String, Placement)> =
             vec![("by cost".into(), placement.clone()), ("resat alone".into(), Placement::default())];
@@ -39,8 +50,44 @@ impl Fastest {
         let made = ways
             .into_iter()
             .map(|(name, placement)| Ok((name, config.pipeline(&Settings { placement, ..settings.clone() })?)));
-        Ok(Fastest { candidates: made.collect::<Result<_, Refused>>()?, machine })
+        let judge = match &placement.machine {
+            Some(machine) => Judge::Machine(machine.clone()),
+            None => Judge::Model(Modelled {
+                model: settings.cost.clone(),
+                compilers: placement.compilers.clone(),
+                target: settings.target.clone(),
+            }),
+        };
+        Ok(Fastest { candidates: made.collect::<Result<_, Refused>>()?, judge })
     }
+}
+
+impl Judge {
+    /// The seconds of each program, to be compared.
+    fn seconds(&self, programs: &[&Module]) -> Vec<Result<f64, String>> {
+        match self {
+            Judge::Machine(machine) => machine.race(programs),
+            Judge::Model(model) => programs.iter().map(|p| model.seconds(p)).collect(),
+        }
+    }
+
+    /// Which is the fastest, the first where they are alike.
+    fn best(&self, programs: &[&Module], seconds: &[Result<f64, String>]) -> usize {
+        let score = |i: usize| {
+            let seconds = seconds[i].as_ref().copied().unwrap_or(f64::INFINITY);
+            match self {
+                Judge::Machine(_) if i > 0 => seconds * (1.0 + NOISE),
+                Judge::Model(_) if has_regions(programs[i]) => seconds * (1.0 + DOUBT),
+                _ => seconds,
+            }
+        };
+        (1..programs.len()).fold(0, |best, i| if score(i) < score(best) { i } else { best })
+    }
+}
+
+fn has_regions(m: &Module) -> bool {
+    let all = reachable(m, m.functions().map(|(_, f)| f));
+    all.into_iter().any(|e| matches!(&m[e], Expr::Func(f) if f.compiler().is_some()))
 }
 
 impl Pass for Fastest {
@@ -49,52 +96,60 @@ impl Pass for Fastest {
     }
 
     fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
-        let mut best: Option<(f64, Module, PassContext)> = None;
-        let mut taken = "";
-        let (mut notes, mut failed) = (Vec::new(), None);
-        for (name, pipeline) in &self.candidates {
+        let mut made: Vec<(&(String, Pipeline), Module, PassContext)> = Vec::new();
+        let mut notes = Vec::new();
+        for candidate in &self.candidates {
+            let (name, pipeline) = candidate;
             if let Some(f) = &mut cx.on_start {
                 f(name);
             }
             let mut own = PassContext::default();
-            let by_cost = best.is_none();
-            let made = match pipeline.run(module.clone(), &mut own) {
-                Ok(made) => made,
+            match pipeline.run(module.clone(), &mut own) {
+                Ok(program) => made.push((candidate, program, own)),
+                // What fails while it is asked is not passed over.
+                Err(refused) if made.is_empty() => return Err(refused),
                 // A compiler that can't have all can still have a part.
-                Err(refused) if by_cost => {
-                    failed = Some(refused);
-                    continue;
-                }
-                Err(refused) => {
-                    notes.push(format!("{name}: {refused}"));
-                    continue;
-                }
-            };
-            match (self.machine.seconds(&made), &best) {
-                (Ok(seconds), known) => {
-                    notes.push(format!("{name}: {:.3} ms for the whole program", 1e3 * seconds));
-                    let margin = known.as_ref().map_or(f64::INFINITY, |b| b.0) * (1.0 - NOISE);
-                    if known.is_none() || seconds < margin {
-                        best = Some((seconds, made, own));
-                        taken = name;
-                    }
-                }
-                (Err(why), None) => {
-                    notes.push(format!("{name}: the whole program can't be timed: {why}"));
-                    best = Some((f64::INFINITY, made, own));
-                    taken = name;
-                }
-                (Err(why), Some(_)) => notes.push(format!("{name}: the whole program can't be timed: {why}")),
+                Err(refused) => notes.push(format!("{name}: {refused}")),
             }
         }
-        let Some((_, made, own)) = best else { return Err(failed.expect("there is a candidate, and it was refused")) };
-        notes.push(format!("placement: {taken}"));
-        cx.log.extend(own.log);
-        cx.reports.extend(own.reports);
-        match cx.reports.last_mut() {
-            Some(report) => report.notes.extend(notes),
-            None => cx.reports.push(Report { notes, ..Report::default() }),
+        // How extraction weighed the parts, whatever is taken in the end.
+        let weighed: Vec<PlacedReport> = made.iter().flat_map(|m| &m.2.reports).flat_map(|r| r.placed.clone()).collect();
+        // Where nothing is given to anybody, the program is the one that there is without compilers: models of whole kernels have
+        // settled who makes what, and what is left is for the pipeline that is tuned for it.
+        if matches!(self.judge, Judge::Model(_)) && made.len() > 1 && !has_regions(&made[0].1) {
+            made.truncate(2);
+            made.remove(0);
         }
-        Ok(made)
+        let programs: Vec<&Module> = made.iter().map(|(_, program, _)| program).collect();
+        if let (Some(f), Judge::Machine(_)) = (&mut cx.on_start, &self.judge) {
+            f("whole programs in turns");
+        }
+        let seconds = self.judge.seconds(&programs);
+        let best = self.judge.best(&programs, &seconds);
+        let how = if matches!(self.judge, Judge::Machine(_)) { "" } else { ", by the models" };
+        notes.extend(made.iter().zip(&seconds).map(|(((name, _), ..), seconds)| match seconds {
+            Ok(seconds) => format!("{name}: {:.3} ms for the whole program{how}", 1e3 * seconds),
+            Err(why) => format!("{name}: the whole program has no time: {why}"),
+        }));
+        let ((taken, pipeline), mut program, own) = made.swap_remove(best);
+        notes.push(format!("placement: {taken}"));
+        match cx.on_region.is_some() || cx.after_pass.is_some() {
+            // Whoever looks at how programs come about looks at this one.
+            true => program = pipeline.run(module, cx)?,
+            false => {
+                cx.log.extend(own.log);
+                cx.reports.extend(own.reports);
+                cx.warnings.extend(own.warnings);
+            }
+        }
+        if cx.reports.is_empty() {
+            cx.reports.push(Report::default());
+        }
+        if !weighed.is_empty() && cx.reports.iter().all(|r| r.placed.is_empty()) {
+            notes.push("the parts are told as extraction weighed them, of whose program this one took the place".into());
+            cx.reports.last_mut().expect("there is one").placed = weighed;
+        }
+        cx.reports.last_mut().expect("there is one").notes.extend(notes);
+        Ok(program)
     }
 }

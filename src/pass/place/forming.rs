@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::{
     diag::Refused,
-    egraph::{Case, Facts, Graph, KernelBody, Node, Step, What, may_apply, may_search, union_checked, worth_rewriting},
+    egraph::{Case, Facts, Graph, KernelBody, Node, Step, What, may_apply, search_upwards, union_checked},
     infer::infer_types,
     ir::{Attrs, Expr, ExprId, Function, Module, Name, OpId, Type},
     ops::kernel::INLINE_CONSTANT,
@@ -75,18 +75,7 @@ impl egg::Searcher<Node, Facts> for Finder {
     }
 
     fn search_with_limit(&self, graph: &Graph, limit: usize) -> Vec<SearchMatches<'_, Node>> {
-        let mut classes: Vec<Id> = graph.classes().map(|c| c.id).collect();
-        classes.sort_unstable();
-        let mut found = Vec::new();
-        for class in classes {
-            if found.len() == limit || !may_search(graph) {
-                break;
-            }
-            if worth_rewriting(graph, class) {
-                found.extend(self.search_eclass_with_limit(graph, class, 1));
-            }
-        }
-        found
+        search_upwards(graph, limit, |class| self.search_eclass_with_limit(graph, class, 1))
     }
 
     fn vars(&self) -> Vec<Var> {

@@ -10,6 +10,7 @@
 
 mod fastest;
 mod forming;
+mod modelled;
 mod prices;
 mod restarts;
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Seconds that the call of a region takes, as that of a kernel does.
-const CALL: f64 = 1.0e-6;
+pub(super) const CALL: f64 = 1.0e-6;
 
 /// What a part of a region costs at least: to be there.
 const LEAST: f64 = 2.0e-8;

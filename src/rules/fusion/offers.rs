@@ -5,7 +5,8 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Kind;
 use crate::{
-    egraph::{Case, Graph, KernelBody, Node, kernel_classes},
+    egraph::{AttrsId, Case, Graph, KernelBody, Node, Step, kernel_classes},
+    ir::OpId,
     ops::Class,
 };
 
@@ -82,22 +83,31 @@ fn offers<'g>(graph: &'g Graph, value: Id, kind: Kind, shared: &mut Shared<'g>) 
                 })
                 .filter(|(_, body)| body.ops().last().map(Case::Op) == Some(op.case()))
                 .collect();
-            let largest = |fits: &mut dyn FnMut(&Node, &KernelBody) -> bool| {
-                let mut best: Option<(usize, &'g Node)> = None;
+            // Of each heavy operation by itself: which of a contraction's forms is best may only show in whole kernels.
+            let largest = |fits: &mut dyn FnMut(&Node, &KernelBody) -> bool| -> Vec<Take<'g>> {
+                let mut best: Vec<(Option<(OpId, AttrsId)>, usize, &'g Node)> = Vec::new();
                 for &(node, body) in &kernels {
-                    let size = body.steps().len();
-                    if best.is_none_or(|(s, _)| size > s) && fits(node, body) {
-                        best = Some((size, node));
+                    let (around, size) = (heavy(body), body.steps().len());
+                    let known = best.iter().position(|b| b.0 == around);
+                    let is_larger = match known {
+                        Some(at) => size > best[at].1,
+                        None => best.len() < ALTERNATIVES,
+                    };
+                    if is_larger && fits(node, body) {
+                        match known {
+                            Some(at) => best[at] = (around, size, node),
+                            None => best.push((around, size, node)),
+                        }
                     }
                 }
-                best.map(|(_, node)| Take::Within(node))
+                best.into_iter().map(|(_, _, node)| Take::Within(node)).collect()
             };
             let may_be_heavy = kind == Kind::Epilogue;
-            let mut take = |t: Option<Take<'g>>| {
-                if let Some(t) = t
-                    && !found.contains(&t)
-                {
-                    found.push(t);
+            let mut take = |all: Vec<Take<'g>>| {
+                for t in all {
+                    if !found.contains(&t) {
+                        found.push(t);
+                    }
                 }
             };
             // Of values that several need, one in a row is computed again, not what it was made of as well: a chain of them
@@ -106,7 +116,7 @@ fn offers<'g>(graph: &'g Graph, value: Id, kind: Kind, shared: &mut Shared<'g>) 
                 take(largest(&mut |_, body| body.is_heavy() == may_be_heavy));
             }
             take(largest(&mut |node, body| body.is_heavy() == may_be_heavy && shared.computes_once(node)));
-            take(Some(Take::Within(op)));
+            take(vec![Take::Within(op)]);
         }
     }
     // What others need too is an argument first: to compute it again is the exception.
@@ -115,6 +125,14 @@ fn offers<'g>(graph: &'g Graph, value: Id, kind: Kind, shared: &mut Shared<'g>) 
         false => found.push(Take::Argument),
     }
     found
+}
+
+/// The contraction or reduction of a kernel, by operator and attributes.
+fn heavy(body: &KernelBody) -> Option<(OpId, AttrsId)> {
+    body.steps().iter().find_map(|step| match step {
+        Step::Op(op, attrs, ..) if op.op().class().is_heavy() => Some((*op, *attrs)),
+        _ => None,
+    })
 }
 
 /// Whether an operator of this class may stand before the result of a kernel of that kind.
@@ -142,11 +160,21 @@ impl Shared<'_> {
             if let Some(uses) = graph.analysis.uses.of(class) {
                 return uses > 1;
             }
-            let reads = |&n: &Id| {
-                !matches!(graph.nodes()[usize::from(n)].case(), Case::Kernel(_) | Case::Enter(_) | Case::Leave(_))
-            };
-            let readers: HashSet<Id> = graph[class].parents().filter(reads).map(|n| graph.find(n)).collect();
-            readers.len() > 1
+            let mut readers: HashSet<Id> = HashSet::new();
+            let mut written: Option<usize> = None;
+            for n in graph[class].parents() {
+                let value = graph.find(n);
+                match graph.nodes()[usize::from(n)].case() {
+                    Case::Kernel(_) | Case::Enter(_) | Case::Leave(_) => {}
+                    // The same value in another layout: its readers are this one's, and where it is one of the program as
+                    // written, they are known. To leave and to change the layout is what others may do, if they are chosen.
+                    Case::Op(op) if op.op().name() == "layout_transform" => {
+                        written = written.max(graph.analysis.uses.of(value));
+                    }
+                    _ => _ = readers.insert(value),
+                }
+            }
+            written.map_or(readers.len() > 1, |uses| uses > 1)
         })
     }
 
