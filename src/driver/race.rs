@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Rounds after which those that are clearly slower leave, and the race may end.
+/// Rounds after which those that are slower leave, and the race may end.
 const LEAST: usize = 7;
 
 /// Rounds after which it ends in any case.
@@ -19,6 +19,9 @@ const RUNS: std::ops::RangeInclusive<usize> = 2..=50;
 
 /// Who takes longer than the fastest by this factor is not looked at again.
 const OUT: f64 = 1.2;
+
+/// Who takes longer by this one is not even looked at twice.
+const FAR_OUT: f64 = 2.0;
 
 /// The race is over once nobody is this near to the fastest.
 const NEAR: f64 = 1.05;
@@ -41,12 +44,13 @@ pub(super) fn in_turns<F: FnMut() -> Result<(), String>>(mut programs: Vec<F>) -
             }
         }
         left.retain(|&i| failed[i].is_none());
-        if round + 1 < LEAST || left.is_empty() {
-            continue;
-        }
         let seconds = |i: usize| quartile(&turns[i]);
         let best = left.iter().map(|&i| seconds(i)).fold(f64::INFINITY, f64::min);
-        left.retain(|&i| seconds(i) <= OUT * best);
+        let out = if round + 1 < LEAST { FAR_OUT } else { OUT };
+        left.retain(|&i| seconds(i) <= out * best);
+        if round + 1 < LEAST && left.len() > 1 {
+            continue;
+        }
         let near = left.iter().filter(|&&i| seconds(i) <= NEAR * best).count();
         if near == 1 || begin.elapsed() > BUDGET {
             break;

@@ -16,8 +16,8 @@ mod weights;
 
 pub use errors::{Errors, refresh_errors};
 pub use facts::{
-    Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, search_upwards, union_checked,
-    worth_rewriting,
+    Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, search_upwards,
+    union_checked, worth_rewriting,
 };
 pub use insert::{Encoded, RegionGraph, Term, encode};
 pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};

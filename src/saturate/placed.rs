@@ -123,8 +123,15 @@ impl View<'_> {
             }
             _ => (None, vec![self.value(class)]),
         };
+        let mut given: Vec<Id> = Vec::new();
+        for &child in node.children() {
+            let value = self.value(child);
+            let fields = self.graph[value].iter().find(|n| n.case() == Case::Tuple).map_or(&[][..], |n| n.children());
+            given
+                .extend(std::iter::once(value).chain(fields.iter().map(|&f| self.value(f))).map(|v| self.layouts(v).0));
+        }
         let makers = std::iter::once(None).chain(self.places.iter().copied().map(Some)).filter(|m| *m != own);
-        let prices = makers.filter_map(|maker| Some((maker, self.price(maker, &values)?)));
+        let prices = makers.filter_map(|maker| Some((maker, self.price(maker, &given, &values)?)));
         let (maker, price) = prices.min_by(|a, b| a.1.total_cmp(&b.1))?;
         Some((maker.map(|m| self.graph.analysis.tables.place(m).as_str().to_owned()), price))
     }
@@ -147,14 +154,30 @@ impl View<'_> {
         (all.iter().copied().min().unwrap_or(value), all)
     }
 
-    /// What it costs to have a maker compute the last of these values, in whatever layout it has them, from whatever comes from
-    /// outside of them.
-    fn price(&self, maker: Option<PlaceId>, values: &[Id]) -> Option<f64> {
-        let mut prices: HashMap<Id, f64> = HashMap::new();
+    /// What an operand costs: nothing where it is given, else what it was priced at; `None` where it is to be had from elsewhere only.
+    fn below(&self, operand: Id, given: &[Id], prices: &HashMap<Id, Option<f64>>) -> Option<f64> {
+        let value = self.value(operand);
+        let class = &self.graph[value];
+        let (same, _) = self.layouts(value);
+        if class.data.constant || class.data.ty().is_none() || given.contains(&same) {
+            return Some(0.0);
+        }
+        if let Some(price) = prices.get(&same) {
+            return *price;
+        }
+        let tuple = class.iter().find(|n| n.case() == Case::Tuple)?;
+        tuple.children().iter().map(|&c| self.below(c, given, prices)).sum()
+    }
+
+    /// What it costs to have a maker compute the last of these values, in whatever layout it has them, from what is given.
+    fn price(&self, maker: Option<PlaceId>, given: &[Id], values: &[Id]) -> Option<f64> {
+        // None for what only a larger part makes, which is priced by that part.
+        let mut prices: HashMap<Id, Option<f64>> = HashMap::new();
         let mut last = None;
         for &value in values {
             let (value, layouts) = self.layouts(value);
             last = Some(value);
+            prices.insert(value, None);
             let of = |class: Id| {
                 let class = match maker {
                     None => Some(class),
@@ -170,18 +193,17 @@ impl View<'_> {
                     Case::Kernel(body) => self.graph.analysis.tables.kernel(body).place() == maker,
                     _ => false,
                 };
-                let below = node.children().iter().map(|&c| self.layouts(self.value(c)).0);
-                let below: f64 = below.filter_map(|c| prices.get(&c)).sum();
-                makes.then(|| self.p.candidate(candidate).cost + below)
+                if !makes {
+                    return None;
+                }
+                let below: Option<f64> = node.children().iter().map(|&c| self.below(c, given, &prices)).sum();
+                Some(self.p.candidate(candidate).cost + below?)
             };
             let all = layouts.into_iter().filter_map(of);
             let all = all.flat_map(|number| self.p.of_class(number).map(move |c| (number, c)));
             let best = all.filter_map(|(n, c)| price(n, c)).filter(|c| c.is_finite()).min_by(f64::total_cmp);
-            // What only a larger part of it makes is priced by that part.
-            if let Some(best) = best {
-                prices.insert(value, best);
-            }
+            prices.insert(value, best);
         }
-        prices.get(&last?).copied()
+        prices.get(&last?).copied().flatten()
     }
 }

@@ -113,7 +113,8 @@ impl Pass for Fastest {
             }
         }
         // How extraction weighed the parts, whatever is taken in the end.
-        let weighed: Vec<PlacedReport> = made.iter().flat_map(|m| &m.2.reports).flat_map(|r| r.placed.clone()).collect();
+        let weighed: Vec<PlacedReport> =
+            made.iter().flat_map(|m| &m.2.reports).flat_map(|r| r.placed.clone()).collect();
         // Where nothing is given to anybody, the program is the one that there is without compilers: models of whole kernels have
         // settled who makes what, and what is left is for the pipeline that is tuned for it.
         if matches!(self.judge, Judge::Model(_)) && made.len() > 1 && !has_regions(&made[0].1) {
@@ -146,7 +147,8 @@ impl Pass for Fastest {
             cx.reports.push(Report::default());
         }
         if !weighed.is_empty() && cx.reports.iter().all(|r| r.placed.is_empty()) {
-            notes.push("the parts are told as extraction weighed them, of whose program this one took the place".into());
+            notes
+                .push("the parts are told as extraction weighed them, of whose program this one took the place".into());
             cx.reports.last_mut().expect("there is one").placed = weighed;
         }
         cx.reports.last_mut().expect("there is one").notes.extend(notes);
