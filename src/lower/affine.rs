@@ -79,6 +79,12 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
         Substitution { replace, done: HashMap::new() }
     }
 
+    /// The same, and that very node becomes something else.
+    pub(crate) fn and(mut self, old: &Scalar, new: Scalar) -> Self {
+        self.done.insert(old.key(), (old.clone(), new));
+        self
+    }
+
     /// The expression with the replacements made.
     pub(crate) fn apply(&mut self, e: &Scalar) -> Scalar {
         // The original is kept beside the result so that its address, the key, is not reused.

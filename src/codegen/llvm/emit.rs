@@ -96,6 +96,10 @@ pub(super) struct Emitter<'u, 'ctx> {
     pub(super) value_log: Vec<(usize, usize)>,
     pub(super) costs: HashMap<usize, super::value::Cost>,
     outlined: usize,
+    /// How many unrolled loops stand around the statement, and no other ones between.
+    pub(super) unrolled: u32,
+    /// Vectors that unrolled loops are yet to store.
+    pub(super) waiting: Vec<super::narrow::Waiting<'ctx>>,
 }
 
 fn vec_of<'ctx>(types: impl IntoIterator<Item = Ty<'ctx>>) -> Vec<BasicMetadataTypeEnum<'ctx>> {
@@ -212,6 +216,8 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             value_log: vec![],
             costs: HashMap::new(),
             outlined: 0,
+            unrolled: 0,
+            waiting: vec![],
         }
     }
 
@@ -293,32 +299,50 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             Stmt::Block(all) => all.iter().try_for_each(|s| self.stmt(s)),
             Stmt::Store { buffer, index, value } => {
                 self.fresh();
-                self.store(*buffer, index, value)
+                match self.store_later(*buffer, index, value)? {
+                    true => Ok(()),
+                    false => self.store(*buffer, index, value),
+                }
             }
             Stmt::Prefetch { buffer, index } => {
                 self.fresh();
                 let at = self.index(index);
-                let address = self.address(*buffer, &at)?;
+                let address = self.place(*buffer, &at)?;
                 self.ir.prefetch(address);
                 Ok(())
             }
-            Stmt::Let { var, value, body } => self.bind(*var, value, body),
-            Stmt::If { cond, then, otherwise } => self.condition(cond, then, otherwise.as_deref()),
-            Stmt::While { cond, body } => self.repeat(cond, body),
-            Stmt::For { var, extent, kind, body } => match kind {
-                LoopKind::Serial => self.serial(*var, extent, body),
-                LoopKind::Parallel => self.parallel(*var, extent, body),
-                LoopKind::Unrolled => {
-                    let turns = self.constant(extent)?;
-                    self.turned = self.turn_squares(*var, turns, body)?;
-                    for i in 0..turns {
-                        self.with(*var, Binding::Sum(Affine::constant(i)), |e| e.stmt(body))?;
-                    }
-                    self.turned.clear();
-                    Ok(())
+            Stmt::For { var, extent, kind: LoopKind::Unrolled, body } => {
+                let turns = self.constant(extent)?;
+                self.turned = self.turn_squares(*var, turns, body)?;
+                self.unrolled += 1;
+                for i in 0..turns {
+                    self.with(*var, Binding::Sum(Affine::constant(i)), |e| e.stmt(body))?;
                 }
-                LoopKind::Vector => self.vector(*var, extent, body),
-            },
+                self.unrolled -= 1;
+                self.turned.clear();
+                if self.unrolled == 0 {
+                    self.store_waiting();
+                }
+                Ok(())
+            }
+            Stmt::For { var, extent, kind: LoopKind::Vector, body } => self.vector(*var, extent, body),
+            // What waits to be stored is stored where it stands, before control goes elsewhere.
+            s => {
+                self.store_waiting();
+                let around = std::mem::take(&mut self.unrolled);
+                let done = match s {
+                    Stmt::Let { var, value, body } => self.bind(*var, value, body),
+                    Stmt::If { cond, then, otherwise } => self.condition(cond, then, otherwise.as_deref()),
+                    Stmt::While { cond, body } => self.repeat(cond, body),
+                    Stmt::For { var, extent, kind: LoopKind::Parallel, body } => self.parallel(*var, extent, body),
+                    Stmt::For { var, extent, body, .. } => self.serial(*var, extent, body),
+                    Stmt::Block(_) | Stmt::Store { .. } | Stmt::Prefetch { .. } => {
+                        unreachable!("these are told apart above")
+                    }
+                };
+                self.unrolled = around;
+                done
+            }
         }
     }
 

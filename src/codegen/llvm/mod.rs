@@ -11,6 +11,7 @@ mod fixed;
 mod ir;
 mod jit;
 mod math;
+mod narrow;
 mod ops;
 #[cfg(test)]
 mod tests;

@@ -281,6 +281,14 @@ impl<'ctx> Emitter<'_, 'ctx> {
     /// The address of an element whose index is the same for all lanes. Parts of outer loops are added first, so that what
     /// an inner loop does not change can move out of it; the constant comes last, where the machine adds it for nothing.
     pub(super) fn address(&mut self, buffer: BufferId, at: &Affine) -> Result<PointerValue<'ctx>, CodegenError> {
+        if self.waits(buffer) {
+            self.store_waiting();
+        }
+        self.place(buffer, at)
+    }
+
+    /// The same, whatever waits to be stored there.
+    pub(super) fn place(&mut self, buffer: BufferId, at: &Affine) -> Result<PointerValue<'ctx>, CodegenError> {
         let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
         let mut p = self.buffer(buffer);
         for part in self.parts(at)? {

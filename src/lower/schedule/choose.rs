@@ -68,6 +68,10 @@ const BEYOND_LINE: f64 = 1.5;
 /// No more than so many accumulators wide along one axis: code size.
 const WIDEST: i64 = 14;
 
+/// Registers that what is multiplied in groups passes through. Instructions for that read nothing from memory that is the same for all
+/// lanes, and it is loaded ahead of its use. A tile that leaves fewer is spilled as a whole around its innermost loop.
+const AHEAD: f64 = 4.0;
+
 struct Model<'a> {
     accesses: &'a [Access],
     unit: VectorUnit,
@@ -157,7 +161,12 @@ impl Model<'_> {
             // The operand with the fewest copies stays in registers while the others stream by.
             live = if live == 0.0 { copies } else { live.min(copies) };
         }
-        let registers = accumulators + live + if self.accesses.len() > 1 { 1.0 } else { 0.0 };
+        let passing = match self.accesses.len() {
+            ..=1 => 0.0,
+            _ if self.together > 1 => AHEAD,
+            _ => 1.0,
+        };
+        let registers = accumulators + live + passing;
         let spilled = (registers - self.unit.registers as f64).max(0.0);
         let arithmetic = accumulators * (1.0 + self.extra_ops) / 2.0;
         arithmetic.max((loads + spilled) / 2.0).max(far / FAR_BYTES).max(IN_FLIGHT / 2.0)

@@ -26,6 +26,8 @@ const FUNCTION: u32 = 16;
 
 /// Multiply-adds written out per turn of the innermost reduction loop, at most.
 const BODY: i64 = 96;
+/// The same where each is of several numbers together: with fewer turns, tiles go in and out of registers more often.
+const BODY_TOGETHER: i64 = 112;
 
 /// What a reduction does with what it reads, on that machine.
 pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
@@ -161,6 +163,8 @@ struct Job<'a> {
     reduction: &'a Reduction,
     tiling: &'a Tiling,
     ahead: Option<Ahead>,
+    /// What a sum starts from; from 0 where nothing is given.
+    start: Option<&'a Scalar>,
 }
 
 impl Emitter {
@@ -206,6 +210,7 @@ impl Emitter {
             axes.insert(0, outer);
             tiling.tiles.iter_mut().filter(|t| t.0 == axis.id).for_each(|t| t.0 = inner.id);
         }
+        let start = started(&mut value, &reduction, &tiling);
         let guarded = guarded_axes(&reduction.value);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
@@ -215,7 +220,8 @@ impl Emitter {
             })
             .collect();
         let ahead = self.ahead(&pieces, &self.accesses(&reduction.value), &reduction);
-        let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling, ahead };
+        let start = start.as_ref();
+        let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling, ahead, start };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // rests of tiles too: they meet the same operands while those are at hand.
         let outer = if parallel { outer_axes(&pieces) } else { 0 };
@@ -350,10 +356,11 @@ impl Emitter {
         let sums = self.register(dtype, accumulators * lanes);
         let sum_at = slot.clone() * lanes + Scalar::axis(lane);
         let sum = Scalar::read(sums, vec![sum_at.clone()], dtype);
-        let mut stmts = vec![unrolled(
-            Stmt::Store { buffer: sums, index: sum_at.clone(), value: identity(r.combine, dtype) },
-            lanes,
-        )];
+        let start = match job.start {
+            Some(start) => replace_axes(&self.flatten(start), &with),
+            None => identity(r.combine, dtype),
+        };
+        let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
         let value = self.flatten(&replace_axes(&r.value, &with));
 
         let mut inner = r.axes.clone();
@@ -379,9 +386,10 @@ impl Emitter {
         };
         let result = match across {
             None => {
+                let most = if job.tiling.together.is_some() { BODY_TOGETHER } else { BODY };
                 let line = self.fresh();
                 let ahead = job.ahead.as_ref().map(|a| a.slice(places, line));
-                stmts.push(self.combine_loops(&inner, accumulators, ahead, |with| {
+                stmts.push(self.combine_loops(&inner, most / accumulators, ahead, |with| {
                     unrolled(step(&mut at_once.iter().map(|v| replace_axes(v, with))), lanes)
                 }));
                 sum.clone()
@@ -391,7 +399,7 @@ impl Emitter {
                 let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
-                stmts.push(self.combine_loops(&loops, accumulators, None, |with| {
+                stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
                     unrolled(step(&mut std::iter::once(replace_axes(&value_at, with))), lanes)
                 }));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
@@ -404,7 +412,7 @@ impl Emitter {
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                     let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
                     let total = Scalar::read(one, vec![slot.clone()], dtype);
-                    stmts.push(self.combine_loops(&loops, accumulators, None, |with| {
+                    stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
                         let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
                         unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
                     }));
@@ -461,16 +469,16 @@ impl Emitter {
         (one, Stmt::Block(stmts))
     }
 
-    /// The loops over reduced axes; the innermost is partly written out.
+    /// The loops over reduced axes; of the innermost, at most so many turns are written out.
     fn combine_loops(
         &mut self,
         axes: &[Axis],
-        accumulators: i64,
+        most: i64,
         ahead: Option<Slice>,
         body: impl FnOnce(&HashMap<AxisId, Scalar>) -> Stmt,
     ) -> Stmt {
         let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
-        let fits = |f: &i64| last.extent % f == 0 && f * accumulators <= BODY;
+        let fits = |f: &i64| last.extent % f == 0 && *f <= most;
         let factor = [8, 7, 6, 5, 4, 3, 2].into_iter().find(fits).unwrap_or(1);
         let (turn, part) = (self.fresh(), self.fresh());
         let at = Scalar::axis(turn) * factor + Scalar::axis(part);
@@ -503,6 +511,38 @@ fn in_loops(s: Stmt, levels: usize) -> Stmt {
 const ACCUMULATOR: AxisId = AxisId(u32::MAX);
 /// The vector axis of a reduction that has none.
 const NO_AXIS: AxisId = AxisId(u32::MAX - 1);
+
+/// What an epilogue adds to a sum of `int32` before anything else, where that is the same for all of a register tile but the lanes: the
+/// sum starts from it, and the epilogue goes without. Of integers, that is the same sum.
+fn started(value: &mut Scalar, r: &Reduction, tiling: &Tiling) -> Option<Scalar> {
+    if r.combine != Combine::Sum || r.value.dtype() != DType::I32 || tiling.across {
+        return None;
+    }
+    let is_sum = |s: &Scalar| matches!(s.kind(), ScalarKind::Axis(a) if *a == ACCUMULATOR);
+    let (mut uses, mut found) = (0, None);
+    for_each_node(value, &mut |n| {
+        let ScalarKind::Binary(op, a, b) = n.kind() else {
+            uses += n.operands().iter().filter(|o| is_sum(o)).count();
+            return;
+        };
+        uses += usize::from(is_sum(a)) + usize::from(is_sum(b));
+        let other = if is_sum(a) { b } else { a };
+        if *op == BinOp::Add && (is_sum(a) || is_sum(b)) && matches!(other.kind(), ScalarKind::Read(..)) {
+            found = Some((n.clone(), other.clone()));
+        }
+    });
+    let (sum, start) = found.filter(|_| uses == 1)?;
+    let mut varies = false;
+    for_each_node(&start, &mut |n| {
+        let tiled = |a: AxisId| a != tiling.vector && tiling.tiles.iter().any(|t| t.0 == a && t.1 > 1);
+        varies |= matches!(n.kind(), ScalarKind::Axis(a) if tiled(*a));
+    });
+    if varies {
+        return None;
+    }
+    *value = Substitution::new(|_| None).and(&sum, Scalar::bound(ACCUMULATOR, DType::I32)).apply(value);
+    Some(start)
+}
 
 /// The axes that decide whether something is read.
 fn guarded_axes(value: &Scalar) -> HashSet<AxisId> {

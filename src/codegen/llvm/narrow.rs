@@ -1,0 +1,177 @@
+//! Bytes made of lanes of 32 bits, several vectors of them at once.
+//!
+//! A vector of 32-bit numbers becomes a quarter of a vector of bytes, which is poor to store. Where unrolled loops store such quarters side
+//! by side, they wait for one another: four vectors are packed, which clips them to the bytes' range on the way, and stored as one.
+
+use inkwell::{IntPredicate, values::PointerValue};
+
+use super::{
+    CodegenError,
+    emit::Emitter,
+    ir::{Ir, V},
+};
+use crate::{
+    loops::{
+        BinOp, BufferId, Scalar, ScalarKind,
+        affine::{self, Affine, Atom},
+    },
+    tensor::DType,
+};
+
+/// A vector of numbers that is to be stored as bytes.
+pub(super) struct Waiting<'ctx> {
+    buffer: BufferId,
+    /// Where its first lane goes.
+    at: Affine,
+    to: PointerValue<'ctx>,
+    /// The numbers, which are clipped to the bytes' range when they are stored.
+    v: V<'ctx>,
+    lanes: u32,
+    dtype: DType,
+}
+
+/// The `int32` that is clipped to the range of a type of bytes and converted to it. Where it is clipped to less than that, what is clipped
+/// already.
+fn clipped(value: &Scalar, dtype: DType) -> Option<&Scalar> {
+    let ScalarKind::Cast(clip) = value.kind() else { return None };
+    if clip.dtype() != DType::I32 {
+        return None;
+    }
+    let (least, most) = dtype.int_range()?;
+    let bound = |s: &Scalar, wanted: BinOp| match s.kind() {
+        ScalarKind::Binary(op, x, b) if *op == wanted => Some((x.clone(), i128::from(b.as_int()?))),
+        _ => None,
+    };
+    let ends = |outer, inner| {
+        let (x, a) = bound(clip, outer)?;
+        let (_, b) = bound(&x, inner)?;
+        Some(if outer == BinOp::Max { (a, b) } else { (b, a) })
+    };
+    let (low, high) = ends(BinOp::Max, BinOp::Min).or_else(|| ends(BinOp::Min, BinOp::Max))?;
+    if low < least || high > most || low > high {
+        return None;
+    }
+    match (clip.kind(), (low, high) == (least, most)) {
+        (ScalarKind::Binary(_, inner, _), true) => match inner.kind() {
+            ScalarKind::Binary(_, x, _) => Some(x),
+            _ => None,
+        },
+        _ => Some(clip),
+    }
+}
+
+impl<'ctx> Emitter<'_, 'ctx> {
+    /// Lets a store wait for its neighbours, where it is one of clipped bytes; says whether it does.
+    pub(super) fn store_later(
+        &mut self,
+        buffer: BufferId,
+        index: &Scalar,
+        value: &Scalar,
+    ) -> Result<bool, CodegenError> {
+        let Some(lanes) = self.lanes.filter(|_| self.unrolled > 0) else { return Ok(false) };
+        let packs = match lanes.count {
+            16 => self.unit.target.has("avx512bw"),
+            8 => self.unit.target.has("avx2"),
+            n => n == 4,
+        };
+        let dtype = value.dtype();
+        if !packs || self.unit.target.arch() != "x86_64" || !matches!(dtype, DType::I8 | DType::U8) {
+            return Ok(false);
+        }
+        let at = affine::affine(index, &self.env, &mut self.affine_memo);
+        let first = at.without(lanes.axis);
+        // Expressions may hold variables of unrolled loops, and mean another number in their next turn.
+        let plain = first.terms.iter().all(|t| !t.facts.varying && matches!(t.atom, Atom::Axis(_)));
+        let Some(x) = clipped(value, dtype).filter(|_| plain && at.coefficient(lanes.axis) == 1) else {
+            return Ok(false);
+        };
+        let v = self.value(x)?;
+        let v = self.ir.splat(v, lanes.count);
+        let apart =
+            |w: &Waiting<'ctx>| w.at.plus(&first, -1).as_constant().is_some_and(|d| d.abs() >= lanes.count as i64);
+        if !self.waiting.iter().filter(|w| w.buffer == buffer).all(apart) {
+            self.store_waiting();
+        }
+        let to = self.place(buffer, &first)?;
+        self.waiting.push(Waiting { buffer, at: first, to, v, lanes: lanes.count, dtype });
+        if let Some(four) = self.run(4) {
+            self.store_together(four);
+        }
+        Ok(true)
+    }
+
+    /// Takes so many of those that wait, one behind the other, where there are.
+    fn run(&mut self, many: usize) -> Option<Vec<Waiting<'ctx>>> {
+        let next = |w: &Waiting<'ctx>| {
+            self.waiting.iter().position(|o| {
+                let apart = o.at.plus(&w.at, -1).as_constant();
+                (o.buffer, o.lanes, apart) == (w.buffer, w.lanes, Some(w.lanes as i64))
+            })
+        };
+        let mut found = (0..self.waiting.len()).find_map(|first| {
+            let mut all = vec![first];
+            while all.len() < many {
+                all.push(next(&self.waiting[*all.last()?])?);
+            }
+            Some(all)
+        })?;
+        let mut waiting: Vec<Option<Waiting<'ctx>>> = std::mem::take(&mut self.waiting).into_iter().map(Some).collect();
+        let taken = found.drain(..).filter_map(|i| waiting[i].take()).collect();
+        self.waiting = waiting.into_iter().flatten().collect();
+        Some(taken)
+    }
+
+    /// Stores everything that waits.
+    pub(super) fn store_waiting(&mut self) {
+        for many in [4, 2, 1] {
+            while let Some(run) = self.run(many) {
+                self.store_together(run);
+            }
+        }
+    }
+
+    /// Whether something waits to be stored in a buffer.
+    pub(super) fn waits(&self, buffer: BufferId) -> bool {
+        self.waiting.iter().any(|w| w.buffer == buffer)
+    }
+
+    /// Stores one, two or four vectors that lie side by side.
+    fn store_together(&self, run: Vec<Waiting<'ctx>>) {
+        let ir = &self.ir;
+        let (to, lanes, dtype) = (run[0].to, run[0].lanes, run[0].dtype);
+        let v: Vec<V<'ctx>> = run.into_iter().map(|w| w.v).collect();
+        let bytes = match &v[..] {
+            &[one] => narrowed(ir, one, dtype),
+            _ => {
+                let names = match (lanes, dtype) {
+                    (16, DType::U8) => ["llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packuswb.512"],
+                    (16, _) => ["llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packsswb.512"],
+                    (8, DType::U8) => ["llvm.x86.avx2.packssdw", "llvm.x86.avx2.packuswb"],
+                    (8, _) => ["llvm.x86.avx2.packssdw", "llvm.x86.avx2.packsswb"],
+                    (_, DType::U8) => ["llvm.x86.sse2.packssdw.128", "llvm.x86.sse2.packuswb.128"],
+                    _ => ["llvm.x86.sse2.packssdw.128", "llvm.x86.sse2.packsswb.128"],
+                };
+                let low = ir.intrinsic(names[0], &[], &[v[0], v[1]]);
+                let high = if v.len() == 4 { ir.intrinsic(names[0], &[], &[v[2], v[3]]) } else { low };
+                let packed = ir.intrinsic(names[1], &[], &[low, high]);
+                // Each 128 bits hold four bytes of every vector.
+                let words = ir.recast(packed, ir.wide(ir.value_type(DType::I32), Some(lanes)));
+                let parts = lanes / 4;
+                let order = (0..v.len() as u32).flat_map(|of| (0..parts).map(move |part| 4 * part + of));
+                ir.shuffle(words, words, order)
+            }
+        };
+        ir.store(to, bytes, 1);
+    }
+}
+
+/// The numbers clipped to the range of bytes, as bytes.
+fn narrowed<'ctx>(ir: &Ir<'_, 'ctx>, v: V<'ctx>, dtype: DType) -> V<'ctx> {
+    let (least, most) = dtype.int_range().expect("bytes are integers");
+    let bounded = |v: V<'ctx>, bound: i128, p| {
+        let b = ir.int(bound as i64, v.get_type());
+        ir.select(ir.icmp(p, v, b), v, b)
+    };
+    let v = bounded(bounded(v, most, IntPredicate::SLT), least, IntPredicate::SGT);
+    ir.cast(inkwell::values::InstructionOpcode::Trunc, v, ir.value_type(DType::I8))
+}
