@@ -12,7 +12,7 @@ const ADOPTIONS: usize = 4096;
 const STEPS_UP: usize = 3;
 
 /// So many classes are looked at on the way up from a common part.
-const LOOKED_UP: usize = 64;
+const LOOKED_UP: usize = 512;
 
 /// How several classes of a program come to use one that is not in it.
 #[derive(Clone, Debug, Default)]

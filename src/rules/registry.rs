@@ -17,6 +17,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/bytes.rules", include_str!("../../rules/bytes.rules")),
     ("rules/quantization.rules", include_str!("../../rules/quantization.rules")),
     ("rules/fast-math.rules", include_str!("../../rules/fast-math.rules")),
+    ("rules/recurrent.rules", include_str!("../../rules/recurrent.rules")),
     ("rules/combine-parallel.rules", include_str!("../../rules/combine-parallel.rules")),
     ("rules/conv.rules", include_str!("../../rules/conv.rules")),
     ("rules/mixed-precision.rules", include_str!("../../rules/mixed-precision.rules")),
