@@ -3,72 +3,117 @@
 //!
 //! ```sh
 //! cargo bench --bench peak                                   # ResNet-50
-//! cargo bench --bench peak -- mobilenet_v2 --rounds 50       # another recorded model
+//! cargo bench --bench peak -- mobilenet_v2 --rounds 100      # another recorded model
 //! ```
 //!
-//! The peak is measured out of registers, by a kernel of this compiler. Counted are the multiplications that a kernel executes, each with an
-//! addition: of Winograd's algorithm fewer than those of the convolution. A kernel's time is the fastest of all rounds within the whole
-//! program, on one thread.
+//! Everything runs on one thread. The peak is measured out of registers, by a kernel of this compiler, right before and right after each
+//! run of the whole program, so that a processor whose frequency drifts is compared with itself; runs around which it differs, or
+//! that take much longer than others, were disturbed and are left out. A convolution's share is the median over the runs that are left.
+//! Counted are the multiplications and additions of the direct algorithm, whatever algorithm runs: Winograd's does with fewer.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use resat::{
-    cost::Machine,
-    driver::{self, Options, Runnable, Stopwatch, load_module, load_params},
-    infer::infer_types,
+    driver::{self, Options, Registers, Runnable, load_module, load_params},
+    infer::{TypedModule, infer_types},
     interp,
-    loops::{BinOp, Kernel, Scalar, ScalarKind, Stmt},
+    ir::{Expr, ExprId, TensorType, reachable, reachable_outside},
     pass::{Settings, bind_params},
     target::Target,
-    tensor::{DType, Tensor},
+    tensor::Tensor,
 };
 
-/// Multiplications of `float32` in an expression.
-fn products(s: &Scalar) -> f64 {
-    match s.kind() {
-        ScalarKind::Binary(op, a, b) => {
-            let own = *op == BinOp::Mul && s.dtype() == DType::F32;
-            f64::from(u8::from(own)) + products(a) + products(b)
-        }
-        ScalarKind::Unary(_, a) | ScalarKind::Cast(a) | ScalarKind::Bits(a) => products(a),
-        ScalarKind::Select(_, a, b) => products(a).max(products(b)),
-        _ => 0.0,
+/// A convolution of the program.
+#[derive(Clone, PartialEq)]
+struct Convolution {
+    shape: String,
+    algorithm: &'static str,
+    flops: f64,
+}
+
+/// A row of the table: a convolution, and the steps that compute it.
+struct Row {
+    convolution: Convolution,
+    steps: Vec<usize>,
+}
+
+/// Channels, rows and columns of a tensor: plain, or with blocks of channels.
+fn image(t: &TensorType, layout: &str) -> Option<(i64, i64, i64)> {
+    let shape: Vec<i64> = t.shape.iter().map(|d| d.known()).collect::<Option<_>>()?;
+    match shape[..] {
+        [_, h, w, c] if layout == "NHWC" => Some((c, h, w)),
+        [_, c, h, w] => Some((c, h, w)),
+        [_, blocks, h, w, block] => Some((blocks * block, h, w)),
+        _ => None,
     }
 }
 
-/// Those that a statement executes; none where the number of turns of a loop depends on others.
-fn executed(stmt: &Stmt) -> Option<f64> {
-    match stmt {
-        Stmt::Block(all) => all.iter().map(executed).sum(),
-        Stmt::For { extent, body, .. } => match extent.kind() {
-            ScalarKind::Int(n) => Some(*n as f64 * executed(body)?),
-            _ => None,
-        },
-        Stmt::Store { value, .. } => Some(products(value)),
-        Stmt::Prefetch { .. } => Some(0.0),
-        Stmt::Let { value, body, .. } => Some(products(value) + executed(body)?),
-        Stmt::If { then, otherwise, .. } => {
-            let other = otherwise.as_ref().map_or(Some(0.0), |o| executed(o))?;
-            Some(executed(then)?.max(other))
-        }
-        Stmt::While { .. } => None,
-    }
+fn elements(t: &TensorType) -> Option<i64> {
+    t.shape.iter().map(|d| d.known()).product()
 }
 
-/// A row: a kernel, how often it is called, and the seconds of a call.
-struct Row<'a> {
-    kernel: &'a Kernel,
-    calls: usize,
-    seconds: f64,
+/// The convolution that a primitive function computes, if it computes one.
+fn convolution(typed: &TypedModule, f: ExprId) -> Option<Convolution> {
+    let m = typed.module();
+    let calls = reachable(m, [m.func(f).body]).into_iter();
+    let (call, args, name, attrs) =
+        calls.filter_map(|e| Some((e, m.op_call(e)?))).find_map(|(e, (op, args, attrs))| {
+            let name = op.op().name();
+            let is_one = matches!(
+                name,
+                "nn.conv2d"
+                    | "nn.contrib_conv2d_NCHWc"
+                    | "nn.contrib_depthwise_conv2d_NCHWc"
+                    | "nn.contrib_conv2d_winograd_without_weight_transform"
+            );
+            is_one.then_some((e, args, name, attrs))
+        })?;
+    let (data, weight, out) =
+        (typed.ty(args[0]).as_tensor()?, typed.ty(args[1]).as_tensor()?, typed.ty(call).as_tensor()?);
+    let layout = attrs.get("data_layout").map(|_| attrs.str("data_layout")).unwrap_or_default();
+    let ((from, h, w), (to, oh, ow)) = (image(data, layout)?, image(out, layout)?);
+    // Weights for one result.
+    let mut each = elements(weight)? / to;
+    let winograd = name.contains("winograd");
+    let taps = if winograd {
+        let points = weight.shape[0].known()?;
+        let taps = points - attrs.int("tile_size") + 1;
+        each = each / (points * points) * taps * taps;
+        [taps, taps]
+    } else {
+        let size = attrs.get("kernel_size")?.as_ints()?;
+        [size[0], size[1]]
+    };
+    let depthwise = each == taps[0] * taps[1] && from > 1;
+    let algorithm = match (winograd, depthwise, taps) {
+        (true, ..) => "Winograd",
+        (_, true, _) => "depthwise",
+        (_, _, [1, 1]) => "1 x 1",
+        _ => "direct",
+    };
+    let flops = 2.0 * elements(out)? as f64 * each as f64;
+    let shape = format!("{from} x {h} x {w} to {to} x {oh} x {ow}, {} x {}", taps[0], taps[1]);
+    Some(Convolution { shape, algorithm, flops })
 }
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// Runs of the loop that measures the peak, before and after each run of the program: the fastest counts.
+const BEATS: usize = 20;
+
+/// Runs of the program count around which the peak differs by no more than this share, and that take no longer by more than that
+/// than half of them do.
+const STEADY: f64 = 0.04;
 
 fn main() {
     let mut args = std::env::args().skip(1).filter(|a| a != "--bench");
-    let (mut name, mut rounds) = ("resnet50".to_owned(), 20);
+    let (mut name, mut rounds) = ("resnet50".to_owned(), 60usize);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--rounds" => rounds = args.next().and_then(|n| n.parse().ok()).expect("--rounds takes a number"),
@@ -82,25 +127,22 @@ fn main() {
         println!("{name}: skipped, as {} is not there", folder.display());
         return;
     }
-    let target = Target { cores: 1, ..Target::host() };
-    let watch = Stopwatch::new(target.clone(), None);
-    let peaks = watch.peaks().expect("kernels of this machine run here");
-    let peak = peaks.of(DType::F32).expect("it is measured");
-    println!("peak of a core, float32: {:.1} GFLOP/s", peak / 1e9);
-    if let Some(bytes) = peaks.of(DType::I8) {
-        println!("products of bytes: {:.1} GOP/s in a dense layer", bytes / 1e9);
-    }
-
     let temporary = tempfile::tempdir().expect("a temporary folder");
-    let weights = temporary.path().join("weights.params");
-    let made = Command::new("python3").arg(shared.join("corpus/params.py")).arg(&folder).arg(&weights).status();
-    if !made.is_ok_and(|s| s.success()) {
-        println!("{name}: skipped, as its weights can't be made: python3 with numpy is needed");
-        return;
+    let mut weights = folder.join("model.params");
+    if !weights.exists() {
+        weights = temporary.path().join("weights.params");
+        let made = Command::new("python3").arg(shared.join("corpus/params.py")).arg(&folder).arg(&weights).status();
+        if !made.is_ok_and(|s| s.success()) {
+            println!("{name}: skipped, as its weights can't be made: python3 with numpy is needed");
+            return;
+        }
     }
+    let target = Target { cores: 1, ..Target::host() };
+    let mut registers = Registers::new(&target).expect("kernels of this machine run here");
     let module = load_module(&folder.join("model.relay")).unwrap_or_else(|e| panic!("{e}"));
     let weights = load_params(&weights).unwrap_or_else(|e| panic!("{e}"));
     let module = bind_params(&module, &weights).unwrap_or_else(|e| panic!("{e}"));
+    drop(weights);
     let typed = infer_types(module).unwrap_or_else(|e| panic!("{e}"));
     let inputs = interp::random_inputs(&typed, 7).unwrap_or_else(|e| panic!("{e}"));
     let inputs: Vec<Tensor> = inputs.iter().flat_map(|v| v.flatten()).collect();
@@ -111,46 +153,97 @@ fn main() {
         println!("{name}: skipped, as it is no plain sequence of calls");
         return;
     };
-    let mut fastest: Vec<f64> = vec![f64::INFINITY; exe.program().steps().len()];
-    for _ in 0..rounds {
+    let typed = infer_types(built.module).unwrap_or_else(|e| panic!("{e}"));
+    let rows = rows(&typed, exe.program());
+    let (mut peaks, mut runs): (Vec<f64>, Vec<Vec<f64>>) = (Vec::new(), Vec::new());
+    let mut peak = || registers.rate(BEATS).unwrap_or_else(|e| panic!("{e}"));
+    let mut before = peak();
+    for round in 0..rounds + 3 {
         let times = exe.profile(&inputs).unwrap_or_else(|e| panic!("{e}"));
-        fastest.iter_mut().zip(times).for_each(|(f, t)| *f = f.min(t.as_secs_f64()));
+        let after = peak();
+        if round >= 3 && (before / after - 1.0).abs() <= STEADY {
+            peaks.push(before.max(after));
+            runs.push(times.iter().map(|t| t.as_secs_f64()).collect());
+        }
+        before = after;
     }
-    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
-    for (step, &seconds) in exe.program().steps().iter().zip(&fastest) {
-        let called = exe.program().step_name(step);
-        let Some(kernel) = built.kernels.iter().find(|k| k.name == called) else { continue };
-        let row = rows.entry(called).or_insert(Row { kernel, calls: 0, seconds: 0.0 });
-        row.calls += 1;
-        row.seconds += seconds;
+    if runs.is_empty() {
+        println!("{name}: the machine is too busy: its peak was never the same before a run and after it");
+        return;
     }
-    let whole: f64 = fastest.iter().sum();
+    let whole: Vec<f64> = runs.iter().map(|r| r.iter().sum()).collect();
+    let usual = median(whole.clone());
+    let calm: Vec<usize> = (0..runs.len()).filter(|&r| whole[r] <= usual * (1.0 + STEADY)).collect();
+    let peak = median(calm.iter().map(|&r| peaks[r]).collect());
+    println!("peak of a core, float32: {:.1} GFLOP/s; {} calm runs of {rounds}", peak / 1e9, calm.len());
+    println!();
+    println!("| calls | convolution | algorithm | us a call | GFLOP/s | share of peak |");
+    println!("| ---: | --- | --- | ---: | ---: | ---: |");
     let (mut work, mut time) = (0.0, 0.0);
-    let mut convolutions: Vec<Row> = rows.into_values().filter(|r| r.kernel.name.contains("conv2d")).collect();
-    convolutions.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    println!("{:>5} {:>10} {:>10} {:>9} {:>6}  kernel", "calls", "us a call", "MFLOP", "GFLOP/s", "share");
-    for r in &convolutions {
-        let Some(n) = executed(&r.kernel.body) else { continue };
-        let (flops, seconds) = (2.0 * n, r.seconds / r.calls as f64);
-        work += flops * r.calls as f64;
-        time += r.seconds;
-        let rate = flops / seconds;
+    let mut lines = Vec::new();
+    for row in &rows {
+        let steps = row.steps.len() as f64;
+        let seconds = |r: usize| row.steps.iter().map(|&s| runs[r][s]).sum::<f64>() / steps;
+        let typical = median(calm.iter().map(|&r| seconds(r)).collect());
+        let share = median(calm.iter().map(|&r| row.convolution.flops / seconds(r) / peaks[r]).collect());
+        work += steps * row.convolution.flops;
+        time += steps * typical;
+        lines.push((steps * typical, row, typical, share));
+    }
+    lines.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (_, Row { convolution: Convolution { shape, algorithm, flops }, steps }, seconds, share) in lines {
         println!(
-            "{:>5} {:>10.1} {:>10.1} {:>9.1} {:>5.1}%  {}",
-            r.calls,
+            "| {} | {shape} | {algorithm} | {:.1} | {:.1} | {:.0} % |",
+            steps.len(),
             1e6 * seconds,
-            flops / 1e6,
-            rate / 1e9,
-            100.0 * rate / peak,
-            r.kernel.name
+            flops / seconds / 1e9,
+            100.0 * share
         );
     }
+    println!();
     println!(
-        "{name}: {} different convolutions take {:.2} of {:.2} ms; weighted mean {:.1} GFLOP/s, {:.1} % of peak",
-        convolutions.len(),
+        "{name}: {:.2} GFLOP of convolutions in {:.2} of {:.2} ms: {:.1} GFLOP/s",
+        work / 1e9,
         1e3 * time,
-        1e3 * whole,
-        work / time / 1e9,
-        100.0 * work / time / peak
+        1e3 * usual,
+        work / time / 1e9
     );
+    let mean = |counts: &dyn Fn(&Row) -> bool| {
+        let counted: Vec<&Row> = rows.iter().filter(|row| counts(row)).collect();
+        let work: f64 = counted.iter().map(|row| row.steps.len() as f64 * row.convolution.flops).sum();
+        let time = |r: usize| counted.iter().flat_map(|row| &row.steps).map(|&s| runs[r][s]).sum::<f64>();
+        100.0 * median(calm.iter().map(|&r| work / time(r) / peaks[r]).collect())
+    };
+    println!("mean share, weighted by time: {:.1} % of all convolutions", mean(&|_| true));
+    let saves = |row: &Row| row.convolution.algorithm == "Winograd";
+    if rows.iter().any(saves) && !rows.iter().all(saves) {
+        println!("{:.1} % of those that execute every multiplication", mean(&|row| !saves(row)));
+    }
+}
+
+/// The different convolutions of a program, with the steps that compute them: calls and steps come in the same order.
+fn rows(typed: &TypedModule, program: &resat::runtime::Program) -> Vec<Row> {
+    let m = typed.module();
+    let body = typed.entry("main").unwrap_or_else(|e| panic!("{e}")).body;
+    let calls = reachable_outside(m, [body], |e| matches!(e, Expr::Func(_)));
+    let convolutions = calls.into_iter().filter_map(|e| match &m[e] {
+        Expr::Call { callee, .. } => match &m[*callee] {
+            Expr::Func(_) => convolution(typed, *callee),
+            Expr::Global(name) => convolution(typed, m.function_id(name)?),
+            _ => None,
+        },
+        _ => None,
+    });
+    let is_one = |s: &usize| program.step_name(&program.steps()[*s]).contains("conv2d");
+    let steps: Vec<usize> = (0..program.steps().len()).filter(is_one).collect();
+    let convolutions: Vec<Convolution> = convolutions.collect();
+    assert_eq!(steps.len(), convolutions.len(), "each convolution is a step, which is named after it");
+    let mut rows: Vec<Row> = Vec::new();
+    for (step, convolution) in steps.into_iter().zip(convolutions) {
+        match rows.iter_mut().find(|r| r.convolution == convolution) {
+            Some(row) => row.steps.push(step),
+            None => rows.push(Row { convolution, steps: vec![step] }),
+        }
+    }
+    rows
 }

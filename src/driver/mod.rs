@@ -14,6 +14,9 @@ mod load;
 mod native;
 #[cfg(feature = "llvm")]
 mod race;
+#[cfg(feature = "llvm")]
+mod registers;
+#[cfg(feature = "llvm")]
 mod runnable;
 #[cfg(feature = "llvm")]
 mod specialize;
@@ -49,6 +52,8 @@ pub use external::Exportable;
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use native::Native;
+#[cfg(feature = "llvm")]
+pub use registers::Registers;
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable};
 #[cfg(feature = "llvm")]

@@ -15,18 +15,18 @@ use hashbrown::HashMap;
 use super::{
     external::{Handling, Regions, compile_regions},
     race::in_turns,
+    registers::Registers,
     specialize::compile_code,
 };
 use crate::{
-    codegen::llvm::{self, JitLibrary},
     cost::Machine,
     infer::infer_types,
     ir::{Expr, ExprId, Function, Module, Type, reachable},
-    loops::{AxisId, BinOp, Buffer, Digest, Kernel, LoopKind, Scalar, Space, Stmt, TensorId, digest_bytes},
+    loops::{Digest, digest_bytes},
     lower::{Assembled, CodeSet, assemble, is_plain},
     ops::{self, kernel::LARGEST_KERNEL},
     pass::fuse,
-    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, Step},
+    runtime::{Executable, Pool, Port},
     target::{Peaks, Target},
     tensor::{DType, Tensor},
 };
@@ -266,25 +266,11 @@ impl Stopwatch {
         Ok(peaks)
     }
 
-    /// Multiply-adds of `float32` per second and core, counted as two operations, out of registers.
+    /// Operations of `float32` per second and core, out of registers.
     fn multiply_adds(&self, pulse: &mut Pulse) -> Result<f64, String> {
-        let target = self.target.codegen();
-        let lanes = (target.vector_bytes() / 4) as i64;
-        let kernel = register_kernel(lanes);
-        let objects = llvm::compile(&[&kernel], &target).map_err(|e| e.to_string())?;
-        let code: Arc<dyn CompiledCode> = Arc::new(JitLibrary::load(&objects).map_err(|e| e.to_string())?);
-        let mut program = Program::new("peak");
-        let input = program.input(Port::new("x", DType::F32, &[2 * lanes as usize]));
-        let output = program.buffer(4 * lanes as usize);
-        let function = program.function(&kernel.name);
-        let args = vec![(input, false), (output, true)];
-        program.step(Step::Call(Call { function, args, workspace: 0, in_place: vec![] }));
-        program.output(Port::new("y", DType::F32, &[lanes as usize]), output);
-        let exe = Executable::link(program, vec![code], Arc::new(Pool::new(1))).map_err(|e| e.to_string())?;
-        let inputs = [Tensor::from_f64_fn(DType::F32, &[2 * lanes as usize], |_| 0.5)];
-        let mut outputs = exe.run(&inputs).map_err(|e| e.to_string())?;
-        let timed = steady(pulse, || exe.run_into(&inputs, &mut outputs).map_err(|e| e.to_string()))?;
-        Ok((2 * ROUNDS * CHAINS * lanes) as f64 / timed.seconds)
+        let mut registers = Registers::new(&self.target)?;
+        let timed = steady(pulse, || registers.run())?;
+        Ok(registers.operations() / timed.seconds)
     }
 }
 
@@ -460,41 +446,6 @@ fn steady(pulse: &mut Pulse, mut once: impl FnMut() -> Result<(), String>) -> Re
         }
     }
     Ok(Timed { seconds: fastest.max(1e-9), agreed: false })
-}
-
-/// Independent chains of multiply-adds: enough to hide their latency, few enough for 16 registers.
-const CHAINS: i64 = 12;
-
-/// Turns of the loop over the chains.
-const ROUNDS: i64 = 2_000;
-
-/// `acc = acc * b + a` in registers, over and over.
-fn register_kernel(lanes: i64) -> Kernel {
-    let (x, y, acc) = (TensorId(0), TensorId(1), TensorId(2));
-    let (chain, lane, round) = (AxisId(0), AxisId(1), AxisId(2));
-    let axis = Scalar::axis;
-    let read = |t, i| Scalar::read(t, vec![i], DType::F32);
-    let a = || read(x, axis(lane));
-    let b = || read(x, axis(lane) + Scalar::index(lanes));
-    let at = || axis(chain) * Scalar::index(lanes) + axis(lane);
-    let add = |p, q| Scalar::binary(BinOp::Add, p, q);
-    let each = |var, n, kind, body| Stmt::For { var, extent: Scalar::index(n), kind, body: Box::new(body) };
-    let chains = |body| each(chain, CHAINS, LoopKind::Unrolled, each(lane, lanes, LoopKind::Vector, body));
-    let store = |buffer, index, value| Stmt::Store { buffer, index, value };
-    let step = store(acc, at(), add(Scalar::binary(BinOp::Mul, read(acc, at()), b()), a()));
-    let body = Stmt::Block(vec![
-        chains(store(acc, at(), add(a(), Scalar::float(0.0, DType::F32)))),
-        each(round, ROUNDS, LoopKind::Serial, chains(step)),
-        each(lane, lanes, LoopKind::Vector, store(y, axis(lane), a())),
-        chains(store(y, axis(lane), add(read(y, axis(lane)), read(acc, at())))),
-    ]);
-    let buffer = |len, space| Buffer { dtype: DType::F32, len, space };
-    let buffers = vec![
-        buffer(2 * lanes, Space::Input(0)),
-        buffer(lanes, Space::Output(1)),
-        buffer(CHAINS * lanes, Space::Register),
-    ];
-    Kernel { name: "peak".into(), buffers, body }
 }
 
 /// A program of one operator's call on parameters of these types.
