@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use crate::{
-    codegen::{CodegenTarget, TargetError},
+    codegen::{CodegenTarget, TargetError, matrix_registers_permitted},
     diag::{Diagnostic, Refused},
     tensor::DType,
 };
@@ -46,6 +46,9 @@ impl Peaks {
 
 /// Nominal cycles per second of a server core under vector load.
 const NOMINAL_CLOCK: f64 = 3.0e9;
+
+/// How many times as much matrix registers multiply as both units for vectors of the same numbers do.
+const MATRIX: f64 = 8.0;
 
 /// Nominal bytes per second between a core and its outer caches.
 const NOMINAL_BANDWIDTH: f64 = 20.0e9;
@@ -268,6 +271,16 @@ impl Target {
         self.features.contains(feature)
     }
 
+    /// Whether it has matrix registers for any type.
+    pub fn has_matrix_registers(&self) -> bool {
+        [DType::I8, DType::BF16].into_iter().any(|d| self.multiplies_tiles_of(d))
+    }
+
+    /// Whether it has matrix registers for products of tiles of a type.
+    pub fn multiplies_tiles_of(&self, dtype: DType) -> bool {
+        crate::codegen::matrix_extension(dtype).is_some_and(|e| self.has("amx-tile") && self.has(e))
+    }
+
     /// Bytes in a vector register.
     pub fn vector_bytes(&self) -> usize {
         match () {
@@ -288,6 +301,8 @@ impl Target {
         let pipes = if self.has("fma") || self.is_arm() { 4.0 } else { 2.0 };
         let f32s = pipes * self.lanes(DType::F32) as f64;
         match dtype {
+            DType::I8 | DType::U8 if self.multiplies_tiles_of(dtype) => MATRIX * f32s * 4.0,
+            DType::BF16 if self.multiplies_tiles_of(dtype) => MATRIX * f32s * 2.0,
             DType::F32 => f32s,
             DType::F64 => f32s / 2.0,
             // Four products in one lane of a dot-product instruction; else widened to 16 or 32 bits first.
@@ -341,8 +356,11 @@ fn host_features() -> BTreeSet<String> {
         "avx512dq" as "avx512dq", "avx512vl" as "avx512vl", "avx512vnni" as "avx512vnni",
         "avx512bf16" as "avx512bf16", "avx512fp16" as "avx512fp16", "avxvnni" as "avxvnni",
     );
-    // The standard library does not detect matrix registers on stable yet: CPUID leaf 7, EDX bits 22, 24, 25.
-    if let Some(edx) = cpuid_7_edx() {
+    // The standard library does not detect matrix registers on stable yet: CPUID leaf 7, EDX bits 22, 24, 25. The system may refuse them.
+    if let Some(edx) = cpuid_7_edx()
+        && edx & 1 << 24 != 0
+        && matrix_registers_permitted()
+    {
         for (bit, name) in [(22, "amx-bf16"), (24, "amx-tile"), (25, "amx-int8")] {
             if edx & (1 << bit) != 0 {
                 found.insert(name.to_owned());

@@ -182,7 +182,7 @@ fn assembly(target: &str, data: DType, weight: DType, sums: DType) -> String {
     let given = [("weight_layout".into(), layout.as_str().into()), ("out_dtype".into(), sums.into())];
     let attrs = ops::make_attrs(op, &given).expect("legal");
     let mut b = Builder::new();
-    let args = [b.arg(&[6, 64], data).into(), b.arg(&[4, 64 / together, 16, together], weight).into()];
+    let args = [b.arg(&[32, 64], data).into(), b.arg(&[4, 64 / together, 16, together], weight).into()];
     let out = op.op().lower(&attrs, &args, &mut b).expect("lowers");
     let target = Target::parse(target).expect("a target").codegen();
     let kernel = kernel("dense", &b.finish_with(&out), driver::vector_unit(&target));
@@ -196,8 +196,12 @@ fn instructions_are_the_machines() {
     let arm = |cpu: &str| format!("llvm,-mtriple=aarch64-linux-gnu,-mcpu={cpu}");
     let x86 = |cpu: &str| format!("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu={cpu}");
     for (target, data, weight, sums, wanted) in [
-        (x86("sapphirerapids"), U8, I8, I32, "vpdpbusd"),
-        (x86("sapphirerapids"), BF16, BF16, F32, "vdpbf16ps"),
+        (x86("cooperlake"), U8, I8, I32, "vpdpbusd"),
+        (x86("cooperlake"), BF16, BF16, F32, "vdpbf16ps"),
+        (x86("sapphirerapids"), U8, I8, I32, "tdpbusd"),
+        (x86("sapphirerapids"), I8, U8, I32, "tdpbsud"),
+        (x86("sapphirerapids"), I8, I8, I32, "tdpbssd"),
+        (x86("sapphirerapids"), BF16, BF16, F32, "tdpbf16ps"),
         (x86("skylake-avx512"), U8, I8, I32, "vpmaddwd"),
         (x86("skylake-avx512"), BF16, BF16, F32, "vfmadd"),
         (x86("haswell"), U8, I8, I32, "vpmaddwd"),

@@ -70,8 +70,8 @@ fn large_products_agree() {
 fn kernels_in_c_agree_with_their_definitions() {
     let some = |name: &str| ["nn.conv2d", "nn.dense", "nn.softmax", "argsort", "sum", "multiply"].contains(&name);
     for (vectors, unit) in [
-        (false, VectorUnit { bytes: 4, registers: 16, dot: 0, pairs: 0 }),
-        (true, VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3 }),
+        (false, VectorUnit::SCALAR),
+        (true, VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3, ..VectorUnit::SCALAR }),
     ] {
         compare_by(
             unit,

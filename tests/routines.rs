@@ -13,7 +13,7 @@ use resat::{
 
 /// The results of a group by its kernel.
 fn run(group: &Stages, args: &[Tensor]) -> Vec<Tensor> {
-    let kernel = kernel("k", group, VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3 });
+    let kernel = kernel("k", group, VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3, ..VectorUnit::SCALAR });
     check(&kernel).expect("a legal kernel");
     // A buffer has an element even where its tensor has none.
     let filled = |t: &Tensor| if t.is_empty() { Tensor::zeros(t.dtype(), &[1]) } else { t.clone() };

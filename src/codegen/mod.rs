@@ -9,6 +9,9 @@
 pub mod c;
 #[cfg(feature = "llvm")]
 pub mod llvm;
+mod permission;
 mod target;
 
-pub use target::{CodegenTarget, TargetError};
+pub use permission::matrix_registers_permitted;
+pub(crate) use target::matrix_extension;
+pub use target::{CodegenTarget, EMULATED, TargetError};

@@ -1,5 +1,7 @@
 //! The machine that code is made for.
 
+use crate::tensor::DType;
+
 /// A machine: triple, processor and features, all by LLVM's names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CodegenTarget {
@@ -10,6 +12,19 @@ pub struct CodegenTarget {
     /// All features that code may use, such as `+avx2,+fma`; a leading `-` takes one away that the processor implies.
     pub features: String,
 }
+
+/// The extension that multiplies tiles of a type, besides `amx-tile`.
+pub(crate) fn matrix_extension(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::I8 | DType::U8 => Some("amx-int8"),
+        DType::BF16 => Some("amx-bf16"),
+        _ => None,
+    }
+}
+
+/// The feature of targets on which matrix registers are emulated: what would be their instructions become calls, so that code for them can
+/// be tried anywhere, within this process and slowly.
+pub const EMULATED: &str = "amx-emulated";
 
 /// A target that code can't be made for.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -111,7 +126,8 @@ impl CodegenTarget {
         if self.arch() != other.arch() {
             return Some(self.arch().to_owned());
         }
-        let wanted = self.features.split(',').filter_map(|f| f.strip_prefix('+'));
+        let features = self.machine_features();
+        let wanted = features.split(',').filter_map(|f| f.strip_prefix('+'));
         let lacking: Vec<&str> = wanted.filter(|f| self.has(f) && !other.has(f)).collect();
         (!lacking.is_empty()).then(|| lacking.join(", "))
     }
@@ -154,6 +170,24 @@ impl CodegenTarget {
             // Multiply-adds of what is widened in place.
             false => 3,
         }
+    }
+
+    /// Whether it has matrix registers for products of tiles of a type.
+    pub fn multiplies_tiles_of(&self, dtype: DType) -> bool {
+        let extension = matrix_extension(dtype).is_some_and(|e| self.has(e));
+        extension && self.arch() == "x86_64" && self.has("amx-tile")
+    }
+
+    /// Whether instructions on tiles are calls of functions that do the same, for machines without: see [`EMULATED`].
+    pub fn emulates_tiles(&self) -> bool {
+        self.has(EMULATED)
+    }
+
+    /// The features of the processor that code runs on: without what is emulated.
+    pub fn machine_features(&self) -> String {
+        let emulated = self.emulates_tiles();
+        let kept = self.features.split(',').filter(|f| !emulated || !f.get(1..).is_some_and(|f| f.starts_with("amx-")));
+        kept.collect::<Vec<&str>>().join(",")
     }
 
     /// The processor to schedule for, given all features. The model's name says little: virtual machines make it up.

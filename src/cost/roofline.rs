@@ -78,6 +78,8 @@ mod share {
     pub(super) const CONV_BLOCKED: f64 = 0.85;
     /// The same where a block takes several registers, the last of them perhaps in part.
     pub(super) const CONV_BLOCKED_WIDE: f64 = 0.75;
+    /// Convolution over blocked channels in matrix registers that are full: operands come from the second cache mostly.
+    pub(super) const MATRIX: f64 = 0.5;
     /// Convolution with channels last: vectors along output channels, weights strided.
     pub(super) const CONV_NHWC: f64 = 0.3;
     /// Convolution with plain channels first: vectors along a row of the image, which is short in deep layers.
@@ -245,7 +247,16 @@ fn conv_share(attrs: &Attrs, node: &NodeView) -> f64 {
     };
     let layout = layout("out_layout").or_else(|| layout("data_layout")).unwrap_or_default();
     let groups = attrs.get("groups").and_then(AttrValue::as_int).unwrap_or(1);
+    let dtype = factor_type(attrs, node);
     let by_layout = match channel_block(layout) {
+        // A row of a tile is 64 bytes of the operand's channels.
+        Some(_) if node.target.multiplies_tiles_of(dtype) && groups == 1 => {
+            let block = match attrs.get("data_layout") {
+                Some(AttrValue::Str(s)) => channel_block(s).unwrap_or(1),
+                _ => 1,
+            };
+            share::MATRIX * ((block * dtype.bytes()) as f64 / 64.0).min(1.0)
+        }
         Some(block) => {
             let (block, lanes) = (block.max(1), lanes_of_sums(attrs, node));
             let filled = block as f64 / block.next_multiple_of(lanes) as f64;

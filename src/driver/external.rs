@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Built;
 use crate::{
-    codegen::CodegenTarget,
+    codegen::{CodegenTarget, EMULATED},
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
     ir::{
@@ -114,6 +114,10 @@ impl Built {
     ///
     /// Refuses functions that can't leave it.
     pub fn exportable(&self, target: &CodegenTarget) -> Result<Exportable<'_>, Refused> {
+        if target.emulates_tiles() {
+            let message = format!("code with `{EMULATED}` runs in this process only, and can't be exported");
+            return Err(Diagnostic::new(message).into());
+        }
         let mut objects: Vec<Cow<'_, [u8]>> = self.objects.iter().map(|o| Cow::Borrowed(&o.bytes[..])).collect();
         let mut libraries: Vec<String> = self.external.iter().flat_map(|(_, c)| c.libraries.clone()).collect();
         for (symbol, compiled) in &self.external {

@@ -28,7 +28,7 @@ mod trial;
 mod tune;
 
 pub use crate::lower::{Assembled, CodeSet, assemble, is_plain};
-use crate::{codegen::CodegenTarget, lower::VectorUnit};
+use crate::{codegen::CodegenTarget, lower::VectorUnit, tensor::DType};
 
 /// What schedules need to know of a machine.
 pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
@@ -37,6 +37,8 @@ pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
         registers: target.vector_registers() as i64,
         dot: target.byte_products() as i64,
         pairs: target.short_products() as i64,
+        byte_tiles: target.multiplies_tiles_of(DType::I8),
+        pair_tiles: target.multiplies_tiles_of(DType::BF16),
     }
 }
 

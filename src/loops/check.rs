@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::{
-    AxisId, BinOp, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, UnOp,
+    AxisId, BinOp, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TILE, TILES_ASIDE, TileBlock, TileStep, UnOp,
     affine::{self, Affine, Atom, Facts, Meaning, Memo},
-    show,
+    numbers_in_word, show,
 };
 use crate::tensor::DType;
 
@@ -206,6 +206,43 @@ impl Checker<'_> {
                 self.guards -= 1;
                 Ok(())
             }
+            Stmt::Tiles { block, step } => self.tiles(s, block, step),
+        }
+    }
+
+    fn tiles(&mut self, s: &Stmt, block: &TileBlock, step: &TileStep) -> Result<(), Invalid> {
+        if self.vector {
+            return self.fail(s, "a vector loop holds only stores, lets and unrolled loops");
+        }
+        let aside = |sizes: &[i64]| {
+            (1..=TILES_ASIDE).contains(&sizes.len()) && sizes.iter().all(|n| (1..=TILE).contains(n))
+        };
+        if !aside(&block.rows) || !aside(&block.columns) || !(1..=TILE).contains(&block.depth) {
+            return self.fail(s, format!("a side has up to {TILES_ASIDE} tiles of up to {TILE} rows or words"));
+        }
+        let buffer = |b: BufferId| self.kernel.buffers.get(b.0 as usize);
+        let Some(sums) = buffer(block.sums) else { return self.fail(s, "there is no buffer of sums") };
+        if sums.space != Space::Local || sums.len < block.height() * block.width() {
+            return self.fail(s, "sums of tiles want a local buffer that holds all of them");
+        }
+        let sums = sums.dtype;
+        let mut bits = vec![];
+        for (o, sizes) in step.operands(block) {
+            let Some(b) = buffer(o.buffer) else { return self.fail(s, format!("there is no buffer {}", o.buffer.0)) };
+            let wanted = if b.dtype.is_float() { DType::F32 } else { DType::I32 };
+            let Some(count) = numbers_in_word(b.dtype).filter(|_| sums == wanted && o.at.len() == sizes.len()) else {
+                return self.fail(s, format!("tiles of {} are multiplied into sums of {sums}", b.dtype));
+            };
+            bits.push(b.dtype.bits());
+            for (at, [rows, words]) in o.at.iter().zip(sizes) {
+                self.typed(s, at, DType::I64)?;
+                self.access(s, o.buffer, at)?;
+                self.access(s, o.buffer, &(at.clone() + ((rows - 1) * o.stride + words * count - 1)))?;
+            }
+        }
+        match bits[..] {
+            [a, b] if a != b => self.fail(s, "tiles of bytes and of floats are multiplied"),
+            _ => Ok(()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use super::{AxisId, Kernel, Scalar, ScalarKind, Space, Stmt};
+use super::{AxisId, Kernel, Scalar, ScalarKind, Space, Stmt, TileStep};
 use crate::tensor::DType;
 
 /// A kernel's content in 128 bits, the same in every run and on every machine.
@@ -112,6 +112,26 @@ impl Walk {
             Stmt::While { cond, body } => {
                 h.add(6).add(self.scalar(cond));
                 self.stmt(h, body);
+            }
+            Stmt::Tiles { block, step } => {
+                h.add(7).add(block.sums.0 as u128).add(block.depth as u128);
+                for sizes in [&block.rows, &block.columns] {
+                    h.add(sizes.len() as u128);
+                    sizes.iter().for_each(|&n| _ = h.add(n as u128));
+                }
+                h.add(match **step {
+                    TileStep::Clear => 0,
+                    TileStep::Load => 1,
+                    TileStep::Add { .. } => 2,
+                    TileStep::Store => 3,
+                });
+                for (o, _) in step.operands(block) {
+                    h.add(o.buffer.0 as u128).add(o.stride as u64 as u128);
+                    for at in &o.at {
+                        let d = self.scalar(at);
+                        h.add(d);
+                    }
+                }
             }
         }
     }

@@ -157,6 +157,7 @@ impl Evaluator<'_> {
                 }
                 Ok(())
             }
+            Stmt::Tiles { .. } => unreachable!("schedules make tiles, routines come before them"),
         }
     }
 

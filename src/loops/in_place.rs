@@ -71,6 +71,16 @@ impl Walk<'_> {
             }
             Stmt::Prefetch { .. } => true,
             Stmt::While { .. } => false,
+            Stmt::Tiles { block, step } => {
+                for (o, _) in step.operands(block) {
+                    o.at.iter().for_each(|at| _ = self.reads(at, None));
+                    let readers = self.readers.entry(o.buffer).or_default();
+                    if !readers.contains(&None) {
+                        readers.push(None);
+                    }
+                }
+                true
+            }
         }
     }
 

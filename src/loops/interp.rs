@@ -3,10 +3,10 @@
 use hashbrown::HashMap;
 
 use super::{
-    AxisId, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt,
+    AxisId, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TileBlock, TileStep,
     num::{Num, ZeroDivision, binary, bits, cast, settle, unary},
 };
-use crate::tensor::Tensor;
+use crate::tensor::{DType, Tensor};
 
 /// Why a kernel can't be run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -128,7 +128,66 @@ impl Machine<'_> {
                 }
                 Ok(())
             }
+            Stmt::Tiles { block, step } => self.tiles(block, step, s),
         }
+    }
+
+    /// Sums are kept in memory all the time: nothing reads them there while they are in registers.
+    fn tiles(&mut self, block: &TileBlock, step: &TileStep, s: &Stmt) -> Result<(), RunError> {
+        let (sums, width) = (block.sums, block.width());
+        let at = |row: i64, column: i64| row * width + column;
+        match step {
+            TileStep::Load | TileStep::Store => return Ok(()),
+            TileStep::Clear => {
+                for i in 0..block.height() * width {
+                    let i = self.element(sums, i, s)?;
+                    self.memory[sums.0 as usize].set_i64(i, 0);
+                }
+                return Ok(());
+            }
+            TileStep::Add { .. } => {}
+        }
+        let mut tiles = Vec::new();
+        for (operand, sizes) in step.operands(block) {
+            let float = self.kernel.buffers[operand.buffer.0 as usize].dtype.is_float();
+            let count = if float { 2 } else { 4 };
+            let mut of_operand = Vec::new();
+            for (first, [rows, words]) in operand.at.iter().zip(sizes) {
+                let first = self.scalar(first, 0, s)?.int();
+                let mut values = Vec::new();
+                for (row, i) in (0..rows).flat_map(|r| (0..words * count).map(move |i| (r, i))) {
+                    let i = self.element(operand.buffer, first + row * operand.stride + i, s)?;
+                    values.push(self.memory[operand.buffer.0 as usize].get_f64(i));
+                }
+                of_operand.push(values);
+            }
+            tiles.push((count, of_operand));
+        }
+        let [(count, left), (_, right)] = &tiles[..] else { return Ok(()) };
+        let (count, depth) = (*count as usize, block.depth as usize);
+        for (k, [r, c, rows, columns]) in block.tiles().enumerate() {
+            let (a, b) = (&left[k / block.columns.len()], &right[k % block.columns.len()]);
+            for (m, n) in (0..rows).flat_map(|m| (0..columns).map(move |n| (m, n))) {
+                let i = self.element(sums, at(r + m, c + n), s)?;
+                let terms = (0..depth * count).map(|k| {
+                    let (word, part) = (k / count, k % count);
+                    a[m as usize * depth * count + k] * b[(word * columns as usize + n as usize) * count + part]
+                });
+                let memory = &mut self.memory[sums.0 as usize];
+                match memory.dtype() {
+                    DType::F32 => {
+                        let sum = terms.fold(memory.get_f64(i) as f32, |sum, t| sum + t as f32);
+                        memory.set_f64(i, sum as f64);
+                    }
+                    // Products of bytes and sums of so few of them are exact; what is beyond 32 bits is cut off.
+                    _ => {
+                        let sum = memory.get_i64(i) + terms.sum::<f64>() as i64;
+                        memory.set_i64(i, sum as i32 as i64);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What a thread has of its own is nobody's after an iteration.

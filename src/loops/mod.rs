@@ -15,6 +15,7 @@ mod num;
 pub mod routine;
 mod show;
 mod stages;
+mod tiles;
 
 pub use check::{Invalid, LANE_LIMIT, STACK_LIMIT, UNROLL_LIMIT, check};
 pub use digest::{Digest, digest_bytes};
@@ -25,3 +26,4 @@ pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt, cu
 pub use num::ZeroDivision;
 pub use routine::{Nest, Routine, Var};
 pub use stages::{Axis, Body, Builder, Combine, Definition, Operand, Stage, Stages, TensorDecl};
+pub use tiles::{TILE, TILES_ASIDE, TileBlock, TileOperand, TileStep, numbers_in_word};

@@ -1,6 +1,6 @@
 //! Loop nests: kernels as the back end compiles them.
 
-use super::{AxisId, Scalar, TensorId};
+use super::{AxisId, Scalar, TensorId, TileBlock, TileOperand, TileStep};
 use crate::tensor::DType;
 
 /// A buffer of a [`Kernel`]; scalar reads name it as a [`TensorId`] of the same number.
@@ -105,6 +105,13 @@ pub enum Stmt {
         /// What each turn does.
         body: Box<Stmt>,
     },
+    /// Something is done to a block of sums in matrix registers. Not within a vector loop.
+    Tiles {
+        /// The block. All statements about one have the same, but for the depth, which may change where the block is loaded.
+        block: Box<TileBlock>,
+        /// What is done.
+        step: Box<TileStep>,
+    },
 }
 
 impl Stmt {
@@ -133,6 +140,18 @@ impl Stmt {
                 let cond = expr(cond);
                 Stmt::While { cond, body: Box::new(body.map(expr, buffer)) }
             }
+            Stmt::Tiles { block, step } => {
+                let mut operand = |o: &TileOperand| TileOperand {
+                    buffer: buffer(o.buffer),
+                    at: o.at.iter().map(&mut *expr).collect(),
+                    stride: o.stride,
+                };
+                let step = match &**step {
+                    TileStep::Add { left, right } => TileStep::Add { left: operand(left), right: operand(right) },
+                    other => other.clone(),
+                };
+                Stmt::Tiles { block: Box::new(TileBlock { sums: buffer(block.sums), ..(**block).clone() }), step: Box::new(step) }
+            }
         }
     }
 
@@ -146,7 +165,7 @@ impl Stmt {
                 then.for_each(f);
                 otherwise.iter().for_each(|o| o.for_each(f));
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Tiles { .. } => {}
         }
     }
 
@@ -159,6 +178,7 @@ impl Stmt {
             Stmt::Prefetch { index, .. } => vec![index],
             Stmt::Let { value, .. } => vec![value],
             Stmt::If { cond, .. } | Stmt::While { cond, .. } => vec![cond],
+            Stmt::Tiles { block, step } => step.operands(block).into_iter().flat_map(|(o, _)| &o.at).collect(),
         }
     }
 }

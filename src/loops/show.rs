@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{BinOp, Buffer, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt};
+use super::{BinOp, Buffer, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TileOperand, TileStep};
 use crate::tensor::DType;
 
 /// How tightly an expression binds: what is looser than its surroundings stands in parentheses.
@@ -116,6 +116,21 @@ pub(super) fn line(s: &Stmt) -> String {
         Stmt::Let { var, value, .. } => format!("let i{}: {} = {}", var.0, value.dtype(), Shown(value)),
         Stmt::If { cond, .. } => format!("if {}", Shown(cond)),
         Stmt::While { cond, .. } => format!("while {}", Shown(cond)),
+        Stmt::Tiles { block, step } => {
+            let sums = format!("tiles b{} of {:?} x {:?}", block.sums.0, block.rows, block.columns);
+            let operand = |o: &TileOperand| {
+                let at: Vec<String> = o.at.iter().map(|a| Shown(a).to_string()).collect();
+                format!("b{}[{}; by {}]", o.buffer.0, at.join("; "), o.stride)
+            };
+            match &**step {
+                TileStep::Clear => format!("{sums} = 0"),
+                TileStep::Load => format!("{sums} = memory"),
+                TileStep::Add { left, right } => {
+                    format!("{sums} += {} * {}, {} deep", operand(left), operand(right), block.depth)
+                }
+                TileStep::Store => format!("memory = {sums}"),
+            }
+        }
     }
 }
 
@@ -123,7 +138,7 @@ fn statement(f: &mut fmt::Formatter<'_>, s: &Stmt, depth: usize) -> fmt::Result 
     let pad = "  ".repeat(depth);
     match s {
         Stmt::Block(all) => all.iter().try_for_each(|s| statement(f, s, depth)),
-        Stmt::Store { .. } | Stmt::Prefetch { .. } => writeln!(f, "{pad}{}", line(s)),
+        Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Tiles { .. } => writeln!(f, "{pad}{}", line(s)),
         Stmt::Let { body, .. } => {
             writeln!(f, "{pad}{}", line(s))?;
             statement(f, body, depth)

@@ -7,8 +7,11 @@ use super::{
     affine::{Substitution, for_each_node},
     index::Simplifier,
 };
-use crate::loops::{
-    Axis, AxisId, BinOp, Body, Combine, Definition, Routine, Scalar, ScalarKind, Stage, Stages, TensorId, UnOp,
+use crate::{
+    loops::{
+        Axis, AxisId, BinOp, Body, Combine, Definition, Routine, Scalar, ScalarKind, Stage, Stages, TensorId, UnOp,
+    },
+    tensor::DType,
 };
 
 /// A reduction whose values are combined in registers.
@@ -86,8 +89,9 @@ fn is_read_by(d: &Definition, t: TensorId) -> bool {
     }
 }
 
-/// The work of a group, in order.
-pub(crate) fn parts(group: &Stages) -> Vec<Part> {
+/// The work of a group, in order. `whole` says of which types operands of products are read whole rows at a time, so that padding can't
+/// be decided where it is read.
+pub(crate) fn parts(group: &Stages, whole: &dyn Fn(DType) -> bool) -> Vec<Part> {
     let mut inlined: HashMap<TensorId, (Vec<AxisId>, Scalar)> = HashMap::new();
     let mut kept: Vec<Definition> = Vec::new();
     for (at, definition) in group.definitions.iter().enumerate() {
@@ -107,7 +111,7 @@ pub(crate) fn parts(group: &Stages) -> Vec<Part> {
         };
         let stage = Stage { body, ..stage.clone() };
         match &stage.body {
-            Body::Map(v) if !group.results.contains(&stage.tensor) && may_inline(group, at, v) => {
+            Body::Map(v) if !group.results.contains(&stage.tensor) && may_inline(group, at, v, whole) => {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
             _ => kept.push(Definition::Stage(stage)),
@@ -206,7 +210,7 @@ fn is_padding(value: &Scalar) -> bool {
     (read(a) && constant(b) || constant(a) && read(b)) && reads(cond).is_empty()
 }
 
-fn may_inline(group: &Stages, at: usize, value: &Scalar) -> bool {
+fn may_inline(group: &Stages, at: usize, value: &Scalar, whole: &dyn Fn(DType) -> bool) -> bool {
     let Definition::Stage(stage) = &group.definitions[at] else { return false };
     let elements: i64 = stage.axes.iter().map(|a| a.extent).product();
     let readers: Vec<&Definition> =
@@ -224,7 +228,7 @@ fn may_inline(group: &Stages, at: usize, value: &Scalar) -> bool {
     if visits > elements {
         // Windows that overlap little are met in memory once; their loops treat the edges apart.
         let few = visits / VISITS_OF_PADDING <= elements && readers.len() == 1;
-        return expense == CHEAP || few && is_padding(value);
+        return expense == CHEAP || few && is_padding(value) && !whole(value.dtype());
     }
     let stages = || {
         readers.iter().filter_map(|d| match d {

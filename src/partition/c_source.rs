@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Scalar code: the C compiler may vectorize what it likes. Enough registers for tiles of four by four.
-pub(crate) const SCALAR: VectorUnit = VectorUnit { bytes: 4, registers: 16, dot: 0, pairs: 0 };
+pub(crate) const SCALAR: VectorUnit = VectorUnit::SCALAR;
 
 /// The compiler `c`: every operator that has kernels, grouped into kernels as everywhere, written as C99 instead of given to LLVM.
 #[derive(Debug)]

@@ -238,7 +238,10 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     let priced = if places { &settings.placement.settings(settings) } else { settings };
     let mut named: Vec<Ruleset> = Vec::new();
     if with_all {
-        named.extend(all.iter().chain(requested.iter().filter(|r| settings.rulesets_on.contains(&r.name))).cloned());
+        let wanted = |r: &&Ruleset| {
+            settings.rulesets_on.contains(&r.name) || r.name.as_str() == TILES && settings.target.has_matrix_registers()
+        };
+        named.extend(all.iter().chain(requested.iter().filter(wanted)).cloned());
         named.retain(|r| !settings.rulesets_off.contains(&r.name));
     }
     if names.is_empty() {
@@ -265,6 +268,9 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     let pass = Saturate::new(format!("{}({})", spec.name, names.join(", ")), named, priced);
     Ok(Box::new(if with_all { pass.with_dialects() } else { pass }))
 }
+
+/// The ruleset for machines with matrix registers.
+const TILES: &str = "tiles";
 
 /// Stands, among names of rulesets, for all that run where none is named.
 const ALL: &str = "all";

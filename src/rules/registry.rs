@@ -15,6 +15,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/layout.rules", include_str!("../../rules/layout.rules")),
     ("rules/convert-layout.rules", include_str!("../../rules/convert-layout.rules")),
     ("rules/bytes.rules", include_str!("../../rules/bytes.rules")),
+    ("rules/tiles.rules", include_str!("../../rules/tiles.rules")),
     ("rules/quantization.rules", include_str!("../../rules/quantization.rules")),
     ("rules/fast-math.rules", include_str!("../../rules/fast-math.rules")),
     ("rules/recurrent.rules", include_str!("../../rules/recurrent.rules")),

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::{locals, memory_type, value_type};
 use crate::{
-    loops::{AxisId, BufferId, Kernel, LANE_LIMIT, LoopKind, Scalar, ScalarKind, Stmt, affine},
+    loops::{AxisId, BufferId, Kernel, LANE_LIMIT, LoopKind, Scalar, ScalarKind, Stmt, TileBlock, TileStep, affine},
     tensor::DType,
 };
 
@@ -178,6 +178,36 @@ impl<'a> Printer<'a> {
                 p.stmt(body);
             }),
             Stmt::For { var, extent, kind, body } => self.for_loop(*var, extent, *kind, body),
+            Stmt::Tiles { block, step } => self.indented("", |p| p.tiles(block, step)),
+        }
+    }
+
+    /// Sums of tiles are in memory all the time.
+    fn tiles(&mut self, block: &TileBlock, step: &TileStep) {
+        let (sums, width, depth) = (block.sums.0, block.width(), block.depth);
+        let (left, right) = match step {
+            TileStep::Load | TileStep::Store => return,
+            TileStep::Clear => {
+                let all = block.height() * width;
+                return self.line(&format!("for (int64_t i = 0; i < {all}; i++) b{sums}[i] = 0;"));
+            }
+            TileStep::Add { left, right } => (left, right),
+        };
+        let [a_at, b_at] = [left, right].map(|o| o.at.iter().map(|at| self.expr(at, true)).collect::<Vec<String>>());
+        let dtype = |b: BufferId| self.kernel.buffers[b.0 as usize].dtype;
+        let number = |b: BufferId, at: String| match dtype(b) {
+            DType::BF16 => format!("from_bf16(b{}[{at}])", b.0),
+            _ => format!("(int32_t)b{}[{at}]", b.0),
+        };
+        let count = 4 / dtype(left.buffer).bytes() as i64;
+        let (ty, words) = (if count == 2 { "float" } else { "int32_t" }, depth * count);
+        for (k, [r, c, m, n]) in block.tiles().enumerate() {
+            let a = number(left.buffer, format!("{} + m * {} + k", a_at[k / block.columns.len()], left.stride));
+            let b = &b_at[k % block.columns.len()];
+            let b = number(right.buffer, format!("{b} + k / {count} * {} + n * {count} + k % {count}", right.stride));
+            self.line(&format!("for (int64_t m = 0; m < {m}; m++) for (int64_t n = 0; n < {n}; n++) {{"));
+            self.line(&format!("  {ty} *sum = b{sums} + (m + {r}) * {width} + n + {c};"));
+            self.line(&format!("  for (int64_t k = 0; k < {words}; k++) *sum += {a} * {b};\n  }}"));
         }
     }
 

@@ -21,7 +21,7 @@ use super::{
     emit::{self, Unit},
 };
 use crate::{
-    codegen::CodegenTarget,
+    codegen::{CodegenTarget, matrix_registers_permitted},
     loops::{self, Kernel, LoopKind, ScalarKind, Stmt},
 };
 
@@ -62,7 +62,10 @@ impl CodegenTarget {
     /// The machine that this program runs on.
     pub fn host() -> CodegenTarget {
         let triple = TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned();
-        let features = TargetMachine::get_host_cpu_features().to_string();
+        let mut features = TargetMachine::get_host_cpu_features().to_string();
+        if features.contains("+amx") && !matrix_registers_permitted() {
+            features = features.replace("+amx", "-amx");
+        }
         let mut host = CodegenTarget { triple, cpu: String::new(), features };
         host.cpu = host.processor_of().to_owned();
         host
@@ -75,7 +78,7 @@ impl CodegenTarget {
         let target = Target::from_triple(&triple).map_err(|e| CodegenError::Llvm(e.to_string()))?;
         let level = OptimizationLevel::Default;
         target
-            .create_target_machine(&triple, &self.cpu, &self.features, level, RelocMode::PIC, CodeModel::Default)
+            .create_target_machine(&triple, &self.cpu, &self.machine_features(), level, RelocMode::PIC, CodeModel::Default)
             .ok_or_else(|| CodegenError::Llvm(format!("no code generator for {}", self.triple)))
     }
 }
@@ -147,6 +150,7 @@ fn size(s: &Stmt) -> u64 {
         Stmt::Block(all) => all.iter().map(size).sum(),
         Stmt::If { then, otherwise, .. } => 1 + size(then) + otherwise.as_deref().map_or(0, size),
         Stmt::Prefetch { .. } => 2,
+        Stmt::Tiles { block, .. } => 4 * (block.rows.len() * block.columns.len()) as u64,
         Stmt::Store { value, .. } => {
             let (mut stack, mut seen) = (vec![value], HashSet::new());
             while let Some(e) = stack.pop() {

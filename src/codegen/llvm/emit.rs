@@ -20,7 +20,7 @@ use super::{
 use crate::{
     codegen::CodegenTarget,
     loops::{
-        AxisId, BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Scalar, Space, Stmt, TensorId,
+        AxisId, BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Scalar, Space, Stmt, TensorId, TileBlock,
         affine::{self, Affine, Facts, Meaning},
     },
     tensor::DType,
@@ -100,6 +100,8 @@ pub(super) struct Emitter<'u, 'ctx> {
     pub(super) unrolled: u32,
     /// Vectors that unrolled loops are yet to store.
     pub(super) waiting: Vec<super::narrow::Waiting<'ctx>>,
+    /// How the matrix registers are set up for all of the function, where they are.
+    pub(super) tiles: Option<TileBlock>,
 }
 
 fn vec_of<'ctx>(types: impl IntoIterator<Item = Ty<'ctx>>) -> Vec<BasicMetadataTypeEnum<'ctx>> {
@@ -148,7 +150,7 @@ pub(super) fn kernel<'ctx>(unit: &Unit<'ctx>, kernel: &Kernel) -> Result<(), Cod
         e.buffers[b] = Some(e.parameter(i as u32 + 1));
         e.buffer_attributes(i as u32 + 1, b);
     }
-    e.stmt(&kernel.body)?;
+    e.with_tiles(&kernel.body, |e| e.stmt(&kernel.body))?;
     e.ir.ret();
     Ok(())
 }
@@ -174,8 +176,9 @@ fn attributes<'ctx>(unit: &Unit<'ctx>, f: FunctionValue<'ctx>) {
         f.add_attribute(AttributeLoc::Function, unit.ctx.create_string_attribute(key, value));
     };
     add("target-cpu", &unit.target.cpu);
-    if !unit.target.features.is_empty() {
-        add("target-features", &unit.target.features);
+    let features = unit.target.machine_features();
+    if !features.is_empty() {
+        add("target-features", &features);
     }
     f.add_attribute(AttributeLoc::Function, Ir::new(unit.ctx, &unit.module).flag("nounwind", 0));
 }
@@ -218,6 +221,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             outlined: 0,
             unrolled: 0,
             waiting: vec![],
+            tiles: None,
         }
     }
 
@@ -288,13 +292,13 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         self.value_log.clear();
     }
 
-    fn index(&mut self, s: &Scalar) -> Affine {
+    pub(super) fn index(&mut self, s: &Scalar) -> Affine {
         affine::affine(s, &self.env, &mut self.affine_memo)
     }
 
     // Statements.
 
-    fn stmt(&mut self, s: &Stmt) -> Result<(), CodegenError> {
+    pub(super) fn stmt(&mut self, s: &Stmt) -> Result<(), CodegenError> {
         match s {
             Stmt::Block(all) => all.iter().try_for_each(|s| self.stmt(s)),
             Stmt::Store { buffer, index, value } => {
@@ -334,6 +338,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
                     Stmt::Let { var, value, body } => self.bind(*var, value, body),
                     Stmt::If { cond, then, otherwise } => self.condition(cond, then, otherwise.as_deref()),
                     Stmt::While { cond, body } => self.repeat(cond, body),
+                    Stmt::Tiles { block, step } => self.tile_step(block, step),
                     Stmt::For { var, extent, kind: LoopKind::Parallel, body } => self.parallel(*var, extent, body),
                     Stmt::For { var, extent, body, .. } => self.serial(*var, extent, body),
                     Stmt::Block(_) | Stmt::Store { .. } | Stmt::Prefetch { .. } => {
@@ -549,7 +554,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             }
         }
         let bound = |i| work.get_nth_param((captured.len() + i) as u32).expect("as many parameters as declared");
-        e.counted(var, bound(0), bound(1), range, true, body)?;
+        e.with_tiles(body, |e| e.counted(var, bound(0), bound(1), range, true, body))?;
         e.ir.ret();
         Ok(())
     }

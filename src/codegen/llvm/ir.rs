@@ -379,6 +379,12 @@ impl<'u, 'ctx> Ir<'u, 'ctx> {
         self.call(f, args).expect("an intrinsic that gives a value")
     }
 
+    /// An intrinsic whose name depends on no types.
+    pub(super) fn declared(&self, name: &str) -> FunctionValue<'ctx> {
+        let intrinsic = Intrinsic::find(name).expect("an intrinsic of every LLVM that resat builds with");
+        intrinsic.get_declaration(self.module, &[]).expect("an intrinsic without overloads")
+    }
+
     pub(super) fn call(&self, f: FunctionValue<'ctx>, args: &[V<'ctx>]) -> Option<V<'ctx>> {
         let args: Vec<BasicMetadataValueEnum> = args.iter().map(|&a| a.into()).collect();
         built(self.builder.build_call(f, &args, "")).try_as_basic_value().basic()

@@ -11,15 +11,17 @@ use inkwell::llvm_sys::{
     core::LLVMCreateMemoryBufferWithMemoryRangeCopy,
     error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage},
     orc2::{
-        LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess, LLVMOrcJITDylibAddGenerator,
+        LLVMJITEvaluatedSymbol, LLVMJITSymbolFlags, LLVMJITSymbolGenericFlags, LLVMOrcAbsoluteSymbols,
+        LLVMOrcCSymbolMapPair, LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess, LLVMOrcJITDylibAddGenerator,
+        LLVMOrcJITDylibDefine,
         lljit::{
             LLVMOrcCreateLLJIT, LLVMOrcDisposeLLJIT, LLVMOrcLLJITAddObjectFile, LLVMOrcLLJITGetGlobalPrefix,
-            LLVMOrcLLJITGetMainJITDylib, LLVMOrcLLJITLookup, LLVMOrcLLJITRef,
+            LLVMOrcLLJITGetMainJITDylib, LLVMOrcLLJITLookup, LLVMOrcLLJITMangleAndIntern, LLVMOrcLLJITRef,
         },
     },
 };
 
-use super::{CodegenError, ObjectCode, compile};
+use super::{CodegenError, ObjectCode, compile, emulated};
 use crate::runtime::{CompiledCode, abi::KernelFn};
 
 /// Object code that was linked into this process; its functions live as long as it does.
@@ -61,6 +63,21 @@ impl JitLibrary {
             let prefix: c_char = LLVMOrcLLJITGetGlobalPrefix(library.jit);
             check(LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&mut process, prefix, None, ptr::null_mut()))?;
             LLVMOrcJITDylibAddGenerator(dylib, process);
+            // What stands in for instructions, which no program exports.
+            let mut own: Vec<LLVMOrcCSymbolMapPair> = emulated::functions()
+                .iter()
+                .map(|(name, address)| LLVMOrcCSymbolMapPair {
+                    Name: LLVMOrcLLJITMangleAndIntern(library.jit, name.as_ptr()),
+                    Sym: LLVMJITEvaluatedSymbol {
+                        Address: *address as u64,
+                        Flags: LLVMJITSymbolFlags {
+                            GenericFlags: LLVMJITSymbolGenericFlags::LLVMJITSymbolGenericFlagsCallable as u8,
+                            TargetFlags: 0,
+                        },
+                    },
+                })
+                .collect();
+            check(LLVMOrcJITDylibDefine(dylib, LLVMOrcAbsoluteSymbols(own.as_mut_ptr(), own.len())))?;
             for object in objects {
                 let bytes = object.bytes.as_ptr().cast();
                 let copy = LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes, object.bytes.len(), c"resat".as_ptr());

@@ -3,10 +3,12 @@
 //! Vector loops become vector instructions of just their width and everything else stays as the schedule wrote it, so only
 //! a few cheap passes run: registers for stack slots, common subexpressions, loop-invariant code.
 
+mod amx;
 mod cache;
 mod compile;
 mod dot;
 mod emit;
+mod emulated;
 mod fixed;
 mod ir;
 mod jit;

@@ -1,7 +1,7 @@
 //! The choice of vector axis and register tile for a reduction, by a small model of a core: two fused multiply-adds and two
 //! loads a cycle, a latency of four cycles to hide, a limited number of vector registers.
 
-use super::{Access, VectorUnit};
+use super::{Access, VectorUnit, matrix::Matrix};
 use crate::{
     loops::{Axis, AxisId},
     lower::affine::Affine,
@@ -20,6 +20,8 @@ pub(super) struct Tiling {
     pub(super) tiles: Vec<(AxisId, i64)>,
     /// The reduced axis of which several elements at once are multiplied and added, and how many, where [`Form::together`] allows.
     pub(super) together: Option<(AxisId, i64)>,
+    /// Where matrix registers multiply: how they go through the reduction.
+    pub(super) matrix: Option<Matrix>,
 }
 
 /// What a reduction does with what it reads.
@@ -43,7 +45,7 @@ pub(super) struct Together {
 /// Multiply-adds that must be in flight to keep both units busy.
 const IN_FLIGHT: f64 = 8.0;
 /// Cycles to store a vector of results, with what an epilogue does to it.
-const STORE: f64 = 2.0;
+pub(super) const STORE: f64 = 2.0;
 /// Cycles of each step for a vector that does not lie beside the others of its operand.
 const APART: f64 = 0.02;
 /// Bytes of an element, or of those that are treated at once.
@@ -112,7 +114,7 @@ impl Stride {
     }
 }
 
-fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
+pub(super) fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
     match &a.offset {
         Some(o) => Some(o.coeff(axis)),
         None if a.axes.contains(&axis) => None,
@@ -297,7 +299,7 @@ pub(super) fn ranked(
                         };
                         let inside: f64 = extents.iter().map(|&e| e as f64).product();
                         let cost = model.total(v.id, lanes, &tiles, &extents, all / inside) + combine;
-                        offer(cost, Tiling { vector: v.id, across, lanes, tiles, together });
+                        offer(cost, Tiling { vector: v.id, across, lanes, tiles, together, matrix: None });
                     }
                 }
             }

@@ -4,6 +4,7 @@ mod ahead;
 mod cache;
 mod choose;
 mod map;
+mod matrix;
 mod pack;
 mod reduce;
 mod routine;
@@ -34,12 +35,29 @@ pub struct VectorUnit {
     /// Instructions that add four products of bytes to each 32-bit lane, of an unsigned and a signed operand; 0 where it is
     /// not worth to treat four at once.
     pub dot: i64,
+    /// Whether there are matrix registers that multiply tiles of bytes.
+    pub byte_tiles: bool,
+    /// Whether there are matrix registers that multiply tiles of `bfloat16`.
+    pub pair_tiles: bool,
 }
 
 impl VectorUnit {
+    /// A machine without vectors.
+    pub const SCALAR: VectorUnit =
+        VectorUnit { bytes: 4, registers: 16, dot: 0, pairs: 0, byte_tiles: false, pair_tiles: false };
+
     /// Lanes of 32 bits.
     pub fn lanes(self) -> i64 {
         self.bytes / 4
+    }
+
+    /// Whether there are matrix registers for numbers of a type.
+    pub(super) fn has_tiles(self, dtype: DType) -> bool {
+        match dtype {
+            DType::I8 | DType::U8 => self.byte_tiles,
+            DType::BF16 => self.pair_tiles,
+            _ => false,
+        }
     }
 }
 
@@ -142,7 +160,7 @@ pub fn schedule(name: &str, group: &Stages, unit: VectorUnit, choices: &[usize])
         e.declare(t, Space::Output((group.args.len() + i) as u32));
     }
     let mut body = Vec::new();
-    let parts = parts(group);
+    let parts = parts(group, &|dtype| unit.has_tiles(dtype));
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
@@ -170,7 +188,7 @@ pub fn is_view(group: &Stages) -> Option<usize> {
     if let Some(arg) = group.args.iter().position(|a| *a == result) {
         return Some(arg);
     }
-    let parts = parts(group);
+    let parts = parts(group, &|_| false);
     let [Part::Steps(steps)] = &parts[..] else { return None };
     let [Step { tensor, axes, reduction: None, value }] = &steps[..] else { return None };
     let ScalarKind::Read(source, index) = value.kind() else { return None };

@@ -57,7 +57,7 @@ pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
 const SAME_SIGNS: i64 = 4;
 
 /// The types of the two bytes whose products a reduction adds up in `int32`, or of `bfloat16` in `float32`, where it does just that.
-fn narrow_multiplied(r: &Reduction) -> Option<(DType, DType)> {
+pub(super) fn narrow_multiplied(r: &Reduction) -> Option<(DType, DType)> {
     let narrow = |s: &Scalar| match (s.kind(), s.dtype()) {
         (ScalarKind::Cast(read), sum) if matches!(read.kind(), ScalarKind::Read(..)) => {
             Some(read.dtype()).filter(|t| match sum {
@@ -109,9 +109,9 @@ pub(super) struct Piece {
     /// Iterations.
     pub(super) count: i64,
     /// Accumulators along the axis per iteration.
-    size: i64,
+    pub(super) size: i64,
     /// Elements of each: the lanes along the vector axis, else 1.
-    lanes: i64,
+    pub(super) lanes: i64,
     /// Iterations of the axis' pieces before this one.
     before: i64,
 }
@@ -156,12 +156,12 @@ fn outer_axes(pieces: &[(AxisId, Vec<Piece>)]) -> usize {
 }
 
 /// The parts of one reduction that all its tiles share.
-struct Job<'a> {
-    tensor: TensorId,
-    to: &'a Scalar,
-    value: &'a Scalar,
-    reduction: &'a Reduction,
-    tiling: &'a Tiling,
+pub(super) struct Job<'a> {
+    pub(super) tensor: TensorId,
+    pub(super) to: &'a Scalar,
+    pub(super) value: &'a Scalar,
+    pub(super) reduction: &'a Reduction,
+    pub(super) tiling: &'a Tiling,
     ahead: Option<Ahead>,
     /// What a sum starts from; from 0 where nothing is given.
     start: Option<&'a Scalar>,
@@ -192,10 +192,15 @@ impl Emitter {
         let accesses = self.accesses(&reduction.value);
         let form = form(&reduction, self.unit);
         let place = Affine::of(&to);
-        let ranked = ranked(&axes, place.as_ref(), &reduction.axes, &accesses, form, self.unit, CANDIDATES);
+        let mut ranked = ranked(&axes, place.as_ref(), &reduction.axes, &accesses, form, self.unit, CANDIDATES);
+        if let Some(offered) = self.in_tiles(&axes, &reduction) {
+            let at = ranked.partition_point(|c| c.0 <= offered.0);
+            ranked.insert(at, offered);
+            ranked.truncate(CANDIDATES);
+        }
         let chosen = self.choice(ranked);
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
-        let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], together: None };
+        let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], together: None, matrix: None };
         let mut tiling = chosen.unwrap_or(alone);
         if tiling.together.is_some() {
             // The operand with the fewer copies is met in the inner loop, and stays in registers while the other one passes by:
@@ -325,6 +330,9 @@ impl Emitter {
 
     /// One register tile: initialize, combine over all reduced axes, store.
     fn tile(&mut self, job: &Job<'_>, places: &[Place]) -> Stmt {
+        if let Some(matrix) = job.tiling.matrix {
+            return self.tile_of_matrix(job, matrix, places);
+        }
         let r = job.reduction;
         let dtype = r.value.dtype();
         // The longest axis outside: what is the same along it is what there is less of, and stays in registers while the rest
@@ -508,14 +516,14 @@ fn in_loops(s: Stmt, levels: usize) -> Stmt {
 }
 
 /// Stands for the combined value in an epilogue, before its register is known.
-const ACCUMULATOR: AxisId = AxisId(u32::MAX);
+pub(super) const ACCUMULATOR: AxisId = AxisId(u32::MAX);
 /// The vector axis of a reduction that has none.
 const NO_AXIS: AxisId = AxisId(u32::MAX - 1);
 
 /// What an epilogue adds to a sum of `int32` before anything else, where that is the same for all of a register tile but the lanes: the
 /// sum starts from it, and the epilogue goes without. Of integers, that is the same sum.
 fn started(value: &mut Scalar, r: &Reduction, tiling: &Tiling) -> Option<Scalar> {
-    if r.combine != Combine::Sum || r.value.dtype() != DType::I32 || tiling.across {
+    if r.combine != Combine::Sum || r.value.dtype() != DType::I32 || tiling.across || tiling.matrix.is_some() {
         return None;
     }
     let is_sum = |s: &Scalar| matches!(s.kind(), ScalarKind::Axis(a) if *a == ACCUMULATOR);

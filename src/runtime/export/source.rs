@@ -51,6 +51,9 @@ pub(super) fn header(program: &Program, plan: &Plan) -> String {
 
    Arrays are dense and row-major. Every pointer is to memory aligned to RESAT_ALIGN (64) bytes:
 {ports}
+   A model that was built for a processor with matrix registers (AMX) asks Linux for them when the library is loaded; where they are
+   refused, runs return RESAT_REFUSED.
+
    Functions may be called from several threads at once, runs with outputs and workspaces of their own; inputs and weights are shared. */
 #ifndef {upper}_H
 #define {upper}_H

@@ -136,12 +136,26 @@ static int set_threads(int threads) {
 /* When the library is unloaded, its code must not be running. */
 __attribute__((destructor)) static void unload(void) { stop_workers(); }
 
+#if defined(__x86_64__) && defined(__linux__)
+/* Kernels that use matrix registers (AMX) bring this along. Linux has to be asked for them, once by a process. */
+extern const unsigned char resat_uses_tiles[] __attribute__((weak, visibility("hidden")));
+long syscall(long number, ...);
+static int refused;
+__attribute__((constructor)) static void ask_for_tiles(void) {
+  enum { ARCH_PRCTL = 158, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+  if (resat_uses_tiles) refused = syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) != 0;
+}
+#else
+enum { refused = 0 };
+#endif
+
 static int aligned(const void *p) { return p != NULL && (uintptr_t)p % RESAT_ALIGN == 0; }
 
 static int run(const void *const *inputs, void *const *outputs, void *workspace) {
   void *own = NULL;
   void *args[MAX_ARGS];
   unsigned char *arena;
+  if (refused) return RESAT_REFUSED;
   if ((INPUTS > 0 && inputs == NULL) || (OUTPUTS > 0 && outputs == NULL)) return RESAT_BAD_ARGUMENT;
   for (size_t i = 0; i < INPUTS; i++)
     if (!aligned(inputs[i])) return RESAT_BAD_ARGUMENT;
