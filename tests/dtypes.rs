@@ -75,8 +75,11 @@ fn operators_compute_with_every_type_that_they_take() {
                     fail(format!("infer says {ty}, but lower gives {got:?}"));
                     continue;
                 }
-                if let Err(e) = check(&kernel("k", &stages, VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3, ..VectorUnit::SCALAR }))
-                {
+                if let Err(e) = check(&kernel(
+                    "k",
+                    &stages,
+                    VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3, ..VectorUnit::SCALAR },
+                )) {
                     fail(e.to_string());
                     continue;
                 }

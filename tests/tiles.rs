@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::process::Command;
+
 use common::{Data, Rng, difference, random_tensor};
 use resat::{
+    codegen::c,
     driver, interp,
     loops::{Builder, Kernel, Stmt, TILE, eval_stages, run_kernel},
     lower, ops,
@@ -24,7 +27,8 @@ fn with_tiles() -> Target {
 /// Runs `@main` on random arguments, by passes where some are given, else as it is written. `wanted` says whether matrix registers should
 /// be used.
 fn check(text: &str, passes: Option<Box<dyn Pass>>, small: bool, wanted: bool) -> i64 {
-    let m = parse_module("tiles", &format!("#[version = \"0.0.5\"]\n{text}")).unwrap_or_else(|e| panic!("{}", e.render()));
+    let m =
+        parse_module("tiles", &format!("#[version = \"0.0.5\"]\n{text}")).unwrap_or_else(|e| panic!("{}", e.render()));
     let mut rng = Rng(5);
     let (_, main) = m.functions().next().expect("one function");
     let args: Vec<Tensor> = (m.func(main).params.iter())
@@ -66,7 +70,13 @@ fn depth(k: &Kernel) -> i64 {
     deepest
 }
 
-fn convolution(data: &str, weight: &str, [inputs, outputs, size, kernel]: [i64; 4], blocks: [i64; 2], attrs: &str) -> String {
+fn convolution(
+    data: &str,
+    weight: &str,
+    [inputs, outputs, size, kernel]: [i64; 4],
+    blocks: [i64; 2],
+    attrs: &str,
+) -> String {
     let (count, sums) = if data == "bfloat16" { (2, "float32") } else { (4, "int32") };
     let [i, o] = blocks;
     let (c, n, words) = (inputs / i, outputs / o, inputs / count);
@@ -114,8 +124,18 @@ fn convolutions_of_bytes_are_exact() {
     check(&convolution("uint8", "int8", [64, 64, 14, 3], [64, 64], "padding=[1, 1, 1, 1]"), None, false, true);
     check(&convolution("uint8", "int8", [64, 64, 7, 3], [32, 32], "padding=[1, 1, 1, 1]"), None, false, true);
     check(&convolution("int8", "int8", [128, 32, 8, 1], [64, 16], ""), None, false, true);
-    check(&convolution("uint8", "int8", [32, 32, 9, 3], [16, 16], "strides=[2, 2], padding=[1, 0, 0, 1]"), None, false, false);
-    check(&convolution("uint8", "int8", [64, 32, 9, 3], [64, 32], "strides=[2, 2], padding=[1, 0, 0, 1]"), None, false, true);
+    check(
+        &convolution("uint8", "int8", [32, 32, 9, 3], [16, 16], "strides=[2, 2], padding=[1, 0, 0, 1]"),
+        None,
+        false,
+        false,
+    );
+    check(
+        &convolution("uint8", "int8", [64, 32, 9, 3], [64, 32], "strides=[2, 2], padding=[1, 0, 0, 1]"),
+        None,
+        false,
+        true,
+    );
     check(&convolution("int8", "uint8", [48, 48, 20, 1], [48, 48], "strides=[2, 2]"), None, false, true);
 }
 
@@ -179,5 +199,39 @@ fn kernels_with_tiles_mean_what_they_were_made_of() {
         all.push(Tensor::zeros(sums, &[37, 48]));
         run_kernel(&kernel, &mut all).expect("runs");
         assert_eq!(difference(&want[0], &all[2]), None, "{kernel}");
+        all[2] = in_c(&kernel, &given, all[2].clone());
+        assert_eq!(difference(&want[0], &all[2]), None, "in C: {kernel}");
     }
+}
+
+/// What the C of a kernel gives for two arguments.
+fn in_c(kernel: &Kernel, args: &[Tensor], mut out: Tensor) -> Tensor {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let sizes: Vec<usize> = args.iter().chain([&out]).map(|t| t.bytes().len()).collect();
+    let text = format!(
+        "{}{}#include <stdio.h>
+         static unsigned char x[{}], y[{}], z[{}];
+         int main(void) {{
+           void *args[3] = {{x, y, z}};
+           if (fread(x, 1, sizeof x, stdin) != sizeof x || fread(y, 1, sizeof y, stdin) != sizeof y) return 1;
+           dense(0, args, 0);
+           return fwrite(z, 1, sizeof z, stdout) != sizeof z;
+         }}",
+        c::PRELUDE,
+        c::kernel(kernel, "dense", false),
+        sizes[0],
+        sizes[1],
+        sizes[2]
+    );
+    let [source, program, input] = ["dense.c", "dense", "input"].map(|n| folder.path().join(n));
+    std::fs::write(&source, text).expect("can be written");
+    std::fs::write(&input, [args[0].bytes(), args[1].bytes()].concat()).expect("can be written");
+    let compiled =
+        Command::new("cc").arg("-std=c99").arg("-o").args([&program, &source]).arg("-lm").output().expect("cc");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let input = std::fs::File::open(input).expect("was written");
+    let ran = Command::new(program).stdin(input).output().expect("runs");
+    assert!(ran.status.success());
+    out.bytes_mut().copy_from_slice(&ran.stdout);
+    out
 }

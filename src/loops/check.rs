@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::{
-    AxisId, BinOp, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TILE, TILES_ASIDE, TileBlock, TileStep, UnOp,
+    AxisId, BinOp, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TILE, TILES_ASIDE, TileBlock, TileStep,
+    UnOp,
     affine::{self, Affine, Atom, Facts, Meaning, Memo},
     numbers_in_word, show,
 };
@@ -214,9 +215,8 @@ impl Checker<'_> {
         if self.vector {
             return self.fail(s, "a vector loop holds only stores, lets and unrolled loops");
         }
-        let aside = |sizes: &[i64]| {
-            (1..=TILES_ASIDE).contains(&sizes.len()) && sizes.iter().all(|n| (1..=TILE).contains(n))
-        };
+        let aside =
+            |sizes: &[i64]| (1..=TILES_ASIDE).contains(&sizes.len()) && sizes.iter().all(|n| (1..=TILE).contains(n));
         if !aside(&block.rows) || !aside(&block.columns) || !(1..=TILE).contains(&block.depth) {
             return self.fail(s, format!("a side has up to {TILES_ASIDE} tiles of up to {TILE} rows or words"));
         }

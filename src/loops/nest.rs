@@ -150,7 +150,10 @@ impl Stmt {
                     TileStep::Add { left, right } => TileStep::Add { left: operand(left), right: operand(right) },
                     other => other.clone(),
                 };
-                Stmt::Tiles { block: Box::new(TileBlock { sums: buffer(block.sums), ..(**block).clone() }), step: Box::new(step) }
+                Stmt::Tiles {
+                    block: Box::new(TileBlock { sums: buffer(block.sums), ..(**block).clone() }),
+                    step: Box::new(step),
+                }
             }
         }
     }

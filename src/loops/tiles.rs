@@ -48,9 +48,9 @@ impl TileBlock {
             sizes.iter().map(start).collect()
         };
         let columns = starts(&self.columns);
-        starts(&self.rows).into_iter().flat_map(move |(r, m)| {
-            columns.clone().into_iter().map(move |(c, n)| [r, c, m, n])
-        })
+        starts(&self.rows)
+            .into_iter()
+            .flat_map(move |(r, m)| columns.clone().into_iter().map(move |(c, n)| [r, c, m, n]))
     }
 }
 

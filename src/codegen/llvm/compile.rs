@@ -78,7 +78,14 @@ impl CodegenTarget {
         let target = Target::from_triple(&triple).map_err(|e| CodegenError::Llvm(e.to_string()))?;
         let level = OptimizationLevel::Default;
         target
-            .create_target_machine(&triple, &self.cpu, &self.machine_features(), level, RelocMode::PIC, CodeModel::Default)
+            .create_target_machine(
+                &triple,
+                &self.cpu,
+                &self.machine_features(),
+                level,
+                RelocMode::PIC,
+                CodeModel::Default,
+            )
             .ok_or_else(|| CodegenError::Llvm(format!("no code generator for {}", self.triple)))
     }
 }

@@ -68,14 +68,16 @@ impl Emitter {
     /// The way to run a reduction in matrix registers, and its cycles; none where its operands don't lie so.
     pub(super) fn in_tiles(&self, axes: &[Axis], r: &Reduction) -> Option<(f64, Tiling)> {
         let (a, b) = narrow_multiplied(r)?;
-        let count = numbers_in_word(a).filter(|_| self.unit.has_tiles(a) && numbers_in_word(a) == numbers_in_word(b))?;
+        let count =
+            numbers_in_word(a).filter(|_| self.unit.has_tiles(a) && numbers_in_word(a) == numbers_in_word(b))?;
         let mut best: Option<(f64, Tiling)> = None;
         for &v in axes.iter().filter(|v| v.extent > 1) {
             let Some(operands) = self.operands_by(v.id, &r.value, count) else { continue };
             let Operands { left, right, .. } = &operands;
-            let part = r.axes.iter().find(|p| {
-                p.extent == count && coeff(left, p.id) == Some(1) && coeff(right, p.id) == Some(1)
-            });
+            let part = r
+                .axes
+                .iter()
+                .find(|p| p.extent == count && coeff(left, p.id) == Some(1) && coeff(right, p.id) == Some(1));
             let words = r.axes.iter().find(|w| {
                 w.extent > 1 && coeff(left, w.id) == Some(count) && coeff(right, w.id).is_some_and(|c| c > 0)
             });
@@ -116,7 +118,8 @@ impl Emitter {
         let [left, right] = operands.reads.clone();
 
         // Tiles along each side: how much further along which axis each begins, and how long it is.
-        let size_of = |axis: AxisId| places.iter().find(|p| p.axis == axis).map_or((1, 1), |p| (p.piece.size, p.piece.lanes));
+        let size_of =
+            |axis: AxisId| places.iter().find(|p| p.axis == axis).map_or((1, 1), |p| (p.piece.size, p.piece.lanes));
         let rows_axis = tiling.tiles[0].0;
         let (mut rows, mut columns) = (vec![], vec![]);
         let beside = |access: &Access| {
@@ -240,10 +243,7 @@ fn depth_of(words: i64) -> i64 {
 fn tilings(axes: &[Axis], columns: Axis, operands: &Operands, matrix: Matrix) -> Vec<Tiling> {
     let Operands { left, right, .. } = operands;
     let of = |has: &Access, lacks: &Access, a: &&Axis| {
-        a.extent > 1
-            && a.id != columns.id
-            && coeff(has, a.id).is_some_and(|c| c > 0)
-            && coeff(lacks, a.id) == Some(0)
+        a.extent > 1 && a.id != columns.id && coeff(has, a.id).is_some_and(|c| c > 0) && coeff(lacks, a.id) == Some(0)
     };
     let aside = TILES_ASIDE as i64;
     let lanes = columns.extent.min(TILE);
