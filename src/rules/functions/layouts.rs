@@ -37,10 +37,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Int, Param::Int],
         gives: Param::List,
         doc: "Extents of blocks for n channels of an operand whose results come in blocks of c: c where it divides n, else those of \
-              (channel-blocks n).",
+              (channel-blocks n), and 1 where these are few: then nothing moves.",
         eval: |a| {
             let (c, n) = (a[0].int()?, a[1].int()?);
-            let blocks = if c > 0 && n % c == 0 { vec![c] } else { channel_blocks(n) };
+            let few = (2..FEW_CHANNELS).contains(&n).then_some(1);
+            let blocks = if c > 0 && n % c == 0 { vec![c] } else { channel_blocks(n).into_iter().chain(few).collect() };
             Some(AttrValue::List(blocks.into_iter().map(AttrValue::Int).collect()))
         },
     },
@@ -165,6 +166,9 @@ fn letter(a: &Input<'_>) -> Option<char> {
 pub(super) fn text(l: &Layout) -> AttrValue {
     l.to_string().as_str().into()
 }
+
+/// Fewer channels than this, such as an image's colours, fill no vector's part that counts: blocks of them save nothing.
+const FEW_CHANNELS: i64 = 8;
 
 /// The widths of 256-bit and 512-bit vectors of float32, and all channels in one block where the wider ones would not come out even.
 fn channel_blocks(n: i64) -> Vec<i64> {
