@@ -75,17 +75,31 @@ const X86_CPUS: &[(&str, usize, &[&str])] = &[
     ("skylake-avx512", 3, &[]),
     ("cascadelake", 3, &["avx512vnni"]),
     ("cooperlake", 3, &["avx512vnni", "avx512bf16"]),
-    ("icelake-client", 3, &["avx512vnni"]),
-    ("icelake-server", 3, &["avx512vnni"]),
-    ("rocketlake", 3, &["avx512vnni"]),
-    ("tigerlake", 3, &["avx512vnni"]),
-    ("znver4", 3, &["avx512vnni", "avx512bf16"]),
-    ("znver5", 3, &["avx512vnni", "avx512bf16", "avxvnni"]),
-    ("sapphirerapids", 3, &["avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"]),
+    ("icelake-client", 3, &["avx512vbmi", "avx512vnni"]),
+    ("icelake-server", 3, &["avx512vbmi", "avx512vnni"]),
+    ("rocketlake", 3, &["avx512vbmi", "avx512vnni"]),
+    ("tigerlake", 3, &["avx512vbmi", "avx512vnni"]),
+    ("znver4", 3, &["avx512vbmi", "avx512vnni", "avx512bf16"]),
+    ("znver5", 3, &["avx512vbmi", "avx512vnni", "avx512bf16", "avxvnni"]),
+    (
+        "sapphirerapids",
+        3,
+        &["avx512vbmi", "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"],
+    ),
     (
         "graniterapids",
         3,
-        &["avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16", "amx-fp16"],
+        &[
+            "avx512vbmi",
+            "avx512vnni",
+            "avx512bf16",
+            "avx512fp16",
+            "avxvnni",
+            "amx-tile",
+            "amx-int8",
+            "amx-bf16",
+            "amx-fp16",
+        ],
     ),
 ];
 
@@ -353,7 +367,7 @@ fn host_features() -> BTreeSet<String> {
         "sse" as "sse", "sse2" as "sse2", "sse3" as "sse3", "ssse3" as "ssse3", "sse4.1" as "sse4.1",
         "sse4.2" as "sse4.2", "popcnt" as "popcnt", "avx" as "avx", "avx2" as "avx2", "bmi1" as "bmi", "bmi2" as "bmi2",
         "f16c" as "f16c", "fma" as "fma", "avx512f" as "avx512f", "avx512bw" as "avx512bw", "avx512cd" as "avx512cd",
-        "avx512dq" as "avx512dq", "avx512vl" as "avx512vl", "avx512vnni" as "avx512vnni",
+        "avx512dq" as "avx512dq", "avx512vbmi" as "avx512vbmi", "avx512vl" as "avx512vl", "avx512vnni" as "avx512vnni",
         "avx512bf16" as "avx512bf16", "avx512fp16" as "avx512fp16", "avxvnni" as "avxvnni",
     );
     // The standard library does not detect matrix registers on stable yet: CPUID leaf 7, EDX bits 22, 24, 25. The system may refuse them.

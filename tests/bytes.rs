@@ -81,14 +81,19 @@ fn factors(shape: &[usize]) -> [Tensor; 3] {
 
 /// A blocked convolution with all that follows it in a quantized network, for the types of data and weight.
 fn convolution(data: &str, weight: &str, shape: (i64, i64, i64), attrs: &str) -> String {
+    windowed(3, data, weight, shape, attrs)
+}
+
+/// The same with windows of so many rows and columns.
+fn windowed(k: i64, data: &str, weight: &str, shape: (i64, i64, i64), attrs: &str) -> String {
     let (inputs, outputs, size) = shape;
     let (c, o) = (inputs / 16, outputs / 16);
     format!(
-        "def @main(%x: Tensor[(1, {c}, {size}, {size}, 16), {data}], %w: Tensor[({o}, {}, 3, 3, 16, 4), {weight}],
+        "def @main(%x: Tensor[(1, {c}, {size}, {size}, 16), {data}], %w: Tensor[({o}, {}, {k}, {k}, 16, 4), {weight}],
            %b: Tensor[(1, {o}, 1, 1, 16), int32], %m: Tensor[({o}, 16), int32], %l: Tensor[({o}, 16), int32], %r: Tensor[({o}, 16), int32]) {{
-           %0 = fn (%x1: Tensor[(1, {c}, {size}, {size}, 16), {data}], %w1: Tensor[({o}, {}, 3, 3, 16, 4), {weight}],
+           %0 = fn (%x1: Tensor[(1, {c}, {size}, {size}, 16), {data}], %w1: Tensor[({o}, {}, {k}, {k}, 16, 4), {weight}],
                     %b1: Tensor[(1, {o}, 1, 1, 16), int32], %m1: Tensor[({o}, 16), int32], %l1: Tensor[({o}, 16), int32], %r1: Tensor[({o}, 16), int32], Primitive=1) {{
-             %1 = nn.contrib_conv2d_NCHWc(%x1, %w1, channels={outputs}, kernel_size=[3, 3], data_layout=\"NCHW16c\",
+             %1 = nn.contrib_conv2d_NCHWc(%x1, %w1, channels={outputs}, kernel_size=[{k}, {k}], data_layout=\"NCHW16c\",
                     kernel_layout=\"OIHW16o4i\", out_layout=\"NCHW16c\", out_dtype=\"int32\", {attrs});
              %2 = add(%1, %b1);
              %3 = fixed_point_multiply_per_axis(%2, %m1, %l1, %r1, is_lshift_required=False, is_rshift_required=True, axes=[1, 4]);
@@ -110,6 +115,57 @@ fn convolutions_of_bytes_agree() {
         check(&convolution(data, weight, (32, 32, 7), "padding=[1, 1, 1, 1]"), &given);
     }
     check(&convolution("uint8", "int8", (16, 32, 9), "strides=[2, 2], padding=[1, 0, 0, 1]"), &given);
+}
+
+/// Pixels side by side are packed as they are stored: in fours, in pairs, alone, clipped to all of the bytes' range or to less.
+#[test]
+fn convolutions_of_one_pixel_agree() {
+    let [m, l, r] = factors(&[2, 16]);
+    let given = [(3, m), (4, l), (5, r)];
+    for size in [5, 7] {
+        check(&windowed(1, "uint8", "int8", (32, 32, size), ""), &given);
+    }
+    let clipped = |low: i64, high: i64| {
+        let clip = format!("a_min={low}f, a_max={high}f");
+        windowed(1, "uint8", "int8", (32, 32, 6), "").replace("a_min=0f, a_max=255f", &clip)
+    };
+    check(&clipped(3, 200), &given);
+    check(&clipped(-128, 127).replace("dtype=\"uint8\"", "dtype=\"int8\""), &given);
+    check(&clipped(-1000, 1000), &given);
+}
+
+/// Each channel by itself, where neighbours in a window are brought together.
+#[test]
+fn convolutions_by_channel_agree() {
+    let by_channel = |data: &str, weight: &str, (rows, columns): (i64, i64), size: i64, attrs: &str| {
+        format!(
+            "def @main(%x: Tensor[(1, 2, {size}, {size}, 16), {data}], %w: Tensor[(2, 1, {rows}, {columns}, 1, 16), {weight}],
+               %b: Tensor[(1, 2, 1, 1, 16), int32]) {{
+               %0 = fn (%x1: Tensor[(1, 2, {size}, {size}, 16), {data}], %w1: Tensor[(2, 1, {rows}, {columns}, 1, 16), {weight}],
+                        %b1: Tensor[(1, 2, 1, 1, 16), int32], Primitive=1) {{
+                 %1 = nn.contrib_depthwise_conv2d_NCHWc(%x1, %w1, groups=32, channels=32, kernel_size=[{rows}, {columns}],
+                        data_layout=\"NCHW16c\", kernel_layout=\"OIHW1i16o\", out_layout=\"NCHW16c\", out_dtype=\"int32\", {attrs});
+                 %2 = add(%1, %b1);
+                 %3 = right_shift(%2, 4);
+                 %4 = clip(%3, a_min=-128f, a_max=127f);
+                 cast(%4, dtype=\"int8\")
+               }};
+               %0(%x, %w, %b)
+             }}"
+        )
+    };
+    for (data, weight) in [("uint8", "int8"), ("int8", "int8"), ("int8", "uint8")] {
+        check(&by_channel(data, weight, (3, 3), 9, "padding=[1, 1, 1, 1]"), &[]);
+    }
+    for (window, size, attrs) in [
+        ((3, 3), 14, "strides=[2, 2], padding=[0, 1, 1, 0]"),
+        ((3, 3), 7, "strides=[2, 2], padding=[2, 2, 2, 2]"),
+        ((2, 4), 8, "padding=[1, 2, 1, 1]"),
+        ((5, 5), 8, "padding=[2, 2, 2, 2]"),
+        ((3, 3), 11, "padding=[2, 2, 2, 2], dilation=[2, 2]"),
+    ] {
+        check(&by_channel("uint8", "int8", window, size, attrs), &[]);
+    }
 }
 
 #[test]

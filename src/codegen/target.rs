@@ -163,6 +163,12 @@ impl CodegenTarget {
         }
     }
 
+    /// Instructions that do the same with bytes that are brought together from places a vector's lanes apart; 0 where the machine
+    /// can't bring them together at once.
+    pub fn tap_products(&self) -> usize {
+        usize::from(self.arch() == "x86_64" && self.has("avx512vnni") && self.has("avx512vbmi") && self.has("avx512bw"))
+    }
+
     /// Instructions that add two products of `bfloat16` to each lane of 32 bits.
     pub fn short_products(&self) -> usize {
         match self.arch() == "x86_64" && self.has("avx512bf16") && self.has("avx512vl") {

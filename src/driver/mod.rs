@@ -39,6 +39,7 @@ pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
         pairs: target.short_products() as i64,
         byte_tiles: target.multiplies_tiles_of(DType::I8),
         pair_tiles: target.multiplies_tiles_of(DType::BF16),
+        taps: target.tap_products() as i64,
     }
 }
 

@@ -66,7 +66,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         if !wide_enough {
             return None;
         }
-        let (sum, [a, b]) = self.matched(s, count)?;
+        let Some((sum, [a, b])) = self.matched(s, count) else { return self.taps(s) };
         let step = |operand: &Together| operand.at.coefficient(lanes.axis);
         let uniform = |operand: &Together| !operand.at.without(lanes.axis).varying();
         let (same, wide) = if step(&a) == 0 { (a, b) } else { (b, a) };
@@ -110,6 +110,82 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         let [Some(a), Some(b)] = operands else { return None };
         Some((rest, [a, b]))
+    }
+
+    /// The value of a sum of up to four products of bytes that lie a vector's lanes apart: each operand is read at once, and its bytes
+    /// are brought together. What lies over an edge is left out.
+    fn taps(&mut self, s: &Scalar) -> Option<Result<V<'ctx>, CodegenError>> {
+        let lanes = self.lanes.filter(|l| l.count == 16 && s.dtype() == DType::I32)?;
+        if self.unit.target.tap_products() == 0 || self.masks.current().is_some() {
+            return None;
+        }
+        let mut rest = s.clone();
+        let mut terms = vec![];
+        while let ScalarKind::Binary(BinOp::Add, more, term) = rest.kind()
+            && let ScalarKind::Binary(BinOp::Mul, a, b) = term.kind()
+            && terms.len() < 4
+        {
+            terms.push([a.clone(), b.clone()]);
+            rest = more.clone();
+        }
+        if terms.len() < 2 {
+            return None;
+        }
+        terms.reverse();
+        let mut firsts = [0, 1].map(|_| None);
+        let mut present = 0_u64;
+        for (i, term) in terms.iter().enumerate() {
+            let mut within = true;
+            for (first, cast) in firsts.iter_mut().zip(term) {
+                let ScalarKind::Cast(value) = cast.kind() else { return None };
+                let read = match value.kind() {
+                    ScalarKind::Select(cond, read, zero) if zero.as_int() == Some(0) => {
+                        within &= affine::decide(cond, &self.env, &mut self.affine_memo)?;
+                        read
+                    }
+                    _ => value,
+                };
+                let (ScalarKind::Read(buffer, index), dtype @ (DType::I8 | DType::U8)) = (read.kind(), read.dtype())
+                else {
+                    return None;
+                };
+                let at = affine::affine(index.first()?, &self.env, &mut self.affine_memo);
+                let base = at.without(lanes.axis);
+                if at.coefficient(lanes.axis) != 1 || base.varying() {
+                    return None;
+                }
+                let first: &Together = first.get_or_insert(Together { buffer: *buffer, at: base.clone(), dtype });
+                let apart = base.plus(&first.at, -1).as_constant();
+                if first.buffer != *buffer || first.dtype != dtype || apart != Some(i as i64 * lanes.count as i64) {
+                    return None;
+                }
+            }
+            present |= if within { 0xffff << (16 * i) } else { 0 };
+        }
+        let [Some(a), Some(b)] = firsts else { return None };
+        if a.dtype == b.dtype {
+            return None;
+        }
+        Some(self.emit_taps(&rest, [a, b], present))
+    }
+
+    fn emit_taps(&mut self, sum: &Scalar, operands: [Together; 2], present: u64) -> Result<V<'ctx>, CodegenError> {
+        let sum = self.value(sum)?;
+        let sum = self.ir.splat(sum, 16);
+        if present == 0 {
+            return Ok(sum);
+        }
+        let bytes = self.ir.wide(self.ir.value_type(DType::I8), Some(64));
+        let mut brought = Vec::with_capacity(2);
+        for operand in &operands {
+            // What is not there reads as 0, and its memory is not touched.
+            let p = self.address(operand.buffer, &operand.at)?;
+            let v = self.ir.masked_load(bytes, p, self.ir.bits(present), 1);
+            let order = self.ir.bytes((0..64).map(|i| 16 * (i % 4) + i / 4));
+            let v = self.ir.intrinsic("llvm.x86.avx512.permvar.qi.512", &[], &[v, order]);
+            brought.push((v, operand.dtype == DType::I8));
+        }
+        Ok(self.four_products(sum, brought[0], brought[1], 16))
     }
 
     fn emit_products(&mut self, sum: &Scalar, same: Together, wide: Together) -> Result<V<'ctx>, CodegenError> {

@@ -132,6 +132,18 @@ impl<'u, 'ctx> Ir<'u, 'ctx> {
         self.ctx.i64_type().const_int(i as u64, true)
     }
 
+    /// A vector of 64 `bool`, that of lane i the i-th bit.
+    pub(super) fn bits(&self, bits: u64) -> V<'ctx> {
+        let t = self.ctx.bool_type();
+        VectorType::const_vector(&(0..64).map(|i| t.const_int(bits >> i & 1, false)).collect::<Vec<_>>()).into()
+    }
+
+    /// A vector of bytes.
+    pub(super) fn bytes(&self, values: impl IntoIterator<Item = u64>) -> V<'ctx> {
+        let t = self.ctx.i8_type();
+        VectorType::const_vector(&values.into_iter().map(|i| t.const_int(i, false)).collect::<Vec<_>>()).into()
+    }
+
     fn i32_vector(&self, values: impl IntoIterator<Item = u32>) -> VectorValue<'ctx> {
         let t = self.ctx.i32_type();
         VectorType::const_vector(&values.into_iter().map(|i| t.const_int(i as u64, false)).collect::<Vec<_>>())

@@ -31,6 +31,8 @@ pub(super) struct Form {
     pub(super) extra_ops: f64,
     /// Where the value is a product of narrow numbers and the reduction its sum in 32 bits.
     pub(super) together: Option<Together>,
+    /// Where it is such a sum, and the machine brings bytes together that lie a vector's lanes apart.
+    pub(super) taps: bool,
 }
 
 /// Narrow numbers that are multiplied and added to one lane of 32 bits at once.
@@ -73,6 +75,8 @@ const WIDEST: i64 = 14;
 /// Registers that what is multiplied in groups passes through. Instructions for that read nothing from memory that is the same for all
 /// lanes, and it is loaded ahead of its use. A tile that leaves fewer is spilled as a whole around its innermost loop.
 const AHEAD: f64 = 4.0;
+/// Cycles to load a vector that mostly lies across two lines.
+const ACROSS: f64 = 0.9;
 
 struct Model<'a> {
     accesses: &'a [Access],
@@ -86,6 +90,8 @@ struct Model<'a> {
     together: i64,
     /// By access, how it goes on from step to step.
     strides: &'a [Stride],
+    /// The reduced axes of which each step treats one element: set where the elements that are treated together lie apart.
+    windows: Option<Vec<Axis>>,
 }
 
 /// How a read goes on from step to step of the reduction.
@@ -176,6 +182,30 @@ impl Model<'_> {
             + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
     }
 
+    /// The same where what is multiplied together is brought together first: loaded across lines and put in order, once for all
+    /// elements of a tile whose windows meet there, while registers hold it.
+    fn cycles_of_taps(&self, windows: &[Axis], tiles: &[(AxisId, i64)]) -> f64 {
+        let distinct = |a: &Access| -> f64 {
+            let mut left: Vec<&Axis> = windows.iter().filter(|w| coeff(a, w.id) != Some(0)).collect();
+            let along = |(axis, size): &(AxisId, i64)| {
+                let step = coeff(a, *axis).filter(|c| *c != 0)?;
+                let meets = |w: &&Axis| coeff(a, w.id).is_some_and(|c| step % c == 0);
+                Some(match left.iter().position(meets).map(|at| left.remove(at)) {
+                    Some(w) => ((size - 1) * (step / coeff(a, w.id).unwrap_or(1)) + w.extent).min(size * w.extent),
+                    None => *size,
+                })
+            };
+            let tiled: i64 = tiles.iter().filter_map(along).product();
+            (tiled * left.iter().map(|w| w.extent).product::<i64>()) as f64
+        };
+        let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
+        let brought: Vec<f64> = self.accesses.iter().map(distinct).collect();
+        let all: f64 = brought.iter().sum();
+        let spilled = (accumulators + all + AHEAD - self.unit.registers as f64).max(0.0);
+        let steps = self.reduced.max(1.0);
+        ((accumulators + all / steps) / 2.0).max(all * ACROSS / steps) + 2.0 * spilled / steps
+    }
+
     /// Cycles for all tiles of these axes, rests included, `outside` times.
     fn total(&self, vector: AxisId, lanes: i64, tiles: &[(AxisId, i64)], extents: &[i64], outside: f64) -> f64 {
         fn walk(
@@ -188,8 +218,12 @@ impl Model<'_> {
         ) -> f64 {
             let Some(&(axis, size)) = tiles.get(chosen.len()) else {
                 let accumulators: f64 = chosen.iter().map(|t| t.1 as f64).product();
+                let step = match &m.windows {
+                    Some(windows) => m.cycles_of_taps(windows, chosen),
+                    None => m.cycles(vector, lanes, chosen),
+                };
                 // Starting and storing a tile costs, too: that is spread over the reduction.
-                return m.cycles(vector, lanes, chosen) * m.reduced + m.store * accumulators + 12.0;
+                return step * m.reduced + m.store * accumulators + 12.0;
             };
             super::cut_evenly(extents[chosen.len()], size)
                 .into_iter()
@@ -212,6 +246,13 @@ fn together_along(v: AxisId, count: i64, reduced: &[Axis], accesses: &[Access]) 
     steps.sort_unstable();
     let along = |r: &&Axis| r.extent % count == 0 && accesses.iter().all(|a| coeff(a, r.id) == Some(1));
     reduced.iter().find(along).filter(|_| steps == [Some(0), Some(count)]).map(|r| r.id)
+}
+
+/// The reduced axis whose elements, four at most, lie as far apart in both operands as a vector of them is long.
+fn taps_along(v: AxisId, lanes: i64, reduced: &[Axis], accesses: &[Access]) -> Option<Axis> {
+    let beside = accesses.len() == 2 && accesses.iter().all(|a| coeff(a, v) == Some(1));
+    let along = |r: &&Axis| (2..=4).contains(&r.extent) && accesses.iter().all(|a| coeff(a, r.id) == Some(lanes));
+    reduced.iter().find(along).filter(|_| beside).copied()
 }
 
 /// The best tiling of a reduction over `reduced` into `axes`, and its cycles. `to` is where a result goes, where that is affine.
@@ -256,6 +297,11 @@ pub(super) fn ranked(
             Some(t) if !across => together_along(v.id, t.count, reduced, accesses).map(|r| (r, t)),
             _ => None,
         };
+        let taps = match form.taps && !across && lanes == unit.lanes() {
+            true => taps_along(v.id, lanes, reduced, accesses),
+            false => None,
+        };
+        let together = together.or(taps.map(|r| (r.id, Together { count: r.extent, ops: unit.taps })));
         let model = Model {
             accesses,
             unit,
@@ -272,6 +318,7 @@ pub(super) fn ranked(
             },
             together: together.map_or(1, |(_, t)| t.count),
             strides: &strides,
+            windows: taps.map(|t| reduced.iter().filter(|r| r.id != t.id).copied().collect()),
         };
         let together = together.map(|(axis, t)| (axis, t.count));
         // Candidate tile axes with their extents; the vector axis counts in vectors.

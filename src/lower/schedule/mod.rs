@@ -39,12 +39,15 @@ pub struct VectorUnit {
     pub byte_tiles: bool,
     /// Whether there are matrix registers that multiply tiles of `bfloat16`.
     pub pair_tiles: bool,
+    /// The same for up to four bytes that lie as many bytes apart as a vector has lanes of 32 bits, such as a window's neighbours in
+    /// a convolution by channel; 0 where they can't be brought together at once.
+    pub taps: i64,
 }
 
 impl VectorUnit {
     /// A machine without vectors.
     pub const SCALAR: VectorUnit =
-        VectorUnit { bytes: 4, registers: 16, dot: 0, pairs: 0, byte_tiles: false, pair_tiles: false };
+        VectorUnit { bytes: 4, registers: 16, dot: 0, taps: 0, pairs: 0, byte_tiles: false, pair_tiles: false };
 
     /// Lanes of 32 bits.
     pub fn lanes(self) -> i64 {

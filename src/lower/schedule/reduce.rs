@@ -43,6 +43,7 @@ pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
             _ => 0,
         }
     });
+    let taps = matches!(multiplied(r), Some((DType::I8, DType::U8) | (DType::U8, DType::I8))) && unit.taps > 0;
     let together = match narrow_multiplied(r) {
         Some((DType::BF16, DType::BF16)) => Some(Together { count: 2, ops: unit.pairs }),
         Some((DType::BF16, _) | (_, DType::BF16)) => None,
@@ -50,21 +51,38 @@ pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
         None => None,
     };
     let together = together.filter(|t| t.ops > 0 && (t.count == 2 || unit.dot > 0));
-    Form { extra_ops: (ops - 1).max(0) as f64, together }
+    Form { extra_ops: (ops - 1).max(0) as f64, together, taps }
 }
 
 /// Instructions for four products of bytes where both are signed or both are not: as products of 16 bits.
 const SAME_SIGNS: i64 = 4;
 
+/// Whether a value is read only where a window does not reach over an edge.
+fn guarded(value: &Scalar) -> bool {
+    let mut found = false;
+    for_each_node(value, &mut |n| found |= matches!(n.kind(), ScalarKind::Select(..)));
+    found
+}
+
 /// The types of the two bytes whose products a reduction adds up in `int32`, or of `bfloat16` in `float32`, where it does just that.
 pub(super) fn narrow_multiplied(r: &Reduction) -> Option<(DType, DType)> {
-    let narrow = |s: &Scalar| match (s.kind(), s.dtype()) {
-        (ScalarKind::Cast(read), sum) if matches!(read.kind(), ScalarKind::Read(..)) => {
-            Some(read.dtype()).filter(|t| match sum {
-                DType::I32 => matches!(t, DType::I8 | DType::U8),
-                _ => sum == DType::F32 && *t == DType::BF16,
-            })
+    multiplied(r).filter(|_| !guarded(&r.value))
+}
+
+/// The same where zeros may be read over edges.
+fn multiplied(r: &Reduction) -> Option<(DType, DType)> {
+    let is_read = |s: &Scalar| match s.kind() {
+        ScalarKind::Read(..) => true,
+        ScalarKind::Select(cond, read, zero) => {
+            !reads(cond) && matches!(read.kind(), ScalarKind::Read(..)) && zero.as_int() == Some(0)
         }
+        _ => false,
+    };
+    let narrow = |s: &Scalar| match (s.kind(), s.dtype()) {
+        (ScalarKind::Cast(read), sum) if is_read(read) => Some(read.dtype()).filter(|t| match sum {
+            DType::I32 => matches!(t, DType::I8 | DType::U8),
+            _ => sum == DType::F32 && *t == DType::BF16,
+        }),
         _ => None,
     };
     match r.value.kind() {
