@@ -14,7 +14,7 @@ use resat::{
     interp,
     ir::{Expr, ExprId, Module, Type},
     ops::{kernel::LARGEST_KERNEL, make_attrs, op},
-    pass::{Pass, PassContext, Settings, fuse, sequence},
+    pass::{Pass, PassContext, Settings, bind_params, fuse, sequence},
     relay::text,
     saturate::{Became, Extracted, Report, explain},
     target::Target,
@@ -149,6 +149,52 @@ fn epilogues_join_their_contraction_and_fusion_leaves_them_alone() {
     assert_eq!(kernels(&again), ["nn.conv2d+nn.bias_add+nn.relu+exp", "cumsum"]);
     let (apart, _) = run(&fused, "DefuseOps", &settings());
     assert_eq!(text::print_module(&apart), text::print_module(typed(&m).module()));
+}
+
+/// Parameters `w0`, `b0` and so on of a program become constants of these shapes.
+fn with_weights(m: &Module, shapes: &[(&str, &[usize])]) -> Module {
+    let mut rng = Rng(5);
+    let tensor = |&(name, shape): &(&str, &[usize])| {
+        let shape: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
+        let Type::Tensor(t) = Type::tensor(&shape, DType::F32) else { unreachable!("it is one") };
+        (name.into(), random_tensor(&t, Data::Tame, &mut rng))
+    };
+    bind_params(m, &shapes.iter().map(tensor).collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn contractions_keep_their_epilogues_in_other_layouts() {
+    // Of the blocked values, the e-graph holds the way back to the plain layout as well: that is no other use.
+    let conv = "padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3])";
+    let body = format!(
+        "let %a = clip(add(nn.conv2d(%x, %w0, {conv}, %b0), a_min=0f, a_max=6f);
+        clip(add(nn.conv2d(%a, %w1, {conv}, %b1), a_min=0f, a_max=6f)"
+    );
+    let m = program(
+        "%x: Tensor[(1, 32, 28, 28), float32], %w0: Tensor[(32, 32, 3, 3), float32], %b0: Tensor[(32, 1, 1), float32],
+        %w1: Tensor[(32, 32, 3, 3), float32], %b1: Tensor[(32, 1, 1), float32]",
+        &body,
+    );
+    let shapes: [(&str, &[usize]); 4] =
+        [("w0", &[32, 32, 3, 3]), ("b0", &[32, 1, 1]), ("w1", &[32, 32, 3, 3]), ("b1", &[32, 1, 1])];
+    let m = with_weights(&m, &shapes);
+    let (fused, report) = run(&m, "Inline,Saturate(all, fusion),FoldConstant,FuseOps", &settings());
+    let all = kernels(&fused);
+    // The last transform moves what it can take in.
+    assert!(all.iter().any(|k| k == "nn.contrib_conv2d_NCHWc+add+clip"), "{all:?}\n{report}");
+    assert_same(&m, &fused, "blocked convolutions");
+}
+
+#[test]
+fn a_product_s_forms_are_weighed_with_their_epilogues() {
+    let m = program(
+        "%x: Tensor[(64, 256), float32], %w0: Tensor[(256, 256), float32], %b0: Tensor[(256), float32]",
+        "exp(negative(nn.relu(add(nn.dense(%x, %w0), %b0))))",
+    );
+    let m = with_weights(&m, &[("w0", &[256, 256]), ("b0", &[256])]);
+    let (fused, report) = run(&m, "Saturate(all, fusion),FoldConstant,FuseOps", &settings());
+    assert_eq!(kernels(&fused), ["nn.contrib_dense_pack+add+nn.relu+negative+exp"], "{report}");
+    assert_same(&m, &fused, "a packed product");
 }
 
 #[test]

@@ -499,6 +499,47 @@ fn prices_are_measured_where_that_is_asked_for() {
 }
 
 #[test]
+fn who_was_guessed_to_be_slow_is_timed_as_well() {
+    // By guesses, the first is the cheaper one by a little; in truth it takes longer, and the second next to nothing.
+    struct Truth;
+    impl Machine for Truth {
+        fn seconds(&self, program: &Module) -> Result<f64, String> {
+            let named = |f: ExprId| program.func(f).compiler().is_some_and(|c| c == "toy_shy");
+            let of = |f: &ExprId| if named(*f) { 0.5 } else { 3.0 };
+            let regions = regions(program);
+            if !regions.is_empty() {
+                return Ok(regions.iter().map(of).sum());
+            }
+            Ok(calls_in(program, program.function("main").ok_or("no main")?.body) as f64)
+        }
+        fn peaks(&self) -> Result<Peaks, String> {
+            Err("nobody asks".into())
+        }
+    }
+    let toy = |name, prices| Toy { name, prices, call: 0.0, crossing: 0.0, composites: &[] };
+    partition::register(toy("toy_bold", &[("exp", 2.0)])).expect("a name of its own");
+    partition::register(toy("toy_shy", &[("exp", 3.1)])).expect("a name of its own");
+    let mut settings = settings(&["toy_bold", "toy_shy"]);
+    settings.placement.machine = Some(Arc::new(Truth));
+    let m = chain(&["exp"]);
+    let (placed, report) = run(&m, "Saturate(placement)", &settings);
+    assert_eq!((given(&placed, "toy_bold").len(), given(&placed, "toy_shy").len()), (0, 1), "{report}");
+    assert_same(&m, &placed);
+}
+
+#[test]
+fn where_nothing_is_given_to_anybody_compilers_leave_no_trace() {
+    let m = chain(&["abs", "sqrt", "abs"]);
+    let with = settings(&["toy_far"]);
+    let mut without = with.clone();
+    without.placement = Placement::default();
+    let ((placed, report), (plain, _)) = (run(&m, "default", &with), run(&m, "default", &without));
+    assert_eq!(text::print_module(&placed), text::print_module(&plain));
+    assert!(report.notes.iter().any(|n| n == "placement: resat alone"), "{report}");
+    assert!(report.placed.iter().all(|p| p.compiler.is_none()), "{report}");
+}
+
+#[test]
 fn whole_programs_are_compared_where_that_is_asked_for() {
     // The parts look cheap, but a program with a region takes long: resat's own is the fastest.
     struct Whole;

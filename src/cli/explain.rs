@@ -10,7 +10,7 @@ use super::{
 use crate::{
     infer::infer_types,
     ir::Span,
-    pass::{Pass, PassContext, bind_params},
+    pass::{Pass, PassContext, Settings, bind_params},
     saturate::{Became, Counterfactual, Extracted, Piece, PlacedReport, Report, counterfactuals, explain},
 };
 
@@ -50,22 +50,13 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     let mut settings = args.passes.settings()?;
     settings.limits.explanations = true;
-    let passes = args.passes.sequence(&settings)?;
-    let progress = Progress::new();
     let pieces: Arc<Mutex<Vec<Piece>>> = Arc::default();
     let (found, at) = (pieces.clone(), args.at);
     let wanted = move |span: Option<&Span>| at.is_none_or(|line| span.is_some_and(|s| s.line_col().0 == line));
     let on_region = move |mut x: Extracted| {
         found.lock().unwrap_or_else(PoisonError::into_inner).extend(explain(&mut x, &wanted));
     };
-    let mut cx = PassContext {
-        on_start: Some(Box::new(progress.teller())),
-        on_region: Some(Box::new(on_region)),
-        ..PassContext::default()
-    };
-    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
-    passes.run(infer_types(module)?.into_module(), &mut cx)?;
-    drop(progress);
+    watched(&args, &settings, Some(Box::new(on_region)))?;
     let pieces = std::mem::take(&mut *pieces.lock().unwrap_or_else(PoisonError::into_inner));
     let (mut text, mut stayed, mut unneeded, mut inside) = (String::new(), 0, 0, 0);
     for piece in &pieces {
@@ -103,16 +94,25 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     super::print(&text)
 }
 
-/// Who makes what.
-fn placement(args: &Args) -> Result<(), Failure> {
-    let settings = args.passes.settings()?;
-    let passes = args.passes.sequence(&settings)?;
+/// Runs the passes over the model while somebody looks at what saturations extract; gives their reports.
+fn watched(
+    args: &Args,
+    settings: &Settings,
+    on_region: Option<Box<dyn FnMut(Extracted) + Send>>,
+) -> Result<Vec<Report>, Failure> {
+    let passes = args.passes.sequence(settings)?;
     let progress = Progress::new();
-    let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
+    let mut cx =
+        PassContext { on_start: Some(Box::new(progress.teller())), on_region, ..PassContext::default() };
     let module = bind_params(&args.model.module()?, &args.model.params()?)?;
     passes.run(infer_types(module)?.into_module(), &mut cx)?;
-    drop(progress);
-    let placed: Vec<&Report> = cx.reports.iter().filter(|r| !r.placed.is_empty()).collect();
+    Ok(cx.reports)
+}
+
+/// Who makes what.
+fn placement(args: &Args) -> Result<(), Failure> {
+    let reports = watched(args, &args.passes.settings()?, None)?;
+    let placed: Vec<&Report> = reports.iter().filter(|r| !r.placed.is_empty()).collect();
     if args.json {
         let part = |p: &PlacedReport| {
             let next = p.next.as_ref().map(|(by, cost)| serde_json::json!({ "compiler": by, "cost": cost }));
@@ -132,21 +132,12 @@ fn placement(args: &Args) -> Result<(), Failure> {
 /// What the program would cost without its dearest parts.
 fn next_best(args: &Args, most: usize) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
-    let passes = args.passes.sequence(&settings)?;
-    let progress = Progress::new();
     let found: Arc<Mutex<Vec<Counterfactual>>> = Arc::default();
     let (to, extractor) = (found.clone(), settings.extractor.clone());
     let on_region = move |x: Extracted| {
         to.lock().unwrap_or_else(PoisonError::into_inner).extend(counterfactuals(&x, extractor.as_ref(), most));
     };
-    let mut cx = PassContext {
-        on_start: Some(Box::new(progress.teller())),
-        on_region: Some(Box::new(on_region)),
-        ..PassContext::default()
-    };
-    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
-    passes.run(infer_types(module)?.into_module(), &mut cx)?;
-    drop(progress);
+    watched(args, &settings, Some(Box::new(on_region)))?;
     let mut text = String::new();
     for c in found.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         let place = c.span.as_ref().map_or("computed by a rule".to_owned(), Span::to_string);

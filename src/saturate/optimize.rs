@@ -156,7 +156,7 @@ fn in_turn(graph: &mut Graph, rulesets: &[Ruleset], forming: &[Ruleset], limits:
 }
 
 /// So often programs are chosen anew in view of prices that were settled; what is left of guesses then stays.
-const SETTLING: usize = 12;
+const SETTLING: usize = 32;
 
 /// The part of the e-graph, and of the time, that is kept for kernels: one in so many nodes, and seconds.
 const FOR_KERNELS: usize = 4;

@@ -21,6 +21,14 @@ pub(super) const CALL: f64 = 1.0e-6;
 /// What a part of a region costs at least: to be there.
 const LEAST: f64 = 2.0e-8;
 
+/// The share of what was timed of a part alone that is the part's own at least, whatever models say of calls and transfers: they may
+/// say too much, and a compiler whose parts seem to cost nothing gets all of them.
+const OWN: f64 = 0.75;
+
+/// How far off a guess may be, as a logarithm, where nothing like it was timed: guesses count as too high by this, less the more is
+/// known. Else who was timed once and found fast would have everything, and who was guessed to be slow would never be timed.
+const UNSURE: f64 = 0.5;
+
 /// A cost model's prices, and those of external compilers.
 ///
 /// A compiler that says what a region costs is believed; of others, the model prices a region's operators as if they were
@@ -28,8 +36,8 @@ const LEAST: f64 = 2.0e-8;
 /// given; constants were given before.
 ///
 /// Where there is a machine to time programs on, whatever is about to be chosen is timed first, resat's kernels and others' regions
-/// alike. Prices of what was not timed are then guesses, corrected by what was found of others like it; what was timed is
-/// remembered by the machine.
+/// alike. Prices of what was not timed are then guesses, corrected by what was found of others like it, and rather too low than too
+/// high, so that it is timed before something else is taken for it. What was timed is remembered by the machine.
 pub(super) struct Prices {
     model: Arc<dyn CostModel>,
     compilers: Vec<&'static dyn ExternalCompiler>,
@@ -48,6 +56,18 @@ struct Timed {
     off: HashMap<(String, String), (f64, f64)>,
     /// What was not timed, and why.
     untimed: BTreeMap<String, String>,
+}
+
+impl Timed {
+    /// A guess in view of how far off others were: those of its kind, and until there are some, all.
+    fn corrected(&self, guess: f64, kind: &(String, String)) -> f64 {
+        let (of_all, all) = self.off.values().fold((0.0, 0.0), |(s, n), k| (s + k.0, n + k.1));
+        let (of_kind, n) = self.off.get(kind).copied().unwrap_or_default();
+        let general = if all > 0.0 { of_all / all } else { 0.0 };
+        // What is known of all counts as one more of the kind.
+        let mean = (of_kind + general) / (n + 1.0);
+        guess * (mean - UNSURE / (n + 1.0).sqrt()).exp()
+    }
 }
 
 impl Prices {
@@ -95,10 +115,7 @@ impl Prices {
             (Some(None), Some(_)) => return f64::INFINITY,
             _ => {}
         }
-        match timed.off.get(&kind(by, kernel)) {
-            Some((sum, n)) => guess * (sum / n).exp(),
-            None => guess,
-        }
+        timed.corrected(guess, &kind(by, kernel))
     }
 
     /// Seconds that a value takes over a region's border, beyond the call.
@@ -116,7 +133,7 @@ impl Prices {
         let args = kernel.args.iter().zip(kernel.constant).filter(|(_, constant)| !(**constant && keeps));
         let crossing: f64 = args.map(|(ty, _)| self.transfer(compiler, ty)).sum();
         let border = CALL + compiler.call_cost() + crossing + self.transfer(compiler, kernel.out());
-        Ok((whole - border).max(whole / 4.0).max(LEAST))
+        Ok((whole - border).max(OWN * whole).max(LEAST))
     }
 }
 
