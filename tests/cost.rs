@@ -11,6 +11,7 @@ use resat::{
     driver::Stopwatch,
     ir::{Module, Type},
     ops::{make_attrs, op},
+    relay::text::parse_module,
     target::{Peaks, Target},
     tensor::DType,
 };
@@ -89,6 +90,29 @@ fn whole_kernels_are_timed_as_one() {
     assert_eq!(chain_price(&model, &["negative", "abs"], 64), estimate);
     assert_eq!(machine.0.load(Ordering::Relaxed), 1);
     assert!(model.notes()[0].contains("`negative+abs`"), "{:?}", model.notes());
+}
+
+#[test]
+fn programs_take_turns() {
+    let program = |text: &str| parse_module("test", &format!("#[version = \"0.0.5\"]\n{text}")).expect("legal");
+    let sized = |n: usize| program(&format!("def @main(%x: Tensor[({n}, {n}), float32]) {{ nn.dense(%x, %x) }}"));
+    let (small, large) = (sized(64), sized(384));
+    let region = program(
+        "def @main(%x: Tensor[(256, 256), float32]) {
+           %0 = fn (%y: Tensor[(256, 256), float32], Primitive=1, Compiler=\"c\", global_symbol=\"r\") { exp(%y) };
+           %0(%x)
+         }",
+    );
+    let unknown = program("def @main(%x: Tensor[(?, 4), float32]) { exp(%x) }");
+    let watch = Stopwatch::new(target(), None);
+    let times = watch.race(&[&large, &small, &large, &unknown, &region]);
+    let of = |i: usize| *times[i].as_ref().unwrap_or_else(|e| panic!("{i}: {e}"));
+    assert!(of(0) > 5.0 * of(1), "{times:?}");
+    // The same program is the same time.
+    assert_eq!(of(0), of(2));
+    assert!(of(4) > 0.0 && times[3].as_ref().is_err_and(|e| e.contains("extents")), "{times:?}");
+    assert!(watch.race(&[&small])[0].as_ref().is_ok_and(|&s| s > 0.0));
+    assert!(watch.race(&[]).is_empty());
 }
 
 #[test]
