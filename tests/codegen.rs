@@ -494,6 +494,36 @@ impl Nests {
     }
 }
 
+/// Squares that are read across are turned in registers: nothing beyond them may be touched, whatever lies between their rows.
+#[test]
+fn squares_read_across() {
+    let mut rng = Rng(77);
+    let mut all = vec![];
+    for dtype in DType::ALL {
+        for (n, apart) in [(2, 2), (4, 5), (8, 8), (8, 19), (16, 16), (16, 21)] {
+            let (row, lane, turn) = (axis(0), axis(1), axis(2));
+            let at = lane.clone() * apart + turn.clone() * n + row.clone();
+            let turns = apart / n;
+            let to = (turn.clone() * n + row) * n + lane;
+            let value = read(0, at, dtype);
+            let store = Stmt::Store { buffer: TensorId(1), index: to, value };
+            let square = for_(0, n, LoopKind::Unrolled, for_(1, n, LoopKind::Vector, store));
+            let inputs = [values(dtype, ((n - 1) * apart + turns * n) as usize, &mut rng)];
+            let out = Tensor::zeros(dtype, &[(turns * n * n) as usize]);
+            let buffer = |t: &Tensor, space| Buffer { dtype, len: t.len() as i64, space };
+            let kernel = Kernel {
+                name: format!("square_{n}_{apart}_{}", dtype.name()),
+                buffers: vec![buffer(&inputs[0], Space::Input(0)), buffer(&out, Space::Output(1))],
+                body: for_(2, turns, LoopKind::Serial, square),
+            };
+            let [input] = inputs;
+            all.push(Case { kernel, args: vec![input, out], ulps: 0.0 });
+        }
+    }
+    compare(&all, &CodegenTarget::host());
+    compare(&all, &CodegenTarget::baseline());
+}
+
 #[test]
 fn random_nests() {
     let mut nests = Nests { rng: Rng(7), vars: vec![], lets: vec![] };
