@@ -114,7 +114,9 @@ fn products_of_all_sizes() {
 fn products_of_packed_operands() {
     let sizes = [(130, 256, 512), (64, 1024, 300), (96, 192, 1024), (256, 130, 512), (31, 512, 1000)];
     check(&matrices("nn.matmul", &sizes, &SIDES), DType::F32, DType::F32);
-    check(&matrices("nn.matmul", &[(256, 1024, 256)], &SIDES), DType::F32, DType::F32);
+    // Sums so long that they are cut into parts.
+    check(&matrices("nn.matmul", &[(256, 1024, 256), (65, 80, 9000), (64, 96, 5120)], &SIDES), DType::F32, DType::F32);
+    check(&matrices("nn.dense", &[(65, 80, 9000), (100, 64, 3000)], &[(false, true)]), DType::F64, DType::F64);
     check(&matrices("nn.dense", &sizes, &[(false, true)]), DType::F32, DType::F32);
 }
 

@@ -46,8 +46,11 @@ pub(super) struct Together {
 
 /// Multiply-adds that must be in flight to keep both units busy.
 const IN_FLIGHT: f64 = 8.0;
-/// Cycles to store a vector of results, with what an epilogue does to it.
+/// Cycles to store a vector of results, with what an epilogue does to it, and each of its lanes where these lie apart.
 pub(super) const STORE: f64 = 2.0;
+const SCATTER: f64 = 5.0;
+/// Cycles to combine the lanes of a vector, by lane.
+const COMBINE: f64 = 1.5;
 /// Cycles of each step for a vector that does not lie beside the others of its operand.
 const APART: f64 = 0.02;
 /// Bytes of an element, or of those that are treated at once.
@@ -65,9 +68,10 @@ const LINE: f64 = 64.0;
 /// Bytes after which the second cache's sets come again, and how many lines each holds beside everything else.
 const FAR_ALIAS: i64 = 64 << 10;
 const FAR_WAYS: i64 = 12;
-/// Cycles of each step for what neither cache holds, lines that follow one another, and each line of them: steps are too far apart
-/// to be foreseen.
-const BEYOND: f64 = 4.0;
+/// Steps of so many bytes are too long to be foreseen.
+const LONG: f64 = 2048.0;
+/// Cycles of each step for what neither cache holds, lines that follow one another, and each line of them, where steps are long.
+const BEYOND: f64 = 6.0;
 const BEYOND_LINE: f64 = 1.5;
 /// No more than so many accumulators wide along one axis: code size.
 const WIDEST: i64 = 14;
@@ -116,7 +120,7 @@ impl Stride {
         let apart = 1 << bytes.trailing_zeros();
         let lines = bytes as f64 >= LINE;
         let crowded = |alias: i64, ways: i64| lines && apart as f64 >= LINE && turns > (alias / apart).max(1) * ways;
-        Stride { lines, near: crowded(ALIAS, WAYS), far: crowded(FAR_ALIAS, FAR_WAYS) }
+        Stride { lines, near: crowded(ALIAS, WAYS), far: bytes as f64 >= LONG && crowded(FAR_ALIAS, FAR_WAYS) }
     }
 }
 
@@ -308,7 +312,7 @@ pub(super) fn ranked(
             store: match to.map(|t| t.coeff(v.id)) {
                 Some(0 | 1) => STORE,
                 // Lane by lane.
-                _ => STORE * lanes as f64,
+                _ => SCATTER * lanes as f64,
             },
             extra_ops: together.map_or(form.extra_ops, |(_, t)| t.ops as f64 - 1.0),
             reduced: match together {
@@ -330,7 +334,7 @@ pub(super) fn ranked(
         let all: f64 =
             axes.iter().map(|a| if a.id == v.id { vectors_in_all as f64 } else { a.extent as f64 }).product();
         // Combining the lanes at the end.
-        let combine = if across { all * 4.0 * lanes as f64 } else { 0.0 };
+        let combine = if across { all * COMBINE * lanes as f64 } else { 0.0 };
         for i in 0..candidates.len() {
             for j in i..candidates.len() {
                 let (a, b) = (candidates[i], candidates[j]);

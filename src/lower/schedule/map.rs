@@ -16,6 +16,8 @@ const UNROLL: i64 = 4;
 
 /// Smaller squares than of so many elements a side are not worth turning.
 const LEAST_SQUARE: i64 = 4;
+/// So many squares beside one another are written before the rows below them: by rows of whole pages' parts.
+const BESIDE: i64 = 4;
 /// Values of more operations than this are not written out as often as a square has rows.
 const WRITTEN_OUT: u32 = 8;
 
@@ -163,19 +165,22 @@ impl Emitter {
             .collect();
         let mut parts = Vec::new();
         for (first, tiles, lanes) in powers_of_two(square.written.extent, square.largest) {
-            let var = self.fresh();
-            let along = Scalar::axis(var) * lanes + first;
-            let mut body = Vec::new();
-            for (first, turns, rows) in powers_of_two(square.read.extent, square.largest) {
-                let turn = self.fresh();
-                let across = Scalar::axis(turn) * rows + first;
-                let one = self.one_square(square, &along, lanes, &across, rows, &place);
-                body.push(self.loops(&[Loop { var: turn, extent: turns }], one, false));
+            for (group, groups, beside) in cut(tiles, BESIDE) {
+                let (var, next) = (self.fresh(), self.fresh());
+                let along = Scalar::axis(var) * (beside * lanes) + Scalar::axis(next) * lanes + (first + group * lanes);
+                let mut body = Vec::new();
+                for (first, turns, rows) in powers_of_two(square.read.extent, square.largest) {
+                    let turn = self.fresh();
+                    let across = Scalar::axis(turn) * rows + first;
+                    let one = self.one_square(square, &along, lanes, &across, rows, &place);
+                    let loops = [Loop { var: turn, extent: turns }, Loop { var: next, extent: beside }];
+                    body.push(self.loops(&loops, one, false));
+                }
+                outer.push(Loop { var, extent: groups });
+                let work = outer.iter().map(|l| l.extent).product::<i64>() * beside * lanes * square.read.extent;
+                parts.push(self.loops(&outer, Stmt::Block(body), parallel && work >= PARALLEL_FROM));
+                outer.pop();
             }
-            outer.push(Loop { var, extent: tiles });
-            let work = outer.iter().map(|l| l.extent).product::<i64>() * lanes * square.read.extent;
-            parts.push(self.loops(&outer, Stmt::Block(body), parallel && work >= PARALLEL_FROM));
-            outer.pop();
         }
         Stmt::Block(parts)
     }

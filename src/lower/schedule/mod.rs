@@ -3,6 +3,7 @@
 mod ahead;
 mod cache;
 mod choose;
+mod depth;
 mod map;
 mod matrix;
 mod pack;
@@ -306,7 +307,10 @@ impl Emitter {
     ) -> Stmt {
         match reduction {
             None => self.map(tensor, axes, to, value, parallel),
-            Some(r) => self.reduce(tensor, axes, to, value, r, parallel),
+            Some(r) => {
+                let parts = if parallel { self.sum_in_parts(tensor, &axes, &to, &value, &r) } else { None };
+                parts.unwrap_or_else(|| self.reduce(tensor, axes, to, value, r, parallel))
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Cycles to move one element, and to go on to the next row of what is moved row by row.
-const MOVE: f64 = 1.5;
+const MOVE: f64 = 0.45;
 const ROW: f64 = 4.0;
 /// A packed copy may be so many times as large as what it is made of: windows must not be unrolled into memory.
 const LARGEST: i64 = 1;
@@ -107,13 +107,14 @@ impl Emitter {
     fn orders(&self, axes: &[Axis], r: &Reduction, offset: &Affine) -> Vec<Order> {
         let mut orders = Vec::new();
         for &last in axes.iter().filter(|a| offset.coeff(a.id) != 0) {
-            if offset.coeff(last.id) != 1 {
-                orders.push(Order { last, block: last.extent });
-            }
+            // Of orders that cost the same, blocks are the ones that neither caches nor pages can spoil.
             let fits = |block: &i64| *block < last.extent && last.extent % block == 0;
             if axes.len() + r.axes.len() <= AXES {
                 let blocks = BLOCKS.iter().map(|b| b * self.unit.lanes()).filter(fits);
                 orders.extend(blocks.map(|block| Order { last, block }));
+            }
+            if offset.coeff(last.id) != 1 {
+                orders.push(Order { last, block: last.extent });
             }
         }
         let summed_last = r.axes.last().is_none_or(|a| offset.coeff(a.id) == 1);

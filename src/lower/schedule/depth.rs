@@ -1,0 +1,77 @@
+//! Long sums of products in parts: what all tiles of a row of them read of one operand stays in the second cache over a part, and sums of
+//! parts are met once more in memory.
+
+use super::{Emitter, Loop, for_};
+use crate::{
+    loops::{Axis, BinOp, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
+    lower::{
+        affine::{Substitution, replace_axes},
+        normalize::{Reduction, reads},
+    },
+};
+
+/// Bytes of a row of an operand in one part, about: a panel of as many rows as a register tile is wide fills the second cache.
+const DEPTH: i64 = 10 << 10;
+/// Operands of which each element is met less often than this gain nothing.
+const USES: i64 = 64;
+
+impl Emitter {
+    /// Into how many parts a sum is cut; none where it is to stay whole.
+    fn parts(&self, axes: &[Axis], r: &Reduction) -> Option<i64> {
+        let [summed] = r.axes[..] else { return None };
+        let ScalarKind::Binary(BinOp::Mul, ..) = r.value.kind() else { return None };
+        let operands = reads(&r.value);
+        let visits: i64 = axes.iter().map(|a| a.extent).product::<i64>() * summed.extent;
+        let often = |(t, _): &(TensorId, Vec<Scalar>)| {
+            visits / self.group.decl(*t).shape.iter().product::<i64>().max(1) >= USES
+        };
+        let widest = operands.iter().map(|(t, _)| self.group.decl(*t).dtype.bytes() as i64).max()?;
+        let least = (summed.extent * widest + DEPTH - 1) / DEPTH;
+        let fits = r.combine == Combine::Sum && operands.len() == 2 && operands.iter().all(often);
+        (least..2 * least).find(|n| summed.extent % n == 0).filter(|n| fits && *n > 1)
+    }
+
+    /// A sum of products, in parts where that is better. Only where nothing else runs at the same time: sums are in memory in between.
+    pub(super) fn sum_in_parts(
+        &mut self,
+        tensor: TensorId,
+        axes: &[Axis],
+        to: &Scalar,
+        value: &Scalar,
+        r: &Reduction,
+    ) -> Option<Stmt> {
+        let parts = self.parts(axes, r)?;
+        let (dtype, summed) = (r.value.dtype(), r.axes[0]);
+        let extent = summed.extent / parts;
+        self.group.tensors.push(TensorDecl { shape: axes.iter().map(|a| a.extent).collect(), dtype });
+        let sums = TensorId(self.group.tensors.len() as u32 - 1);
+        self.declare(sums, Space::Shared);
+        let place: Vec<Scalar> = axes.iter().map(|a| Scalar::axis(a.id)).collect();
+        let at = self.flat(sums, &place);
+        let part = |e: &mut Emitter, first: Scalar| {
+            let axis = Axis { id: e.fresh(), extent };
+            e.extents.insert(axis.id, extent);
+            let with = [(summed.id, first + Scalar::axis(axis.id))].into_iter().collect();
+            Reduction { axes: vec![axis], value: replace_axes(&r.value, &with), ..r.clone() }
+        };
+        let this = Scalar::read(r.tensor, place.clone(), dtype);
+        let so_far = Scalar::read(sums, place, dtype);
+        let first = part(self, Scalar::index(0));
+        let mut all = vec![self.reduce(sums, axes.to_vec(), at.clone(), this.clone(), first, true)];
+        if parts > 2 {
+            let turn = Loop { var: self.fresh(), extent: parts - 2 };
+            self.extents.insert(turn.var, turn.extent);
+            let next = part(self, Scalar::axis(turn.var) * extent + extent);
+            let body = self.reduce(sums, axes.to_vec(), at, so_far.clone() + this, next, true);
+            all.push(for_(turn.var, turn.extent, LoopKind::Serial, body));
+        }
+        let last = part(self, Scalar::index((parts - 1) * extent));
+        let value = Substitution::new(|s: &Scalar| match s.kind() {
+            ScalarKind::Read(t, _) if *t == r.tensor => Some(so_far.clone() + s.clone()),
+            _ => None,
+        })
+        .apply(value);
+        all.push(self.reduce(tensor, axes.to_vec(), to.clone(), value, last, true));
+        Some(Stmt::Block(all))
+    }
+}
