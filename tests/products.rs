@@ -170,13 +170,10 @@ fn transposes_of_all_sizes() {
         let got = build(&text).run(&args).expect("runs");
         for ((&[batch, rows, columns], from), to) in shapes.iter().zip(&args).zip(&got) {
             let (from, to) = (from.to_f64_vec(), to.to_f64_vec());
-            for at in 0..batch * rows * columns {
+            for (at, &got) in to.iter().enumerate() {
                 let (b, c, r) = (at / (rows * columns), at / rows % columns, at % rows);
-                assert_eq!(
-                    to[at],
-                    from[(b * rows + r) * columns + c],
-                    "{dtype:?} {batch} x {rows} x {columns} at {at}"
-                );
+                let want = from[(b * rows + r) * columns + c];
+                assert_eq!(got, want, "{dtype:?} {batch} x {rows} x {columns} at {at}");
             }
         }
     }
