@@ -1,12 +1,15 @@
 //! External compilers: registered ones, shared libraries written in C, several at once, and all the ways in which they fail.
 #![cfg(feature = "llvm")]
 
+mod common;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::OnceLock,
 };
 
+use common::vendor;
 use resat::{
     driver::{Built, Options, build, difference},
     interp,
@@ -58,26 +61,6 @@ fn agrees(text: &str, passes: &str) -> Built {
     let got = built.executable.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
     difference(&want.unwrap_or_else(|e| panic!("{e}")), &got).unwrap_or_else(|e| panic!("{e}"));
     built
-}
-
-/// The compiler in C, compiled.
-fn vendor() -> &'static Path {
-    static MADE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = MADE.get_or_init(|| {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let library = dir.path().join("vendor.so");
-        let run = Command::new("cc")
-            .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I"])
-            .arg(root.join("include"))
-            .arg("-o")
-            .args([&library, &root.join("tests/external/compiler.c")])
-            .output()
-            .expect("the system has a C compiler");
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-        (dir, library)
-    });
-    path
 }
 
 #[test]
@@ -303,6 +286,7 @@ fn libraries_that_fail_are_told_by_file_entry_and_region() {
         ("null", "`resat_compiler_compile` gives NULL instead of code"),
         ("kind", "`resat_compiler_compile` gives code of kind 77"),
         ("shape", "but the region's result is"),
+        ("dtype", "it gives Tensor[(3, 4), int32], Tensor[(3, 4), float32], but"),
         ("few", "outputs, but the region has"),
         ("garbage", "what it gives is no object file"),
         ("symbol", "its object has no function `tvmgen_"),

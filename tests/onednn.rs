@@ -1,6 +1,9 @@
 //! Regions as primitives of oneDNN give what the interpreter gives: every construct, in every type that it has. Where the library is
 //! not installed, the tests say so and pass.
 
+mod common;
+
+use common::onednn::{Random, bytes, compare, floats, installed};
 use resat::{
     driver::{Options, build},
     infer::infer_types,
@@ -13,44 +16,6 @@ use resat::{
     target::Target,
     tensor::{DType, Tensor, Value},
 };
-
-/// Whether there is a library; says so where there is none.
-fn installed() -> bool {
-    match Library::get() {
-        Ok(_) => true,
-        Err(e) => {
-            eprintln!("skipped: {e}");
-            false
-        }
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        self.0 >> 33
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-
-    /// Numbers between -1 and 1, or of all sizes of an integer type.
-    fn tensor(&mut self, dtype: DType, shape: &[usize]) -> Tensor {
-        match dtype {
-            DType::U8 => Tensor::from_i64_fn(dtype, shape, |_| self.below(256) as i64),
-            DType::I8 => Tensor::from_i64_fn(dtype, shape, |_| self.below(256) as i64 - 128),
-            DType::I32 => Tensor::from_i64_fn(dtype, shape, |_| self.below(20000) as i64 - 10000),
-            _ => Tensor::from_f64_fn(dtype, shape, |_| self.below(2001) as f64 / 1000.0 - 1.0),
-        }
-    }
-}
 
 /// A module whose `@main` hands all that it computes to the library.
 fn handed_over(m: &Module) -> Module {
@@ -115,29 +80,6 @@ fn check(program: &str, seed: u64, threads: usize) {
         for (i, (g, w)) in got.iter().zip(&wanted).enumerate() {
             compare(g, w, &format!("{program}\nresult {i}"));
         }
-    }
-}
-
-fn compare(got: &Tensor, wanted: &Tensor, what: &str) {
-    assert_eq!((got.dtype(), got.shape()), (wanted.dtype(), wanted.shape()), "{what}");
-    let share = match got.dtype() {
-        DType::F32 => 2e-5,
-        DType::BF16 => 0.02,
-        _ => 0.0,
-    };
-    let largest = wanted.to_f64_vec().iter().fold(1.0f64, |m, v| if v.is_finite() { m.max(v.abs()) } else { m });
-    for i in 0..got.len() {
-        let (g, w) = (got.get_f64(i), wanted.get_f64(i));
-        let near = (g - w).abs() <= share * largest || g == w || g.is_nan() && w.is_nan();
-        assert!(near, "{what}: element {i} is {g}, should be {w}");
-    }
-}
-
-/// The float types of the library here.
-fn floats() -> Vec<&'static str> {
-    match Library::get() {
-        Ok(l) if l.has_bf16() => vec!["float32", "bfloat16"],
-        _ => vec!["float32"],
     }
 }
 
@@ -375,18 +317,6 @@ fn normalizations() {
     }
 }
 
-/// Whether the library multiplies bytes exactly here.
-fn bytes() -> bool {
-    installed()
-        && match Library::get() {
-            Ok(l) if l.has_exact_bytes() => true,
-            _ => {
-                eprintln!("skipped: this machine has no instructions for exact products of bytes");
-                false
-            }
-        }
-}
-
 #[test]
 fn quantized_convolutions_are_exact() {
     if !bytes() {
@@ -504,4 +434,99 @@ fn what_it_takes_is_asked_of_the_compiler() {
     let onednn = partition::compiler("dnnl").expect("it is shipped");
     assert_eq!(onednn.name(), "onednn");
     assert_eq!(partition::heed(onednn).is_ok(), Library::get().is_ok());
+}
+
+/// A network whose parameters but the first are constants.
+const NETWORK: &str = "#[version = \"0.0.5\"]
+def @main(%x: Tensor[(1, 3, 12, 12), float32], %w: Tensor[(8, 3, 3, 3), float32], %g: Tensor[(8), float32], %b: Tensor[(8), float32],
+          %m: Tensor[(8), float32], %s: Tensor[(8), float32], %v: Tensor[(8, 8, 3, 3), float32], %d: Tensor[(5, 8), float32]) {
+  %0 = nn.conv2d(%x, %w, padding=[1, 1, 1, 1], kernel_size=[3, 3], channels=8);
+  %1 = nn.batch_norm(%0, %g, %b, %m, %s);
+  %2 = nn.relu(%1.0);
+  %3 = nn.conv2d(%2, %v, padding=[1, 1, 1, 1], kernel_size=[3, 3], channels=8);
+  %4 = nn.relu(add(nn.batch_norm(%3, %g, %b, %m, %s).0, %2));
+  %5 = nn.max_pool2d(%4, pool_size=[2, 2], strides=[2, 2], padding=[0, 0, 0, 0]);
+  %6 = nn.batch_flatten(nn.global_avg_pool2d(%5));
+  nn.softmax(nn.dense(%6, %d))
+}";
+
+/// The network's result in these passes, and the regions that there were.
+fn network(passes: &str) -> (Tensor, Vec<String>) {
+    let module = parse_module("network", NETWORK).unwrap_or_else(|e| panic!("{e}"));
+    let mut r = Random(5);
+    let mut given: Vec<(resat::ir::Name, Tensor)> = Vec::new();
+    for (name, shape) in [
+        ("x", &[1, 3, 12, 12][..]),
+        ("w", &[8, 3, 3, 3]),
+        ("g", &[8]),
+        ("b", &[8]),
+        ("m", &[8]),
+        ("s", &[8]),
+        ("v", &[8, 8, 3, 3]),
+        ("d", &[5, 8]),
+    ] {
+        let data = r.tensor(DType::F32, shape);
+        let positive = Tensor::from_f64_fn(DType::F32, shape, |i| data.get_f64(i).abs() + 0.5);
+        given.push((name.into(), if name == "s" { positive } else { data }));
+    }
+    let x = given.remove(0).1;
+    let settings = Settings::new(Target::host());
+    let passes = sequence(passes, &settings).unwrap_or_else(|e| panic!("{e}"));
+    let options = Options { passes: Some(Box::new(passes)), threads: 1, ..Options::new(settings) };
+    let built = build(module, &given, options).unwrap_or_else(|e| panic!("{e}"));
+    let y = built.executable.run(&[x]).unwrap_or_else(|e| panic!("{e}")).swap_remove(0);
+    (y, built.external.into_iter().map(|(symbol, _)| symbol).collect())
+}
+
+#[test]
+fn networks_in_short_floats_are_partitioned() {
+    if !installed() {
+        return;
+    }
+    for (dtype, within) in [("bfloat16", 0.03), ("float16", 0.005)] {
+        let convert = format!("ToMixedPrecision({dtype})");
+        let (wanted, none) = network(&format!("{convert}, default"));
+        assert!(none.is_empty());
+        for compiler in ["onednn", "c"] {
+            let (got, regions) = network(&format!("{convert}, partition_for({compiler})"));
+            assert_eq!(got.dtype(), wanted.dtype());
+            for i in 0..got.len() {
+                let (g, w) = (got.get_f64(i), wanted.get_f64(i));
+                assert!((g - w).abs() <= within, "{compiler} {dtype}: element {i} is {g}, should be {w}");
+            }
+            // The library has no float16, and is given what is left in float32 only.
+            match (compiler, dtype) {
+                ("onednn", "float16") => assert!(regions.len() < 4, "{regions:?}"),
+                ("onednn", _) if !floats().contains(&dtype) => eprintln!("skipped: this machine has no bfloat16"),
+                _ => assert_eq!(regions.len(), 1, "{compiler} {dtype}: {regions:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn its_absence_is_told_to_those_who_ask_for_it() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let model = dir.path().join("model.relay");
+    let run = |program: &str, more: &[&str]| {
+        std::fs::write(&model, format!("#[version = \"0.0.5\"]\n{program}")).expect("it is written");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
+        command.arg("run").arg(&model).args(more).env("RESAT_ONEDNN", "/nowhere/libdnnl.so");
+        let out = command.output().expect("it starts");
+        let said = String::from_utf8_lossy(&out.stderr).replace(['│', '|', '\n'], " ");
+        (out.status.success(), said.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let missing = "oneDNN is not installed (/nowhere/libdnnl.so can't be loaded): install Debian's package libdnnl2";
+    let plain = "def @main(%x: Tensor[(4), float32]) { nn.relu(%x) }";
+    for asked in [["--compiler", "onednn"], ["--passes", "partition_for(onednn)"]] {
+        let (done, said) = run(plain, &asked);
+        assert!(!done && said.contains(missing), "{said}");
+    }
+    assert!(run(plain, &[]).0);
+    let region = "def @r(%x: Tensor[(4), float32], Compiler=\"onednn\", Primitive=1, global_symbol=\"there\") { nn.relu(%x) }
+def @main(%x: Tensor[(4), float32]) { @r(%x) }";
+    let (done, said) = run(region, &["--passes", "none"]);
+    assert!(!done && said.contains("compiler `onednn` failed on region `there`") && said.contains(missing), "{said}");
+    let (done, said) = run(region, &["--passes", "none", "--fallback"]);
+    assert!(done && said.contains("region `there` is resat's own code now") && said.contains(missing), "{said}");
 }

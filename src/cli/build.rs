@@ -89,8 +89,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         return Err(Failure::Refused(d.into()));
     };
     let all = built.exportable(&settings.target.codegen())?;
-    let objects: Vec<&[u8]> = all.objects.iter().map(|o| &o[..]).collect();
-    let written = export_linked(executable.program(), &objects, &all.libraries, &args.output)
+    let written = export_linked(executable.program(), &all, &args.output)
         .map_err(|e| Failure::Other(e.to_string()))?;
     drop(progress);
     super::warn(&built.warnings);

@@ -20,7 +20,7 @@ use crate::{
     ops::{kernel::INLINE_CONSTANT, kernel::LARGEST_KERNEL, nearest},
     partition::{self, CompilerError, ExternalCompiler, Region},
     pass::{fuse, inline},
-    runtime::{Code, Compiled},
+    runtime::{Code, Compiled, export::Exportable},
 };
 
 /// What a build does about regions.
@@ -101,14 +101,6 @@ pub(super) fn refuse_regions(typed: &TypedModule) -> Result<(), Refused> {
         .into())
 }
 
-/// Objects for an exported library, and the libraries that they call.
-pub struct Exportable<'a> {
-    /// Object files.
-    pub objects: Vec<Cow<'a, [u8]>>,
-    /// Names of shared libraries.
-    pub libraries: Vec<String>,
-}
-
 impl Built {
     /// What an exported library is made of: the objects of all compilers, and the C of functions that live in this process.
     ///
@@ -120,17 +112,27 @@ impl Built {
         }
         let mut objects: Vec<Cow<'_, [u8]>> = self.objects.iter().map(|o| Cow::Borrowed(&o.bytes[..])).collect();
         let mut libraries: Vec<String> = self.external.iter().flat_map(|(_, c)| c.libraries.clone()).collect();
+        let (mut support, mut ready) = (Vec::<String>::new(), Vec::new());
         for (symbol, compiled) in &self.external {
             let Code::Callable(f) = &compiled.code else { continue };
             let refuse =
                 |why: String| Refused::from(Diagnostic::new(format!("region `{symbol}` can't be exported: {why}")));
             let made = f.serialize(symbol).map_err(refuse)?;
-            objects.push(Cow::Owned(partition::compile_c(&made.source, target).map_err(refuse)?));
+            // What it calls was compiled with another function, or is compiled with this one.
+            let new: Vec<String> = made.support.into_iter().filter(|t| !support.contains(t)).collect();
+            for text in [&made.source].into_iter().chain(&new) {
+                objects.push(Cow::Owned(partition::compile_c(text, target).map_err(refuse)?));
+            }
+            for data in &made.data {
+                objects.push(Cow::Owned(partition::compile_data(data, target).map_err(refuse)?));
+            }
+            support.extend(new);
+            ready.extend(made.ready);
             libraries.extend(made.libraries);
         }
         libraries.sort();
         libraries.dedup();
-        Ok(Exportable { objects, libraries })
+        Ok(Exportable { objects, libraries, ready })
     }
 }
 

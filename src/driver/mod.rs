@@ -51,7 +51,6 @@ pub use difference::difference;
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};
 #[cfg(feature = "llvm")]
-pub use external::Exportable;
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use native::Native;

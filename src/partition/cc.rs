@@ -2,7 +2,10 @@
 
 use std::{path::Path, process::Command};
 
-use crate::codegen::CodegenTarget;
+use crate::{
+    codegen::CodegenTarget,
+    runtime::{Data, export},
+};
 
 /// The C compiler for a target: what `CC` names, else `cc`; for another architecture than this machine's what
 /// `CC_<triple>` names (with `_` for `-`), else GCC by its name for that architecture, such as `aarch64-linux-gnu-gcc`.
@@ -19,14 +22,36 @@ fn c_compiler(target: &CodegenTarget) -> String {
 
 /// The object code of a text in C99, position-independent. `Err` says what the compiler said.
 pub fn compile_c(text: &str, target: &CodegenTarget) -> Result<Vec<u8>, String> {
-    let compiler = c_compiler(target);
+    // Products and sums stay apart: what is computed must not depend on the C compiler.
+    let mut flags: Vec<String> =
+        ["-std=c99", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-w"].map(str::to_owned).into();
+    flags.extend(machine_flags(target));
     let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
-    let (input, output) = (dir.path().join("region.c"), dir.path().join("region.o"));
+    compile_file(dir.path(), "region.c", text, &flags, target)
+}
+
+/// The object of constants under their symbol. `Err` says what the assembler said.
+pub fn compile_data(data: &Data, target: &CodegenTarget) -> Result<Vec<u8>, String> {
+    let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
+    let bytes = dir.path().join("data.bin");
+    export::write_tensors(&data.tensors, &bytes).map_err(|e| format!("can't write {}: {e}", bytes.display()))?;
+    compile_file(dir.path(), "data.s", &export::assembly(&data.symbol, "data.bin"), &[], target)
+}
+
+/// The object of a file, which is written into a folder.
+fn compile_file(
+    dir: &Path,
+    name: &str,
+    text: &str,
+    flags: &[String],
+    target: &CodegenTarget,
+) -> Result<Vec<u8>, String> {
+    let compiler = c_compiler(target);
+    let (input, output) = (dir.join(name), dir.join("region.o"));
     std::fs::write(&input, text).map_err(|e| format!("can't write {}: {e}", input.display()))?;
     let run = Command::new(&compiler)
-        // Products and sums stay apart: what is computed must not depend on the C compiler.
-        .args(["-std=c99", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-w"])
-        .args(machine_flags(target))
+        .current_dir(dir)
+        .args(flags)
         .args(["-c", "-o"])
         .args([&output, &input])
         .output()

@@ -18,7 +18,7 @@ mod registry;
 use std::{fmt, sync::Arc};
 
 pub use c_source::CSource;
-pub use cc::{compile_c, link_c};
+pub use cc::{compile_c, compile_data, link_c};
 pub use check::check;
 pub use foreign::{find, load};
 pub use onednn::OneDnn;
@@ -31,7 +31,7 @@ use crate::{
 };
 pub use crate::{
     ops::RuleText,
-    runtime::{Arguments, Callable, Code, Compiled, Serialized},
+    runtime::{Arguments, Callable, Code, Compiled, Data, Serialized},
 };
 
 /// Why an external compiler did not compile a region.

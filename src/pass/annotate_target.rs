@@ -8,7 +8,7 @@ use std::{
 use hashbrown::HashMap;
 
 use super::{
-    MergeComposite, Pass, PassContext, Sequential,
+    FnPass, MergeComposite, Pass, PassContext, Sequential, fold_constant,
     merge_composite::compiler_of,
     regions::{Regions, composite, read, split, without_defaults, write},
     sharing::share_bindings,
@@ -245,6 +245,8 @@ impl PartitionFor {
         let names: Vec<&str> = compilers.iter().map(|(c, _)| c.name()).collect();
         let name = format!("partition_for({})", names.join(", "));
         let passes: Vec<Box<dyn Pass>> = vec![
+            // What is computed of constants alone is a constant of a region, and none of its own.
+            Box::new(FnPass("FoldConstant", |m: Module| fold_constant(&m))),
             Box::new(composites),
             Box::new(AnnotateTarget::new(takers)),
             Box::new(MergeCompilerRegions),

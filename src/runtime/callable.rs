@@ -9,6 +9,7 @@ use super::{
     abi::{KernelFn, ResatCtx},
     executable::CompiledCode,
 };
+use crate::tensor::Tensor;
 
 /// What a function is given for one call. Memory is aligned as [`abi`](super::abi) says.
 #[derive(Debug)]
@@ -42,12 +43,29 @@ pub trait Callable: Send + Sync {
 }
 
 /// A [`Callable`] for an exported library.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Serialized {
     /// C99 with a function of the symbol asked for, in the convention of [`abi`](super::abi).
     pub source: String,
+    /// C99 that it calls, and that others may call as well: texts that are the same are compiled once.
+    pub support: Vec<String>,
+    /// Constants that the source declares.
+    pub data: Vec<Data>,
+    /// A function of the source, `const char *name(const struct ResatCtx *)`, which says why the function can't be called, or what
+    /// went wrong in the calling thread's last call of it; NULL where nothing did. It is called before the functions of a run and
+    /// after them, and once without a context when the library is loaded, to say what is missing on the machine.
+    pub ready: Option<String>,
     /// Shared libraries that it calls, as the linker is told of them.
     pub libraries: Vec<String>,
+}
+
+/// Constants of a [`Serialized`] function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    /// The source declares `extern const unsigned char symbol[]` of hidden visibility.
+    pub symbol: String,
+    /// One after another, each on a boundary of [`ALIGN`](super::abi::ALIGN) bytes.
+    pub tensors: Vec<Tensor>,
 }
 
 impl std::fmt::Debug for dyn Callable {

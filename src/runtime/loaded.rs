@@ -14,6 +14,9 @@ use super::{
 };
 use crate::tensor::{DType, Shape, Tensor};
 
+/// `RESAT_FAILED` of exported headers.
+const FAILED: c_int = 4;
+
 /// `resat_tensor` of exported headers.
 #[repr(C)]
 struct RawTensor {
@@ -45,6 +48,8 @@ pub struct LoadedModel {
     workspace_bytes: usize,
     run: unsafe extern "C" fn(*const *const c_void, *const *mut c_void, *mut c_void) -> c_int,
     set_threads: unsafe extern "C" fn(c_int) -> c_int,
+    /// What was wrong in the calling thread's last run.
+    error: Option<unsafe extern "C" fn() -> *const c_char>,
     idle: Mutex<Vec<Block>>,
     _library: libloading::Library,
 }
@@ -65,6 +70,7 @@ impl LoadedModel {
             let raw = &*describe();
             let inputs = ports(raw.inputs, raw.input_count).map_err(refuse)?;
             let outputs = ports(raw.outputs, raw.output_count).map_err(refuse)?;
+            let error = library.get(b"resat_error_v1").ok().map(|f| *f);
             Ok(LoadedModel {
                 name: text(raw.name),
                 inputs,
@@ -72,6 +78,7 @@ impl LoadedModel {
                 workspace_bytes: raw.workspace_bytes as usize,
                 run: raw.run,
                 set_threads: raw.set_threads,
+                error,
                 idle: Mutex::new(Vec::new()),
                 _library: library,
             })
@@ -126,7 +133,16 @@ impl LoadedModel {
         // SAFETY: as many pointers as the library counts, each to memory of the size that it states, aligned as all tensors are.
         let code = unsafe { (self.run)(read.as_ptr(), written.as_ptr(), workspace.at(0).cast()) };
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
-        if code == 0 { Ok(()) } else { Err(RunError::Library(code)) }
+        match (code, self.error) {
+            (0, _) => Ok(()),
+            (FAILED, Some(error)) => {
+                // SAFETY: a function of the library's interface; this thread's last run failed, so that there is a text, which
+                // lives until its next.
+                let why = unsafe { text(error()) };
+                Err(RunError::Function { function: self.name.clone(), reason: why })
+            }
+            _ => Err(RunError::Library(code)),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ mod pool;
 mod program;
 mod record;
 
-pub use callable::{Arguments, Callable, Callables, Serialized};
+pub use callable::{Arguments, Callable, Callables, Data, Serialized};
 pub use code::{LoadError, SharedLibrary, process_has};
 pub use compiled::{Code, Compiled};
 pub use executable::{CompiledCode, Executable, LinkError, RunError};

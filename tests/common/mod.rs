@@ -2,13 +2,40 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod extractors;
+pub(crate) mod onednn;
 pub(crate) mod plain;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
 
 use resat::{
     ir::{TensorType, Type},
     loops::{Builder, Operand, Stages},
     tensor::{DType, Tensor},
 };
+
+/// The compiler in C, compiled.
+pub(crate) fn vendor() -> &'static Path {
+    static MADE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = MADE.get_or_init(|| {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let library = dir.path().join("vendor.so");
+        let run = Command::new("cc")
+            .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I"])
+            .arg(root.join("include"))
+            .arg("-o")
+            .args([&library, &root.join("tests/external/compiler.c")])
+            .output()
+            .expect("the system has a C compiler");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        (dir, library)
+    });
+    path
+}
 
 /// A small generator of pseudo-random numbers (splitmix64): tests must be the same on every run.
 pub(crate) struct Rng(pub(crate) u64);

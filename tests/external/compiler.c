@@ -85,6 +85,7 @@ int resat_compiler_compile(const resat_region *r, resat_compiled *out) {
   out->output_count = r->output_count;
   static const int64_t OTHER[] = {7};
   if (fault("shape")) outputs[0].rank = 1, outputs[0].shape = OTHER;
+  if (fault("dtype")) outputs[0].dtype = "int32";
   if (fault("few")) out->output_count--;
   if (fault("garbage")) {
     out->kind = RESAT_CODE_OBJECT;

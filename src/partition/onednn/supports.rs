@@ -65,7 +65,7 @@ pub(super) fn supports(library: &Library, name: &str, attrs: &Attrs, args: &[Typ
         }
         "nn.softmax" | "nn.log_softmax" => float(data) && axis(attrs.int("axis"), of(0).len()).is_some(),
         "nn.bias_add" => same_float,
-        "nn.batch_norm" => data == DType::F32 && same_float,
+        "nn.batch_norm" => same_float,
         "concatenate" => same_float && first.len() > 1,
         "reshape" | "nn.batch_flatten" | "expand_dims" | "squeeze" | "transpose" => float(data),
         "cast" => {

@@ -488,14 +488,14 @@ impl Translator<'_> {
         let (eps, scales, centers) = (attrs.float("epsilon"), attrs.bool("scale"), attrs.bool("center"));
         let scale = |c: usize| (if scales { gamma.get_f64(c) } else { 1.0 }) / (var.get_f64(c) + eps).sqrt();
         let shift = |c: usize| (if centers { beta.get_f64(c) } else { 0.0 }) - mean.get_f64(c) * scale(c);
+        let (shape, dtype) = (self.shape(data), self.graph.dtype(data.base));
         let n = gamma.len();
         let mut wide = vec![1; rank];
         wide[k] = n as i64;
         let vector = |t: &mut Self, f: &dyn Fn(usize) -> f64| {
-            let data = Tensor::from_f64_fn(DType::F32, &extents(&wide), f);
+            let data = Tensor::from_f64_fn(dtype, &extents(&wide), f);
             View { base: t.graph.constant(data, &wide), axes: identity(rank) }
         };
-        let (shape, dtype) = (self.shape(data), self.graph.dtype(data.base));
         let scaled =
             match self.uses.get(&source) == Some(&1) && data.axes[k] == 1 && self.scale_weight(data.base, &scale) {
                 true => data.clone(),

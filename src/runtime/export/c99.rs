@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{ExportError, source, write_weights};
+use super::{ExportError, source, write_tensors};
 use crate::runtime::{
     plan::Plan,
     program::{Call, Place, Program, Step},
@@ -100,7 +100,7 @@ pub fn export_c(
     let bytes: usize = program.constants().iter().map(|t| t.bytes().len()).sum();
     let apart = bytes > INLINE_WEIGHTS;
     let offsets = match apart {
-        true => write_weights(program, &weights).map_err(at(&weights))?,
+        true => write_tensors(program.constants(), &weights).map_err(at(&weights))?,
         false => Vec::new(),
     };
     let size = if apart { std::fs::metadata(&weights).map_err(at(&weights))?.len() } else { 0 };

@@ -4,6 +4,7 @@ mod c99;
 mod source;
 
 use std::{
+    borrow::Cow,
     fs::File,
     io::{BufWriter, Write},
     path::{Path, PathBuf},
@@ -13,6 +14,7 @@ use std::{
 pub use c99::{ExportedC, FunctionText, c_function, export_c, works_in_place};
 
 use super::{abi::ALIGN, program::Program};
+use crate::tensor::Tensor;
 
 /// Why a library could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -48,16 +50,24 @@ pub struct Exported {
 /// A path that ends in `.tar` gets what the library would be linked of: object files, C, weights, and a `Makefile` for whoever has a C
 /// compiler for the target.
 pub fn export_library(program: &Program, objects: &[&[u8]], path: &Path) -> Result<Exported, ExportError> {
-    export_linked(program, objects, &[], path)
+    let objects = objects.iter().map(|&o| Cow::Borrowed(o)).collect();
+    export_linked(program, &Exportable { objects, ..Exportable::default() }, path)
 }
 
-/// The same, with the names of shared libraries that the objects call: the library needs those where it is loaded.
-pub fn export_linked(
-    program: &Program,
-    objects: &[&[u8]],
-    libraries: &[String],
-    path: &Path,
-) -> Result<Exported, ExportError> {
+/// What an exported library is linked of.
+#[derive(Clone, Debug, Default)]
+pub struct Exportable<'a> {
+    /// Object files, which hold the program's functions.
+    pub objects: Vec<Cow<'a, [u8]>>,
+    /// Names of shared libraries that they call: the library needs those where it is loaded.
+    pub libraries: Vec<String>,
+    /// Functions of the objects that say whether others are ready: see [`Serialized::ready`](crate::runtime::Serialized::ready).
+    pub ready: Vec<String>,
+}
+
+/// The same of objects that call other libraries, or may fail.
+pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> Result<Exported, ExportError> {
+    let libraries = &parts.libraries[..];
     let plan = program.plan();
     let at = |p: &Path| {
         let p = p.to_owned();
@@ -65,19 +75,19 @@ pub fn export_linked(
     };
     let dir = tempfile::tempdir().map_err(at(&std::env::temp_dir()))?;
     let header_path = path.with_extension("h");
-    let header = source::header(program, &plan);
+    let header = source::header(program, &plan, &parts.ready);
     let write = |name: &str, bytes: &[u8]| {
         let file = dir.path().join(name);
         std::fs::write(&file, bytes).map_err(at(&file)).map(|()| file)
     };
     write("model.h", header.as_bytes())?;
     let weights_file = dir.path().join("weights.bin");
-    let weights = write_weights(program, &weights_file).map_err(at(&weights_file))?;
-    write("driver.c", source::driver(program, &plan, &weights, "model.h").as_bytes())?;
-    write("weights.s", weights_assembly(&source::weights_symbol(program)).as_bytes())?;
+    let weights = write_tensors(program.constants(), &weights_file).map_err(at(&weights_file))?;
+    write("driver.c", source::driver(program, &plan, &weights, &parts.ready, "model.h").as_bytes())?;
+    write("weights.s", assembly(&source::weights_symbol(program), "weights.bin").as_bytes())?;
     write("exports.map", source::exports(program).as_bytes())?;
     let mut sources = vec!["driver.c".to_owned(), "weights.s".to_owned()];
-    for (i, bytes) in objects.iter().enumerate() {
+    for (i, bytes) in parts.objects.iter().enumerate() {
         let name = format!("object{i}.o");
         write(&name, bytes)?;
         sources.push(name);
@@ -93,11 +103,11 @@ pub fn export_linked(
     Ok(Exported { library: path.to_owned(), header: header_path })
 }
 
-/// Writes all constants into one file, each on a boundary of [`ALIGN`] bytes, and says where.
-fn write_weights(program: &Program, path: &Path) -> std::io::Result<Vec<usize>> {
+/// Writes tensors into one file, each on a boundary of [`ALIGN`] bytes, and says where.
+pub fn write_tensors(tensors: &[Tensor], path: &Path) -> std::io::Result<Vec<usize>> {
     let mut file = BufWriter::new(File::create(path)?);
     let (mut offsets, mut end) = (Vec::new(), 0);
-    for t in program.constants() {
+    for t in tensors {
         offsets.push(end);
         file.write_all(t.bytes())?;
         let padding = t.bytes().len().next_multiple_of(ALIGN) - t.bytes().len();
@@ -108,10 +118,11 @@ fn write_weights(program: &Program, path: &Path) -> std::io::Result<Vec<usize>> 
     Ok(offsets)
 }
 
-/// The assembler copies the file as it is, which takes no time even for weights of hundreds of megabytes.
-fn weights_assembly(symbol: &str) -> String {
+/// A file's bytes under a symbol, for the assembler, which copies the file as it is: that takes no time even for weights of
+/// hundreds of megabytes.
+pub fn assembly(symbol: &str, file: &str) -> String {
     format!(
-        "\t.section .rodata\n\t.globl {symbol}\n\t.hidden {symbol}\n\t.balign {ALIGN}\n{symbol}:\n\t.incbin \"weights.bin\"\n\
+        "\t.section .rodata\n\t.globl {symbol}\n\t.hidden {symbol}\n\t.balign {ALIGN}\n{symbol}:\n\t.incbin \"{file}\"\n\
          \t.byte 0\n\t.section .note.GNU-stack,\"\",%progbits\n"
     )
 }

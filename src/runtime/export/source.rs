@@ -42,12 +42,16 @@ fn comment(text: &str) -> String {
 }
 
 /// The header that C programs include.
-pub(super) fn header(program: &Program, plan: &Plan) -> String {
+pub(super) fn header(program: &Program, plan: &Plan, ready: &[String]) -> String {
     let p = prefix(program.name());
     let upper = p.to_ascii_uppercase();
     let ports = ports_text(program);
+    let needs = match ready.is_empty() {
+        true => "",
+        false => ",\n   and libraries of the system for some of its functions: runs say what is missing (RESAT_FAILED)",
+    };
     format!(
-        "/* A compiled model. Link with the shared library beside this header; it needs the C library, libm and POSIX threads.
+        "/* A compiled model. Link with the shared library beside this header; it needs the C library, libm and POSIX threads{needs}.
 
    Arrays are dense and row-major. Every pointer is to memory aligned to RESAT_ALIGN (64) bytes:
 {ports}
@@ -82,6 +86,9 @@ int {p}_set_threads(int threads);
 /* Names, types and sizes. */
 const resat_model *{p}_model(void);
 
+/* What was wrong in the calling thread's last run that returned RESAT_FAILED; NULL before. */
+const char *{p}_error(void);
+
 #ifdef __cplusplus
 }}
 #endif
@@ -113,22 +120,31 @@ pub(super) fn ports_text(program: &Program) -> String {
 /// The linker's version script: nothing but the interface is visible.
 pub(super) fn exports(program: &Program) -> String {
     let p = prefix(program.name());
-    format!("{{ global: {p}_run; {p}_set_threads; {p}_model; resat_model_v1; local: *; }};\n")
+    format!("{{ global: {p}_run; {p}_set_threads; {p}_model; {p}_error; resat_model_v1; resat_error_v1; local: *; }};\n")
 }
 
 /// The driver. `weights` gives each constant's offset in the block of weights. `header` is the header's file name.
-pub(super) fn driver(program: &Program, plan: &Plan, weights: &[usize], header: &str) -> String {
+///
+/// `ready` are functions that say what keeps others from being called.
+pub(super) fn driver(program: &Program, plan: &Plan, weights: &[usize], ready: &[String], header: &str) -> String {
     let mut out = String::new();
     // Writing into a String does not fail.
-    let _ = write_driver(&mut out, program, plan, weights, header);
+    let _ = write_driver(&mut out, program, plan, weights, ready, header);
     out
 }
 
-fn write_driver(out: &mut String, program: &Program, plan: &Plan, weights: &[usize], header: &str) -> std::fmt::Result {
+fn write_driver(
+    out: &mut String,
+    program: &Program,
+    plan: &Plan,
+    weights: &[usize],
+    ready: &[String],
+    header: &str,
+) -> std::fmt::Result {
     let p = prefix(program.name());
     writeln!(out, "#define _POSIX_C_SOURCE 200809L")?;
     writeln!(out, "#include {}\n#include <pthread.h>\n#include <sched.h>", quoted(header))?;
-    writeln!(out, "#include <stdlib.h>\n#include <string.h>\n")?;
+    writeln!(out, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n")?;
     writeln!(out, "typedef void (*parallel_body)(void *env, int64_t begin, int64_t end);")?;
     writeln!(out, "struct ResatCtx {{")?;
     writeln!(out, "  void (*parallel_for)(const struct ResatCtx *, parallel_body, void *env, int64_t n);")?;
@@ -136,6 +152,15 @@ fn write_driver(out: &mut String, program: &Program, plan: &Plan, weights: &[usi
     for f in program.functions() {
         writeln!(out, "void {f}(const struct ResatCtx *, void *const *, void *);")?;
     }
+    for f in ready {
+        writeln!(out, "const char *{f}(const struct ResatCtx *);")?;
+    }
+    writeln!(out, "static const char *(*const ready[])(const struct ResatCtx *) = {{")?;
+    for f in ready {
+        writeln!(out, "  {f},")?;
+    }
+    writeln!(out, "  NULL\n}};")?;
+    writeln!(out, "#define MODEL_NAME {}", quoted(program.name()))?;
     writeln!(
         out,
         "extern const unsigned char {}[] __attribute__((visibility(\"hidden\")));\n",
@@ -194,15 +219,16 @@ static void *locate(const struct place *p, const void *const *inputs, void *cons
 
 {SUPPORT}
 static const resat_model model = {{
-  {name}, {inputs}, {outputs}, input_tensors, output_tensors, {arena}, run, set_threads
+  MODEL_NAME, {inputs}, {outputs}, input_tensors, output_tensors, {arena}, run, set_threads
 }};
 
 int {p}_run(const void *const *inputs, void *const *outputs, void *workspace) {{ return run(inputs, outputs, workspace); }}
 int {p}_set_threads(int threads) {{ return set_threads(threads); }}
+const char *{p}_error(void) {{ return error; }}
 const resat_model *{p}_model(void) {{ return &model; }}
+const char *resat_error_v1(void) {{ return error; }}
 const resat_model *resat_model_v1(void) {{ return &model; }}",
         weights = weights_symbol(program),
-        name = quoted(program.name()),
         inputs = program.inputs().len(),
         outputs = program.outputs().len(),
         arena = plan.arena,

@@ -149,9 +149,25 @@ __attribute__((constructor)) static void ask_for_tiles(void) {
 enum { refused = 0 };
 #endif
 
+/* Why the calling thread's last run failed. */
+static __thread const char *error;
+
+static const char *trouble(const struct ResatCtx *ctx) {
+  const char *why = NULL;
+  for (size_t i = 0; ready[i] != NULL && why == NULL; i++) why = ready[i](ctx);
+  return why;
+}
+
+/* What the machine lacks is told when the library is loaded; each run fails then. */
+__attribute__((constructor)) static void load(void) {
+  const char *why = trouble(NULL);
+  if (why != NULL) fprintf(stderr, "%s: %s\n", MODEL_NAME, why);
+}
+
 static int aligned(const void *p) { return p != NULL && (uintptr_t)p % RESAT_ALIGN == 0; }
 
 static int run(const void *const *inputs, void *const *outputs, void *workspace) {
+  const char *why;
   void *own = NULL;
   void *args[MAX_ARGS];
   unsigned char *arena;
@@ -172,16 +188,20 @@ static int run(const void *const *inputs, void *const *outputs, void *workspace)
   {
     const struct ResatCtx ctx = {parallel_for, NULL, pool.threads};
     const struct place *place = places;
-    for (size_t s = 0; s < STEPS; s++) {
+    why = trouble(&ctx);
+    for (size_t s = 0; s < STEPS && why == NULL; s++) {
       for (uint32_t a = 0; a < steps[s].args; a++) args[a] = locate(place++, inputs, outputs, arena);
       steps[s].function(&ctx, args, arena + steps[s].workspace);
     }
+    if (why == NULL) why = trouble(&ctx);
   }
   pthread_rwlock_unlock(&pool.configuration);
-  for (size_t i = 0; i < OUTPUTS; i++) {
+  for (size_t i = 0; i < OUTPUTS && why == NULL; i++) {
     const void *from = locate(&results[i], inputs, outputs, arena);
     if (from != outputs[i]) memmove(outputs[i], from, output_tensors[i].bytes);
   }
   free(own);
-  return RESAT_OK;
+  if (why == NULL) return RESAT_OK;
+  error = why;
+  return RESAT_FAILED;
 }

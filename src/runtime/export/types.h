@@ -11,7 +11,8 @@ enum {
   RESAT_OK = 0,
   RESAT_BAD_ARGUMENT = 1, /* a pointer is null or not aligned, or a number is out of range */
   RESAT_NO_MEMORY = 2,    /* no memory, or no threads */
-  RESAT_REFUSED = 3       /* the system does not let the process use the processor's matrix registers, which the model wants */
+  RESAT_REFUSED = 3,      /* the system does not let the process use the processor's matrix registers, which the model wants */
+  RESAT_FAILED = 4        /* a function can't be called, or failed: the function whose name ends in `_error` says why */
 };
 
 /* An input or output: a dense row-major array. */

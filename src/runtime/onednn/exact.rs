@@ -41,6 +41,49 @@ fn range(part: usize, parts: usize, products: usize) -> std::ops::Range<usize> {
     part * products / parts..(part + 1) * products / parts
 }
 
+/// The sums of a weight's products.
+pub(super) struct Sums<'a> {
+    outputs: usize,
+    products: usize,
+    most: i64,
+    weight: Option<&'a Tensor>,
+}
+
+impl<'a> Sums<'a> {
+    /// Of data of a type, and a weight of a shape that may be known.
+    pub(super) fn new(kind: &Kind, data: DType, shape: &[i64], weight: Option<&'a Tensor>) -> Sums<'a> {
+        let (outputs, products) = extents(kind, shape);
+        Sums { outputs, products, most: largest(data), weight }
+    }
+
+    /// How many products each sums.
+    pub(super) fn products(&self) -> usize {
+        self.products
+    }
+
+    /// The greatest that a sum may be where it is taken in so many parts.
+    fn bound(&self, parts: usize) -> i64 {
+        let Sums { outputs, products, most, weight } = *self;
+        let ranges = || (0..parts).map(|part| range(part, parts, products));
+        let Some(w) = weight else { return ranges().map(|r| r.len() as i64).max().unwrap_or(0) * 128 * most };
+        let w: &[i8] = w.as_slice();
+        let sum = |o: usize, r: std::ops::Range<usize>| -> i64 {
+            w[o * products..][r].iter().map(|&x| i64::from(x).abs() * most).sum()
+        };
+        (0..outputs).flat_map(|o| ranges().map(move |r| (o, r))).map(|(o, r)| sum(o, r)).max().unwrap_or(0)
+    }
+
+    /// Whether sums may have more than 24 bits.
+    pub(super) fn great(&self) -> bool {
+        self.bound(1) >= EXACT
+    }
+
+    /// In how many parts no sum has.
+    pub(super) fn parts(&self) -> usize {
+        (2..=self.products).find(|&n| self.bound(n) < EXACT).unwrap_or(self.products)
+    }
+}
+
 /// In how many parts a weight is given to a primitive, so that its sums are exact.
 pub(super) fn split(
     p: &mut Planner,
@@ -49,27 +92,17 @@ pub(super) fn split(
     weights: &Weights,
     shape: &[i64],
 ) -> Result<usize, String> {
-    let (outputs, products) = extents(kind, shape);
-    let most = largest(primitive.reads[0].dtype());
-    let bound = |parts: usize| -> i64 {
-        let ranges = || (0..parts).map(|part| range(part, parts, products));
-        match weights {
-            Weights::Known(w) => {
-                let w: &[i8] = w.as_slice();
-                let sum = |o: usize, r: std::ops::Range<usize>| -> i64 {
-                    w[o * products..][r].iter().map(|&x| i64::from(x).abs() * most).sum()
-                };
-                (0..outputs).flat_map(|o| ranges().map(move |r| (o, r))).map(|(o, r)| sum(o, r)).max().unwrap_or(0)
-            }
-            Weights::Unknown => ranges().map(|r| r.len() as i64).max().unwrap_or(0) * 128 * most,
-        }
+    let known = match weights {
+        Weights::Known(w) => Some(w),
+        Weights::Unknown => None,
     };
-    if bound(1) < EXACT || keeps_low_bits(p, kind, primitive, shape)? {
+    let sums = Sums::new(kind, primitive.reads[0].dtype(), shape, known);
+    if !sums.great() || keeps_low_bits(p, kind, primitive, shape)? {
         return Ok(1);
     }
-    match weights {
-        Weights::Known(_) => Ok((2..=products).find(|&n| bound(n) < EXACT).unwrap_or(products)),
-        Weights::Unknown => Err(format!(
+    match known {
+        Some(_) => Ok(sums.parts()),
+        None => Err(format!(
             "`{}` rounds sums of more than 24 bits, and the weight, being no constant, can't be taken apart",
             primitive.implementation
         )),

@@ -6,13 +6,13 @@ use crate::{runtime::abi::ResatCtx, tensor::DType};
 /// [`Rescale`], a number for each channel.
 #[derive(Clone, Debug)]
 pub(super) struct Channels {
-    zero: Vec<i32>,
-    significand: Vec<i64>,
-    left: Vec<i64>,
-    right: Vec<i64>,
-    multiplies: bool,
-    away: bool,
-    to_zero: i32,
+    pub(super) zero: Vec<i32>,
+    pub(super) significand: Vec<i64>,
+    pub(super) left: Vec<i64>,
+    pub(super) right: Vec<i64>,
+    pub(super) multiplies: bool,
+    pub(super) away: bool,
+    pub(super) to_zero: i32,
 }
 
 impl Channels {

@@ -40,8 +40,8 @@ const SEQUENTIAL: u32 = 1;
 const OPEN_MP: u32 = 2;
 
 /// `dnnl_cpu_isa_avx512_core`, and the bit that adds the products of bytes that accumulate without saturation.
-const ISA_AVX512_CORE: c_int = 0x27;
-const ISA_AVX512_VNNI: c_int = 0x67;
+pub(super) const ISA_AVX512_CORE: c_int = 0x27;
+pub(super) const ISA_AVX512_VNNI: c_int = 0x67;
 
 /// Declares a struct of function pointers, each found under `dnnl_` and its name.
 macro_rules! symbols {

@@ -42,7 +42,7 @@ impl Drop for Raw {
 }
 
 /// The library's number of a type; `None` for those that it has none for.
-fn code(dtype: DType) -> Option<c_int> {
+pub(super) fn code(dtype: DType) -> Option<c_int> {
     Some(match dtype {
         DType::BF16 => 2,
         DType::F32 => 3,

@@ -11,7 +11,9 @@ mod library;
 mod md;
 mod plan;
 mod primitive;
+mod recipe;
 mod run;
+mod tape;
 
 pub use graph::{
     BinaryKind, Eltwise, EltwiseKind, Fixed, Graph, Integer, Kind, PoolKind, Post, Rescale, Step, Value, ValueId, What,

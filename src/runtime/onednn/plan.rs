@@ -9,6 +9,7 @@ use super::{
     library::Library,
     md::{Md, row_major},
     primitive::{PostMd, Primitive, arg, post_arg},
+    recipe::{Choice, Layout, Recipe},
     run,
 };
 use crate::{
@@ -35,6 +36,8 @@ pub(super) enum Place {
 pub(super) enum Kept {
     Tensor(Tensor),
     Block(Block),
+    /// What was needed while planning only.
+    Gone,
 }
 
 impl Kept {
@@ -42,6 +45,7 @@ impl Kept {
         match self {
             Kept::Tensor(t) => t.bytes().as_ptr().cast_mut(),
             Kept::Block(b) => b.at(0),
+            Kept::Gone => std::ptr::null_mut(),
         }
     }
 }
@@ -87,6 +91,8 @@ pub(super) struct Plan {
     pub(super) actions: Vec<Action>,
     /// Bytes of the arena.
     pub(super) arena: usize,
+    /// What was decided, for those who plan again elsewhere.
+    pub(super) recipe: Recipe,
 }
 
 /// An exact integer product, once it is planned.
@@ -99,6 +105,9 @@ struct Exact {
     /// Or channel by channel, with its sign.
     per_channel: Vec<i32>,
 }
+
+/// A primitive, how it was made, and the memory that it adds to in place.
+type Planned = (Arc<Primitive>, Choice, Option<MemoryId>);
 
 pub(super) struct Planner {
     pub(super) library: &'static Library,
@@ -113,10 +122,18 @@ pub(super) struct Planner {
     now: usize,
 }
 
+/// Adds a known vector along the channels, or one number to each.
+pub(super) fn add_vector(sums: &mut [i32], t: &Tensor) {
+    let vector = t.to_i64_vec();
+    for (c, sum) in sums.iter_mut().enumerate() {
+        *sum = sum.wrapping_add(vector[if vector.len() == 1 { 0 } else { c }] as i32);
+    }
+}
+
 /// Plans a graph for so many threads.
 pub(super) fn build(library: &'static Library, graph: &Graph, threads: usize) -> Result<Plan, String> {
     let _limit = library.limit_threads(threads);
-    let plan = Plan { library, threads, memories: vec![], kept: vec![], actions: vec![], arena: 0 };
+    let plan = Plan { library, threads, memories: vec![], kept: vec![], actions: vec![], arena: 0, recipe: Recipe::default() };
     let values = graph.values.len();
     let mut p = Planner {
         library,
@@ -261,6 +278,9 @@ impl Planner {
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
         let makes = step.makes;
+        if !matches!(step.what, What::Primitive(..)) {
+            self.plan.recipe.steps.push((step.clone(), None));
+        }
         match &step.what {
             What::Primitive(kind, posts) => self.primitive(kind, &step.reads, posts, makes),
             What::Exact(kind, zero) => self.exact(kind, *zero, &step.reads, makes),
@@ -290,67 +310,93 @@ impl Planner {
     }
 
     /// The layouts that a primitive is offered for what it reads, the preferred ones first.
-    fn offers(&mut self, kind: &Kind, reads: &[ValueId]) -> Result<Vec<Vec<Md>>, String> {
-        let lib = self.library;
-        let mut plain = reads.iter().map(|&v| self.plain(v)).collect::<Result<Vec<_>, _>>()?;
-        let mut current = reads.iter().map(|&v| self.primary_md(v)).collect::<Result<Vec<_>, _>>()?;
-        let any = |p: &Self, v: ValueId| Md::any(lib, p.graph.shape(v), p.graph.dtype(v));
-        let constant = |p: &Self, v: ValueId| p.graph.values[v.0].data.is_some();
+    fn offers(&self, kind: &Kind, reads: &[ValueId]) -> Vec<Vec<Layout>> {
+        let plain = vec![Layout::Plain; reads.len()];
+        let mut current: Vec<Layout> = reads.iter().map(|&v| Layout::As(v)).collect();
+        let constant = |v: ValueId| self.graph.values[v.0].data.is_some();
         match kind {
             Kind::Convolution(_) | Kind::Deconvolution(_) => {
                 let mut free = plain.clone();
-                (free[0], free[1]) = (any(self, reads[0])?, any(self, reads[1])?);
-                Ok(vec![free, plain])
+                free[..2].fill(Layout::Any);
+                vec![free, plain]
             }
             Kind::InnerProduct | Kind::Matmul => {
                 if reads.len() > 2 {
-                    current[2] = plain[2].clone();
+                    current[2] = Layout::Plain;
                 }
                 let mut offers = Vec::new();
-                if constant(self, reads[1]) {
+                if constant(reads[1]) {
                     let mut free = current.clone();
-                    free[1] = any(self, reads[1])?;
+                    free[1] = Layout::Any;
                     if *kind == Kind::InnerProduct {
-                        free[0] = any(self, reads[0])?;
+                        free[0] = Layout::Any;
                     }
                     offers.push(free);
                 }
                 offers.extend([current, plain]);
-                Ok(offers)
+                offers
             }
             Kind::Binary(_) => {
                 // An operand of the same extents lies as the first does; one that is repeated as it is.
                 if self.graph.shape(reads[0]) == self.graph.shape(reads[1]) {
-                    if self.graph.values[reads[0].0].data.is_some() {
-                        current[0] = current[1].clone();
+                    if constant(reads[0]) {
+                        current[0] = current[1];
                     }
-                    current[1] = current[0].clone();
-                    plain[1] = plain[0].clone();
+                    current[1] = current[0];
                 }
-                Ok(vec![current, plain])
+                vec![current, plain]
             }
-            _ => Ok(vec![current, plain]),
+            _ => vec![current, plain],
         }
+    }
+
+    /// A tensor's layout.
+    fn layout(&mut self, layout: Layout, v: ValueId) -> Result<Md, String> {
+        match layout {
+            Layout::Plain => self.plain(v),
+            Layout::Any => Md::any(self.library, self.graph.shape(v), self.graph.dtype(v)),
+            Layout::As(w) => self.primary_md(w),
+        }
+    }
+
+    fn layouts(&mut self, offer: &[Layout], reads: &[ValueId]) -> Result<Vec<Md>, String> {
+        offer.iter().zip(reads).map(|(&l, &v)| self.layout(l, v)).collect()
     }
 
     /// The layout of a result that is left to the primitive, or is that of what it reads.
-    fn wanted(&self, kind: &Kind, reads: &[Md], makes: ValueId) -> Result<Md, String> {
+    fn wanted(&self, kind: &Kind, offer: &[Layout], reads: &[Md], makes: ValueId) -> Layout {
         let same = |m: &Md| m.dims() == self.graph.shape(makes) && m.dtype() == self.graph.dtype(makes);
         match kind {
-            Kind::Eltwise(_) | Kind::Softmax { .. } | Kind::Binary(_) if same(&reads[0]) => Ok(reads[0].clone()),
-            Kind::Convert => self.plain(makes),
-            _ => Md::any(self.library, self.graph.shape(makes), self.graph.dtype(makes)),
+            Kind::Eltwise(_) | Kind::Softmax { .. } | Kind::Binary(_) if same(&reads[0]) => offer[0],
+            Kind::Convert => Layout::Plain,
+            _ => Layout::Any,
         }
     }
 
+    /// A primitive without what follows it.
+    fn alone(
+        &mut self,
+        kind: &Kind,
+        offer: &[Layout],
+        reads: &[ValueId],
+        makes: ValueId,
+    ) -> Result<(Arc<Primitive>, Choice), String> {
+        let mds = self.layouts(offer, reads)?;
+        let wanted = self.wanted(kind, offer, &mds, makes);
+        let dst = self.layout(wanted, makes)?;
+        let primitive = Primitive::new(self.library, kind, &mds, &dst, &[])?;
+        Ok((primitive, Choice { offer: offer.to_vec(), wanted, settle: false, in_place: None }))
+    }
+
     fn primitive(&mut self, kind: &Kind, reads: &[ValueId], posts: &[Post], makes: ValueId) -> Result<(), String> {
-        let lib = self.library;
-        let offers = self.offers(kind, reads)?;
-        if matches!(kind, Kind::Binary(_)) && !posts.is_empty() && !self.lies_plain(&offers[0][0], makes)? {
+        let offers = self.offers(kind, reads);
+        if matches!(kind, Kind::Binary(_)) && !posts.is_empty() {
             // Version 2.6 leaves parts of such results unwritten, where blocks are shorter than vectors.
-            let dst = self.wanted(kind, &offers[0], makes)?;
-            let p = Primitive::new(lib, kind, &offers[0], &dst, &[])?;
-            return self.one_by_one(kind, reads, posts, makes, p);
+            let first = self.layout(offers[0][0], reads[0])?;
+            if !self.lies_plain(&first, makes)? {
+                let p = self.alone(kind, &offers[0], reads, makes)?;
+                return self.one_by_one(kind, reads, posts, makes, p);
+            }
         }
         let (mut slow, mut failed) = (None, String::new());
         for offer in &offers {
@@ -365,9 +411,8 @@ impl Planner {
         // What follows, by itself, where that spares the library's plain code.
         if !posts.is_empty() {
             for offer in &offers {
-                let dst = self.wanted(kind, offer, makes)?;
-                match Primitive::new(lib, kind, offer, &dst, &[]) {
-                    Ok(p) if slow.is_none() || !p.is_reference() => {
+                match self.alone(kind, offer, reads, makes) {
+                    Ok(p) if slow.is_none() || !p.0.is_reference() => {
                         return self.one_by_one(kind, reads, posts, makes, p);
                     }
                     _ => {}
@@ -386,21 +431,25 @@ impl Planner {
         Ok(md.same(self.library, &self.plain(makes)?) || md.same(self.library, &self.channels_last(makes, axis)?))
     }
 
-    /// The primitive with what follows it, and which of that is added in place: the memory that it is added to.
+    /// The primitive with what follows it, and the memory that something of that is added to in place.
     fn with_posts(
         &mut self,
         kind: &Kind,
-        offer: &[Md],
+        offer: &[Layout],
         reads: &[ValueId],
         posts: &[Post],
         makes: ValueId,
-    ) -> Result<(Arc<Primitive>, Option<(usize, MemoryId)>), String> {
-        let lib = self.library;
-        let mut dst = self.wanted(kind, offer, makes)?;
+    ) -> Result<Planned, String> {
         let full = |p: &Self, v: ValueId| p.graph.shape(v) == p.graph.shape(makes);
         let needs = posts.iter().any(|p| matches!(p, Post::Binary(_, v) if full(self, *v)));
+        if posts.is_empty() {
+            return self.alone(kind, offer, reads, makes).map(|(p, choice)| (p, choice, None));
+        }
+        let reads_md = self.layouts(offer, reads)?;
+        let wanted = self.wanted(kind, offer, &reads_md, makes);
+        let mut dst = self.layout(wanted, makes)?;
         if needs {
-            dst = Primitive::new(lib, kind, offer, &dst, &[])?.makes.clone();
+            dst = Primitive::new(self.library, kind, &reads_md, &dst, &[])?.makes.clone();
         }
         let mut in_place = None;
         let mut mds = Vec::new();
@@ -423,7 +472,9 @@ impl Planner {
                 Post::Binary(b, v) => PostMd::Binary(*b, self.plain(*v)?),
             });
         }
-        Primitive::new(lib, kind, offer, &dst, &mds).map(|p| (p, in_place))
+        let primitive = Primitive::new(self.library, kind, &reads_md, &dst, &mds)?;
+        let choice = Choice { offer: offer.to_vec(), wanted, settle: needs, in_place: in_place.map(|(at, _)| at) };
+        Ok((primitive, choice, in_place.map(|(_, m)| m)))
     }
 
     /// The memory of a tensor in this layout, where the current step is the last to read it and may write over it.
@@ -461,8 +512,11 @@ impl Planner {
         reads: &[ValueId],
         posts: &[Post],
         makes: ValueId,
-        (primitive, in_place): (Arc<Primitive>, Option<(usize, MemoryId)>),
+        (primitive, choice, target): Planned,
     ) -> Result<(), String> {
+        let in_place = choice.in_place;
+        let what = What::Primitive(kind.clone(), posts.to_vec());
+        self.plan.recipe.steps.push((Step { what, reads: reads.to_vec(), makes }, Some(choice)));
         let mut args = Vec::new();
         let names = Primitive::read_args(kind, reads.len());
         for ((&v, name), md) in reads.iter().zip(names).zip(primitive.reads.clone()) {
@@ -471,7 +525,7 @@ impl Planner {
         let dst = primitive.makes.clone();
         for (i, post) in posts.iter().enumerate() {
             match post {
-                Post::Binary(_, v) if in_place.is_none_or(|(at, _)| at != i) => {
+                Post::Binary(_, v) if in_place != Some(i) => {
                     let md =
                         if self.graph.shape(*v) == self.graph.shape(makes) { dst.clone() } else { self.plain(*v)? };
                     args.push((post_arg(self.library, i), self.ensure(*v, &md)?));
@@ -479,8 +533,8 @@ impl Planner {
                 _ => {}
             }
         }
-        let made = match in_place {
-            Some((_, m)) => {
+        let made = match target {
+            Some(m) => {
                 let place = self.plan.memories[m].place;
                 self.hold(makes, dst, place)
             }
@@ -498,7 +552,7 @@ impl Planner {
         reads: &[ValueId],
         posts: &[Post],
         makes: ValueId,
-        primitive: Arc<Primitive>,
+        (primitive, choice): (Arc<Primitive>, Choice),
     ) -> Result<(), String> {
         let between = |p: &mut Self| {
             let (shape, dtype) = (p.graph.shape(makes).to_vec(), p.graph.dtype(makes));
@@ -507,7 +561,7 @@ impl Planner {
             p.graph.value(&shape, dtype)
         };
         let mut last = between(self);
-        self.emit(kind, reads, &[], last, (primitive, None))?;
+        self.emit(kind, reads, &[], last, (primitive, choice, None))?;
         for (i, post) in posts.iter().enumerate() {
             let next = if i + 1 == posts.len() { makes } else { between(self) };
             match post {
@@ -535,8 +589,7 @@ impl Planner {
         let data = self.channels_last(reads[0], channels)?;
         let dst = self.channels_last(makes, channels)?;
         let weight = Md::any(lib, self.graph.shape(reads[1]), self.graph.dtype(reads[1]))?;
-        let primitive = Primitive::new(lib, kind, &[data.clone(), weight.clone()], &dst, &[])
-            .or_else(|_| Primitive::new(lib, kind, &[data, weight], &dst, &[]))?;
+        let primitive = Primitive::new(lib, kind, &[data, weight], &dst, &[])?;
         let known = self.graph.values[reads[1].0].data.clone();
         let weights = match known {
             Some(w) => exact::Weights::Known(w),
@@ -615,12 +668,7 @@ impl Planner {
         for &v in &i.per_channel {
             let md = self.plain(v)?;
             match &self.graph.values[v.0].data {
-                Some(t) => {
-                    let vector = t.to_i64_vec();
-                    for (c, sum) in out.per_channel.iter_mut().enumerate() {
-                        *sum = sum.wrapping_add(vector[if vector.len() == 1 { 0 } else { c }] as i32);
-                    }
-                }
+                Some(t) => add_vector(&mut out.per_channel, t),
                 None => out.more_per_channel.push(self.ensure(v, &md)?),
             }
         }
@@ -650,7 +698,8 @@ impl Planner {
 
     /// Plans the memory, and lets go what no call needs.
     fn finish(self) -> Plan {
-        let Planner { mut plan, buffers, .. } = self;
+        let Planner { mut plan, buffers, graph, .. } = self;
+        plan.recipe.values = graph.values;
         let buffer = |m: MemoryId| match plan.memories[m].place {
             Place::Arena(b) => Some(b),
             _ => None,
@@ -708,7 +757,7 @@ impl Planner {
         }
         for (kept, used) in plan.kept.iter_mut().zip(used) {
             if !used {
-                *kept = Kept::Block(Block::new(0));
+                *kept = Kept::Gone;
             }
         }
         plan

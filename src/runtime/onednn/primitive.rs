@@ -135,7 +135,13 @@ impl Attr {
 
 /// The library's number of a function of one element: the versions count differently.
 fn algorithm(lib: &Library, kind: EltwiseKind) -> c_int {
-    let (v2, v3) = match kind {
+    let (v2, v3) = algorithms(kind);
+    if matches!(lib.generation, Generation::V2(_)) { v2 } else { v3 }
+}
+
+/// The numbers of a function of one element in version 2 and in version 3.
+pub(super) fn algorithms(kind: EltwiseKind) -> (c_int, c_int) {
+    match kind {
         EltwiseKind::Relu => (0x1f, 0x20),
         EltwiseKind::Tanh => (0x2f, 0x21),
         EltwiseKind::Elu => (0x3f, 0x22),
@@ -150,11 +156,11 @@ fn algorithm(lib: &Library, kind: EltwiseKind) -> c_int {
         EltwiseKind::Clip => (0xff, 0x2e),
         EltwiseKind::Pow => (0x20, 0x30),
         EltwiseKind::GeluErf => (0x30, 0x31),
-    };
-    if matches!(lib.generation, Generation::V2(_)) { v2 } else { v3 }
+    }
 }
 
-fn binary(kind: BinaryKind) -> c_int {
+/// The library's number of a function of two elements.
+pub(super) fn binary(kind: BinaryKind) -> c_int {
     const FIRST: c_int = 0x1fff0;
     FIRST
         + match kind {
@@ -426,7 +432,8 @@ unsafe fn reorder(lib: &'static Library, pd: &mut Handle, from: MdPtr, to: MdPtr
     unsafe { (lib.common.reorder_primitive_desc_create)(pd, from, lib.engine.0, to, lib.engine.0, attr.1) }
 }
 
-fn pool(kind: PoolKind) -> c_int {
+/// The library's number of a pool.
+pub(super) fn pool(kind: PoolKind) -> c_int {
     match kind {
         PoolKind::Max => 0x1ff,
         PoolKind::MeanOfAll => 0x2ff,
@@ -434,7 +441,8 @@ fn pool(kind: PoolKind) -> c_int {
     }
 }
 
-fn softmax(log: bool) -> c_int {
+/// The library's number of a softmax.
+pub(super) fn softmax(log: bool) -> c_int {
     0x30000 + c_int::from(log)
 }
 

@@ -12,6 +12,7 @@ use super::{
     md::Md,
     plan::{Action, IntegerAction, Place, Plan, build},
     primitive::{Primitive, arg},
+    tape,
 };
 use crate::runtime::{
     callable::{Arguments, Callable, Serialized},
@@ -211,6 +212,8 @@ struct Variant {
 pub struct Region {
     library: &'static Library,
     graph: Graph,
+    /// Bytes that calls are given.
+    workspace: usize,
     /// For the number of threads of the latest call: layouts and kernels depend on it.
     latest: Mutex<Arc<Variant>>,
 }
@@ -226,7 +229,9 @@ impl Region {
     pub fn new(library: &'static Library, mut graph: Graph, threads: usize) -> Result<Region, String> {
         graph.fuse();
         let plan = build(library, &graph, library.threads(threads))?;
-        Ok(Region { library, graph, latest: Mutex::new(Arc::new(Variant { plan, idle: Mutex::new(vec![]) })) })
+        let workspace = plan.arena;
+        let latest = Mutex::new(Arc::new(Variant { plan, idle: Mutex::new(vec![]) }));
+        Ok(Region { library, graph, workspace, latest })
     }
 
     fn variant(&self, threads: usize) -> Result<Arc<Variant>, String> {
@@ -240,7 +245,7 @@ impl Region {
 
     /// Bytes of workspace that a call takes; with other numbers of threads than planned for, a call may take memory of its own.
     pub fn workspace(&self) -> usize {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).plan.arena
+        self.workspace
     }
 
     /// What a call does, a line a step: kernels by the library's names for them.
@@ -271,10 +276,8 @@ impl Callable for Region {
     }
 
     fn serialize(&self, symbol: &str) -> Result<Serialized, String> {
-        Err(format!(
-            "`{symbol}` is a plan of oneDNN's primitives, whose layouts and kernels were chosen for this process, and can't be \
-             exported; the compiler `c`, or none, can"
-        ))
+        let variant = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        tape::serialized(&variant.plan.recipe, &self.graph.inputs, &self.graph.outputs, self.workspace, symbol)
     }
 }
 
