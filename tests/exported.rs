@@ -47,7 +47,17 @@ fn libraries_need_libc_and_threads_only() {
     let defined = symbols.lines().filter(|l| l.contains(" GLOBAL ") && !l.contains(" UND "));
     let mut names: Vec<&str> = defined.filter_map(|l| l.split_whitespace().last()).collect();
     names.sort_unstable();
-    assert_eq!(names, ["libdigits_model", "libdigits_run", "libdigits_set_threads", "resat_model_v1"]);
+    assert_eq!(
+        names,
+        [
+            "libdigits_error",
+            "libdigits_model",
+            "libdigits_run",
+            "libdigits_set_threads",
+            "resat_error_v1",
+            "resat_model_v1"
+        ]
+    );
     let header = fs::read_to_string(folder.path().join("libdigits.h")).expect("a header");
     for word in ["RESAT_ALIGN", "WORKSPACE_BYTES", "several threads"] {
         assert!(header.contains(word), "{header}");

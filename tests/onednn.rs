@@ -523,7 +523,8 @@ fn its_absence_is_told_to_those_who_ask_for_it() {
         assert!(!done && said.contains(missing), "{said}");
     }
     assert!(run(plain, &[]).0);
-    let region = "def @r(%x: Tensor[(4), float32], Compiler=\"onednn\", Primitive=1, global_symbol=\"there\") { nn.relu(%x) }
+    let region =
+        "def @r(%x: Tensor[(4), float32], Compiler=\"onednn\", Primitive=1, global_symbol=\"there\") { nn.relu(%x) }
 def @main(%x: Tensor[(4), float32]) { @r(%x) }";
     let (done, said) = run(region, &["--passes", "none"]);
     assert!(!done && said.contains("compiler `onednn` failed on region `there`") && said.contains(missing), "{said}");

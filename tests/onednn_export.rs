@@ -160,8 +160,9 @@ fn regions_of_bytes_run_without_resat() {
              clip(qnn.requantize(nn.bias_add(%0, %cb), %cscale, 0, 0.7f, 3, axis=1, out_dtype=\"int8\"), a_min=-100f, a_max=90f) }}"
         )
     };
-    let mut all: Vec<String> =
-        [("uint8", 0, 1), ("uint8", 119, 1), ("uint8", 7, 0), ("int8", -5, 1)].map(|(d, z, p)| products(d, z, p)).into();
+    let mut all: Vec<String> = [("uint8", 0, 1), ("uint8", 119, 1), ("uint8", 7, 0), ("int8", -5, 1)]
+        .map(|(d, z, p)| products(d, z, p))
+        .into();
     all.extend(
         [
             "def @main(%x: Tensor[(2, 24), uint8], %c: Tensor[(10, 24), int8]) {
@@ -232,7 +233,8 @@ fn four_makers_are_in_one_library() {
     let at = |name: &str| dir.path().join(name);
     std::fs::write(at("model.relay"), SHARED).expect("it is written");
     std::fs::write(at("main.c"), MAIN).expect("it is written");
-    let passes = "Partition(onednn, nn.conv2d, nn.global_max_pool2d), Partition(vendor, nn.relu, add), Partition(c, nn.softmax)";
+    let passes =
+        "Partition(onednn, nn.conv2d, nn.global_max_pool2d), Partition(vendor, nn.relu, add), Partition(c, nn.softmax)";
     let build = |library: &Path, passes: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
         command.args(["build".as_ref(), at("model.relay").as_os_str(), "-o".as_ref(), library.as_os_str()]);

@@ -120,7 +120,9 @@ pub(super) fn ports_text(program: &Program) -> String {
 /// The linker's version script: nothing but the interface is visible.
 pub(super) fn exports(program: &Program) -> String {
     let p = prefix(program.name());
-    format!("{{ global: {p}_run; {p}_set_threads; {p}_model; {p}_error; resat_model_v1; resat_error_v1; local: *; }};\n")
+    format!(
+        "{{ global: {p}_run; {p}_set_threads; {p}_model; {p}_error; resat_model_v1; resat_error_v1; local: *; }};\n"
+    )
 }
 
 /// The driver. `weights` gives each constant's offset in the block of weights. `header` is the header's file name.

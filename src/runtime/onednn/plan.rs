@@ -133,7 +133,8 @@ pub(super) fn add_vector(sums: &mut [i32], t: &Tensor) {
 /// Plans a graph for so many threads.
 pub(super) fn build(library: &'static Library, graph: &Graph, threads: usize) -> Result<Plan, String> {
     let _limit = library.limit_threads(threads);
-    let plan = Plan { library, threads, memories: vec![], kept: vec![], actions: vec![], arena: 0, recipe: Recipe::default() };
+    let plan =
+        Plan { library, threads, memories: vec![], kept: vec![], actions: vec![], arena: 0, recipe: Recipe::default() };
     let values = graph.values.len();
     let mut p = Planner {
         library,
