@@ -10,7 +10,7 @@ use super::{
     external::{Handling, Regions, compile_regions},
     runnable::{MachineProgram, Parameter, Runnable},
     specialize::{Compiled, Machine, Primitives, compile_code},
-    tune::{Tuner, Tuning, tuned_in},
+    tune::{Tuner, Tuning, Untuned, tuned_in},
 };
 use crate::{
     codegen::llvm::{CodegenError, ObjectCode},
@@ -225,10 +225,19 @@ fn compile(
             let mut code = machine.code(compiled);
             let mut assembled = assemble(&typed, "main", &run.name, &mut code)?;
             if let Some(tuner) = &mut tuner
-                && tuner.tune(&code, &mut told)?
+                && tuner.tune(&code, &[&assembled.program], &mut told)?
             {
+                let before = Untuned::take(&mut code, assembled.program);
                 code = code.anew();
                 assembled = assemble(&typed, "main", &run.name, &mut code)?;
+                // What external compilers make is linked once.
+                if code.external.is_empty() {
+                    told("comparing with what is not tuned");
+                    if tuner.check(&before, &assembled.program, &code.kernels, &machine.pool)? {
+                        code = code.anew();
+                        assembled = assemble(&typed, "main", &run.name, &mut code)?;
+                    }
+                }
             }
             told(&compiling(&code));
             let Assembled { program, calls, .. } = assembled;

@@ -184,7 +184,7 @@ impl Primitives {
         let mut code = machine.code(regions);
         let mut programs = assembled(&mut code)?;
         if let Some(tuner) = tuner
-            && tuner.tune(&code, told)?
+            && tuner.tune(&code, &programs.iter().map(|p| &p.program).collect::<Vec<_>>(), told)?
         {
             code = code.anew();
             programs = assembled(&mut code)?;

@@ -18,20 +18,34 @@ use crate::{
     },
     diag::Diagnostic,
     loops::{Kernel, Stages},
-    lower::{self, CodeSet, Tunable, Tuned, VectorUnit, is_worth_measuring},
-    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, Step},
+    lower::{self, CodeSet, Tunable, Tuned, VectorUnit, worth_measuring},
+    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, RunError, Step},
     target::Target,
     tensor::{Shape, Tensor},
 };
 
 /// Samples of each candidate, taken in turn: what disturbs a machine disturbs all.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 3;
+
+/// Further samples of those that came near to the fastest...
+const FINAL_ROUNDS: usize = 16;
+
+/// ...by this share.
+const NEAR: f64 = 0.08;
 
 /// A sample is at least so long.
-const SAMPLE: Duration = Duration::from_micros(500);
+const SAMPLE: Duration = Duration::from_micros(300);
 
 /// Another candidate than the model's must be faster by this share.
 const GAIN: f64 = 0.02;
+
+/// Constants come from memory, or from the last cache, where a program has more of them than the caches before: a kernel that is measured
+/// alone goes through copies of its own, of so many bytes at most.
+const COPIES: usize = 48 << 20;
+
+/// Runs of whole programs that are compared, at least and at most, and for how long.
+const RUNS: std::ops::RangeInclusive<usize> = 8..=60;
+const COMPARED: Duration = Duration::from_secs(6);
 
 /// What came of measuring.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -40,6 +54,8 @@ pub struct Tuning {
     pub measured: usize,
     /// Those of them that run in another way now than the model said.
     pub changed: usize,
+    /// Those that ran faster in another way, but not within the program.
+    pub reverted: usize,
     /// Those that were known already.
     pub known: usize,
     /// Those for which no time was left.
@@ -48,11 +64,14 @@ pub struct Tuning {
 
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tuning { measured, changed, known, left } = self;
+        let Tuning { measured, changed, reverted, known, left } = self;
         write!(
             f,
             "{measured} reductions measured, {changed} of them run in another way than the model said; {known} were known"
         )?;
+        if *reverted > 0 {
+            write!(f, "; {reverted} were faster in another way alone, but not within the program")?;
+        }
         match left {
             0 => Ok(()),
             n => write!(f, "; for {n} there was no time: they run as the model says, until they are tuned, too"),
@@ -79,6 +98,20 @@ pub(super) struct Tuner {
     done: Tuning,
 }
 
+/// A program before its reductions ran in other ways.
+pub(super) struct Untuned {
+    program: Program,
+    kernels: Vec<Kernel>,
+    tunable: Vec<Tunable>,
+}
+
+impl Untuned {
+    /// Takes what a program was made of.
+    pub(super) fn take(code: &mut CodeSet, program: Program) -> Untuned {
+        Untuned { program, kernels: std::mem::take(&mut code.kernels), tunable: std::mem::take(&mut code.tunable) }
+    }
+}
+
 impl Tuner {
     pub(super) fn new(tuned: Arc<Tuned>, target: &CodegenTarget, budget: Duration) -> Tuner {
         Tuner { tuned, target: target.clone(), deadline: Instant::now().checked_add(budget), done: Tuning::default() }
@@ -89,9 +122,14 @@ impl Tuner {
         self.done
     }
 
-    /// Measures what is not known of these kernels' reductions, those first that take most of the time by the model. Gives whether
-    /// some kernel should be made anew.
-    pub(super) fn tune(&mut self, code: &CodeSet, told: &mut dyn FnMut(&str)) -> Result<bool, BuildError> {
+    /// Measures what is not known of the reductions of some programs' kernels, those first that take most of the time by the model. Gives
+    /// whether some kernel should be made anew.
+    pub(super) fn tune(
+        &mut self,
+        code: &CodeSet,
+        programs: &[&Program],
+        told: &mut dyn FnMut(&str),
+    ) -> Result<bool, BuildError> {
         let host = Target::host().codegen();
         let wanted = self.target.features.split(',').filter_map(|f| f.strip_prefix('+'));
         let lacking: Vec<&str> = wanted.filter(|f| !host.has(f)).collect();
@@ -108,11 +146,9 @@ impl Tuner {
             let name = &code.kernels[t.kernel].name;
             let mut choices = t.choices.clone();
             let keys = Tuned::keys(&t.group, &t.reductions);
-            for (i, key) in keys.into_iter().enumerate() {
-                if !is_worth_measuring(&t.reductions[i]) {
-                    continue;
-                }
-                if self.tuned.choice(key).is_some() {
+            let constants = constants(name, programs);
+            for i in worth_measuring(&t.reductions) {
+                if self.tuned.choice(keys[i]).is_some() {
                     self.done.known += 1;
                     continue;
                 }
@@ -121,11 +157,11 @@ impl Tuner {
                     continue;
                 }
                 told(&format!("tuning kernel {} of {}: {name}", at + 1, tunable.len()));
-                let times = self.times(t, name, &choices, i, code.unit())?;
+                let times = self.times(t, name, &choices, i, code.unit(), &constants)?;
                 let best = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap_or(0);
                 let best = if times[best] < times[0] * (1.0 - GAIN) { best } else { 0 };
                 let about = format!("{:.3e} s, the model's {:.3e} s, {name}", times[best], times[0]);
-                self.tuned.remember(key, best, &about);
+                self.tuned.remember(keys[i], best, &about);
                 choices[i] = best;
                 self.done.measured += 1;
                 self.done.changed += usize::from(best > 0);
@@ -143,6 +179,7 @@ impl Tuner {
         choices: &[usize],
         which: usize,
         unit: VectorUnit,
+        constants: &Constants,
     ) -> Result<Vec<f64>, BuildError> {
         let variant = |candidate: usize| {
             let mut choices = choices.to_vec();
@@ -155,30 +192,127 @@ impl Tuner {
         let pool = Arc::new(Pool::new(1));
         let mut timed = Vec::new();
         for kernel in &kernels {
-            let exe = Executable::link(alone(kernel, &t.group), vec![library.clone()], pool.clone())?;
-            let inputs: Vec<Tensor> = exe.program().inputs().iter().map(tame).collect();
-            timed.push((exe, inputs));
+            timed.push(Executable::link(alone(kernel, &t.group), vec![library.clone()], pool.clone())?);
         }
+        let ports = timed[0].program().inputs();
+        let inputs: Vec<Tensor> = ports.iter().map(tame).collect();
+        let own: usize = constants.args.iter().map(|&i| ports[i].bytes()).sum();
+        let copies = constants.bytes.min(COPIES).checked_div(own).unwrap_or(1).clamp(1, 64);
+        let copied = |_| {
+            let mut inputs = inputs.clone();
+            constants.args.iter().for_each(|&i| inputs[i] = tame(&ports[i]));
+            inputs
+        };
+        let inputs: Vec<Vec<Tensor>> = (0..copies).map(copied).collect();
+        let mut outputs: Vec<Tensor> = timed[0].program().outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
+        let mut next = 0;
         let mut fastest = vec![f64::INFINITY; timed.len()];
-        for round in 0..=ROUNDS {
-            for ((exe, inputs), fastest) in timed.iter().zip(&mut fastest) {
-                let mut outputs: Vec<Tensor> =
-                    exe.program().outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
-                let mut run = || exe.run_into(inputs, &mut outputs).map_err(|e| Diagnostic::new(e.to_string()));
+        for round in 0..=ROUNDS + FINAL_ROUNDS {
+            let best = fastest.iter().copied().fold(f64::INFINITY, f64::min);
+            for (i, exe) in timed.iter().enumerate() {
+                // The model's own stays to the end: the others must be faster than that.
+                if round > ROUNDS && i > 0 && fastest[i] > best * (1.0 + NEAR) {
+                    continue;
+                }
+                let mut run = || {
+                    next = (next + 1) % copies;
+                    exe.run_into(&inputs[next], &mut outputs).map_err(failed)
+                };
                 // What the first run waits for, such as memory, is no part of the kernel's time.
-                run().map_err(|d| BuildError::Refused(d.into()))?;
+                run()?;
                 let (start, mut n) = (Instant::now(), 0u32);
                 while n == 0 || start.elapsed() < SAMPLE {
-                    run().map_err(|d| BuildError::Refused(d.into()))?;
+                    run()?;
                     n += 1;
                 }
                 if round > 0 {
-                    *fastest = fastest.min(start.elapsed().as_secs_f64() / f64::from(n));
+                    fastest[i] = fastest[i].min(start.elapsed().as_secs_f64() / f64::from(n));
                 }
             }
         }
         Ok(fastest)
     }
+
+    /// Compares the program with what it was before, kernel by kernel, while both take turns: alone, a kernel has caches and memory for
+    /// itself. What is not faster within the program is forgotten; gives whether there is such a thing.
+    pub(super) fn check(
+        &mut self,
+        before: &Untuned,
+        program: &Program,
+        kernels: &[Kernel],
+        pool: &Arc<Pool>,
+    ) -> Result<bool, BuildError> {
+        let new = kernels.iter().filter(|k| before.kernels.iter().all(|b| b.name != k.name));
+        let all: Vec<&Kernel> = before.kernels.iter().chain(new).collect();
+        let library: Arc<dyn CompiledCode> = Arc::new(JitLibrary::load(&llvm::compile(&all, &self.target)?)?);
+        let both = [&before.program, program];
+        let both = both.map(|p| Executable::link(p.clone(), vec![library.clone()], pool.clone()));
+        let [was, is] = both;
+        let (was, is) = (was?, is?);
+        let inputs: Vec<Tensor> = program.inputs().iter().map(tame).collect();
+        let steps = program.steps().len();
+        assert_eq!(before.program.steps().len(), steps, "tuning changes kernels, not what calls them");
+        let mut fastest = vec![[f64::INFINITY; 2]; steps];
+        let start = Instant::now();
+        for round in 0..=*RUNS.end() {
+            if round > *RUNS.start() && start.elapsed() > COMPARED {
+                break;
+            }
+            for (which, exe) in [&was, &is].into_iter().enumerate() {
+                let times = exe.profile(&inputs).map_err(failed)?;
+                for (fastest, time) in fastest.iter_mut().zip(times) {
+                    fastest[which] = fastest[which].min(time.as_secs_f64());
+                }
+            }
+        }
+        let mut reverted = false;
+        for t in &before.tunable {
+            let name = &before.kernels[t.kernel].name;
+            let called = |s: &usize| before.program.step_name(&before.program.steps()[*s]) == name.as_str();
+            let (mut old, mut new, mut same) = (0.0, 0.0, true);
+            for step in (0..steps).filter(called) {
+                old += fastest[step][0];
+                new += fastest[step][1];
+                same &= program.step_name(&program.steps()[step]) == name.as_str();
+            }
+            if same || new < old {
+                continue;
+            }
+            let keys = Tuned::keys(&t.group, &t.reductions);
+            for (&key, &choice) in keys.iter().zip(&t.choices) {
+                if self.tuned.choice(key).is_some_and(|now| now != choice) {
+                    let about = format!("{old:.3e} s within a program, in another way {new:.3e} s, {name}");
+                    self.tuned.remember(key, choice, &about);
+                    self.done.reverted += 1;
+                    self.done.changed -= 1;
+                    reverted = true;
+                }
+            }
+        }
+        Ok(reverted)
+    }
+}
+
+fn failed(e: RunError) -> BuildError {
+    BuildError::Refused(Diagnostic::new(e.to_string()).into())
+}
+
+/// What a kernel is given of a program's constants.
+struct Constants {
+    /// Which of its arguments.
+    args: Vec<usize>,
+    /// Bytes of all constants of the program.
+    bytes: usize,
+}
+
+/// As the first of the programs that calls a kernel has it.
+fn constants(kernel: &str, programs: &[&Program]) -> Constants {
+    let call = programs.iter().find_map(|p| Some((p, p.steps().iter().find(|s| p.step_name(s) == kernel)?)));
+    let found = call.map(|(p, step)| Constants {
+        args: p.constant_args(step).collect(),
+        bytes: p.constants().iter().map(|t| t.bytes().len()).sum(),
+    });
+    found.unwrap_or(Constants { args: Vec::new(), bytes: 0 })
 }
 
 /// A program that calls a kernel once.

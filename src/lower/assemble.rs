@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{Reduced, Scheduled, Tuned, VectorUnit, is_worth_measuring};
+use super::{Reduced, Scheduled, Tuned, VectorUnit, worth_measuring};
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
@@ -334,7 +334,8 @@ impl Assembler<'_> {
             if choices.iter().any(|&c| c > 0) {
                 kernel = super::schedule("", group, self.code.unit, &choices).kernel;
             }
-            tunable = reductions.iter().any(is_worth_measuring).then_some((reductions, choices));
+            let worth = worth_measuring(&reductions).next().is_some();
+            tunable = worth.then_some((reductions, choices));
         }
         // Named by content: what is the same in another program has the same code, name included.
         kernel.name = format!("{}_{:016x}", self.describe(f), kernel.digest().0 as u64);

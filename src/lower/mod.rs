@@ -15,4 +15,4 @@ pub(crate) use assemble::{Tunable, is_settled};
 pub use function::{FunctionGroup, stages};
 pub use schedule::{Reduced, Scheduled, VectorUnit, is_view, kernel, schedule};
 pub use tuned::Tuned;
-pub(crate) use tuned::is_worth_measuring;
+pub(crate) use tuned::worth_measuring;

@@ -24,12 +24,17 @@ pub struct Tuned {
     known: Mutex<HashMap<Digest, usize>>,
 }
 
-/// Cycles from which on a reduction is worth measuring, by the model.
+/// Cycles from which on a kernel is worth measuring, by the model: of all its reductions together, since one may be made in pieces.
 const WORTH: f64 = 20_000.0;
 
-/// Whether there is something to gain from measuring.
-pub(crate) fn is_worth_measuring(r: &Reduced) -> bool {
-    r.candidates() > 1 && r.cycles() >= WORTH
+/// The share of a kernel's cycles from which on one of its reductions is.
+const PART: f64 = 0.05;
+
+/// The reductions of a kernel where there is something to gain from measuring.
+pub(crate) fn worth_measuring(all: &[Reduced]) -> impl Iterator<Item = usize> {
+    let cycles: f64 = all.iter().map(Reduced::cycles).sum();
+    let worth = move |r: &Reduced| r.candidates() > 1 && cycles >= WORTH && r.cycles() >= PART * cycles;
+    (0..all.len()).filter(move |&i| worth(&all[i]))
 }
 
 impl Tuned {
@@ -70,7 +75,7 @@ impl Tuned {
     /// The candidates that the reductions of a group should take: the model's where nothing was measured.
     pub(crate) fn choices(&self, group: &Stages, reductions: &[Reduced]) -> Vec<usize> {
         let nothing = self.known.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        if nothing || !reductions.iter().any(is_worth_measuring) {
+        if nothing || worth_measuring(reductions).next().is_none() {
             return vec![0; reductions.len()];
         }
         Tuned::keys(group, reductions).into_iter().map(|key| self.choice(key).unwrap_or(0)).collect()

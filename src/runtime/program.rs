@@ -198,6 +198,13 @@ impl Program {
         &self.constants
     }
 
+    /// The constants among the buffers that a step passes on, by their position.
+    pub fn constant_args(&self, step: &Step) -> impl Iterator<Item = usize> {
+        let Step::Call(call) = step;
+        let is_constant = |b: BufferId| matches!(self.buffers[b.0 as usize].0, Source::Constant(_));
+        call.args.iter().enumerate().filter(move |(_, a)| is_constant(a.0)).map(|(i, _)| i)
+    }
+
     /// The symbols of the functions that it calls, each once.
     pub fn functions(&self) -> impl ExactSizeIterator<Item = &str> {
         self.functions.iter().map(Name::as_str)
