@@ -273,3 +273,24 @@ fn instructions_are_the_machines() {
         assert!(text.contains(wanted), "{target}: no {wanted} for {data} x {weight} in\n{text}");
     }
 }
+
+/// Products of float16 are added up in float32, whole vectors converted at once; on machines that convert none, too.
+#[test]
+fn products_of_float16_agree() {
+    let conv = "def @main(%x: Tensor[(1, 2, 7, 7, 16), float16], %w: Tensor[(2, 2, 3, 3, 16, 16), float16]) {
+      nn.contrib_conv2d_NCHWc(%x, %w, padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3], data_layout=\"NCHW16c\",
+        kernel_layout=\"OIHW16i16o\", out_layout=\"NCHW16c\", out_dtype=\"float16\") }";
+    let dense = "def @main(%x: Tensor[(5, 48), float16], %w: Tensor[(32, 48), float16]) { nn.dense(%x, %w, out_dtype=\"float16\") }";
+    // Sums of such are exact in any order, and in either type.
+    let numbers =
+        |shape: &[usize], n: usize| Tensor::from_f64_fn(DType::F16, shape, |i| (i * 31 % n) as f64 - (n / 2) as f64);
+    check(conv, &[(0, numbers(&[1, 2, 7, 7, 16], 5)), (1, numbers(&[2, 2, 3, 3, 16, 16], 3))]);
+    check(dense, &[(0, numbers(&[5, 48], 5)), (1, numbers(&[32, 48], 3))]);
+    for cpu in ["haswell", "skylake-avx512", "sapphirerapids"] {
+        let target = format!("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu={cpu}");
+        let text = assembly(&target, DType::F16, DType::F16, DType::F16);
+        let wide = if cpu == "haswell" { "%ymm" } else { "%zmm" };
+        let converted = text.lines().any(|l| l.contains("vcvtph2ps") && l.contains(wide));
+        assert!(converted && text.contains("vfmadd") && !text.contains("vpinsrw"), "{target}\n{text}");
+    }
+}

@@ -109,8 +109,20 @@ fn narrow_f16<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>) -> V<'ctx> {
     ir.cast(Opcode::Trunc, ir.or(all, sign), i16_type)
 }
 
+/// Whether an instruction converts to `bfloat16`. That of x86 takes what is too small to be normal for zero, as its products do.
+fn converts_bf16(e: &Emitter) -> bool {
+    let target = &e.unit.target;
+    match target.arch() {
+        "x86_64" => target.has("avx512bf16") && target.has("avx512vl"),
+        _ => target.has("bf16"),
+    }
+}
+
 fn narrow_bf16<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>) -> V<'ctx> {
     let ir = &e.ir;
+    if converts_bf16(e) {
+        return ir.bitcast(ir.cast(Opcode::FPTrunc, v, ir.ctx.bf16_type().into()), ir.value_type(DType::I16));
+    }
     let bits = ir.bitcast(v, ir.value_type(DType::I32));
     let c = |i: i64| ir.int(i, bits.get_type());
     let high = ir.shift(Opcode::LShr, bits, 16);

@@ -340,7 +340,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
                     let any = self.any(mask);
                     p = self.ir.select(any, p.into(), base.into()).into_pointer_value();
                 }
-                self.ir.load(self.ir.memory_type(dtype), p, dtype.bytes())
+                let one = self.ir.load(self.ir.memory_type(dtype), p, dtype.bytes());
+                match self.lanes {
+                    // Converted alone, it would be put in a register beside what was there, and wait for that.
+                    Some(lanes) if dtype == DType::F16 => self.ir.splat(one, lanes.count),
+                    _ => one,
+                }
             }
         };
         Ok(ops::from_memory(self, raw, dtype))

@@ -1,6 +1,7 @@
 //! The arithmetics of sums of products. Reference kernels: floats in f64, integers in wrapping i64, rounded or wrapped to the
 //! result's type at the end; float16 rounds every product and every sum, in the order of the summed axes, as TVM does.
-//! Generated code: in the result's type, but bfloat16 in f32, rounded at the end, as TVM does.
+//! Generated code: in the result's type, but bfloat16 in f32, rounded at the end, as TVM does; float16, too, which is nearer to the
+//! sum than what TVM gives, and what machines without arithmetic of such numbers do fast.
 
 use std::{
     num::Wrapping,
@@ -106,7 +107,7 @@ pub(crate) fn sum_products(
     dtype: DType,
     factors: impl FnOnce(&Builder, &[Scalar], &[Scalar]) -> (Scalar, Scalar),
 ) -> TensorId {
-    let wide = if dtype == DType::BF16 { DType::F32 } else { dtype };
+    let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
     let sum = b.reduce(shape, over, Combine::Sum, |b, i, r| {
         let (x, y) = factors(b, i, r);
         x.cast(wide) * y.cast(wide)
