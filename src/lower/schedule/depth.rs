@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// Bytes of a row of an operand in one part, about: a panel of as many rows as a register tile is wide fills the second cache.
-const DEPTH: i64 = 10 << 10;
+/// Bytes of a row of an operand in one part, at most: a panel of as many rows as a register tile is wide fills the second cache.
+const DEPTH: i64 = 20 << 10;
 /// Operands of which each element is met less often than this gain nothing.
 const USES: i64 = 64;
 
