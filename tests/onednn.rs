@@ -174,6 +174,7 @@ fn other_convolutions() {
         "def @main(%x: Tensor[(1, 8, 7, 7), T], %xw: Tensor[(16, 8, 3, 3), T], %xb: Tensor[(16), T]) { nn.bias_add(nn.conv2d(%x, %xw), %xb) }",
         "def @main(%x: Tensor[(1, 6, 5, 4), T], %c: Tensor[(6, 5, 3, 3), T]) { nn.conv2d_transpose(%x, %c, channels=5, kernel_size=[3, 3], strides=[2, 2], padding=[1, 1], output_padding=[1, 0]) }",
         "def @main(%x: Tensor[(1, 6, 5, 4), T], %c: Tensor[(6, 2, 2, 2), T]) { nn.relu(nn.conv2d_transpose(%x, %c, groups=2, channels=4, kernel_size=[2, 2])) }",
+        "def @main(%x: Tensor[(1, 512, 4, 4), T], %c: Tensor[(512, 16, 4, 4), T], %cb: Tensor[(16), T]) { nn.relu(nn.bias_add(nn.conv2d_transpose(%x, %c, channels=16, kernel_size=[4, 4], strides=[2, 2], padding=[1, 1, 1, 1]), %cb)) }",
         "def @main(%x: Tensor[(1, 8, 6, 6), T], %c: Tensor[(8, 8, 3, 3), T]) { transpose(nn.conv2d(%x, %c, out_layout=\"NHWC\"), axes=[0, 3, 1, 2]) }",
     ];
     for t in floats() {

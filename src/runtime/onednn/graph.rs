@@ -354,10 +354,8 @@ impl Graph {
         let root_of = |v: ValueId| {
             let at = done.iter().position(|s| s.makes == v)?;
             let What::Primitive(kind, posts) = &done[at].what else { return None };
-            let takes = matches!(
-                kind,
-                Kind::Convolution(_) | Kind::Deconvolution(_) | Kind::InnerProduct | Kind::Matmul | Kind::Binary(_)
-            );
+            // Not transposed convolutions: with many channels, version 3.2 computes what follows them, a bias too, more than once.
+            let takes = matches!(kind, Kind::Convolution(_) | Kind::InnerProduct | Kind::Matmul | Kind::Binary(_));
             let same = self.shape(v) == self.shape(step.makes) && self.dtype(v) == self.dtype(step.makes);
             let float = matches!(self.dtype(v), DType::F32 | DType::BF16);
             (takes && same && float && uses[v.0] == 1 && posts.len() < MOST_POSTS).then_some(at)
@@ -393,14 +391,14 @@ fn bias(kind: &Kind, posts: &[Post], post: &Post, reads: &[ValueId], values: &[V
     }
     let shape = &values[v.0].shape;
     let axis = match kind {
-        Kind::Convolution(_) | Kind::Deconvolution(_) | Kind::InnerProduct => 1,
+        Kind::Convolution(_) | Kind::InnerProduct => 1,
         Kind::Matmul => shape.len() - 1,
         _ => return None,
     };
     let weight = &values[reads[1].0].shape;
     let channels = match kind {
         // The weight may have an axis of groups before its outputs.
-        Kind::Convolution(_) | Kind::Deconvolution(_) => {
+        Kind::Convolution(_) => {
             let grouped = weight.len() > shape.len();
             if grouped { weight[0] * weight[1] } else { weight[0] }
         }
