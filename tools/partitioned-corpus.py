@@ -101,7 +101,7 @@ def main():
     wanted.add_argument("compiler")
     wanted.add_argument("models", nargs="*")
     wanted.add_argument("--precision", default="", choices=SHARE)
-    a = wanted.parse_args()
+    a = wanted.parse_intermixed_args()
     models = [m for m in sorted(a.corpus.iterdir()) if (m / "model.relay").exists() and (not a.models or m.name in a.models)]
     if a.precision:
         models = [m for m in models if not m.name.endswith("_int8")]
