@@ -134,6 +134,20 @@ fn convolutions_of_one_pixel_agree() {
     check(&clipped(-1000, 1000), &given);
 }
 
+/// Channels of bytes by fours: what lies apart is stored as words.
+#[test]
+fn blocks_of_four_bytes_agree() {
+    for (data, channels, rows) in [("uint8", 8, 7), ("int8", 4, 1), ("uint8", 12, 2)] {
+        check(
+            &format!(
+                "def @main(%x: Tensor[(2, {channels}, {rows}, 21), {data}]) {{
+                   layout_transform(%x, src_layout=\"NCHW\", dst_layout=\"NCHW4c\") }}"
+            ),
+            &[],
+        );
+    }
+}
+
 /// Each channel by itself, where neighbours in a window are brought together.
 #[test]
 fn convolutions_by_channel_agree() {

@@ -2,8 +2,12 @@
 //!
 //! A vector of 32-bit numbers becomes a quarter of a vector of bytes, which is poor to store. Where unrolled loops store such quarters side
 //! by side, they wait for one another: four vectors are packed, which clips them to the bytes' range on the way, and stored as one.
+//! Likewise bytes that are stored four apart wait for those between, and are stored as words.
 
-use inkwell::{IntPredicate, values::PointerValue};
+use inkwell::{
+    IntPredicate,
+    values::{InstructionOpcode as Opcode, PointerValue},
+};
 
 use super::{
     CodegenError,
@@ -24,9 +28,11 @@ pub(super) struct Waiting<'ctx> {
     /// Where its first lane goes.
     at: Affine,
     to: PointerValue<'ctx>,
-    /// The numbers, which are clipped to the bytes' range when they are stored.
+    /// The numbers, which are clipped to the bytes' range when they are stored; where lanes are four bytes apart, the bytes.
     v: V<'ctx>,
     lanes: u32,
+    /// From lane to lane.
+    step: i64,
     dtype: DType,
 }
 
@@ -69,22 +75,27 @@ impl<'ctx> Emitter<'_, 'ctx> {
         value: &Scalar,
     ) -> Result<bool, CodegenError> {
         let Some(lanes) = self.lanes.filter(|_| self.unrolled > 0) else { return Ok(false) };
+        let dtype = value.dtype();
+        if !matches!(dtype, DType::I8 | DType::U8) {
+            return Ok(false);
+        }
         let packs = match lanes.count {
             16 => self.unit.target.has("avx512bw"),
             8 => self.unit.target.has("avx2"),
             n => n == 4,
         };
-        let dtype = value.dtype();
-        if !packs || self.unit.target.arch() != "x86_64" || !matches!(dtype, DType::I8 | DType::U8) {
-            return Ok(false);
-        }
+        let packs = packs && self.unit.target.arch() == "x86_64";
         let at = affine::affine(index, &self.env, &mut self.affine_memo);
         let first = at.without(lanes.axis);
         // Expressions may hold variables of unrolled loops, and mean another number in their next turn.
         let plain = first.terms.iter().all(|t| !t.facts.varying && matches!(t.atom, Atom::Axis(_)));
-        let Some(x) = clipped(value, dtype).filter(|_| plain && at.coefficient(lanes.axis) == 1) else {
-            return Ok(false);
+        let step = at.coefficient(lanes.axis);
+        let what = match step {
+            1 if packs => clipped(value, dtype),
+            WORD => Some(value),
+            _ => None,
         };
+        let Some(x) = what.filter(|_| plain) else { return Ok(false) };
         let v = self.value(x)?;
         let v = self.ir.splat(v, lanes.count);
         let apart =
@@ -93,7 +104,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             self.store_waiting();
         }
         let to = self.place(buffer, &first)?;
-        self.waiting.push(Waiting { buffer, at: first, to, v, lanes: lanes.count, dtype });
+        self.waiting.push(Waiting { buffer, at: first, to, v, lanes: lanes.count, step, dtype });
         if let Some(four) = self.run(4) {
             self.store_together(four);
         }
@@ -105,7 +116,8 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let next = |w: &Waiting<'ctx>| {
             self.waiting.iter().position(|o| {
                 let apart = o.at.plus(&w.at, -1).as_constant();
-                (o.buffer, o.lanes, apart) == (w.buffer, w.lanes, Some(w.lanes as i64))
+                let next = if w.step == 1 { w.lanes as i64 } else { 1 };
+                (o.buffer, o.lanes, o.step, apart) == (w.buffer, w.lanes, w.step, Some(next))
             })
         };
         let mut found = (0..self.waiting.len()).find_map(|first| {
@@ -135,10 +147,35 @@ impl<'ctx> Emitter<'_, 'ctx> {
         self.waiting.iter().any(|w| w.buffer == buffer)
     }
 
+    /// Stores vectors whose lanes are a word apart and which begin side by side: as words, where they fill these.
+    fn store_words(&self, run: Vec<Waiting<'ctx>>) {
+        let ir = &self.ir;
+        if run.len() as i64 == WORD {
+            let word = ir.value_type(DType::I32);
+            let widened = run.iter().zip(0..).map(|(w, i)| {
+                let v = ir.cast(Opcode::ZExt, w.v, word);
+                if i == 0 { v } else { ir.shift(Opcode::Shl, v, 8 * i) }
+            });
+            if let Some(words) = widened.reduce(|a, b| ir.or(a, b)) {
+                ir.store(run[0].to, words, 1);
+            }
+            return;
+        }
+        for w in run {
+            for lane in 0..w.lanes {
+                let to = ir.offset(ir.value_type(DType::I8), w.to, ir.i64(WORD * i64::from(lane)));
+                ir.store(to, ir.extract(w.v, lane), 1);
+            }
+        }
+    }
+
     /// Stores one, two or four vectors that lie side by side.
     fn store_together(&self, run: Vec<Waiting<'ctx>>) {
         let ir = &self.ir;
         let (to, lanes, dtype) = (run[0].to, run[0].lanes, run[0].dtype);
+        if run[0].step == WORD {
+            return self.store_words(run);
+        }
         let v: Vec<V<'ctx>> = run.into_iter().map(|w| w.v).collect();
         let bytes = match &v[..] {
             &[one] => narrowed(ir, one, dtype),
@@ -165,6 +202,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
     }
 }
 
+/// Bytes of a word.
+const WORD: i64 = 4;
+
 /// The numbers clipped to the range of bytes, as bytes.
 fn narrowed<'ctx>(ir: &Ir<'_, 'ctx>, v: V<'ctx>, dtype: DType) -> V<'ctx> {
     let (least, most) = dtype.int_range().expect("bytes are integers");
@@ -173,5 +213,5 @@ fn narrowed<'ctx>(ir: &Ir<'_, 'ctx>, v: V<'ctx>, dtype: DType) -> V<'ctx> {
         ir.select(ir.icmp(p, v, b), v, b)
     };
     let v = bounded(bounded(v, most, IntPredicate::SLT), least, IntPredicate::SGT);
-    ir.cast(inkwell::values::InstructionOpcode::Trunc, v, ir.value_type(DType::I8))
+    ir.cast(Opcode::Trunc, v, ir.value_type(DType::I8))
 }

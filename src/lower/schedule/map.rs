@@ -14,6 +14,9 @@ use crate::{
 /// Vectors handled per iteration of a plain elementwise loop: enough to hide latencies.
 const UNROLL: i64 = 4;
 
+/// Bytes of a word.
+const WORD: i64 = 4;
+
 /// Smaller squares than of so many elements a side are not worth turning.
 const LEAST_SQUARE: i64 = 4;
 /// So many squares beside one another are written before the rows below them: by rows of whole pages' parts.
@@ -103,6 +106,9 @@ impl Emitter {
         let best =
             (0..axes.len()).rev().min_by(|&a, &b| cost(&axes[a]).total_cmp(&cost(&axes[b]))).expect("there is an axis");
         let vector = axes[best];
+        if let Some((word, along)) = self.words(&axes, tensor, store.as_ref(), &accesses) {
+            return self.in_words(&axes, word, along, Place { buffer, to: &to, value: &value }, parallel);
+        }
         if let Some(square) = self.square(&axes, store.as_ref(), &accesses, &value)
             && square.cost < cost(&vector)
         {
@@ -125,6 +131,42 @@ impl Emitter {
             let var = self.fresh();
             let inner = self.vectors(vector.id, Scalar::axis(var) * size + at, size, &store);
             parts.push(self.loops(&[Loop { var, extent: tiles }], inner, tiles > 1));
+        }
+        Stmt::Block(parts)
+    }
+
+    /// An axis of four bytes that are stored side by side, and a longer one along which those of the next four are, and along which what is
+    /// read lies densest.
+    fn words(&self, axes: &[Axis], tensor: TensorId, to: Option<&Affine>, accesses: &[Access]) -> Option<(Axis, Axis)> {
+        let to = to.filter(|_| self.group.decl(tensor).dtype.bytes() == 1 && self.unit.lanes() > 1)?;
+        let word = *axes.iter().find(|a| to.coeff(a.id) == 1 && a.extent == WORD)?;
+        let along = *axes.iter().find(|a| to.coeff(a.id) == WORD && a.extent >= self.unit.lanes())?;
+        let dense = |a: &Access| a.offset.as_ref().is_some_and(|o| matches!(o.coeff(along.id), 0 | 1));
+        let across = |a: &Access| a.offset.as_ref().is_some_and(|o| o.coeff(along.id) == 1 && o.coeff(word.id) > 1);
+        (accesses.iter().all(dense) && accesses.iter().any(across)).then_some((word, along))
+    }
+
+    /// All elements by words: the four vectors that a vector of words is made of are written out (`codegen/llvm/narrow.rs`).
+    fn in_words(&mut self, axes: &[Axis], word: Axis, along: Axis, place: Place<'_>, parallel: bool) -> Stmt {
+        let value = self.flatten(place.value);
+        let place = Place { value: &value, ..place };
+        let mut outer: Vec<Loop> = (axes.iter().filter(|a| a.id != word.id && a.id != along.id))
+            .map(|a| Loop { var: a.id, extent: a.extent })
+            .collect();
+        let mut parts = Vec::new();
+        for (first, turns, lanes) in powers_of_two(along.extent, self.unit.lanes()) {
+            let (turn, byte, lane) = (self.fresh(), self.fresh(), self.fresh());
+            let at = Scalar::axis(turn) * lanes + Scalar::axis(lane) + first;
+            let store = place.store(&HashMap::from_iter([(along.id, at), (word.id, Scalar::axis(byte))]));
+            let vector = match lanes {
+                1 => bind(lane, Scalar::index(0), store),
+                _ => for_(lane, lanes, LoopKind::Vector, store),
+            };
+            let body = for_(byte, WORD, LoopKind::Unrolled, vector);
+            outer.push(Loop { var: turn, extent: turns });
+            let work = outer.iter().map(|l| l.extent).product::<i64>() * lanes * WORD;
+            parts.push(self.loops(&outer, body, parallel && work >= PARALLEL_FROM));
+            outer.pop();
         }
         Stmt::Block(parts)
     }
