@@ -109,13 +109,10 @@ fn narrow_f16<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>) -> V<'ctx> {
     ir.cast(Opcode::Trunc, ir.or(all, sign), i16_type)
 }
 
-/// Whether an instruction converts to `bfloat16`. That of x86 takes what is too small to be normal for zero, as its products do.
+/// Whether an instruction converts to `bfloat16` as IEEE 754 rounds. That of x86 takes what is too small to be normal for zero.
 fn converts_bf16(e: &Emitter) -> bool {
     let target = &e.unit.target;
-    match target.arch() {
-        "x86_64" => target.has("avx512bf16") && target.has("avx512vl"),
-        _ => target.has("bf16"),
-    }
+    target.arch() != "x86_64" && target.has("bf16")
 }
 
 fn narrow_bf16<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>) -> V<'ctx> {
