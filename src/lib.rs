@@ -12,6 +12,7 @@ pub mod egraph;
 #[cfg(feature = "llvm")]
 pub mod explore;
 pub mod extract;
+pub mod frontend;
 pub mod infer;
 pub mod interp;
 pub mod ir;

@@ -18,6 +18,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("infer", &["tensor", "ir", "diag", "ops"]),
     ("relay", &["tensor", "ir", "diag", "ops"]),
     ("interp", &["tensor", "ir", "diag", "ops", "infer"]),
+    ("frontend", &["tensor", "ir", "diag", "ops", "relay"]),
     // What runs knows kernels by name and type only; a codegen implements its trait for code.
     ("runtime", &["tensor", "ir", "loops"]),
     ("vm", &["tensor", "ir", "diag", "infer"]),
@@ -65,6 +66,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "infer",
             "interp",
             "relay",
+            "frontend",
             "loops",
             "lower",
             "runtime",
@@ -86,8 +88,8 @@ const PARTS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "explore", "tensor", "ir", "diag", "ops", "infer", "relay", "interp", "runtime", "target", "cost",
-            "extract", "saturate", "rules", "pass", "driver", "report", "store",
+            "explore", "frontend", "tensor", "ir", "diag", "ops", "infer", "relay", "interp", "runtime", "target",
+            "cost", "extract", "saturate", "rules", "pass", "driver", "report", "store",
         ],
     ),
 ];

@@ -10,9 +10,10 @@ use crate::{
     diag::{Diagnostic, Refused},
     driver::{Built, Cache, Native, Options, Stopwatch, tuned_in, tuned_of_user},
     extract,
+    frontend::{self, LoadOptions, Model},
     ir::{Module, Name},
     ops::nearest,
-    pass::{BuildConfig, Placement, Sequential, Settings, sequence_with},
+    pass::{BuildConfig, Placement, Sequential, Settings, bind_params, sequence_with},
     relay::npz,
     rules,
     saturate::Grade,
@@ -23,11 +24,17 @@ use crate::{
 /// A program and its weights.
 #[derive(Args, Debug)]
 pub(super) struct ModelArgs {
-    /// Relay text (with or without its metadata section) or Relay JSON
+    /// Relay text (with or without its metadata section) or Relay JSON, or a model of another kind that there is a front end for
     pub(super) file: PathBuf,
     /// Parameters that become constants: Relay's binary format, or an npz archive
     #[arg(long, value_name = "FILE")]
     pub(super) params: Option<PathBuf>,
+    /// The extent of a symbolic dimension of the model, as "batch=4"; may be given several times
+    #[arg(long, value_name = "NAME=N")]
+    dim: Vec<String>,
+    /// The shape of an input, as "x=1x3x224x224", where `?` is an extent that stays unknown; may be given several times
+    #[arg(long, value_name = "INPUT=SHAPE")]
+    shape: Vec<String>,
 }
 
 /// What is kept on disk from one run to the next.
@@ -146,12 +153,46 @@ pub(super) fn tell_tuning(built: &Built) {
 }
 
 impl ModelArgs {
-    pub(super) fn module(&self) -> Result<Module, Refused> {
-        crate::driver::load_module(&self.file)
+    /// The program, and what its parameters are: those of the parameter file, and those of the model itself that the file does not
+    /// give.
+    pub(super) fn read(&self) -> Result<Model, Refused> {
+        let given = self.params.as_ref().map_or(Ok(Vec::new()), |p| crate::driver::load_params(p))?;
+        let mut model = frontend::load(&self.file, &self.options()?)?;
+        model.params.retain(|(name, _)| !given.iter().any(|(g, _)| g == name));
+        model.params.extend(given);
+        Ok(model)
     }
 
-    pub(super) fn params(&self) -> Result<Vec<(Name, Tensor)>, Refused> {
-        self.params.as_ref().map_or(Ok(Vec::new()), |p| crate::driver::load_params(p))
+    /// The program with its parameters bound.
+    pub(super) fn bound(&self) -> Result<Module, Refused> {
+        let Model { module, params } = self.read()?;
+        bind_params(&module, &params)
+    }
+
+    /// What the user says of sizes.
+    pub(super) fn sizes(&self) -> (&[String], &[String]) {
+        (&self.dim, &self.shape)
+    }
+
+    fn options(&self) -> Result<LoadOptions, Refused> {
+        let refuse = |what: &str, text: &str, form: &str| {
+            Refused::from(Diagnostic::new(format!("{what} {text}: it should be of the form {form}")))
+        };
+        let extent = |text: &str| text.parse().ok().filter(|n: &i64| *n >= 0);
+        let dim = |text: &String| {
+            let (name, n) = text.split_once('=')?;
+            Some((name.to_owned(), extent(n)?))
+        };
+        // Names of inputs may hold an equals sign: the last one counts.
+        let shape = |text: &String| {
+            let (name, shape) = text.rsplit_once('=')?;
+            let extents = shape.split('x').filter(|s| !s.is_empty());
+            let extents = extents.map(|d| if d == "?" { Some(None) } else { Some(Some(extent(d)?)) });
+            Some((name.to_owned(), extents.collect::<Option<_>>()?))
+        };
+        let dims = self.dim.iter().map(|t| dim(t).ok_or_else(|| refuse("--dim", t, "batch=4")));
+        let shapes = self.shape.iter().map(|t| shape(t).ok_or_else(|| refuse("--shape", t, "x=1x3x224x224")));
+        Ok(LoadOptions { dims: dims.collect::<Result<_, _>>()?, shapes: shapes.collect::<Result<_, _>>()? })
     }
 }
 

@@ -13,7 +13,6 @@ use crate::{
     diag::Diagnostic,
     driver::{self, Built, Options, Runnable},
     infer::infer_types,
-    pass::bind_params,
     runtime::{Executable, peak_memory},
     tensor::{Tensor, Value},
 };
@@ -72,7 +71,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
         None => {
             let passes = args.passes.sequence(&settings)?;
-            let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+            let module = args.model.bound()?;
             let typed = infer_types(module)?;
             let read = Instant::now();
             let inputs = gather(&typed, args.inputs.as_deref())?;

@@ -11,6 +11,7 @@ use super::{
     progress::Progress,
 };
 use crate::{
+    frontend::Model,
     diag::Diagnostic,
     driver::{self, EmitError, Options},
     runtime::export::export_linked,
@@ -59,7 +60,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         options.passes = Some(Box::new(args.passes.sequence(&settings)?));
         options.name = name;
         options.on_phase = Some(Box::new(progress.teller()));
-        let written = driver::emit_c(args.model.module()?, &args.model.params()?, options, &args.output);
+        let Model { module, params } = args.model.read()?;
+        let written = driver::emit_c(module, &params, options, &args.output);
         let written = written.map_err(|e| match e {
             EmitError::Build(e) => super::build_failure(e),
             EmitError::Export(e) => Failure::Other(e.to_string()),
@@ -78,7 +80,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             options.name = name;
             options.on_phase = Some(Box::new(progress.teller()));
             kept.fill(&mut options);
-            driver::build(args.model.module()?, &args.model.params()?, options).map_err(super::build_failure)?
+            let Model { module, params } = args.model.read()?;
+            driver::build(module, &params, options).map_err(super::build_failure)?
         }
     };
     kept.tell();

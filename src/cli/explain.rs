@@ -10,7 +10,7 @@ use super::{
 use crate::{
     infer::infer_types,
     ir::Span,
-    pass::{Pass, PassContext, Settings, bind_params},
+    pass::{Pass, PassContext, Settings},
     saturate::{Became, Counterfactual, Extracted, Piece, PlacedReport, Report, counterfactuals, explain},
 };
 
@@ -104,7 +104,7 @@ fn watched(
     let progress = Progress::new();
     let mut cx =
         PassContext { on_start: Some(Box::new(progress.teller())), on_region, ..PassContext::default() };
-    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    let module = args.model.bound()?;
     passes.run(infer_types(module)?.into_module(), &mut cx)?;
     Ok(cx.reports)
 }

@@ -17,7 +17,6 @@ use crate::{
     diag::{Diagnostic, Refused},
     explore::{self, Member, Options},
     infer::infer_types,
-    pass::bind_params,
     tensor::{Tensor, Value},
 };
 
@@ -87,7 +86,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     let measure = Duration::try_from_secs_f64(args.measure_seconds)
         .map_err(|e| Refused::from(Diagnostic::new(format!("--measure-seconds {}: {e}", args.measure_seconds))))?;
-    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    let module = args.model.bound()?;
     let inputs: Vec<Tensor> =
         gather(&infer_types(module.clone())?, args.inputs.as_deref())?.iter().flat_map(Value::flatten).collect();
     // Models are often called alike, each in a folder of its own.

@@ -75,7 +75,7 @@ impl Kept {
 fn key(model: &ModelArgs, passes: &PassArgs, settings: &Settings, name: &str) -> std::io::Result<Key> {
     let mut key = settings_key(KeyMaker::new().part("files").part(name), settings);
     let arguments = format!("{passes:?}");
-    key = key.part(&arguments);
+    key = key.part(&arguments).part(format!("{:?}", model.sizes()));
     for path in [Some(&model.file), model.params.as_ref()].into_iter().flatten() {
         key = of_file(key, path)?;
     }

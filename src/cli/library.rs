@@ -48,6 +48,11 @@ impl Library {
         }
     }
 
+    /// The outputs' names, in order.
+    pub(super) fn output_names(&self) -> Vec<String> {
+        self.0.outputs().iter().map(|p| p.name.to_string()).collect()
+    }
+
     /// Runs once.
     pub(super) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Failure> {
         self.0.run(inputs).map_err(|e| Failure::Refused(Diagnostic::new(e.to_string()).into()))

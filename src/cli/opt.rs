@@ -13,7 +13,7 @@ use super::{
 use crate::{
     extract::to_json,
     infer::infer_types,
-    pass::{Pass, PassContext, bind_params},
+    pass::{Pass, PassContext},
     relay::{json, text},
     saturate::Extracted,
 };
@@ -53,7 +53,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             graphs.lock().unwrap_or_else(PoisonError::into_inner).push(json);
         }));
     }
-    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    let module = args.model.bound()?;
     // Errors of types are told of the program as it was written, before passes move things about.
     let module = infer_types(module)?.into_module();
     let module = passes.run(module, &mut cx)?;

@@ -20,8 +20,8 @@ use crate::{
     driver::{self, Options, difference},
     infer::{TypedModule, infer_types},
     interp,
-    ir::{Module, Type},
-    pass::{Pass, PassContext, Same, Sequential, Settings, bind_params, blame},
+    ir::{Module, Type, output_names},
+    pass::{Pass, PassContext, Same, Sequential, Settings, blame},
     relay::npz,
     tensor::{DType, Tensor, Value},
 };
@@ -83,10 +83,12 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let inputs = inputs_of(program, &found.parameters, args.inputs.as_deref())?;
         let outputs = found.executable.run(&inputs)?;
         tell_time(&args, start, ", found in the cache");
-        return write_outputs(args.outputs.as_deref(), &outputs);
+        let names: Vec<String> = program.program().outputs().map(|p| p.name.to_string()).collect();
+        return write_outputs(args.outputs.as_deref(), &names, &outputs);
     }
     let passes = args.passes.sequence(&settings)?;
-    let module = bind_params(&args.model.module()?, &args.model.params()?)?;
+    let module = args.model.bound()?;
+    let own_names = output_names(&module);
     let typed = infer_types(module)?;
     let inputs = gather(&typed, args.inputs.as_deref())?;
     let progress = Progress::new();
@@ -112,7 +114,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         drop(typed);
         let outputs = native(module, passes)?;
         tell_time(&args, start, "");
-        return write_outputs(args.outputs.as_deref(), &outputs);
+        return write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs);
     }
     let outputs = match args.backend {
         Backend::Llvm => native(typed.module().clone(), passes)?,
@@ -139,7 +141,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             }
         }
     }
-    write_outputs(args.outputs.as_deref(), &outputs)
+    write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs)
 }
 
 fn tell_time(args: &Args, start: Instant, how: &str) {
@@ -200,15 +202,19 @@ fn culprit(args: &PassArgs, mut settings: Settings, module: &Module, inputs: &[V
     })
 }
 
-fn write_outputs(path: Option<&Path>, outputs: &[Tensor]) -> Result<(), Failure> {
+/// The names of outputs: the model's own, where it has a name for each, else their numbers.
+fn names_of_outputs(own: Option<Vec<String>>, count: usize) -> Vec<String> {
+    own.filter(|names| names.len() == count).unwrap_or_else(|| (0..count).map(|i| i.to_string()).collect())
+}
+
+fn write_outputs(path: Option<&Path>, names: &[String], outputs: &[Tensor]) -> Result<(), Failure> {
     match path {
         Some(path) => {
-            let names: Vec<String> = (0..outputs.len()).map(|i| i.to_string()).collect();
             let bytes = npz::write(names.iter().map(String::as_str).zip(outputs))?;
             write_file(path, &bytes)
         }
         None => {
-            let lines: String = outputs.iter().enumerate().map(|(i, t)| format!("{i}: {t:?}\n")).collect();
+            let lines: String = outputs.iter().zip(names).map(|(t, name)| format!("{name}: {t:?}\n")).collect();
             super::print(&lines)
         }
     }
@@ -217,5 +223,6 @@ fn write_outputs(path: Option<&Path>, outputs: &[Tensor]) -> Result<(), Failure>
 fn run_library(args: &Args) -> Result<(), Failure> {
     let library = super::library::open(&args.model, args.threads)?;
     let tensors = library.inputs(args.inputs.as_deref())?;
-    write_outputs(args.outputs.as_deref(), &library.run(&tensors)?)
+    let outputs = library.run(&tensors)?;
+    write_outputs(args.outputs.as_deref(), &library.output_names(), &outputs)
 }

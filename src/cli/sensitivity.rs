@@ -9,7 +9,7 @@ use super::{
 use crate::{
     diag::{Diagnostic, Refused},
     infer::infer_types,
-    pass::{Quantize, QuantizeOptions, Study, bind_params, parse_specs},
+    pass::{Quantize, QuantizeOptions, Study, parse_specs},
     report::{Cell, Page, Plot, Point, Series, Table},
 };
 
@@ -50,7 +50,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         return Err(Refused::from(Diagnostic::new("--quantize takes arguments of one pass `Quantize`")).into());
     };
     let quantize = Quantize::new(QuantizeOptions::parse(spec)?, &settings)?;
-    let module = infer_types(bind_params(&args.model.module()?, &args.model.params()?)?)?.into_module();
+    let module = infer_types(args.model.bound()?)?.into_module();
     let study = quantize.study(module)?;
     if let Some(path) = &args.output {
         let model = args.model.file.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());

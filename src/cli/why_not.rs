@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     driver::load_module,
+    frontend::Model,
     infer::infer_types,
     ir::Span,
     pass::{Pass, PassContext, bind_params, pair},
@@ -37,8 +38,8 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         args.passes.passes = Some("Inline,DynamicToStatic,Saturate".into());
     }
     let passes = args.passes.sequence(&settings)?;
-    let params = args.model.params()?;
-    let program = infer_types(bind_params(&args.model.module()?, &params)?)?.into_module();
+    let Model { module, params } = args.model.read()?;
+    let program = infer_types(bind_params(&module, &params)?)?.into_module();
     let wanted = infer_types(bind_params(&load_module(&args.wanted)?, &params)?)?.into_module();
     let progress = Progress::new();
     let answer: Arc<Mutex<Option<WhyNot>>> = Arc::default();

@@ -7,6 +7,7 @@
 mod attrs;
 mod expr;
 mod module;
+mod names;
 mod span;
 mod types;
 mod visit;
@@ -14,6 +15,7 @@ mod visit;
 pub use attrs::{AttrValue, Attrs, ConstAttr, Name};
 pub use expr::{Clause, Expr, ExprId, Function, OpId, Pattern, VarId};
 pub use module::{AdtDef, Constructor, Module, VarInfo};
+pub use names::{INPUT_NAMES, OUTPUT_NAMES, input_names, name_attrs, output_names};
 pub use span::{Source, Span};
 pub use types::{Dim, FuncType, MOST_ELEMENTS, TensorType, Type, TypeVarId};
 pub(crate) use visit::map_children;

@@ -8,7 +8,7 @@ use super::{Reduced, Scheduled, Tuned, VectorUnit, worth_measuring};
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
-    ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, reachable, reachable_outside},
+    ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, output_names, reachable, reachable_outside},
     loops::{Kernel, Stages},
     runtime::{BufferId, Call, Compiled, Port, Program, Step},
     tensor::{DType, Shape},
@@ -154,6 +154,7 @@ pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet
     let mut results = Vec::new();
     flatten(&slots[&main.body], &mut results);
     let types = tensors(typed.ty(main.body), "the result")?;
+    let names = output_names(typed.module()).filter(|names| names.len() == types.len() && entry == "main");
     let mut counts = Vec::new();
     for (i, (buffer, ty)) in results.into_iter().zip(types).enumerate() {
         let shape = match a.counted.get(&buffer) {
@@ -163,7 +164,8 @@ pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet
             }
             None => shape_of(&ty).ok_or_else(|| unknown_extent("the result", &ty))?,
         };
-        a.program.output(Port::new(i.to_string(), ty.dtype, &shape), buffer);
+        let name = names.as_ref().map_or_else(|| i.to_string(), |n| n[i].clone());
+        a.program.output(Port::new(name, ty.dtype, &shape), buffer);
     }
     let mut counted = Vec::new();
     for (i, count) in counts {

@@ -1,0 +1,134 @@
+//! Front ends: readers of model files. Each is a folder with an `impl FrontEnd` and a row in [`ALL`].
+//!
+//! A front end recognizes its files by their content, never by their names, and writes plain Relay with a [`Builder`], which
+//! infers types as it goes. What exporters took apart is found again by rulesets, not by front ends.
+
+mod builder;
+mod relay;
+
+use std::path::{Path, PathBuf};
+
+pub use builder::{Builder, Convert};
+
+use crate::{
+    diag::{Diagnostic, Refused},
+    ir::{Module, Name},
+    ops::nearest,
+    tensor::Tensor,
+};
+
+/// A model file's content and where it came from.
+pub struct SourceFile<'a> {
+    /// The name that messages use: mostly the path as the user wrote it.
+    pub name: &'a str,
+    /// The whole content.
+    pub bytes: &'a [u8],
+    /// The folder in which files that the model refers to are looked up; none where the model came as bytes.
+    pub folder: Option<&'a Path>,
+}
+
+impl SourceFile<'_> {
+    /// The content as text.
+    ///
+    /// # Errors
+    /// Names the line and column of the first byte that is not UTF-8.
+    pub fn text(&self) -> Result<&str, Refused> {
+        std::str::from_utf8(self.bytes).map_err(|e| {
+            let valid = &self.bytes[..e.valid_up_to()];
+            let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
+            let start = valid.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
+            let column = String::from_utf8_lossy(&valid[start..]).chars().count() + 1;
+            Diagnostic::new(format!("{}:{line}:{column}: not UTF-8 text", self.name)).into()
+        })
+    }
+}
+
+/// What a user says about a model that is read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadOptions {
+    /// Extents of symbolic dimensions, by the dimension's name.
+    pub dims: Vec<(String, i64)>,
+    /// Shapes of inputs, by the input's name. `None` leaves an extent unknown.
+    pub shapes: Vec<(String, Vec<Option<i64>>)>,
+}
+
+impl LoadOptions {
+    /// The shape that the user gave for an input.
+    pub fn shape_of(&self, input: &str) -> Option<&[Option<i64>]> {
+        self.shapes.iter().find(|(n, _)| n == input).map(|(_, s)| s.as_slice())
+    }
+
+    /// The extent that the user gave for a symbolic dimension.
+    pub fn dim(&self, name: &str) -> Option<i64> {
+        self.dims.iter().find(|(n, _)| n == name).map(|(_, d)| *d)
+    }
+
+    /// Refuses options that name no input or symbolic dimension of the model.
+    ///
+    /// # Errors
+    /// One complaint for each such name, with the nearest one that the model has.
+    pub fn check_names(&self, file: &str, inputs: &[&str], dims: &[&str]) -> Result<(), Refused> {
+        let unknown = |what: &str, name: &str, known: &[&str]| {
+            let d = Diagnostic::new(format!("{file}: the model has no {what} `{name}`"));
+            match nearest(name, known.iter().copied()) {
+                Some(near) => d.help(format!("did you mean `{near}`?")),
+                None if known.is_empty() => d,
+                None => d.help(format!("it has {}", known.join(", "))),
+            }
+        };
+        let shapes = self.shapes.iter().filter(|(n, _)| !inputs.contains(&n.as_str()));
+        let dims_ = self.dims.iter().filter(|(n, _)| !dims.contains(&n.as_str()));
+        let complaints: Vec<Diagnostic> = shapes
+            .map(|(n, _)| unknown("input", n, inputs))
+            .chain(dims_.map(|(n, _)| unknown("symbolic dimension", n, dims)))
+            .collect();
+        if complaints.is_empty() { Ok(()) } else { Err(Refused(complaints)) }
+    }
+}
+
+/// A model that was read.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// The program. `@main` takes the inputs first, in the model's order, then the weights.
+    pub module: Module,
+    /// The weights, by the names of `@main`'s parameters.
+    pub params: Vec<(Name, Tensor)>,
+}
+
+/// A kind of model file.
+pub trait FrontEnd: Sync {
+    /// Its name, as in messages: `onnx`.
+    fn name(&self) -> &'static str;
+
+    /// Whether a file of that content is meant for this front end, be it well formed or not.
+    fn recognizes(&self, bytes: &[u8]) -> bool;
+
+    /// Reads a model.
+    ///
+    /// # Errors
+    /// Whatever is malformed or not supported, with the node, tensor, operator or layer, or the line, that it is about.
+    fn read(&self, file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused>;
+}
+
+/// The front ends, asked in this order. The last one takes whatever the others do not recognize.
+pub const ALL: &[&dyn FrontEnd] = &[&relay::Json, &relay::Text];
+
+/// Reads a model file of any kind that there is a front end for.
+///
+/// # Errors
+/// A file that can't be read, or that its front end refuses.
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Model, Refused> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|e| Diagnostic::new(format!("{name}: {e}")))?;
+    let folder = path.parent().map(|p| if p.as_os_str().is_empty() { PathBuf::from(".") } else { p.to_owned() });
+    load_from(&SourceFile { name: &name, bytes: &bytes, folder: folder.as_deref() }, options)
+}
+
+/// Reads a model from memory; see [`load`].
+///
+/// # Errors
+/// What its front end refuses.
+pub fn load_from(file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused> {
+    let front_end = ALL.iter().find(|f| f.recognizes(file.bytes)).expect("the last front end takes everything");
+    front_end.read(file, options)
+}
