@@ -103,7 +103,7 @@ fn best(library: &JitLibrary, kernel: &Kernel) -> Duration {
 }
 
 fn main() {
-    let target = CodegenTarget::host();
+    let target = resat::codegen::llvm::host_target();
     let lanes = target.vector_bytes() as i64 / 4;
     let (rows, cols) = if target.vector_registers() == 32 { (14, 2) } else { (6, 2) };
     let m = 256 / rows * rows;

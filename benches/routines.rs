@@ -36,7 +36,7 @@ fn call(name: &str, attrs: &[(&str, AttrValue)], args: &[Tensor]) -> Executable 
     let operands: Vec<Operand> = args.iter().map(|t| b.arg(&shape(t), t.dtype()).into()).collect();
     let out = id.op().lower(&attrs, &operands, &mut b).expect("is lowered");
     let group = b.finish_with(&out);
-    let target = CodegenTarget::host();
+    let target = resat::codegen::llvm::host_target();
     let unit = resat::driver::vector_unit(&target);
     let kernel = kernel("k", &group, unit);
     let code = llvm::JitLibrary::load(&llvm::compile(&[&kernel], &target).expect("compiles")).expect("links");

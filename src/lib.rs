@@ -3,33 +3,25 @@
 
 #[cfg(feature = "llvm")]
 pub mod cli;
-pub mod codegen;
-pub mod cost;
-pub mod diag;
-pub mod dialect;
 pub mod driver;
-pub mod egraph;
 #[cfg(feature = "llvm")]
 pub mod explore;
-pub mod extract;
 pub mod frontend;
-pub mod infer;
-pub mod interp;
-pub mod ir;
-pub mod loops;
-pub mod lower;
-pub mod ops;
 pub mod partition;
 pub mod pass;
-pub mod relay;
-pub mod report;
-pub mod rules;
-pub mod runtime;
-pub mod saturate;
-pub mod store;
-pub mod target;
-pub mod tensor;
-pub mod vm;
+
+pub use resat_codegen::{codegen, lower, runtime, store, vm};
+pub use resat_ir::{diag, ir, loops, machine, report, target, tensor};
+pub use resat_ops::{infer, interp, ops, relay};
+pub use resat_search::{cost, dialect, egraph, extract, rules, saturate};
+
+/// How to extend resat; the examples are run as tests.
+pub mod guide {
+    #[doc = include_str!("../docs/adding-operators.md")]
+    pub mod adding_operators {}
+    #[doc = include_str!("../docs/cost-models.md")]
+    pub mod cost_models {}
+}
 
 /// The worked example of README.md, run as a test.
 #[cfg(all(doctest, feature = "llvm"))]

@@ -260,7 +260,7 @@ fn binary_operations() {
             all.extend(cases(name, vec![a, b], ulps, |x| Scalar::binary(op, x[0].clone(), x[1].clone())));
         }
     }
-    compare(&all, &CodegenTarget::host());
+    compare(&all, &resat::codegen::llvm::host_target());
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn constant_operands() {
             }));
         }
     }
-    compare(&all, &CodegenTarget::host());
+    compare(&all, &resat::codegen::llvm::host_target());
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn unary_operations() {
             all.extend(cases(format!("{op:?}_{dtype}"), vec![a], ulps, |x| Scalar::unary(op, x[0].clone())));
         }
     }
-    compare(&all, &CodegenTarget::host());
+    compare(&all, &resat::codegen::llvm::host_target());
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn conversions() {
             all.extend(cases(format!("{from}_to_{to}"), vec![a], 0.0, |x| x[0].clone().cast(to)));
         }
     }
-    compare(&all, &CodegenTarget::host());
+    compare(&all, &resat::codegen::llvm::host_target());
     // Without instructions for short floats, the same conversions are made of integer operations.
     if cfg!(target_arch = "x86_64") {
         let short = all.into_iter().filter(|c| c.kernel.name.contains("float16")).collect::<Vec<_>>();
@@ -520,7 +520,7 @@ fn squares_read_across() {
             all.push(Case { kernel, args: vec![input, out], ulps: 0.0 });
         }
     }
-    compare(&all, &CodegenTarget::host());
+    compare(&all, &resat::codegen::llvm::host_target());
     compare(&all, &CodegenTarget::baseline());
 }
 
@@ -528,5 +528,5 @@ fn squares_read_across() {
 fn random_nests() {
     let mut nests = Nests { rng: Rng(7), vars: vec![], lets: vec![] };
     let all: Vec<Case> = (0..300).map(|i| nests.nest(format!("nest_{i}"))).collect();
-    compare(&all, &CodegenTarget::host());
+    compare(&all, &resat::codegen::llvm::host_target());
 }

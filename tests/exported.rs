@@ -143,7 +143,7 @@ fn close(file: &Path) {
 fn code_for_other_processors() {
     let folder = TempDir::new().expect("a folder can be made");
     let at = folder.path();
-    let host = CodegenTarget::host();
+    let host = resat::codegen::llvm::host_target();
     for (cpu, wide) in [("x86-64", false), ("haswell", false), ("skylake-avx512", true), ("sapphirerapids", true)] {
         let name = format!("{}.so", cpu.replace('-', "_"));
         let target = format!("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu={cpu}");

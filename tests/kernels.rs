@@ -18,13 +18,13 @@ use resat::{
 
 #[test]
 fn compiled_kernels_agree_with_their_definitions() {
-    compare(&CodegenTarget::host(), |_| true);
+    compare(&resat::codegen::llvm::host_target(), |_| true);
 }
 
 /// Machines without some of the extensions that this one has: sums of products of bytes are other code there.
 #[test]
 fn products_of_bytes_agree_on_lesser_machines() {
-    let host = CodegenTarget::host();
+    let host = resat::codegen::llvm::host_target();
     for lacks in [&["avx512vnni", "avxvnni"][..], &["avx512", "avxvnni"], &["avx", "fma", "f16c", "vaes", "vpclmul"]] {
         let is_lacking = |f: &str| lacks.iter().any(|l| f[1..].starts_with(l));
         let features: Vec<&str> = host.features.split(',').filter(|f| !is_lacking(f)).collect();

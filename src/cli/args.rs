@@ -7,12 +7,11 @@ use clap::Args;
 use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     driver::{Built, Cache, Native, Options, Stopwatch, tuned_in, tuned_of_user},
     extract,
     frontend::{self, LoadOptions, Model},
     ir::{Module, Name},
-    ops::nearest,
     pass::{BuildConfig, Placement, Sequential, Settings, bind_params, sequence_with},
     relay::npz,
     rules,

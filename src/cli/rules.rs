@@ -6,8 +6,7 @@ use clap::Subcommand;
 
 use super::Failure;
 use crate::{
-    diag::{Diagnostic, Refused},
-    ops::nearest,
+    diag::{nearest, Diagnostic, Refused},
     rules::{self, CodeRules, Definition, Definitions},
     saturate::Grade,
 };

@@ -179,6 +179,7 @@ pub fn settings_key(key: KeyMaker, settings: &Settings) -> KeyMaker {
     let dialects: Vec<&str> = ops::dialects().iter().map(|d| d.name()).collect();
     key.part(format!("{:?} {:?}", settings.target, settings.target.codegen()))
         .part(format!("{:?} {}", settings.limits, settings.grade))
+        .part(env!("RESAT_SOURCES"))
         .part(settings.cost.name())
         .part(settings.extractor.name())
         .part(format!("{:?} {:?} {:?}", settings.without, settings.rulesets_off, settings.rulesets_on))

@@ -10,14 +10,14 @@ use hashbrown::{HashMap, HashSet};
 use super::Built;
 use crate::{
     codegen::{CodegenTarget, EMULATED},
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     infer::{TypedModule, infer_types},
     ir::{
         AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, Type, VarId, children, free_vars, map_children,
         reachable_outside,
     },
     lower::is_settled,
-    ops::{kernel::INLINE_CONSTANT, kernel::LARGEST_KERNEL, nearest},
+    ops::{kernel::INLINE_CONSTANT, kernel::LARGEST_KERNEL},
     partition::{self, CompilerError, ExternalCompiler, Region},
     pass::{fuse, inline},
     runtime::{Code, Compiled, export::Exportable},

@@ -4,8 +4,10 @@ use std::{fs::File, io::BufReader, path::Path};
 
 use crate::{
     diag::{Diagnostic, Refused},
+    frontend::{self, LoadOptions, Model},
     ir::{Module, Name},
-    relay::{json, npz, params, text},
+    pass::bind_params,
+    relay::{npz, params},
     tensor::Tensor,
 };
 
@@ -13,17 +15,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Refused> {
     std::fs::read(path).map_err(|e| Diagnostic::new(format!("{}: {e}", path.display())).into())
 }
 
-/// The module of a file: Relay JSON where it starts as such an object does, with a brace and a quote, else Relay text.
+/// The module of a file of any kind that there is a front end for; weights that come with it are constants.
 pub fn load_module(path: &Path) -> Result<Module, Refused> {
-    let name = path.display().to_string();
-    let bytes = read(path)?;
-    let text = String::from_utf8(bytes).map_err(|e| {
-        Refused::from(Diagnostic::new(format!("{name}: not UTF-8 text (byte {})", e.utf8_error().valid_up_to())))
-    })?;
-    match text.trim_start().strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with('"')) {
-        true => json::parse_module(&name, &text),
-        false => text::parse_module(&name, &text),
-    }
+    let Model { module, params } = frontend::load(path, &LoadOptions::default())?;
+    bind_params(&module, &params)
 }
 
 /// The named arrays of a parameter file: an npz archive where its name ends so, else Relay's binary format.

@@ -50,7 +50,6 @@ pub use cache::{Cache, settings_key};
 pub use difference::difference;
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};
-#[cfg(feature = "llvm")]
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use native::Native;

@@ -319,7 +319,7 @@ pub(super) fn in_process(
     objects: &[ObjectCode],
     target: &CodegenTarget,
 ) -> Result<Arc<dyn CompiledCode>, CodegenError> {
-    let Some(lacking) = target.lacking_on(&CodegenTarget::host()) else {
+    let Some(lacking) = target.lacking_on(&crate::codegen::llvm::host_target()) else {
         return Ok(Arc::new(JitLibrary::load(objects)?));
     };
     let mut code = Callables::default();

@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 pub use builder::{Builder, Convert};
 
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     ir::{Module, Name},
-    ops::nearest,
     tensor::Tensor,
 };
 

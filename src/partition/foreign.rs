@@ -66,7 +66,7 @@ pub fn find(text: &str) -> Result<&'static dyn ExternalCompiler, Refused> {
     }
     let known = super::compilers();
     let d = Diagnostic::new(format!("there is no compiler `{text}`; there are {}", known.join(", ")));
-    Err(match crate::ops::nearest(text, known) {
+    Err(match crate::diag::nearest(text, known) {
         Some(near) => d.help(format!("did you mean `{near}`?")),
         None => d.help("a shared library is named by its path, as ./mine.so"),
     }

@@ -3,10 +3,9 @@
 use hashbrown::HashMap;
 
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     infer,
     ir::{Copier, Expr, ExprId, Function, Module, Name, TensorType, Type, VarId},
-    ops::nearest,
     tensor::Tensor,
 };
 

@@ -7,10 +7,10 @@ use hashbrown::HashSet;
 
 use super::{Pass, Pipeline, PipelineError, Settings, default_pipeline, make, parse_specs, passes, sequence};
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     dialect,
     ir::Name,
-    ops::{self, nearest},
+    ops::{self},
     rules,
     saturate::Limits,
 };

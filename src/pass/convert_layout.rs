@@ -7,10 +7,10 @@ use hashbrown::{HashMap, HashSet};
 use super::{Pass, PassContext, PassSpec, Saturate, Settings};
 use crate::{
     cost::{CostModel, Head, NodeView},
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     infer::{TypedModule, infer_types},
     ir::{AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, Name, OpId, Type, VarId, reachable},
-    ops::{self, AttrDefault, nearest},
+    ops::{self, AttrDefault},
     rules::{self, functions::Wish},
     saturate::{Grade, Limits, Ruleset},
     tensor::Layout,

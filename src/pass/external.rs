@@ -2,9 +2,9 @@
 
 use super::{AnnotateTarget, MergeComposite, PartitionFor, PartitionGraph, Pass, PassSpec, Settings, SpecArg, Taker};
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     ir::OpId,
-    ops::{self, nearest},
+    ops::{self},
     partition::{self, ExternalCompiler},
 };
 

@@ -7,9 +7,9 @@ use hashbrown::{HashMap, HashSet};
 use super::{Pass, PassContext, PassSpec, Saturate, Settings};
 use crate::{
     cost::Integers,
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     ir::{Expr, ExprId, Module, Name, OpId, reachable},
-    ops::{self, nearest},
+    ops::{self},
     rules,
     saturate::{Grade, Ruleset},
 };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::{Pass, PassContext, PassSpec, Saturate, Settings};
 use crate::{
     cost::Precision,
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     infer::infer_types,
     ir::{Expr, ExprId, Function, Module, Name, OpId, VarId, reachable},
-    ops::{self, nearest},
+    ops::{self},
     rules,
     saturate::Grade,
     tensor::DType,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::{Pass, PassContext, PassSpec, Saturate, Settings, fold_constant};
 use crate::{
     cost::Calls,
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     dialect,
     ir::{Module, Name},
-    ops::{self, nearest},
+    ops::{self},
     rules,
     saturate::{Limits, Rule, Ruleset},
 };

@@ -1,7 +1,10 @@
 //! A sequence of named stages that can be changed by name.
 
 use super::{Pass, PassContext, run_logged};
-use crate::{diag::Refused, ir::Module, ops::nearest};
+use crate::{
+    diag::{Refused, nearest},
+    ir::Module,
+};
 
 /// Passes under names of their own: stages are inserted, replaced and removed by name.
 #[derive(Default)]

@@ -5,11 +5,11 @@ use super::{
     named::NAMED, parse_specs, place,
 };
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     dialect,
     infer::infer_types,
     ir::Module,
-    ops::{self, kernel::LARGEST_KERNEL, nearest},
+    ops::{self, kernel::LARGEST_KERNEL},
     rules,
     saturate::Ruleset,
 };

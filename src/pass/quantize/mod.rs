@@ -33,10 +33,9 @@ use self::{
 use super::{Pass, PassContext, PassSpec, Saturate, Settings, dead_code, fold_constant, inline, sequence};
 use crate::{
     cost::{CostModel, Head, NodeView},
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     infer::{TypedModule, infer_types},
     ir::{Module, Name},
-    ops::nearest,
     rules,
     saturate::{Grade, Ruleset},
     tensor::Tensor,

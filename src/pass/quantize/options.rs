@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use super::{layers::Selection, ranges::Method};
 use crate::{
-    diag::{Diagnostic, Refused},
-    ops::nearest,
+    diag::{Diagnostic, Refused, nearest},
     pass::PassSpec,
     tensor::DType,
 };

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     infer::TypedModule,
     ir::{Name, Type},
-    ops::nearest,
     relay::npz,
     tensor::Tensor,
 };

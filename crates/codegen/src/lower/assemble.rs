@@ -1,0 +1,394 @@
+//! A module of primitive functions as a program for the runtime: buffers, calls, and the kernels that they need.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::{Reduced, Scheduled, Tuned, VectorUnit, worth_measuring};
+use crate::{
+    diag::{Diagnostic, Refused},
+    infer::TypedModule,
+    ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, output_names, reachable, reachable_outside},
+    loops::{Kernel, Stages},
+    runtime::{BufferId, Call, Compiled, Port, Program, Step},
+    tensor::{DType, Shape},
+};
+
+/// The code that programs call and that is still to be made: shared by programs that are assembled together.
+#[derive(Debug)]
+pub struct CodeSet {
+    unit: VectorUnit,
+    /// The kernels, each once, named as the programs name their functions.
+    pub kernels: Vec<Kernel>,
+    /// What external compilers made of their functions, by the symbol that programs call: filled before programs that call them
+    /// are assembled.
+    pub external: Vec<(String, Compiled)>,
+    /// Groups that are lowered already, and the number of their kernel.
+    known: HashMap<String, usize>,
+    /// What was measured about reductions.
+    tuned: Option<Arc<Tuned>>,
+    /// Kernels with something to measure.
+    pub tunable: Vec<Tunable>,
+}
+
+/// A kernel with reductions that run in several ways.
+#[derive(Debug)]
+pub struct Tunable {
+    /// Its number.
+    pub kernel: usize,
+    /// What it computes.
+    pub group: Stages,
+    /// Its reductions, with the candidates of each.
+    pub reductions: Vec<Reduced>,
+    /// By reduction: the candidate that it takes now.
+    pub choices: Vec<usize>,
+    /// How often a program calls it.
+    pub calls: usize,
+}
+
+/// A program and how many calls it makes.
+#[derive(Debug)]
+pub struct Assembled {
+    /// What runs.
+    pub program: Program,
+    /// Outputs of which only so many rows are meant as another output, one `int64`, says: pairs of their numbers. Those outputs
+    /// come after all that are the result.
+    pub counted: Vec<(usize, usize)>,
+    /// Calls of kernels: more than there are kernels, where some are the same.
+    pub calls: usize,
+}
+
+/// A value while the program is assembled.
+#[derive(Clone, Debug)]
+enum Slot {
+    Tensor(BufferId),
+    Tuple(Vec<Slot>),
+}
+
+struct Assembler<'a> {
+    typed: &'a TypedModule,
+    code: &'a mut CodeSet,
+    program: Program,
+    /// Buffers whose outermost extent is a bound: that bound with the other extents, and the buffer that holds the number
+    /// of rows.
+    counted: HashMap<BufferId, (Shape, BufferId)>,
+    calls: usize,
+}
+
+impl CodeSet {
+    /// No code yet; kernels are going to be scheduled for these vectors.
+    pub fn new(unit: VectorUnit) -> CodeSet {
+        CodeSet {
+            unit,
+            kernels: Vec::new(),
+            external: Vec::new(),
+            known: HashMap::new(),
+            tuned: None,
+            tunable: Vec::new(),
+        }
+    }
+
+    /// The same, where reductions run as was measured to be best.
+    pub fn tuned(self, tuned: Option<Arc<Tuned>>) -> CodeSet {
+        CodeSet { tuned, ..self }
+    }
+
+    /// The same without kernels: programs are going to be assembled again.
+    pub fn anew(self) -> CodeSet {
+        CodeSet { kernels: Vec::new(), known: HashMap::new(), tunable: Vec::new(), ..self }
+    }
+
+    /// The vectors that kernels are scheduled for.
+    pub fn unit(&self) -> VectorUnit {
+        self.unit
+    }
+}
+
+/// Whether no argument's value decides extents within a function, be it a constant's. One may even where the extents are known: a
+/// list of no axes leaves a tensor as it is.
+pub fn is_settled(m: &Module, f: ExprId) -> bool {
+    let mut calls = reachable(m, [m.func(f).body]).into_iter().filter_map(|e| m.op_call(e));
+    calls.all(|(op, _, attrs)| op.op().decided_by(attrs).is_empty())
+}
+
+/// Whether a function's body is a plain sequence of calls of primitive functions and of functions for external compilers on tensors
+/// of known extents: what [`assemble`] takes.
+pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
+    let m = typed.module();
+    let f = typed.entry(entry)?;
+    let known = |ty: &Type| ty.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()));
+    let is_kernel = |callee: ExprId| {
+        let func = match &m[callee] {
+            Expr::Func(_) => Some(callee),
+            Expr::Global(name) => m.function_id(name),
+            _ => None,
+        };
+        func.is_some_and(|f| (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && is_settled(m, f))
+    };
+    let plain = |&id: &ExprId| match &m[id] {
+        Expr::Var(v) => f.params.contains(v) && known(typed.var_ty(*v)),
+        Expr::Constant(_) | Expr::Tuple(_) | Expr::Proj(..) => true,
+        Expr::Call { callee, .. } => is_kernel(*callee) && known(typed.ty(id)),
+        // Values of these are refused where they are the result, and fine where they are called.
+        Expr::Func(_) | Expr::Global(_) => id != f.body && is_kernel(id),
+        _ => false,
+    };
+    Ok(scope(typed, f.body).iter().all(plain) && f.params.iter().all(|&p| known(typed.var_ty(p))))
+}
+
+/// The program of a function, whose body must be [plain](is_plain). What it calls joins `code`.
+pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet) -> Result<Assembled, Refused> {
+    let main = typed.entry(entry)?;
+    let mut a = Assembler { typed, code, program: Program::new(name), counted: HashMap::new(), calls: 0 };
+    let mut slots: HashMap<ExprId, Slot> = HashMap::new();
+    let mut params = HashMap::new();
+    for &p in &main.params {
+        let ty = typed.var_ty(p).clone();
+        let name = typed.module().var(p).name.clone();
+        params.insert(p, a.input(&name, &ty)?);
+    }
+    for id in scope(typed, main.body) {
+        if let Some(slot) = a.expr(id, &slots, &params)? {
+            slots.insert(id, slot);
+        }
+    }
+    let mut results = Vec::new();
+    flatten(&slots[&main.body], &mut results);
+    let types = tensors(typed.ty(main.body), "the result")?;
+    let names = output_names(typed.module()).filter(|names| names.len() == types.len() && entry == "main");
+    let mut counts = Vec::new();
+    for (i, (buffer, ty)) in results.into_iter().zip(types).enumerate() {
+        let shape = match a.counted.get(&buffer) {
+            Some((bound, count)) => {
+                counts.push((i, *count));
+                bound.clone()
+            }
+            None => shape_of(&ty).ok_or_else(|| unknown_extent("the result", &ty))?,
+        };
+        let name = names.as_ref().map_or_else(|| i.to_string(), |n| n[i].clone());
+        a.program.output(Port::new(name, ty.dtype, &shape), buffer);
+    }
+    let mut counted = Vec::new();
+    for (i, count) in counts {
+        let at = a.program.outputs().len();
+        a.program.output(Port::new(at.to_string(), DType::I64, &[1]), count);
+        counted.push((i, at));
+    }
+    Ok(Assembled { program: a.program, counted, calls: a.calls })
+}
+
+/// The expressions of a body, without those inside of functions.
+fn scope(typed: &TypedModule, body: ExprId) -> Vec<ExprId> {
+    reachable_outside(typed.module(), [body], |e| matches!(e, Expr::Func(_)))
+}
+
+fn shape_of(t: &TensorType) -> Option<Shape> {
+    t.shape.iter().map(|d| d.known().and_then(|n| usize::try_from(n).ok())).collect()
+}
+
+fn unknown_extent(what: &str, t: &TensorType) -> Refused {
+    Diagnostic::new(format!("{what} is {t}: a plain sequence of calls has extents that are known")).into()
+}
+
+fn tensors(ty: &Type, what: &str) -> Result<Vec<TensorType>, Refused> {
+    ty.flatten().ok_or_else(|| {
+        Diagnostic::new(format!("{what} is {ty}: compiled code takes and gives tensors and tuples of tensors")).into()
+    })
+}
+
+fn flatten(slot: &Slot, out: &mut Vec<BufferId>) {
+    match slot {
+        Slot::Tensor(b) => out.push(*b),
+        Slot::Tuple(fields) => fields.iter().for_each(|f| flatten(f, out)),
+    }
+}
+
+/// The buffers of a value of that type.
+fn shaped(ty: &Type, buffers: &mut impl Iterator<Item = BufferId>) -> Slot {
+    match ty {
+        Type::Tuple(fields) => Slot::Tuple(fields.iter().map(|f| shaped(f, buffers)).collect()),
+        _ => Slot::Tensor(buffers.next().expect("kernels have a result for each tensor of their type")),
+    }
+}
+
+impl Assembler<'_> {
+    fn input(&mut self, name: &str, ty: &Type) -> Result<Slot, Refused> {
+        match ty {
+            Type::Tensor(t) => {
+                let what = format!("parameter `{name}`");
+                let shape = shape_of(t).ok_or_else(|| unknown_extent(&what, t))?;
+                Ok(Slot::Tensor(self.program.input(Port::new(name, t.dtype, &shape))))
+            }
+            Type::Tuple(fields) => {
+                let field = |(i, f): (usize, &Type)| self.input(&format!("{name}.{i}"), f);
+                Ok(Slot::Tuple(fields.iter().enumerate().map(field).collect::<Result<_, _>>()?))
+            }
+            _ => Err(tensors(ty, &format!("parameter `{name}`")).expect_err("neither tensor nor tuple")),
+        }
+    }
+
+    fn expr(
+        &mut self,
+        id: ExprId,
+        slots: &HashMap<ExprId, Slot>,
+        params: &HashMap<crate::ir::VarId, Slot>,
+    ) -> Result<Option<Slot>, Refused> {
+        let m = self.typed.module();
+        let refuse = |construct: &str| -> Refused {
+            Diagnostic::new(format!("{construct} are not part of a plain sequence of calls"))
+                .at(m.span(id).cloned())
+                .into()
+        };
+        let slot = match &m[id] {
+            Expr::Var(v) => params.get(v).cloned().ok_or_else(|| refuse("captured variables"))?,
+            Expr::Constant(t) => Slot::Tensor(self.program.constant(t.clone())),
+            Expr::Tuple(fields) => Slot::Tuple(fields.iter().map(|f| slots[f].clone()).collect()),
+            Expr::Proj(t, i) => match &slots[t] {
+                Slot::Tuple(fields) => fields[*i].clone(),
+                Slot::Tensor(_) => unreachable!("inference allows projections of tuples only"),
+            },
+            Expr::Func(_) | Expr::Global(_) | Expr::Op(_) => return Ok(None),
+            Expr::Call { callee, args, .. } => {
+                let (func, symbol) = match &m[*callee] {
+                    Expr::Func(_) => (*callee, None),
+                    Expr::Global(name) => match m.function_id(name) {
+                        Some(f) => (f, Some(name.to_string())),
+                        None => return Err(refuse("calls of undefined functions")),
+                    },
+                    _ => return Err(refuse("calls of closures")),
+                };
+                let mut inputs = Vec::new();
+                args.iter().for_each(|a| flatten(&slots[a], &mut inputs));
+                let f = m.func(func);
+                match (f.compiler(), f.is_primitive()) {
+                    (Some(_), _) => self.call_external(id, func, symbol, inputs)?,
+                    (None, true) => self.call_kernel(id, f, inputs)?,
+                    _ => return Err(refuse("calls of functions that are not inlined")),
+                }
+            }
+            _ => return Err(refuse("control flow, data types and references")),
+        };
+        Ok(Some(slot))
+    }
+
+    fn call_kernel(&mut self, id: ExprId, f: &Function, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
+        let group = super::stages(self.typed.module(), f)?.stages;
+        let ty = self.typed.ty(id).clone();
+        if let Some(arg) = super::is_view(&group) {
+            // The same bytes in the same order: no code, no copy.
+            return Ok(shaped(&ty, &mut std::iter::once(inputs[arg])));
+        }
+        let number = self.kernel(f, &group);
+        let kernel = &self.code.kernels[number];
+        let (_, workspace) = kernel.workspace();
+        let pairs = kernel.in_place();
+        let function = self.program.function(&kernel.name);
+        let mut args: Vec<(BufferId, bool)> = inputs.iter().map(|&b| (b, false)).collect();
+        let mut results = Vec::new();
+        for &t in &group.results {
+            let decl = group.decl(t);
+            let shape: Shape = decl.shape.iter().map(|&n| n as usize).collect();
+            let buffer = self.program.buffer(shape.iter().product::<usize>() * decl.dtype.bytes());
+            args.push((buffer, true));
+            results.push((buffer, shape));
+        }
+        for &(at, count) in &group.counted {
+            let (buffer, shape) = results[at].clone();
+            self.counted.insert(buffer, (shape, results[count].0));
+        }
+        self.calls += 1;
+        // A buffer that is given several times may go only where all of its readers say so.
+        let gives_way = |b: BufferId, to: u32| {
+            inputs.iter().enumerate().all(|(i, &other)| other != b || pairs.contains(&(i as u32, to)))
+        };
+        let in_place = pairs.iter().map(|&(from, to)| (inputs[from as usize], to));
+        let in_place = in_place.filter(|&(b, to)| gives_way(b, to)).map(|(b, to)| (b, args[to as usize].0)).collect();
+        self.program.step(Step::Call(Call { function, args, workspace: workspace as usize, in_place }));
+        Ok(shaped(&ty, &mut results.into_iter().map(|r| r.0)))
+    }
+
+    fn outputs(&mut self, ty: &Type, args: &mut Vec<(BufferId, bool)>) -> Result<Slot, Refused> {
+        match ty {
+            Type::Tuple(fields) => {
+                let slots = fields.iter().map(|f| self.outputs(f, args)).collect::<Result<_, _>>()?;
+                Ok(Slot::Tuple(slots))
+            }
+            _ => {
+                let t = tensors(ty, "an intermediate value")?.swap_remove(0);
+                let bytes = t.bytes().ok_or_else(|| unknown_extent("an intermediate value", &t))?;
+                let buffer = self.program.buffer(bytes as usize);
+                args.push((buffer, true));
+                Ok(Slot::Tensor(buffer))
+            }
+        }
+    }
+
+    /// The kernel of a group: a known one where it is the same.
+    fn kernel(&mut self, f: &Function, group: &Stages) -> usize {
+        let key = format!("{group:?}");
+        if let Some(&known) = self.code.known.get(&key) {
+            self.code.tunable.iter_mut().filter(|t| t.kernel == known).for_each(|t| t.calls += 1);
+            return known;
+        }
+        let Scheduled { mut kernel, reductions } = super::schedule("", group, self.code.unit, &[]);
+        let mut tunable = None;
+        if let Some(tuned) = &self.code.tuned {
+            let choices = tuned.choices(group, &reductions);
+            if choices.iter().any(|&c| c > 0) {
+                kernel = super::schedule("", group, self.code.unit, &choices).kernel;
+            }
+            let worth = worth_measuring(&reductions).next().is_some();
+            tunable = worth.then_some((reductions, choices));
+        }
+        // Named by content: what is the same in another program has the same code, name included.
+        kernel.name = format!("{}_{:016x}", self.describe(f), kernel.digest().0 as u64);
+        let same = self.code.kernels.iter().position(|k| k.name == kernel.name);
+        let number = same.unwrap_or_else(|| {
+            self.code.kernels.push(kernel);
+            self.code.kernels.len() - 1
+        });
+        if let Some((reductions, choices)) = tunable {
+            let group = group.clone();
+            self.code.tunable.push(Tunable { kernel: number, group, reductions, choices, calls: 1 });
+        }
+        self.code.known.insert(key, number);
+        number
+    }
+
+    /// The operators of a function, as the beginning of a symbol's name.
+    fn describe(&self, f: &Function) -> String {
+        const LONGEST: usize = 60;
+        let m = self.typed.module();
+        let ops = crate::ir::reachable(m, [f.body]).into_iter().filter_map(|e| m.op_call(e));
+        let mut name = ops.map(|(op, _, _)| op.op().name().replace('.', "_")).collect::<Vec<_>>().join("_");
+        name.truncate(LONGEST);
+        name
+    }
+
+    fn call_external(
+        &mut self,
+        id: ExprId,
+        func: ExprId,
+        symbol: Option<String>,
+        inputs: Vec<BufferId>,
+    ) -> Result<Slot, Refused> {
+        let f = self.typed.module().func(func);
+        let named = match f.attrs.get("global_symbol") {
+            Some(AttrValue::Str(s)) => Some(s.to_string()),
+            _ => symbol,
+        };
+        let compiled = named.as_ref().and_then(|s| self.code.external.iter().find(|(known, _)| known == s));
+        let Some((symbol, compiled)) = compiled else {
+            let compiler = f.compiler().unwrap_or_default();
+            let region = named.unwrap_or_else(|| "a region".into());
+            let message = format!("`{region}` is for compiler `{compiler}`, which has not compiled it");
+            return Err(Diagnostic::new(message).at(self.typed.module().span(id).cloned()).into());
+        };
+        let (function, workspace) = (self.program.function(symbol), compiled.workspace);
+        let mut args: Vec<(BufferId, bool)> = inputs.into_iter().map(|b| (b, false)).collect();
+        let ty = self.typed.ty(id).clone();
+        let result = self.outputs(&ty, &mut args)?;
+        self.program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
+        Ok(result)
+    }
+}

@@ -1,0 +1,364 @@
+//! What is kept on disk between runs, found again by the content that it was made from.
+//!
+//! A store is a folder of files named by keys. Any number of processes may use one at the same time: a file appears whole, under
+//! its name, or not at all; it never changes; it may go at any time, and whoever reads it then keeps what was read. What is found
+//! is checked before it is believed. Nothing that goes wrong here costs more than time.
+
+use std::{
+    fmt, fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use crate::runtime::MappedFile;
+
+/// What something was made from, in 256 bits.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Key([u8; 32]);
+
+/// Makes a key of all that matters, part by part. This very build of resat is part of every key.
+#[derive(Clone, Debug)]
+pub struct KeyMaker(blake3::Hasher);
+
+/// A folder of files, found by key.
+#[derive(Debug)]
+pub struct Store {
+    folder: PathBuf,
+    limits: Limits,
+    complaints: Mutex<Vec<String>>,
+    /// Whether something could not be written: nothing more is tried then.
+    full: AtomicBool,
+}
+
+/// How much a store may hold. Beyond that, what was not used for longest goes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all files together.
+    pub bytes: u64,
+    /// Number of files.
+    pub files: usize,
+}
+
+/// What was found in a store: bytes that lie on a boundary of [`ALIGN`].
+#[derive(Clone, Debug)]
+pub struct Entry(Arc<MappedFile>);
+
+/// Alignment of what is kept, in bytes: as kernels want their arguments.
+pub const ALIGN: usize = 64;
+
+/// What every file begins with; then the number of bytes that were kept, and their digest. The whole takes [`ALIGN`] bytes.
+const MAGIC: &[u8; 8] = b"resat-s1";
+
+/// Under names that begin so are files that are not done yet.
+const UNFINISHED: &str = ".new";
+
+/// After this time, an unfinished file is one that somebody left behind.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Bytes that are read at a time: they are still in the cache when they are looked at.
+const CHUNK: usize = 256 << 10;
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl Default for KeyMaker {
+    fn default() -> KeyMaker {
+        KeyMaker::new()
+    }
+}
+
+impl KeyMaker {
+    /// A key of nothing but this build.
+    pub fn new() -> KeyMaker {
+        let key = KeyMaker(blake3::Hasher::new());
+        key.part(env!("CARGO_PKG_VERSION")).part(env!("RESAT_CODEGEN_SOURCES"))
+    }
+
+    /// With these bytes. Parts keep apart from their neighbours.
+    pub fn part(mut self, bytes: impl AsRef<[u8]>) -> KeyMaker {
+        self.0.update(&(bytes.as_ref().len() as u64).to_le_bytes());
+        self.0.update(bytes.as_ref());
+        self
+    }
+
+    /// With the content of a file, whatever its name is.
+    pub fn file(mut self, path: &Path) -> io::Result<KeyMaker> {
+        let mut file = fs::File::open(path)?;
+        let (mut content, mut chunk, mut length) = (blake3::Hasher::new(), vec![0; CHUNK], 0u64);
+        loop {
+            match file.read(&mut chunk)? {
+                0 => break,
+                n => {
+                    content.update(&chunk[..n]);
+                    length += n as u64;
+                }
+            }
+        }
+        self.0.update(&length.to_le_bytes());
+        self.0.update(content.finalize().as_bytes());
+        Ok(self)
+    }
+
+    /// The key.
+    pub fn key(&self) -> Key {
+        Key(*self.0.finalize().as_bytes())
+    }
+}
+
+impl Entry {
+    /// What was kept.
+    pub fn bytes(&self) -> &[u8] {
+        &(*self.0).as_ref()[ALIGN..]
+    }
+
+    /// The file that holds it, for those who keep parts of it. What was kept begins at byte [`ALIGN`].
+    pub fn file(&self) -> Arc<MappedFile> {
+        self.0.clone()
+    }
+}
+
+impl Store {
+    /// The store in a folder, which is made when something is first kept.
+    pub fn new(folder: impl Into<PathBuf>, limits: Limits) -> Store {
+        Store { folder: folder.into(), limits, complaints: Mutex::default(), full: AtomicBool::new(false) }
+    }
+
+    /// The user's folder for what can be made again: `resat` within `$XDG_CACHE_HOME` or `~/.cache`. None where neither is set.
+    pub fn folder_of_user() -> Option<PathBuf> {
+        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let base = var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache")))?;
+        Some(base.join("resat"))
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What a user should know: what could not be read or written, since this was last asked.
+    pub fn complaints(&self) -> Vec<String> {
+        std::mem::take(&mut *self.complaints.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn complain(&self, path: &Path, what: impl fmt::Display) {
+        let mut all = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(format!("cache: {}: {what}", path.display()));
+    }
+
+    fn path(&self, key: &Key) -> PathBuf {
+        self.folder.join(key.to_string())
+    }
+
+    /// What was kept under a key. A file that is not as it was written is passed over, with a complaint, and removed.
+    pub fn get(&self, key: &Key) -> Option<Entry> {
+        let path = self.path(key);
+        let file = match MappedFile::open(&path) {
+            Ok(file) => file,
+            Err(e) => {
+                if e.kind() != io::ErrorKind::NotFound {
+                    self.complain(&path, format_args!("{e}; it is made anew"));
+                }
+                return None;
+            }
+        };
+        if !is_whole(file.as_ref()) {
+            self.complain(&path, "damaged, or not of resat's making; it is made anew");
+            let _ = fs::remove_file(&path);
+            return None;
+        }
+        // Used just now: others go first. Where that can't be noted, it only goes earlier.
+        let _ = fs::File::options().append(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
+        Some(Entry(Arc::new(file)))
+    }
+
+    /// Keeps some bytes, given in pieces, under a key. What can't be written is complained of.
+    pub fn put(&self, key: &Key, pieces: &[&[u8]]) {
+        let size: usize = pieces.iter().map(|p| p.len()).sum();
+        let path = self.path(key);
+        if (size + ALIGN) as u64 > self.limits.bytes / 2 {
+            return self.complain(&path, format_args!("{size} bytes are too many to keep"));
+        }
+        if self.full.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(e) = self.write(&path, size, pieces) {
+            self.full.store(true, Ordering::Relaxed);
+            self.complain(&self.folder, format_args!("{e}; nothing more is kept"));
+        }
+    }
+
+    fn write(&self, path: &Path, size: usize, pieces: &[&[u8]]) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
+        file.write_all(&header(size, pieces))?;
+        for piece in pieces {
+            file.write_all(piece)?;
+        }
+        file.persist(path).map_err(|e| e.error)?;
+        Ok(())
+    }
+
+    /// Removes what is too much. Worth a call after several things were kept: it looks at the whole folder.
+    pub fn tidy(&self) {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        let mut files = Vec::new();
+        for entry in entries.flatten() {
+            let Ok(about) = entry.metadata() else { continue };
+            let used = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                if used.elapsed().is_ok_and(|age| age > ABANDONED) {
+                    let _ = fs::remove_file(entry.path());
+                }
+                continue;
+            }
+            files.push((used, about.len(), entry.path()));
+        }
+        files.sort();
+        let mut bytes: u64 = files.iter().map(|f| f.1).sum();
+        let mut left = files.len();
+        for (_, size, path) in &files {
+            if bytes <= self.limits.bytes && left <= self.limits.files {
+                break;
+            }
+            // Somebody else may have removed it already.
+            let _ = fs::remove_file(path);
+            (bytes, left) = (bytes - size, left - 1);
+        }
+    }
+}
+
+fn header(size: usize, pieces: &[&[u8]]) -> [u8; ALIGN] {
+    let mut digest = blake3::Hasher::new();
+    for piece in pieces {
+        digest.update(piece);
+    }
+    let mut header = [0; ALIGN];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..16].copy_from_slice(&(size as u64).to_le_bytes());
+    header[16..48].copy_from_slice(digest.finalize().as_bytes());
+    header
+}
+
+fn is_whole(file: &[u8]) -> bool {
+    let Some((found, rest)) = file.split_first_chunk::<ALIGN>() else { return false };
+    header(rest.len(), &[rest]) == *found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { bytes: 1000, files: 4 };
+
+    fn key(text: &str) -> Key {
+        KeyMaker::new().part(text).key()
+    }
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::new(folder.path().join("deeper"), LIMITS);
+        (folder, store)
+    }
+
+    #[test]
+    fn what_is_kept_is_found() {
+        let (_folder, store) = store();
+        assert!(store.get(&key("a")).is_none());
+        store.put(&key("a"), &[b"one", b"", b"two"]);
+        let entry = store.get(&key("a")).expect("it was kept");
+        assert_eq!(entry.bytes(), b"onetwo");
+        assert!(entry.bytes().as_ptr().addr().is_multiple_of(ALIGN));
+        assert!(store.get(&key("b")).is_none());
+        assert_eq!(store.complaints(), [""; 0]);
+    }
+
+    #[test]
+    fn parts_keep_apart() {
+        let of = |a: &str, b: &str| KeyMaker::new().part(a).part(b).key();
+        assert_ne!(of("ab", "c"), of("a", "bc"));
+    }
+
+    #[test]
+    fn files_are_whole_or_nothing() {
+        let (_folder, store) = store();
+        store.put(&key("a"), &[b"some bytes"]);
+        let path = store.path(&key("a"));
+        let file = fs::read(&path).expect("it is there");
+        for at in 0..file.len() {
+            let mut other = file.clone();
+            other[at] ^= 1;
+            for damaged in [&file[..at], &other] {
+                fs::write(&path, damaged).expect("it can be written");
+                // What the header leaves free is the only place where a difference could go unnoticed, and it does not.
+                assert!(store.get(&key("a")).is_none(), "byte {at}");
+                assert_eq!(store.complaints().len(), 1);
+                assert!(!path.exists());
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_used_goes_first() {
+        let (_folder, store) = store();
+        let old = SystemTime::now() - Duration::from_secs(100);
+        for (i, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+            store.put(&key(name), &[name.as_bytes()]);
+            let file = fs::File::options().append(true).open(store.path(&key(name))).expect("it is there");
+            file.set_modified(old + Duration::from_secs(i as u64)).expect("it has a time");
+        }
+        assert!(store.get(&key("a")).is_some());
+        store.tidy();
+        let there = ["a", "b", "c", "d", "e"].map(|name| store.get(&key(name)).is_some());
+        assert_eq!(there, [true, false, true, true, true]);
+        // The bound on bytes, and what is larger than half of it.
+        store.put(&key("large"), &[&[0; 600]]);
+        assert!(store.complaints()[0].contains("too many to keep"));
+        for name in ["x", "y", "z"] {
+            store.put(&key(name), &[&[0; 400]]);
+        }
+        store.tidy();
+        let all = fs::read_dir(store.folder()).expect("a folder");
+        assert!(all.map(|e| e.expect("an entry").metadata().expect("a file").len()).sum::<u64>() <= LIMITS.bytes);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_once() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let taken = folder.path().join("taken");
+        fs::write(&taken, "a file").expect("it can be written");
+        let store = Store::new(&taken, LIMITS);
+        store.put(&key("a"), &[b"one"]);
+        store.put(&key("b"), &[b"two"]);
+        assert_eq!(store.complaints().len(), 1);
+    }
+
+    #[test]
+    fn many_at_once_do_not_disturb_each_other() {
+        let (_folder, store) = store();
+        std::thread::scope(|s| {
+            for t in 0..4 {
+                let folder = store.folder();
+                s.spawn(move || {
+                    let mine = Store::new(folder, LIMITS);
+                    for i in 0..100 {
+                        let k = key(&(i % 5).to_string());
+                        mine.put(&k, &[&[(i % 5) as u8; 100]]);
+                        if let Some(found) = mine.get(&k) {
+                            assert_eq!(found.bytes(), [(i % 5) as u8; 100], "thread {t}");
+                        }
+                        mine.tidy();
+                    }
+                    assert_eq!(mine.complaints(), [""; 0]);
+                });
+            }
+        });
+    }
+}

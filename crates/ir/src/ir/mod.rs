@@ -1,0 +1,21 @@
+//! Relay as data: expressions, types, attributes, modules.
+//!
+//! Expressions live in one arena per [`Module`] and name their children by [`ExprId`]. A child is always older than its
+//! parent (its id is smaller), so that walking ids upwards visits children first and no walk needs recursion. Sharing is
+//! the same id used twice; Relay's text shows it as `%0 = …`. Passes never edit: they build a new module.
+
+mod attrs;
+mod expr;
+mod module;
+mod names;
+mod span;
+mod types;
+mod visit;
+
+pub use attrs::{AttrValue, Attrs, ConstAttr, Name};
+pub use expr::{Clause, Expr, ExprId, Function, OpId, Pattern, VarId};
+pub use module::{AdtDef, Constructor, Module, VarInfo};
+pub use names::{INPUT_NAMES, OUTPUT_NAMES, input_names, name_attrs, output_names};
+pub use span::{Source, Span};
+pub use types::{Dim, FuncType, MOST_ELEMENTS, TensorType, Type, TypeVarId};
+pub use visit::{Copier, children, free_vars, map_children, reachable, reachable_outside};

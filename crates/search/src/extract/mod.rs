@@ -1,0 +1,94 @@
+//! Choosing one node per class: the cheapest program of an e-graph.
+
+mod alternatives;
+mod choice;
+mod dag;
+#[cfg(feature = "ilp")]
+mod ilp;
+mod improve;
+mod json;
+mod problem;
+mod search;
+mod tree;
+mod within;
+
+use std::time::Duration;
+
+pub use alternatives::{Alternative, Next, alternatives};
+pub use choice::{Choice, Flaw, chosen_term};
+pub use dag::DagGreedy;
+#[cfg(feature = "ilp")]
+pub use ilp::Ilp;
+pub use json::{Imported, to_json};
+pub use problem::{Candidate, Problem, Total, settle_term, term_cost, term_prices};
+pub use search::Search;
+pub use tree::TreeGreedy;
+pub use within::within;
+
+use crate::diag::{Diagnostic, Refused, nearest};
+
+/// Solves extraction problems. Its result must pass [`Choice::check`]; whoever uses it checks.
+pub trait Extractor: Send + Sync {
+    /// The extractor's name, as reports and the command line use it.
+    fn name(&self) -> &str;
+
+    /// One node for every class that the root needs.
+    fn extract(&self, problem: &Problem) -> Choice;
+
+    /// The same with what the extractor knows of how good it is.
+    fn solve(&self, problem: &Problem) -> Solution {
+        Solution { choice: self.extract(problem), bound: None, timed_out: false }
+    }
+}
+
+/// A choice made cheaper by exact local moves: another node for one class, one class for several users. What is no program comes
+/// back as it is.
+pub fn improved(problem: &Problem, choice: Choice) -> Choice {
+    improve::improve(problem, choice)
+}
+
+/// What an extractor found.
+#[derive(Clone, Debug)]
+pub struct Solution {
+    /// What it chose.
+    pub choice: Choice,
+    /// No program is cheaper than this, by the model's numbers; none where the extractor knows no bound.
+    pub bound: Option<f64>,
+    /// Whether it stopped for want of time.
+    pub timed_out: bool,
+}
+
+impl Solution {
+    /// How far the choice may be from the cheapest program: the share of its cost that lies above the bound.
+    pub fn gap(&self, problem: &Problem) -> Option<f64> {
+        let (cost, bound) = (self.choice.cost(problem).ok()?, self.bound?);
+        Some(if cost > 0.0 { ((cost - bound) / cost).max(0.0) } else { 0.0 })
+    }
+}
+
+/// The shipped extractors by name. Those that can be stopped at any time stop after `time`. Refused are unknown names, and
+/// `ilp` where resat was built without it.
+pub fn by_name(name: &str, time: Duration) -> Result<Box<dyn Extractor>, Refused> {
+    Ok(match name {
+        "tree" => Box::new(TreeGreedy),
+        "dag" => Box::new(DagGreedy::default()),
+        "search" => Box::new(Search { time, ..Search::default() }),
+        #[cfg(feature = "ilp")]
+        "ilp" => Box::new(Ilp { time }),
+        #[cfg(not(feature = "ilp"))]
+        "ilp" => {
+            let d = Diagnostic::new("this resat was built without the extractor `ilp`");
+            return Err(d.help("build it with `cargo build --features ilp`").into());
+        }
+        _ => {
+            let d = Diagnostic::new(format!("there is no extractor `{name}`; there are {}", NAMES.join(", ")));
+            return Err(match nearest(name, NAMES) {
+                Some(near) => d.help(format!("did you mean `{near}`?")).into(),
+                None => d.into(),
+            });
+        }
+    })
+}
+
+/// Names of the shipped extractors, from fast to thorough.
+pub const NAMES: [&str; 4] = ["tree", "dag", "search", "ilp"];
