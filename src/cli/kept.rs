@@ -38,7 +38,7 @@ impl Kept {
     ) -> Kept {
         let cache = cache.open();
         // What can't be read has no key; whoever reads it next says why.
-        let key = cache.as_ref().and_then(|_| key(model, passes, settings, name).ok());
+        let key = cache.as_ref().and_then(|_| key(model, passes, settings, name).ok().flatten());
         Kept { cache, key }
     }
 
@@ -72,8 +72,13 @@ impl Kept {
     }
 }
 
-fn key(model: &ModelArgs, passes: &PassArgs, settings: &Settings, name: &str) -> std::io::Result<Key> {
-    let mut key = settings_key(KeyMaker::new().part("files").part(name), settings);
+/// None where the settings have no key by content.
+fn key(model: &ModelArgs, passes: &PassArgs, settings: &Settings, name: &str) -> std::io::Result<Option<Key>> {
+    // The text of rule files is a part of the key below; a compiler's code is its file, or resat's own.
+    let mut plain = settings.clone();
+    plain.rulesets.clear();
+    plain.placement.compilers.clear();
+    let Some(mut key) = settings_key(KeyMaker::new().part("files").part(name), &plain) else { return Ok(None) };
     let arguments = format!("{passes:?}");
     key = key.part(&arguments).part(format!("{:?}", model.sizes()));
     for path in [Some(&model.file), model.params.as_ref()].into_iter().flatten() {
@@ -84,7 +89,7 @@ fn key(model: &ModelArgs, passes: &PassArgs, settings: &Settings, name: &str) ->
     for path in files_within(&arguments) {
         key = of_file(key, &path)?;
     }
-    Ok(key.key())
+    Ok(Some(key.key()))
 }
 
 /// With the content of a file; a pipe can be read only once.

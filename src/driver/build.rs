@@ -66,8 +66,9 @@ pub struct Options {
     /// Where kernels and programs are kept on disk; nowhere, if none is given.
     pub cache: Option<Arc<Cache>>,
     /// What the program is kept under. Where it is read from files, a key of these is cheaper to make than the program is to read
-    /// ([`Cache::find`]). Without one, the key is made of the module, its parameters and the settings; and where passes or rulesets of
-    /// one's own have a part, whose content can't be told, kernels are kept and the program is not.
+    /// ([`Cache::find`]). Without one, the key is the content of the module, its parameters and the settings; and where something of
+    /// one's own has a part whose content can't be told (passes, rulesets, operators, cost models or extractors without a
+    /// fingerprint), kernels are kept and the program is not.
     pub key: Option<Key>,
     /// What was measured about this machine's reductions; by the model alone, if none is given.
     pub tuned: Option<Arc<Tuned>>,
@@ -134,12 +135,11 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
     let start = Instant::now();
     let Options { settings, passes, threads, name, fallback, check_regions, on_phase, cache, key, tuned, tune } =
         options;
-    let told = passes.is_none() && settings.rulesets.is_empty();
     let key = key.or_else(|| {
-        (cache.is_some() && told).then(|| {
-            let key = settings_key(KeyMaker::new().part(&name), &settings);
-            module_key(key, &module, params).key()
-        })
+        // Passes of the user's own are code, too.
+        (cache.is_some() && passes.is_none()).then_some(())?;
+        let key = settings_key(KeyMaker::new().part(&name), &settings)?;
+        Some(module_key(key, &module, params)?.key())
     });
     if let (Some(cache), Some(key), None) = (&cache, &key, tune)
         && let Some(found) = cache.find(key, threads)

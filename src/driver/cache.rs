@@ -18,7 +18,7 @@ use crate::{
         llvm::{ObjectCache, ObjectCode},
     },
     ir::{Expr, Module, Name},
-    ops, partition,
+    ops,
     pass::Settings,
     runtime::{Executable, Pool, Program, ProgramRecord},
     store::{ALIGN, Entry, Key, KeyMaker, Limits, Store},
@@ -173,21 +173,49 @@ fn head(entry: &Entry) -> Option<(Head, usize)> {
     Some((head, (8 + length).next_multiple_of(ALIGN)))
 }
 
-/// A key of everything about the settings that decides what a program becomes, but for rulesets of the user's own. Cost models and
-/// extractors count by their names.
-pub fn settings_key(key: KeyMaker, settings: &Settings) -> KeyMaker {
-    let dialects: Vec<&str> = ops::dialects().iter().map(|d| d.name()).collect();
-    key.part(format!("{:?} {:?}", settings.target, settings.target.codegen()))
-        .part(format!("{:?} {}", settings.limits, settings.grade))
+/// A key of all that the settings hold and that decides what a program becomes, by content. None where the content of a part can't
+/// be told: of rulesets, cost models, extractors and external compilers of the user's own. What such a part decided is not kept.
+pub fn settings_key(key: KeyMaker, settings: &Settings) -> Option<KeyMaker> {
+    // A new field must find its place here.
+    let Settings {
+        target,
+        limits,
+        cost,
+        extractor,
+        grade,
+        rulesets,
+        // What calibration ran on; passes that calibrate are no part of the default pipeline, and others name their samples.
+        backend: _,
+        without,
+        rulesets_off,
+        rulesets_on,
+        placement,
+    } = settings;
+    if !rulesets.is_empty() || !placement.compilers.is_empty() {
+        return None;
+    }
+    let key = key
         .part(env!("RESAT_SOURCES"))
-        .part(settings.cost.name())
-        .part(settings.extractor.name())
-        .part(format!("{:?} {:?} {:?}", settings.without, settings.rulesets_off, settings.rulesets_on))
-        .part(format!("{dialects:?} {:?} {:?}", partition::compilers(), settings.placement))
+        .part(format!("{target:?} {:?}", target.codegen()))
+        .part(format!("{limits:?} {grade}"))
+        .part(cost.fingerprint()?)
+        .part(extractor.fingerprint()?)
+        .part(format!("{without:?} {rulesets_off:?} {rulesets_on:?}"));
+    // Dialects of the user's own decide by their rules; what their operators do is looked after where a module is known.
+    let rules = ops::dialects().into_iter().flat_map(|d| d.rule_texts().iter().map(move |r| (d.name(), r)));
+    Some(rules.fold(key, |key, (name, rules)| key.part(name).part(&*rules.file).part(&*rules.text)))
 }
 
-/// With a module and its parameters.
-pub(super) fn module_key(mut key: KeyMaker, m: &Module, params: &[(Name, Tensor)]) -> KeyMaker {
+/// Whether a module calls operators that do not come with resat: what they do is code of the user's, which has no content to tell.
+fn has_foreign_operators(m: &Module) -> bool {
+    m.ids().any(|id| matches!(m[id], Expr::Op(op) if !ops::is_shipped(op)))
+}
+
+/// With a module and its parameters; none where a module calls operators of the user's own.
+pub(super) fn module_key(mut key: KeyMaker, m: &Module, params: &[(Name, Tensor)]) -> Option<KeyMaker> {
+    if has_foreign_operators(m) {
+        return None;
+    }
     key = key.part(format!("{m:?}"));
     let tensor = |key: KeyMaker, t: &Tensor| key.part(format!("{} {:?}", t.dtype(), t.shape())).part(t.bytes());
     for id in m.ids() {
@@ -198,5 +226,5 @@ pub(super) fn module_key(mut key: KeyMaker, m: &Module, params: &[(Name, Tensor)
     for (name, t) in params {
         key = tensor(key.part(name.as_str()), t);
     }
-    key
+    Some(key)
 }

@@ -27,6 +27,10 @@ impl Extractor for Restarts {
         self.0.name()
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("restarts {}", self.0.fingerprint()?))
+    }
+
     fn extract(&self, p: &Problem) -> Choice {
         self.solve(p).choice
     }

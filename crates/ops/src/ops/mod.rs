@@ -25,7 +25,9 @@ mod util;
 mod vision;
 
 pub use qnn::fixed_point;
-pub use registry::{all, dialects, lookup, register, register_dialect, shipped_dialects, suggest, withdraw_dialect};
+pub use registry::{
+    all, dialects, is_shipped, lookup, register, register_dialect, shipped_dialects, suggest, withdraw_dialect,
+};
 pub use resat_ir::op::{
     AttrDefault, AttrError, AttrField, AttrKind, AxisMap, AxisRole, Class, Dialect, DialectError, Family, Op, OpError,
     RegisterError, RuleText, Sample, Settled, Work, make_attrs,

@@ -85,9 +85,11 @@ const FAMILIES: &[Family] = &[
 /// The dialects that resat ships. They are added as a user's are.
 const DIALECTS: &[fn() -> Dialect] = &[qnn::dialect, qnn::sites];
 
+/// How many operators are shipped; set once the table is filled.
+static FILLED: OnceLock<usize> = OnceLock::new();
+
 /// The table, filled with what is shipped.
 fn table() -> &'static RwLock<Table> {
-    static FILLED: OnceLock<()> = OnceLock::new();
     let table = resat_ir::op::table();
     FILLED.get_or_init(|| {
         let mut table = table.write().expect("no operator registration panics");
@@ -97,6 +99,7 @@ fn table() -> &'static RwLock<Table> {
         for dialect in DIALECTS {
             table.add_dialect(dialect()).expect("the shipped dialects have names of their own");
         }
+        table.names().count()
     });
     table
 }
@@ -132,6 +135,11 @@ pub fn dialects() -> Vec<&'static Dialect> {
 /// How many of [`dialects`] are shipped.
 pub fn shipped_dialects() -> usize {
     DIALECTS.len()
+}
+
+/// Whether an operator comes with resat: it was not registered by a user.
+pub fn is_shipped(op: OpId) -> bool {
+    FILLED.get().is_some_and(|&n| (op.0 as usize) < n)
 }
 
 /// The operator of that name.

@@ -43,6 +43,10 @@ impl CostModel for Calls {
         "calls"
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("calls {:?}", self.avoided))
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let calls = match node.head {
             Head::Op(op, _) if self.avoided.contains(&op) => AVOIDED,

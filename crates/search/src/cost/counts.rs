@@ -11,6 +11,10 @@ impl CostModel for NodeCount {
         "nodes"
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some("nodes".into())
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         match node.head {
             Head::Op(..) => 1.0,
@@ -28,6 +32,10 @@ pub struct Flops;
 impl CostModel for Flops {
     fn name(&self) -> &str {
         "flops"
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        Some("flops".into())
     }
 
     fn cost(&self, node: &NodeView) -> f64 {

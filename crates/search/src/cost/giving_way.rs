@@ -22,6 +22,10 @@ impl CostModel for GivingWay {
         self.model.name()
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("giving way {:?} {}", self.ops, self.model.fingerprint()?))
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let price = self.model.cost(node);
         match node.head {

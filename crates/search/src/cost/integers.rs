@@ -47,6 +47,10 @@ impl CostModel for Integers {
         self.0.name()
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("integers {}", self.0.fingerprint()?))
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         self.0.cost(node) + surcharge(node)
     }

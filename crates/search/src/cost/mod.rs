@@ -114,6 +114,13 @@ pub trait CostModel: Send + Sync {
     /// The model's name, as reports and the command line use it.
     fn name(&self) -> &str;
 
+    /// All that decides the model's prices beside what it is asked about, as text: parameters, the content of files. Programs that the
+    /// model had a part in are kept on disk under it. A model that can't say (the default), or whose prices change from one run to the
+    /// next, gives none; its programs are not kept.
+    fn fingerprint(&self) -> Option<String> {
+        None
+    }
+
     /// The price of one evaluation of the node, its arguments not included.
     fn cost(&self, node: &NodeView) -> f64;
 

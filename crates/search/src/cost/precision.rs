@@ -41,6 +41,10 @@ impl CostModel for Precision {
         self.model.name()
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("precision {} {:?} {}", self.dtype, self.ignored, self.model.fingerprint()?))
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let price = self.model.cost(node);
         let Head::Op(op, _) = node.head else { return price };

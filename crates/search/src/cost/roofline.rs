@@ -36,6 +36,10 @@ impl CostModel for MeasuredRoofline {
         "roofline:measured"
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("roofline {:?}", self.peaks))
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let target = Target { peaks: Some(self.peaks.clone()), ..node.target.clone() };
         Roofline.cost(&NodeView { target: &target, ..node.clone() })
@@ -116,6 +120,10 @@ pub(super) const SCATTERED: f64 = 0.4;
 impl CostModel for Roofline {
     fn name(&self) -> &str {
         "roofline"
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        Some("roofline".into())
     }
 
     fn cost(&self, node: &NodeView) -> f64 {

@@ -188,6 +188,10 @@ impl CostModel for Table {
         &self.name
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("table {:?} {:?}", self.default, self.rows))
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         match node.head {
             Head::Tuple | Head::Proj(_) => 0.0,

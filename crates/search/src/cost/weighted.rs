@@ -24,6 +24,11 @@ impl CostModel for Weighted {
         &self.name
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        let parts = self.parts.iter().map(|(w, m)| Some(format!("{w:?} {:?}", m.fingerprint()?)));
+        Some(format!("sum {:?}", parts.collect::<Option<Vec<_>>>()?))
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         // What is inside is priced by the whole sum already: no part may count it again.
         let (head, inside) = match node.head {

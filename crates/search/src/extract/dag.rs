@@ -31,6 +31,10 @@ impl Extractor for DagGreedy {
         "dag"
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn extract(&self, p: &Problem) -> Choice {
         let trees = Trees::grow(p);
         let mut best = trees.choice.clone();

@@ -34,6 +34,10 @@ impl Extractor for Ilp {
         "ilp"
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn extract(&self, p: &Problem) -> Choice {
         self.solve(p).choice
     }

@@ -32,6 +32,11 @@ pub trait Extractor: Send + Sync {
     /// The extractor's name, as reports and the command line use it.
     fn name(&self) -> &str;
 
+    /// All that decides the choice beside the problem, as text: see [`CostModel::fingerprint`](crate::cost::CostModel::fingerprint).
+    fn fingerprint(&self) -> Option<String> {
+        None
+    }
+
     /// One node for every class that the root needs.
     fn extract(&self, problem: &Problem) -> Choice;
 

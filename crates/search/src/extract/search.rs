@@ -44,6 +44,10 @@ impl Extractor for Search {
         "search"
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn extract(&self, p: &Problem) -> Choice {
         self.solve(p).choice
     }

@@ -15,6 +15,10 @@ impl Extractor for TreeGreedy {
         "tree"
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some("tree".into())
+    }
+
     fn extract(&self, p: &Problem) -> Choice {
         Trees::grow(p).choice
     }
