@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{Pass, PassContext, PassSpec, Saturate, Settings};
+use super::{Pass, PassContext, PassSpec, Saturate, Settings, saturate::MOVING_ROUNDS};
 use crate::{
     cost::{CostModel, Head, NodeView},
     diag::{Diagnostic, Refused},
@@ -168,7 +168,7 @@ impl ConvertLayout {
             cost: Arc::new(Transforms { wishes: wishes.clone() }),
             // Who asks for another layout asks for sums in another order.
             grade: settings.grade.max(Grade::Real),
-            limits: Limits { iterations: settings.limits.iterations.max(ROUNDS), ..settings.limits.clone() },
+            limits: Limits { iterations: settings.limits.iterations.max(MOVING_ROUNDS), ..settings.limits.clone() },
             ..settings.clone()
         };
         let saturate = Saturate::new(self.to_string(), rulesets, &settings);
@@ -202,9 +202,6 @@ impl std::fmt::Display for ConvertLayout {
         write!(f, "ConvertLayout({})", from.chain(to).chain(single).chain(skipped).collect::<Vec<_>>().join(", "))
     }
 }
-
-/// A transform moves past one operator in a round.
-const ROUNDS: usize = 512;
 
 fn layout_of(text: &str) -> Result<Layout, Refused> {
     text.parse().map_err(|e: crate::tensor::LayoutError| Diagnostic::new(e.to_string()).into())

@@ -15,6 +15,10 @@ use crate::{
     target::Target,
 };
 
+/// Rounds of a pass whose rules carry something along the program, past one operator in each: more than programs are deep. What bounds
+/// such a pass is that its rules come to an end.
+pub(super) const MOVING_ROUNDS: usize = 4096;
+
 /// What every saturation of a compilation shares.
 #[derive(Clone)]
 pub struct Settings {
@@ -119,6 +123,7 @@ impl Saturate {
         let extractor = s.extractor.as_ref();
         let done = optimize_observed(&typed, &rulesets, &s.limits, model, extractor, &s.target, observer);
         s.placement.compilers.iter().try_for_each(|c| partition::heed(*c))?;
+        cx.warnings.extend(done.report.stopped().map(|why| format!("{} {why}", self.name)));
         cx.reports.push(done.report);
         Ok(done.module)
     }

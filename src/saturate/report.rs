@@ -200,6 +200,18 @@ impl Report {
         self.last_rule = later.last_rule.or(self.last_rule.take());
     }
 
+    /// What a user should know where a limit stopped the run before its rules had come to an end, as the end of a sentence. A limit of
+    /// unions is how applications are counted, and no surprise to who set it.
+    pub fn stopped(&self) -> Option<String> {
+        let cut_short = [Stop::Iterations, Stop::Nodes, Stop::Memory, Stop::Time].contains(&self.stop);
+        cut_short.then(|| {
+            format!(
+                "{} after {} rounds, with {} e-nodes of the program's {}: the program is the cheapest of what was found by then",
+                self.stop, self.iterations, self.nodes, self.nodes_before
+            )
+        })
+    }
+
     /// Equalities taught, over all rules.
     pub fn unions(&self) -> usize {
         self.rules.iter().map(|r| r.unions).sum()
