@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Calls, CostModel, Flops, Machine, Measured, MeasuredRoofline, NodeCount, Roofline, Table, Weighted};
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, read_text},
     ir::{Source, Span},
     ops::nearest,
 };
@@ -137,9 +137,7 @@ impl Reader<'_> {
             }
             ("measured", None) => Arc::new(Measured::new(machine()?)),
             ("table", Some(file)) => {
-                let text = std::fs::read_to_string(file)
-                    .map_err(|e| Refused::from(Diagnostic::new(format!("{file}: {e}"))))?;
-                Arc::new(Table::parse(file, &text)?)
+                Arc::new(Table::parse(file, &read_text(file.as_ref())?)?)
             }
             ("table", None) => return Err(refuse(Diagnostic::new("a table of costs is given as `table:FILE`"))),
             _ => {

@@ -3,7 +3,7 @@
 use std::{fs::File, io::BufReader, path::Path};
 
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, read_text},
     ir::{Module, Name},
     relay::{json, npz, params, text},
     tensor::Tensor,
@@ -16,10 +16,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Refused> {
 /// The module of a file: Relay JSON where it starts as such an object does, with a brace and a quote, else Relay text.
 pub fn load_module(path: &Path) -> Result<Module, Refused> {
     let name = path.display().to_string();
-    let bytes = read(path)?;
-    let text = String::from_utf8(bytes).map_err(|e| {
-        Refused::from(Diagnostic::new(format!("{name}: not UTF-8 text (byte {})", e.utf8_error().valid_up_to())))
-    })?;
+    let text = read_text(path)?;
     match text.trim_start().strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with('"')) {
         true => json::parse_module(&name, &text),
         false => text::parse_module(&name, &text),

@@ -38,7 +38,7 @@ pub struct Settings {
     pub backend: Arc<dyn Backend>,
     /// Rules that are not used, as `ruleset/rule`.
     pub without: Vec<Name>,
-    /// Rulesets that a saturation does not use where it takes all that there are.
+    /// Rulesets that a saturation does not use where it takes all that there are, or those that legalize a module's dialects.
     pub rulesets_off: Vec<Name>,
     /// Rulesets that a saturation uses where it takes all that there are, whatever the grade of their rules.
     pub rulesets_on: Vec<Name>,
@@ -111,6 +111,7 @@ impl Saturate {
         let typed = infer_types(module)?;
         let s = &self.settings;
         let mut legalizing: Vec<Ruleset> = dialects.iter().flat_map(|d| dialect::legalization(d)).collect();
+        legalizing.retain(|set| !s.rulesets_off.contains(&set.name));
         strict(&mut legalizing, s);
         let rulesets: Vec<Ruleset> = self.rulesets.iter().cloned().chain(legalizing).collect();
         let legal = Legal { model: s.cost.as_ref(), all: self.dialects == Dialects::Legalized };
@@ -123,7 +124,7 @@ impl Saturate {
         let extractor = s.extractor.as_ref();
         let done = optimize_observed(&typed, &rulesets, &s.limits, model, extractor, &s.target, observer);
         s.placement.compilers.iter().try_for_each(|c| partition::heed(*c))?;
-        cx.warnings.extend(done.report.stopped().map(|why| format!("{} {why}", self.name)));
+        cx.warnings.extend(done.report.warnings.iter().map(|why| format!("{}: {why}", self.name)));
         cx.reports.push(done.report);
         Ok(done.module)
     }
