@@ -50,7 +50,8 @@ fn passes_saturate_on_programs_of_two_and_three_operators() {
                     for (i, g) in regions.iter().enumerate() {
                         // Regions are opened from the last function to the first.
                         let name = names.iter().rev().nth(i % names.len()).map_or("", String::as_str);
-                        faults.extend(g.fault(0).map(|why| format!("{name}, constants {constants}: {pass_name}: {why}")));
+                        faults
+                            .extend(g.fault(0).map(|why| format!("{name}, constants {constants}: {pass_name}: {why}")));
                     }
                 }
             }

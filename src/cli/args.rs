@@ -296,7 +296,9 @@ impl PassArgs {
 
     /// The passes that were asked for, or the default pipeline.
     pub(super) fn sequence(&self, settings: &Settings) -> Result<Sequential, Refused> {
-        sequence_with(self.passes.as_deref().unwrap_or("default"), settings, &self.config.config())
+        let config = self.config.config();
+        super::warn(&config.without_effect(settings)?);
+        sequence_with(self.passes.as_deref().unwrap_or("default"), settings, &config)
     }
 
     /// What shapes the default pipeline.

@@ -58,7 +58,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let module = infer_types(module)?.into_module();
     let annotated = annotated_compilers(&module);
     let module = passes.run(module, &mut cx)?;
-    cx.warnings.extend(forgotten_annotations(&annotated, &module));
+    cx.warnings.extend(forgotten_annotations(&annotated, &module, false));
     drop(progress);
     super::warn(&cx.warnings);
     if args.report {

@@ -136,9 +136,7 @@ impl Reader<'_> {
                 Arc::new(MeasuredRoofline::new(peaks))
             }
             ("measured", None) => Arc::new(Measured::new(machine()?)),
-            ("table", Some(file)) => {
-                Arc::new(Table::parse(file, &read_text(file.as_ref())?)?)
-            }
+            ("table", Some(file)) => Arc::new(Table::parse(file, &read_text(file.as_ref())?)?),
             ("table", None) => return Err(refuse(Diagnostic::new("a table of costs is given as `table:FILE`"))),
             _ => {
                 let given = &self.source.text[start..self.at];

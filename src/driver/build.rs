@@ -142,7 +142,8 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let Options { settings, passes, threads, name, fallback, check_regions, on_phase, cache, key, tuned, tune } =
         options;
     if threads > Pool::MOST_THREADS {
-        let d = Diagnostic::new(format!("{threads} threads are asked for, but at most {} are of use", Pool::MOST_THREADS));
+        let d =
+            Diagnostic::new(format!("{threads} threads are asked for, but at most {} are of use", Pool::MOST_THREADS));
         return Err(Refused::from(d).into());
     }
     let told = passes.is_none() && settings.rulesets.is_empty();
@@ -174,7 +175,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     };
     let annotated_for = annotated_compilers(&module);
     let module = passes.run(module, &mut cx)?;
-    cx.warnings.extend(forgotten_annotations(&annotated_for, &module));
+    cx.warnings.extend(forgotten_annotations(&annotated_for, &module, true));
     // What compiles next has threads with memory of their own.
     give_back_memory();
     let tuned = tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None))));

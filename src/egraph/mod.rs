@@ -24,5 +24,5 @@ pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};
 pub use news::{News, ask_for_uses, asked_for_uses, cut_search, refresh_news, was_search_cut};
 pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId};
 pub use plan::RegionId;
-pub use weights::weights;
 pub use uses::{Uses, note_uses, refresh_uses};
+pub use weights::weights;

@@ -21,7 +21,8 @@ pub fn random_inputs(m: &TypedModule, seed: u64) -> Result<Vec<Value>, Refused> 
             Ok(Some(v)) => values.push(v),
             Err(e) => {
                 let (name, ty) = (&m.var(p).name, m.var_ty(p));
-                refused.push(Diagnostic::new(format!("no random value can be made for parameter `%{name}`: {ty}: {e}")));
+                refused
+                    .push(Diagnostic::new(format!("no random value can be made for parameter `%{name}`: {ty}: {e}")));
             }
             Ok(None) => {
                 let (name, ty) = (&m.var(p).name, m.var_ty(p));

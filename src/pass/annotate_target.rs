@@ -179,12 +179,14 @@ pub fn partition_annotated(module: Module, cx: &mut PassContext) -> Result<Modul
 }
 
 /// What a user should know of annotations that a program had and passes made nothing of: they are not done as they were written.
-pub fn forgotten_annotations(before: &[Name], after: &Module) -> Vec<String> {
+///
+/// Annotations that are still there may yet become regions, unless the program is `finished`.
+pub fn forgotten_annotations(before: &[Name], after: &Module, finished: bool) -> Vec<String> {
     let all = reachable(after, after.functions().map(|(_, f)| f));
     let has_region = |name: &Name| {
         all.iter().any(|&e| matches!(&after[e], Expr::Func(f) if f.compiler().is_some_and(|c| c == name.as_str())))
     };
-    let still = annotated_compilers(after);
+    let still = if finished { Vec::new() } else { annotated_compilers(after) };
     let forgotten = before.iter().filter(|name| !still.contains(name) && !has_region(name));
     forgotten
         .map(|name| {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashSet;
+
 use super::{Backend, Interpreted, Pass, PassContext, Placement};
 use crate::{
     cost::{CostModel, Legal},
@@ -9,7 +11,7 @@ use crate::{
     dialect,
     extract::Extractor,
     infer::infer_types,
-    ir::{Module, Name},
+    ir::{Expr, ExprId, Module, Name, reachable},
     partition,
     saturate::{Extracted, Grade, Limits, Rule, Ruleset, optimize_observed},
     target::Target,
@@ -108,6 +110,13 @@ impl Saturate {
     }
 
     fn saturate(&self, module: Module, dialects: &[&str], cx: &mut PassContext) -> Result<Module, Refused> {
+        if all_in_kernels(&module) {
+            cx.warnings.push(format!(
+                "{}: all operators are in primitive functions already, which no rule looks into: it should run before FuseOps, or \
+                 after DefuseOps",
+                self.name
+            ));
+        }
         let typed = infer_types(module)?;
         let s = &self.settings;
         let mut legalizing: Vec<Ruleset> = dialects.iter().flat_map(|d| dialect::legalization(d)).collect();
@@ -128,6 +137,17 @@ impl Saturate {
         cx.reports.push(done.report);
         Ok(done.module)
     }
+}
+
+/// Whether a module calls operators, but in primitive functions alone.
+fn all_in_kernels(m: &Module) -> bool {
+    let all = reachable(m, m.functions().map(|(_, f)| f));
+    let bodies = all.iter().filter_map(|&e| match &m[e] {
+        Expr::Func(f) if f.is_primitive() => Some(f.body),
+        _ => None,
+    });
+    let inside: HashSet<ExprId> = reachable(m, bodies).into_iter().collect();
+    !inside.is_empty() && all.iter().all(|e| inside.contains(e) || m.op_call(*e).is_none())
 }
 
 /// Leaves out rules of a looser grade than the settings allow, and those that they exclude.

@@ -314,18 +314,8 @@ impl<'a> Parts<'a> {
             errors.push(items[arrow].complain("a rule that goes both ways can't have `let`"));
         }
         let right = Some(right);
-        let mut parts = Parts {
-            grade,
-            error,
-            grows,
-            promised,
-            constants,
-            limit,
-            both_ways,
-            right,
-            lets,
-            ..Parts::of_left(left)
-        };
+        let mut parts =
+            Parts { grade, error, grows, promised, constants, limit, both_ways, right, lets, ..Parts::of_left(left) };
         while let [key, rest @ ..] = tail {
             let (values, rest) = rest.split_at(rest.iter().position(is_key).unwrap_or(rest.len()));
             tail = rest;

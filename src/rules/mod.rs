@@ -326,7 +326,8 @@ mod tests {
             run(&mut g, &format!("(ruleset t) (rule back {mark} {twice})"));
             assert_eq!(g.find(outer) == g.find(c), same, "{mark}");
         }
-        let refused = define("t.rules", "(ruleset t) (rule a :constants (abs ?x) => (negative ?x))").expect_err("grows");
+        let refused =
+            define("t.rules", "(ruleset t) (rule a :constants (abs ?x) => (negative ?x))").expect_err("grows");
         assert!(refused.to_string().contains("must make fewer operators than it matches"), "{refused}");
     }
 

@@ -30,8 +30,7 @@ impl Block {
             PAGE.. => PAGE,
             _ => ALIGN,
         };
-        let layout =
-            Layout::from_size_align(bytes.max(ALIGN), align).unwrap_or_else(|_| out_of_memory(bytes as u128));
+        let layout = Layout::from_size_align(bytes.max(ALIGN), align).unwrap_or_else(|_| out_of_memory(bytes as u128));
         // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| out_of_memory(bytes as u128));
         #[cfg(target_os = "linux")]

@@ -46,11 +46,11 @@ fn settings() -> Settings {
     settings
 }
 
-/// The passes that are made of rules, and each ruleset by itself, with their names.
+/// The passes that are made of rules, and each ruleset that runs by request alone, with their names.
 pub fn rule_passes() -> Vec<(String, Box<dyn Pass>)> {
     let named = passes().map(|(name, _)| name.to_owned()).chain(WITH_ARGUMENTS.iter().map(|p| p.to_string()));
     // Kernels are formed of what all others have found; alone there is nothing to form them of.
-    let sets = rules::general().into_iter().chain(rules::by_request()).filter(|s| s.name.as_str() != "fusion");
+    let sets = rules::by_request().into_iter().filter(|s| s.name.as_str() != "fusion");
     let alone = sets.map(|s| format!("Saturate({})", s.name));
     let settings = settings();
     let mut found = Vec::new();
@@ -141,7 +141,8 @@ pub fn model(dir: &Path) -> Result<[Module; 2], String> {
             let json = std::fs::read_to_string(dir.join("params.json")).map_err(|e| e.to_string())?;
             let json: serde_json::Map<String, serde_json::Value> =
                 serde_json::from_str(&json).map_err(|e| e.to_string())?;
-            let made = |(i, (name, v)): (usize, (&String, &serde_json::Value))| Some((name.as_str().into(), array(i, v)?));
+            let made =
+                |(i, (name, v)): (usize, (&String, &serde_json::Value))| Some((name.as_str().into(), array(i, v)?));
             json.iter().enumerate().map(made).collect::<Option<_>>().ok_or("params.json is of another form")?
         }
     };
@@ -176,9 +177,11 @@ impl Rng {
     }
 }
 
-/// Second operators that are tried for each sample, and of those that fit, how many are taken.
+/// Of each operator, so many samples.
+const SAMPLES: usize = 2;
+/// Second operators that are tried for each sample, and of those that fit, how many are taken: the second with a third operator.
 const TRIES: usize = 400;
-const TAKEN: usize = 3;
+const TAKEN: usize = 2;
 
 /// Programs of two and three operators, each a function of a module, named after them: what a sample of each operator gives goes to samples of
 /// others, where their types allow. With `constants`, all but the first value are constants.
@@ -186,7 +189,7 @@ pub fn compositions(constants: bool) -> Module {
     let mut rng = Rng(7);
     let samples: Vec<(OpId, ops::Sample)> = ops::all()
         .into_iter()
-        .flat_map(|op| op.op().samples().into_iter().map(move |s| (op, s)))
+        .flat_map(|op| op.op().samples().into_iter().take(SAMPLES).map(move |s| (op, s)))
         .collect();
     let mut out = Module::new();
     for first in 0..samples.len() {
