@@ -1,20 +1,22 @@
 //! Arguments that several subcommands share.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 
 use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
-    diag::{Diagnostic, Refused, nearest},
+    diag::{Diagnostic, Refused, nearest, read_text},
     driver::{Built, Cache, Native, Options, Stopwatch, tuned_in, tuned_of_user},
     extract,
     frontend::{self, LoadOptions, Model},
+    infer::{TypedModule, infer_types},
     ir::{Module, Name},
-    pass::{BuildConfig, Placement, Sequential, Settings, bind_params, sequence_with},
+    pass::{BuildConfig, Placement, Sequential, Settings, bind_params, sequence_with, unbound_weights},
     relay::npz,
     rules,
+    runtime::Pool,
     saturate::Grade,
     target::Target,
     tensor::{DType, Tensor},
@@ -34,6 +36,14 @@ pub(super) struct ModelArgs {
     /// The shape of an input, as "x=1x3x224x224", where `?` is an extent that stays unknown; may be given several times
     #[arg(long, value_name = "INPUT=SHAPE")]
     shape: Vec<String>,
+}
+
+/// A number of threads, as an argument.
+pub(super) fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    match text.parse::<NonZeroUsize>() {
+        Ok(n) if n.get() <= Pool::MOST_THREADS => Ok(n),
+        _ => Err(format!("should be a number from 1 to {}", Pool::MOST_THREADS)),
+    }
 }
 
 /// What is kept on disk from one run to the next.
@@ -168,6 +178,26 @@ impl ModelArgs {
         bind_params(&module, &params)
     }
 
+    /// The same with its types, of a program that is about to run.
+    pub(super) fn bound_to_run(&self) -> Result<TypedModule, Refused> {
+        let Model { module, params } = self.read()?;
+        let typed = infer_types(bind_params(&module, &params)?)?;
+        self.note_weights(&typed, !params.is_empty());
+        Ok(typed)
+    }
+
+    /// Says on stderr where parameters seem to be forgotten: weights that would be inputs. Whether the model brought parameters of its own
+    /// is for the caller to say.
+    pub(super) fn note_weights(&self, typed: &TypedModule, has_params: bool) {
+        let weights = unbound_weights(typed);
+        let Some(first) = weights.first().filter(|_| !has_params && self.params.is_none()) else { return };
+        let inputs = typed.function("main").map_or(0, |f| f.params.len());
+        eprintln!(
+            "note: {} of the program's {inputs} inputs are used as weights, `{first}` among them: `--params FILE` makes constants of them",
+            weights.len()
+        );
+    }
+
     /// What the user says of sizes.
     pub(super) fn sizes(&self) -> (&[String], &[String]) {
         (&self.dim, &self.shape)
@@ -238,13 +268,9 @@ impl PassArgs {
         settings.backend = Arc::new(Native { target: settings.target.clone() });
         let mut complaints = Vec::new();
         for path in &self.rules {
-            let name = path.display().to_string();
-            match std::fs::read_to_string(path) {
-                Err(e) => complaints.push(Diagnostic::new(format!("{name}: {e}"))),
-                Ok(text) => match rules::load(&name, &text) {
-                    Ok(sets) => settings.rulesets.extend(sets),
-                    Err(Refused(d)) => complaints.extend(d),
-                },
+            match read_text(path).and_then(|text| rules::load(&path.display().to_string(), &text)) {
+                Ok(sets) => settings.rulesets.extend(sets),
+                Err(Refused(d)) => complaints.extend(d),
             }
         }
         if !self.without.is_empty() {
@@ -269,7 +295,9 @@ impl PassArgs {
 
     /// The passes that were asked for, or the default pipeline.
     pub(super) fn sequence(&self, settings: &Settings) -> Result<Sequential, Refused> {
-        sequence_with(self.passes.as_deref().unwrap_or("default"), settings, &self.config.config())
+        let config = self.config.config();
+        super::warn(&config.without_effect(settings)?);
+        sequence_with(self.passes.as_deref().unwrap_or("default"), settings, &config)
     }
 
     /// What shapes the default pipeline.
@@ -321,9 +349,12 @@ pub(super) fn in_order(wanted: &[(String, DType)], given: Vec<(Name, Tensor)>) -
 }
 
 /// Writes a file whole: under another name first, so that nothing half-written is left under this one. Links are followed;
-/// what is there and is no regular file, such as a pipe, is written to.
+/// what is there and is no regular file, such as a pipe, is written to. `-` is standard output.
 pub(super) fn write_file(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
     use std::io::Write;
+    if path.as_os_str() == "-" {
+        return super::print_bytes(bytes);
+    }
     let failed = |e: std::io::Error| Failure::Other(format!("can't write {}: {e}", path.display()));
     let there = std::fs::metadata(path).ok();
     if there.as_ref().is_some_and(|m| !m.is_file()) {

@@ -12,7 +12,6 @@ use super::{
 use crate::{
     diag::Diagnostic,
     driver::{self, Built, Options, Runnable},
-    infer::infer_types,
     runtime::{Executable, peak_memory},
     tensor::{Tensor, Value},
 };
@@ -35,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
     /// Threads; all cores where not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::args::threads)]
     threads: Option<NonZeroUsize>,
     /// Measured runs, after three that are not
     #[arg(long, value_name = "R", default_value = "20")]
@@ -71,8 +70,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
         None => {
             let passes = args.passes.sequence(&settings)?;
-            let module = args.model.bound()?;
-            let typed = infer_types(module)?;
+            let typed = args.model.bound_to_run()?;
             let read = Instant::now();
             let inputs = gather(&typed, args.inputs.as_deref())?;
             let read = read.elapsed();

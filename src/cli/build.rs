@@ -14,6 +14,7 @@ use crate::{
     frontend::Model,
     diag::Diagnostic,
     driver::{self, EmitError, Options},
+    infer::infer_types,
     runtime::export::export_linked,
 };
 
@@ -51,6 +52,10 @@ enum Emit {
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
+    if args.output.as_os_str() == "-" {
+        let d = Diagnostic::new("`-o -`: a library or C source comes with a header and can't go to standard output");
+        return Err(Failure::Refused(d.help("name a file").into()));
+    }
     let settings = args.passes.settings()?;
     let name = symbol(&args.output);
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.report || args.tune.asked());
@@ -81,6 +86,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             options.on_phase = Some(Box::new(progress.teller()));
             kept.fill(&mut options);
             let Model { module, params } = args.model.read()?;
+            if params.is_empty() {
+                args.model.note_weights(&infer_types(module.clone())?, false);
+            }
             driver::build(module, &params, options).map_err(super::build_failure)?
         }
     };

@@ -14,7 +14,7 @@ use super::{
     run::gather,
 };
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, read_text},
     explore::{self, Member, Options},
     infer::infer_types,
     tensor::{Tensor, Value},
@@ -46,7 +46,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     measure_seconds: f64,
     /// Threads; all cores where not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::args::threads)]
     threads: Option<NonZeroUsize>,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
@@ -94,8 +94,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let parts: Vec<_> = path.iter().map(|p| p.to_string_lossy()).collect();
         parts[parts.len().saturating_sub(2)..].join("/")
     };
-    let rules: Result<Vec<String>, std::io::Error> = args.passes.rules.iter().map(std::fs::read_to_string).collect();
-    let mut about = vec![("rules of the user".to_owned(), rules.map_err(|e| Failure::Other(e.to_string()))?.join("\n"))];
+    let rules = args.passes.rules.iter().map(|p| read_text(p)).collect::<Result<Vec<String>, Refused>>()?;
+    let mut about = vec![("rules of the user".to_owned(), rules.join("\n"))];
     about.push(("costs".to_owned(), costs(&args.passes.cost)?));
     about.push(("seconds of extraction".to_owned(), args.passes.extract_time.to_string()));
     about.extend(args.passes.max_error.iter().map(|e| ("largest error".to_owned(), e.to_string())));

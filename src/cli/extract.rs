@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use super::{Failure, args::write_file};
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, read_text},
     extract::{self, Extractor, Imported},
 };
 
@@ -33,8 +33,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let read = |path: &PathBuf| {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|e| Refused::from(Diagnostic::new(format!("{name}: {e}"))))?;
-        Ok::<_, Refused>((name, text))
+        Ok::<_, Refused>((name, read_text(path)?))
     };
     let time = Duration::try_from_secs_f64(args.extract_time)
         .map_err(|e| Refused::from(Diagnostic::new(format!("--extract-time {}: {e}", args.extract_time))))?;
@@ -69,9 +68,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             Err(flaw) => return Err(Refused::from(Diagnostic::new(format!("{name}: no program: {flaw}"))).into()),
         }
     }
+    let found = best.is_some();
     if let (Some(path), Some((_, choice))) = (&args.output, best) {
         let json = graph.choice_to_json(&choice).map_err(|flaw| Failure::Other(flaw.to_string()))?;
         write_file(path, format!("{json:#}\n").as_bytes())?;
     }
-    super::print(&lines)
+    super::print(&lines)?;
+    match found {
+        true => Ok(()),
+        false => Err(Failure::Other(format!("{name}: no extractor found a program"))),
+    }
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{diag::Refused, driver::BuildError, pass::PassEntry, saturate::Report};
+use crate::{diag::Refused, driver::BuildError, pass::PassEntry, saturate::Report, tensor::OutOfMemory};
 
 /// Compiles and runs TVM's Relay programs: rulesets over one e-graph, native code through LLVM.
 #[derive(Parser, Debug)]
@@ -79,8 +79,14 @@ impl From<Refused> for Failure {
 
 /// Writes to standard output. A closed pipe ends the command quietly, as for other filters.
 fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same of what need not be text.
+fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     use std::io::Write;
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(format!("can't write: {e}"))),
         _ => Ok(()),
     }
@@ -129,7 +135,10 @@ pub fn main() -> ExitCode {
     let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || cli.command.run());
     let outcome = match worker.map(|w| w.join()) {
         Ok(Ok(outcome)) => outcome,
-        Ok(Err(_)) => Err(Failure::Other("internal error: this is a bug in resat".into())),
+        Ok(Err(panic)) => Err(Failure::Other(match panic.downcast_ref::<OutOfMemory>() {
+            Some(wanted) => wanted.to_string(),
+            None => "internal error: this is a bug in resat".into(),
+        })),
         Err(e) => Err(Failure::Other(format!("can't start a thread: {e}"))),
     };
     match outcome {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     extract::to_json,
     infer::infer_types,
-    pass::{Pass, PassContext},
+    pass::{Pass, PassContext, annotated_compilers, forgotten_annotations},
     relay::{json, text},
     saturate::Extracted,
 };
@@ -56,7 +56,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let module = args.model.bound()?;
     // Errors of types are told of the program as it was written, before passes move things about.
     let module = infer_types(module)?.into_module();
+    let annotated = annotated_compilers(&module);
     let module = passes.run(module, &mut cx)?;
+    cx.warnings.extend(forgotten_annotations(&annotated, &module, false));
     drop(progress);
     super::warn(&cx.warnings);
     if args.report {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Failure, args::write_file};
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::read_text,
     relay::{json, text},
 };
 
@@ -24,9 +24,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let name = args.file.display().to_string();
-    let refuse = |m: String| Refused::from(Diagnostic::new(format!("{name}: {m}")));
-    let bytes = std::fs::read(&args.file).map_err(|e| refuse(e.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|e| refuse(format!("not UTF-8 text (byte {})", e.utf8_error().valid_up_to())))?;
+    let text = read_text(&args.file)?;
     let printed = if text.trim_start().starts_with('{') {
         let module = json::parse_module(&name, &text)?;
         if args.json { json::print_module(&module)? } else { text::print_module(&module) }

@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 use super::Failure;
 use crate::{
-    diag::{nearest, Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest, read_text},
     rules::{self, CodeRules, Definition, Definitions},
     saturate::Grade,
 };
@@ -49,13 +49,9 @@ fn definitions(files: &[PathBuf]) -> Result<Vec<Definitions>, Refused> {
     }
     let (mut sets, mut complaints) = (Vec::new(), Vec::new());
     for path in files {
-        let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Err(e) => complaints.push(Diagnostic::new(format!("{name}: {e}"))),
-            Ok(text) => match rules::define(&name, &text) {
-                Ok(defined) => sets.extend(defined),
-                Err(Refused(d)) => complaints.extend(d),
-            },
+        match read_text(path).and_then(|text| rules::define(&path.display().to_string(), &text)) {
+            Ok(defined) => sets.extend(defined),
+            Err(Refused(d)) => complaints.extend(d),
         }
     }
     if complaints.is_empty() { Ok(sets) } else { Err(Refused(complaints)) }

@@ -17,12 +17,13 @@ use super::{
 };
 use crate::{
     diag::{Diagnostic, Refused},
-    driver::{self, Options, difference},
+    driver::{self, Allowed, Options, difference_within},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Module, Type, output_names},
     pass::{Pass, PassContext, Same, Sequential, Settings, blame},
     relay::npz,
+    saturate::{Grade, Report},
     tensor::{DType, Tensor, Value},
 };
 
@@ -52,7 +53,7 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value = "llvm")]
     backend: Backend,
     /// Threads; all cores where not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::args::threads)]
     threads: Option<NonZeroUsize>,
     /// Compare with the program as it was before the passes, run by the interpreter; on a difference, name the rule at fault
     #[arg(long)]
@@ -87,9 +88,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         return write_outputs(args.outputs.as_deref(), &names, &outputs);
     }
     let passes = args.passes.sequence(&settings)?;
-    let module = args.model.bound()?;
-    let own_names = output_names(&module);
-    let typed = infer_types(module)?;
+    let typed = args.model.bound_to_run()?;
+    let own_names = output_names(&typed);
     let inputs = gather(&typed, args.inputs.as_deref())?;
     let progress = Progress::new();
     let native = |module: Module, passes: Sequential| {
@@ -105,38 +105,50 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         super::warn(&built.warnings);
         tell_tuning(&built);
         let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
-        Ok::<_, Failure>(built.executable.run(&flat)?)
+        let outputs = built.executable.run(&flat)?;
+        let allowed = if args.validate { allowed(built.module, &built.reports, args.passes.max_error)? } else { Allowed::default() };
+        Ok::<_, Failure>((outputs, allowed))
     };
     if kept.is_some() {
         // The program as it was read is let go: its weights take memory.
         // Not as inferred: what the program itself says of its parameters binds whoever runs it.
         let module = typed.module().clone();
         drop(typed);
-        let outputs = native(module, passes)?;
+        let (outputs, _) = native(module, passes)?;
         tell_time(&args, start, "");
         return write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs);
     }
-    let outputs = match args.backend {
+    let (outputs, allowed) = match args.backend {
         Backend::Llvm => native(typed.module().clone(), passes)?,
         // The interpreter runs the program as it was written, unless passes are asked for.
-        Backend::Interp if !args.passes.asked() => interp::run_flat(typed.module(), "main", inputs.clone())?,
+        Backend::Interp if !args.passes.asked() => {
+            (interp::run_flat(typed.module(), "main", inputs.clone())?, Allowed::default())
+        }
         Backend::Interp => {
             let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
             let module = passes.run(typed.clone().into_module(), &mut cx)?;
             super::warn(&cx.warnings);
-            interp::run_flat(&module, "main", inputs.clone())?
+            let outputs = interp::run_flat(&module, "main", inputs.clone())?;
+            (outputs, if args.validate { allowed(module, &cx.reports, args.passes.max_error)? } else { Allowed::default() })
         }
     };
     drop(progress);
     if args.validate {
         let want = interp::run_flat(typed.module(), "main", inputs.clone())?;
-        match difference(&want, &outputs) {
-            Ok(worst) => eprintln!(
-                "validated: largest difference {worst:.1e} of the largest value (rules up to grade {})",
-                settings.grade
-            ),
+        match difference_within(&want, &outputs, &allowed) {
+            Ok(worst) => {
+                let error = match allowed.error {
+                    0.0 => String::new(),
+                    error => format!(", of {error:.1e} that what was asked for may bring in"),
+                };
+                eprintln!(
+                    "validated: largest difference {worst:.1e} of the largest value (rules up to grade {}){error}",
+                    settings.grade
+                );
+            }
             Err(what) => {
-                let culprit = culprit(&args.passes, settings, &typed.clone().into_module(), &inputs)?;
+                let module = typed.clone().into_module();
+                let culprit = culprit(&args.passes, settings, &module, &inputs, allowed)?;
                 return Err(Failure::Other(format!("validation: {what}\n{culprit}")));
             }
         }
@@ -190,12 +202,38 @@ fn take_value(ty: &Type, tensors: &mut impl Iterator<Item = Tensor>) -> Value {
 /// Seed of random inputs.
 pub(super) const SEED: u64 = 0;
 
+/// A program may be further off than its passes predict by this factor: they add up what each approximation brings in, as if no operator
+/// magnified it.
+const OF_PREDICTED: f64 = 4.0;
+
+/// How far the results of a program may be from those of the program as it was written: by the error that was asked for, or where none was
+/// said by what its passes predict, and of the element types that they gave it.
+fn allowed(module: Module, reports: &[Report], max_error: Option<f64>) -> Result<Allowed, Failure> {
+    let typed = infer_types(module)?;
+    let dtypes = typed.result_type("main").flatten().map(|all| all.iter().map(|t| t.dtype).collect());
+    let approximate = reports.iter().any(|r| r.grade == Grade::Approx && r.regions_changed > 0);
+    let predicted: f64 = reports.iter().map(|r| r.error).sum();
+    let error = max_error.unwrap_or(OF_PREDICTED * predicted);
+    // Rounding to integers in another place makes a step of difference.
+    Ok(Allowed { error, steps: approximate.into(), dtypes })
+}
+
 /// What is at fault for a difference: the rule, the pass, or the back end.
-fn culprit(args: &PassArgs, mut settings: Settings, module: &Module, inputs: &[Value]) -> Result<String, Failure> {
+fn culprit(
+    args: &PassArgs,
+    mut settings: Settings,
+    module: &Module,
+    inputs: &[Value],
+    allowed: Allowed,
+) -> Result<String, Failure> {
     // Runs that are compared must not differ by how far they came in time.
     settings.limits.time = Duration::MAX;
     let passes = args.sequence(&settings)?;
-    let same: Same = Arc::new(|want, got| difference(want, got).is_ok());
+    // Between passes results may have their old types or the new ones.
+    let old = Allowed { dtypes: None, ..allowed.clone() };
+    let same: Same = Arc::new(move |want, got| {
+        difference_within(want, got, &old).is_ok() || difference_within(want, got, &allowed).is_ok()
+    });
     Ok(match blame(&passes, module, inputs, &same)? {
         Some(blame) => blame.to_string(),
         None => "the passes are right by the interpreter: the back end is at fault".to_owned(),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     codegen::llvm::{CodegenError, ObjectCode},
-    diag::Refused,
+    diag::{Diagnostic, Refused},
     dialect,
     infer::infer_types,
     ir::{ExprId, Module, Name},
@@ -22,13 +22,13 @@ use crate::{
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain},
     partition::CompilerError,
     pass::{
-        BuildConfig, Pass, PassContext, PassEntry, Settings, bind_params, default_pass, dissolve_composites,
-        drop_default_annotations, eta_expand, fuse, run_logged,
+        BuildConfig, Pass, PassContext, PassEntry, Settings, annotated_compilers, bind_params, default_pass,
+        dissolve_composites, drop_default_annotations, eta_expand, forgotten_annotations, fuse, run_logged,
     },
     runtime::{Executable, LinkError, Pool, Thrift, give_back_memory},
     saturate::Report,
     store::{Key, KeyMaker},
-    tensor::Tensor,
+    tensor::{Tensor, within_memory},
     vm,
 };
 
@@ -131,10 +131,22 @@ pub struct Built {
 }
 
 /// Builds a module whose parameters are (partly) given: the default pipeline, or the one in the options, then code.
+///
+/// # Errors
+/// What can't be taken is refused, also where its constants would not fit into memory.
 pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Built, BuildError> {
+    within_memory(|| build_here(module, params, options)).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?
+}
+
+fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Built, BuildError> {
     let start = Instant::now();
     let Options { settings, passes, threads, name, fallback, check_regions, on_phase, cache, key, tuned, tune } =
         options;
+    if threads > Pool::MOST_THREADS {
+        let d =
+            Diagnostic::new(format!("{threads} threads are asked for, but at most {} are of use", Pool::MOST_THREADS));
+        return Err(Refused::from(d).into());
+    }
     let key = key.or_else(|| {
         // Passes of the user's own are code, too.
         (cache.is_some() && passes.is_none()).then_some(())?;
@@ -161,7 +173,9 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
         Some(p) => p,
         None => default_pass(&settings, &BuildConfig::default())?,
     };
+    let annotated_for = annotated_compilers(&module);
     let module = passes.run(module, &mut cx)?;
+    cx.warnings.extend(forgotten_annotations(&annotated_for, &module, true));
     // What compiles next has threads with memory of their own.
     give_back_memory();
     let tuned = tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None))));

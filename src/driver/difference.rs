@@ -15,32 +15,81 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
+/// How far results may be apart for what was asked of a program, rounding aside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Allowed {
+    /// The error that approximations bring in, as a share of the result's largest magnitude.
+    pub error: f64,
+    /// How far integers may be apart.
+    pub steps: i64,
+    /// The element types that the results were asked for in, where passes change them; none where they stay.
+    pub dtypes: Option<Vec<DType>>,
+}
+
 /// The largest difference, as a share of the largest value; `Err` says where results differ by more than rounding.
 pub fn difference(want: &[Tensor], got: &[Tensor]) -> Result<f64, String> {
+    difference_within(want, got, &Allowed::default())
+}
+
+/// The same for results that may be further apart, or of other element types.
+///
+/// # Errors
+/// Says which output differs, and where.
+pub fn difference_within(want: &[Tensor], got: &[Tensor], allowed: &Allowed) -> Result<f64, String> {
     if want.len() != got.len() {
         return Err(format!("there are {} outputs where {} were expected", got.len(), want.len()));
     }
     let mut worst: f64 = 0.0;
     for (i, (w, g)) in want.iter().zip(got).enumerate() {
-        if (w.dtype(), w.shape()) != (g.dtype(), g.shape()) {
-            return Err(format!("output {i} is {g:?} where {w:?} was expected"));
+        let asked = allowed.dtypes.as_ref().and_then(|d| d.get(i)).copied().unwrap_or(w.dtype());
+        if (asked, w.shape()) != (g.dtype(), g.shape()) {
+            return Err(format!("output {i} is {g:?} where {asked} as in {w:?} was expected"));
         }
-        if !w.dtype().is_float() {
+        let floats = w.dtype().is_float() && asked.is_float();
+        if w.dtype() == asked && !floats && allowed.steps == 0 {
             if !w.same_bits(g) {
                 return Err(format!("output {i} has other integers"));
             }
             continue;
         }
-        let allowed = tolerance(w.dtype());
+        let scale_of = |x: &[f64]| x.iter().filter(|x| x.is_finite()).fold(1e-6f64, |m, x| m.max(x.abs()));
+        let rounding = tolerance(w.dtype()).max(tolerance(asked));
         let (w, g) = (w.to_f64_vec(), g.to_f64_vec());
-        let scale = w.iter().filter(|x| x.is_finite()).fold(1e-6f64, |m, x| m.max(x.abs()));
+        let scale = scale_of(&w);
+        let most = match floats {
+            true => rounding + allowed.error,
+            false => (allowed.steps as f64 / scale).max(allowed.error),
+        };
         for (j, (a, b)) in w.iter().zip(&g).enumerate() {
             let off = if a == b || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() / scale };
-            if off.is_nan() || off > allowed {
+            if off.is_nan() || off > most {
                 return Err(format!("output {i} differs at element {j}: {b} where {a} was expected"));
             }
             worst = worst.max(off);
         }
     }
     Ok(worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_is_allowed_and_no_more() {
+        let floats = |x: f32| [Tensor::scalar(x)];
+        let error = |error| Allowed { error, ..Allowed::default() };
+        assert!(difference(&floats(1.0), &floats(1.05)).is_err());
+        assert!(difference_within(&floats(1.0), &floats(1.05), &error(0.1)).is_ok());
+        assert!(difference_within(&floats(1.0), &floats(1.2), &error(0.1)).is_err());
+        let (seven, eight, nine) = ([Tensor::scalar(7i8)], [Tensor::scalar(8i8)], [Tensor::scalar(9i8)]);
+        let step = Allowed { steps: 1, ..Allowed::default() };
+        assert!(difference(&seven, &eight).is_err());
+        assert!(difference_within(&seven, &eight, &step).is_ok() && difference_within(&seven, &nine, &step).is_err());
+        let short = [Tensor::from_f64_fn(DType::F16, &[], |_| 1.0)];
+        let asked = Allowed { dtypes: Some(vec![DType::F16]), ..Allowed::default() };
+        assert!(difference(&floats(1.0), &short).is_err());
+        assert!(difference_within(&floats(1.0), &short, &asked).is_ok());
+        assert!(difference_within(&floats(1.0), &floats(1.0), &asked).is_err());
+    }
 }

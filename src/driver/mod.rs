@@ -47,7 +47,7 @@ pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
 pub use build::{BuildError, Built, Options, build};
 #[cfg(feature = "llvm")]
 pub use cache::{Cache, settings_key};
-pub use difference::difference;
+pub use difference::{Allowed, difference, difference_within};
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};
 pub use load::{load_module, load_params};

@@ -5,7 +5,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     ir::{Name, Type},
     runtime::Executable,
-    tensor::Tensor,
+    tensor::{Tensor, within_memory},
     vm,
 };
 
@@ -48,7 +48,9 @@ impl Runnable {
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
         match self {
             Runnable::Plain(exe) => exe.run(inputs).map_err(|e| Diagnostic::new(e.to_string()).into()),
-            Runnable::Machine(m) => m.run(inputs),
+            Runnable::Machine(m) => {
+                within_memory(|| m.run(inputs)).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub use builder::{Builder, Convert};
 
 use crate::{
-    diag::{Diagnostic, Refused, nearest},
+    diag::{self, Diagnostic, Refused, nearest},
     ir::{Module, Name},
     tensor::Tensor,
 };
@@ -32,13 +32,7 @@ impl SourceFile<'_> {
     /// # Errors
     /// Names the line and column of the first byte that is not UTF-8.
     pub fn text(&self) -> Result<&str, Refused> {
-        std::str::from_utf8(self.bytes).map_err(|e| {
-            let valid = &self.bytes[..e.valid_up_to()];
-            let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
-            let start = valid.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
-            let column = String::from_utf8_lossy(&valid[start..]).chars().count() + 1;
-            Diagnostic::new(format!("{}:{line}:{column}: not UTF-8 text", self.name)).into()
-        })
+        diag::utf8(self.name, self.bytes)
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     diag::Refused,
     infer::{TypedModule, infer_types},
-    ir::{Attrs, ExprId, Module, Name, OpId, Type},
+    ir::{AttrValue, Attrs, Expr, ExprId, Module, Name, OpId, Type, reachable},
     partition::{self, ExternalCompiler},
 };
 
@@ -149,6 +149,53 @@ impl Pass for AnnotateTarget {
 pub fn drop_default_annotations(module: Module) -> Module {
     let is_annotated = module.ids().any(|e| module.op_call(e).is_some_and(|(_, _, a)| a.get("compiler").is_some()));
     if is_annotated { without_defaults(&module) } else { module }
+}
+
+/// The compilers that a module's annotations name, in their order, without `default`, by which nobody is meant.
+pub fn annotated_compilers(module: &Module) -> Vec<Name> {
+    let mut found: Vec<Name> = Vec::new();
+    for e in reachable(module, module.functions().map(|(_, f)| f)) {
+        let Some((op, _, attrs)) = module.op_call(e) else { continue };
+        if let (ANNOTATIONS, Some(AttrValue::Str(name))) = (op.op().name(), attrs.get("compiler"))
+            && name.as_str() != "default"
+            && !found.iter().any(|f| f == name)
+        {
+            found.push(name.as_str().into());
+        }
+    }
+    found
+}
+
+/// What ends a region.
+const ANNOTATIONS: &str = "annotation.compiler_end";
+
+/// The module with a function for each region that is annotated; the module itself where none is. What a program says of its regions
+/// holds before anything looks at what would pay.
+pub fn partition_annotated(module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+    match annotated_compilers(&module).is_empty() {
+        true => Ok(module),
+        false => PartitionGraph::default().run(module, cx),
+    }
+}
+
+/// What a user should know of annotations that a program had and passes made nothing of: they are not done as they were written.
+///
+/// Annotations that are still there may yet become regions, unless the program is `finished`.
+pub fn forgotten_annotations(before: &[Name], after: &Module, finished: bool) -> Vec<String> {
+    let all = reachable(after, after.functions().map(|(_, f)| f));
+    let has_region = |name: &Name| {
+        all.iter().any(|&e| matches!(&after[e], Expr::Func(f) if f.compiler().is_some_and(|c| c == name.as_str())))
+    };
+    let still = if finished { Vec::new() } else { annotated_compilers(after) };
+    let forgotten = before.iter().filter(|name| !still.contains(name) && !has_region(name));
+    forgotten
+        .map(|name| {
+            format!(
+                "the program's annotations for the compiler `{name}` had no effect: `--compiler {name}` or the pass \
+                 PartitionGraph makes regions of them"
+            )
+        })
+        .collect()
 }
 
 /// The module that is made of the regions that annotations say.

@@ -4,10 +4,18 @@ use hashbrown::HashMap;
 
 use crate::{
     diag::{Diagnostic, Refused, nearest},
-    infer,
+    egraph::weights,
+    infer::{self, TypedModule},
     ir::{Copier, Expr, ExprId, Function, Module, Name, TensorType, Type, VarId},
     tensor::Tensor,
 };
+
+/// The parameters of `@main` that are used as weights are: whoever runs the program would give them with every call.
+pub fn unbound_weights(m: &TypedModule) -> Vec<Name> {
+    let found = weights(m);
+    let params = m.function("main").map(|f| f.params.clone()).unwrap_or_default();
+    params.iter().filter(|p| found.contains(*p)).map(|&p| m.var(p).name.clone()).collect()
+}
 
 /// The module with parameters of `@main` replaced by constants, by name. The other parameters stay: they are the inputs.
 ///

@@ -188,6 +188,33 @@ impl BuildConfig {
         Ok(settings)
     }
 
+    /// What a user should know of switches that change nothing: passes that are switched off and no part of the default pipeline.
+    ///
+    /// # Errors
+    /// Refused are the names that [`BuildConfig::settings`] refuses.
+    pub fn without_effect(&self, settings: &Settings) -> Result<Vec<String>, Refused> {
+        let stages = default_pipeline(settings)?;
+        let known = lookup_all(&self.disabled_pass, &stages.names(), settings)?;
+        let requested: Vec<Name> = rules::by_request().into_iter().map(|r| r.name).collect();
+        let mut notes = Vec::new();
+        for (name, known) in self.disabled_pass.iter().zip(known) {
+            let runs =
+                |set: &Name| !requested.contains(set) || settings.rulesets_on.contains(set) || self.requires(set);
+            if !known.stage && !known.rulesets.iter().any(runs) && !self.stage_of(name, settings)? {
+                notes.push(format!(
+                    "`{name}` is switched off, but no part of the default pipeline: that changes nothing"
+                ));
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Whether a ruleset that runs by request is asked for, by name or by the level.
+    fn requires(&self, set: &Name) -> bool {
+        let of_level = self.opt_level >= APPROXIMATE_FROM && set.as_str() == "fast-math";
+        of_level || self.required_pass.iter().any(|n| n == set.as_str())
+    }
+
     /// The name of the extractor that the level asks for where the user names none.
     pub fn extractor(&self) -> &'static str {
         if self.opt_level >= APPROXIMATE_FROM { "search" } else { "dag" }

@@ -1,10 +1,13 @@
 //! `ConvertLayout`: the rulesets that convert operators and move layout transforms, under prices that count transforms.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{Pass, PassContext, PassSpec, Saturate, Settings};
+use super::{Pass, PassContext, PassSpec, Saturate, Settings, saturate::MOVING_ROUNDS};
 use crate::{
     cost::{CostModel, Head, NodeView},
     diag::{Diagnostic, Refused, nearest},
@@ -168,7 +171,7 @@ impl ConvertLayout {
             cost: Arc::new(Transforms { wishes: wishes.clone() }),
             // Who asks for another layout asks for sums in another order.
             grade: settings.grade.max(Grade::Real),
-            limits: Limits { iterations: settings.limits.iterations.max(ROUNDS), ..settings.limits.clone() },
+            limits: Limits { iterations: settings.limits.iterations.max(MOVING_ROUNDS), ..settings.limits.clone() },
             ..settings.clone()
         };
         let saturate = Saturate::new(self.to_string(), rulesets, &settings);
@@ -202,9 +205,6 @@ impl std::fmt::Display for ConvertLayout {
         write!(f, "ConvertLayout({})", from.chain(to).chain(single).chain(skipped).collect::<Vec<_>>().join(", "))
     }
 }
-
-/// A transform moves past one operator in a round.
-const ROUNDS: usize = 512;
 
 fn layout_of(text: &str) -> Result<Layout, Refused> {
     text.parse().map_err(|e: crate::tensor::LayoutError| Diagnostic::new(e.to_string()).into())
@@ -291,6 +291,35 @@ impl Conversion {
         out
     }
 
+    /// What a user should know where no call is meant: then the pass does nothing.
+    fn nothing_meant(&self, m: &Module) -> Option<String> {
+        let mut found: BTreeSet<&str> = BTreeSet::new();
+        for e in reachable(m, m.functions().map(|(_, f)| f)) {
+            let Some((op, _, attrs)) = m.op_call(e) else { continue };
+            let Some(wishes) = self.wishes.get(&op) else { continue };
+            let field = |name: &str| match attrs.get(name) {
+                Some(AttrValue::Str(s)) => Some(s.as_str()),
+                _ => None,
+            };
+            let Some(data) = field("data_layout").or(field("layout")) else { continue };
+            // Layouts other than those that are converted from are of no interest where one call is meant.
+            let out = field("out_layout").filter(|o| !o.is_empty()).unwrap_or(data);
+            let (Ok(data_layout), Ok(out)) = (data.parse(), out.parse()) else { continue };
+            if wishes.iter().any(|w| w.means(&w.op, &data_layout, &out)) {
+                return None;
+            }
+            found.insert(data);
+        }
+        let what = match found.is_empty() {
+            true => "no operator of the program has a layout that it is about".to_owned(),
+            false => {
+                let found = found.into_iter().collect::<Vec<_>>().join(", ");
+                format!("it is about none of the program's operators, whose layouts are {found}")
+            }
+        };
+        Some(format!("{} converts nothing: {what}", self.saturate.name()))
+    }
+
     /// What stays as it was, as sentences.
     fn left(&self, m: &TypedModule) -> Vec<String> {
         let mut left: BTreeMap<(&str, String, bool), usize> = BTreeMap::new();
@@ -341,6 +370,7 @@ impl Pass for Conversion {
             true => module,
             false => self.set_aside(&infer_types(module)?),
         };
+        cx.warnings.extend(self.nothing_meant(&module));
         let module = infer_types(self.saturate.run(module, cx)?)?;
         let left = self.left(&module);
         if let Some(report) = cx.reports.last_mut() {

@@ -2,7 +2,7 @@
 
 use super::{AnnotateTarget, MergeComposite, PartitionFor, PartitionGraph, Pass, PassSpec, Settings, SpecArg, Taker};
 use crate::{
-    diag::{Diagnostic, Refused, nearest},
+    diag::{Diagnostic, Refused, nearest, read_text},
     ir::OpId,
     ops::{self},
     partition::{self, ExternalCompiler},
@@ -105,7 +105,7 @@ pub(super) fn merge_composite(spec: &PassSpec, _: &Settings) -> Result<Box<dyn P
         let more = match partition::compiler(name) {
             Some(compiler) => MergeComposite::of(compiler)?,
             None => {
-                let text = std::fs::read_to_string(name).map_err(|e| {
+                let text = read_text(name.as_ref()).map_err(|e| {
                     let known = partition::compilers();
                     let message =
                         format!("`{name}` is no compiler ({}), and no file can be read: {e}", known.join(", "));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{Pass, PassContext, PassSpec, Saturate, Settings};
+use super::{Pass, PassContext, PassSpec, Saturate, Settings, saturate::MOVING_ROUNDS};
 use crate::{
     cost::Integers,
     diag::{Diagnostic, Refused, nearest},
     ir::{Expr, ExprId, Module, Name, OpId, reachable},
     ops::{self},
     rules,
-    saturate::{Grade, Ruleset},
+    saturate::{Grade, Limits, Ruleset},
 };
 
 /// The pass. Regions of floats that a quantize closes become integers, and contractions of dequantized tensors also where none
@@ -67,7 +67,8 @@ pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>
 /// A saturation that prefers integers. That results differ by a step of their scale is what was asked for.
 fn saturation(rulesets: Vec<Ruleset>, settings: &Settings) -> Saturate {
     let cost = Arc::new(Integers(settings.cost.clone()));
-    let settings = Settings { cost, grade: Grade::Approx, ..settings.clone() };
+    let limits = Limits { iterations: settings.limits.iterations.max(MOVING_ROUNDS), ..settings.limits.clone() };
+    let settings = Settings { cost, limits, grade: Grade::Approx, ..settings.clone() };
     Saturate::new("FakeQuantizationToInteger", rulesets, &settings)
 }
 

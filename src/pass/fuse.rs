@@ -6,7 +6,7 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use super::outline::outline;
+use super::{effects::Effects, outline::outline};
 use crate::{
     infer::TypedModule,
     ir::{AttrValue, Attrs, Copier, Expr, ExprId, Module, Type, children, reachable_outside},
@@ -27,6 +27,25 @@ pub fn fuse(typed: &TypedModule, largest: usize) -> Module {
             true => Copier::new().copy(m, id, &mut out),
             false => fuse_function(typed, id, largest, &mut out),
         };
+        out.define(name.clone(), new);
+    }
+    out
+}
+
+/// The module in which fields of tuples that are written out are these values themselves, where no other field has an effect that it would
+/// take along: who reads a field reads nothing else.
+pub(super) fn resolve_fields(m: &Module) -> Module {
+    let effects = Effects::new(m);
+    let mut out = m.derive();
+    let mut copier = Copier::new();
+    for (name, f) in m.functions() {
+        let new = copier.copy_with(m, f, &mut out, |to, from, copied| match (&m[from], copied) {
+            (Expr::Proj(tuple, _), Expr::Proj(new, index)) if !effects.has(*tuple) => match &to[*new] {
+                Expr::Tuple(fields) => fields.get(*index).copied(),
+                _ => None,
+            },
+            _ => None,
+        });
         out.define(name.clone(), new);
     }
     out

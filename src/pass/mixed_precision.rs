@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Pass, PassContext, PassSpec, Saturate, Settings};
+use super::{Pass, PassContext, PassSpec, Saturate, Settings, saturate::MOVING_ROUNDS};
 use crate::{
     cost::Precision,
     diag::{Diagnostic, Refused, nearest},
@@ -109,6 +109,7 @@ pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>
     let mut settings = settings.clone();
     settings.cost = Arc::new(Precision { model: settings.cost, dtype, ignored });
     settings.grade = Grade::Approx;
+    settings.limits.iterations = settings.limits.iterations.max(MOVING_ROUNDS);
     // The two ways to sum up exclude each other.
     settings.without.push(format!("{RULESET}/{}", if wide { "contraction" } else { "contraction-summed-wide" }).into());
     let saturate = Saturate::new(format!("ToMixedPrecision({dtype})"), rulesets, &settings);

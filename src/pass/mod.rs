@@ -33,10 +33,10 @@ mod spec;
 use std::time::{Duration, Instant};
 
 pub use annotate_target::{
-    AnnotateTarget, Candidate, MergeCompilerRegions, PartitionFor, PartitionGraph, Taker, drop_default_annotations,
-    partition_for,
+    AnnotateTarget, Candidate, MergeCompilerRegions, PartitionFor, PartitionGraph, Taker, annotated_compilers,
+    drop_default_annotations, forgotten_annotations, partition_annotated, partition_for,
 };
-pub use bind_params::bind_params;
+pub use bind_params::{bind_params, unbound_weights};
 pub use blame::{Blame, Same, blame};
 pub use config::{BuildConfig, Edit, NewStage};
 pub use convert_layout::ConvertLayout;

@@ -217,7 +217,10 @@ fn fuse_ops(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused> {
             .ok_or_else(|| refuse(format!("`largest` is `{}`, but should be a positive number", a.value)))?,
         _ => return Err(refuse("pass `FuseOps` takes `largest=N` only".into())),
     };
-    Ok(Box::new(FnPass("FuseOps", move |m| Ok(super::fuse(&infer_types(m)?, largest)))))
+    Ok(Box::new(FnPass("FuseOps", move |m| {
+        let resolved = super::fuse::resolve_fields(&m);
+        Ok(super::fuse(&infer_types(resolved)?, largest))
+    })))
 }
 
 fn ruleset(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<dyn Pass>, Refused> {

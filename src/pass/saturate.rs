@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashSet;
+
 use super::{Backend, Interpreted, Pass, PassContext, Placement};
 use crate::{
     cost::{CostModel, Legal},
@@ -9,11 +11,15 @@ use crate::{
     dialect,
     extract::Extractor,
     infer::infer_types,
-    ir::{Module, Name},
+    ir::{Expr, ExprId, Module, Name, reachable},
     partition,
     saturate::{Extracted, Grade, Limits, Rule, Ruleset, optimize_observed},
     target::Target,
 };
+
+/// Rounds of a pass whose rules carry something along the program, past one operator in each: more than programs are deep. What bounds
+/// such a pass is that its rules come to an end.
+pub(super) const MOVING_ROUNDS: usize = 4096;
 
 /// What every saturation of a compilation shares.
 #[derive(Clone)]
@@ -34,7 +40,7 @@ pub struct Settings {
     pub backend: Arc<dyn Backend>,
     /// Rules that are not used, as `ruleset/rule`.
     pub without: Vec<Name>,
-    /// Rulesets that a saturation does not use where it takes all that there are.
+    /// Rulesets that a saturation does not use where it takes all that there are, or those that legalize a module's dialects.
     pub rulesets_off: Vec<Name>,
     /// Rulesets that a saturation uses where it takes all that there are, whatever the grade of their rules.
     pub rulesets_on: Vec<Name>,
@@ -104,9 +110,17 @@ impl Saturate {
     }
 
     fn saturate(&self, module: Module, dialects: &[&str], cx: &mut PassContext) -> Result<Module, Refused> {
+        if all_in_kernels(&module) {
+            cx.warnings.push(format!(
+                "{}: all operators are in primitive functions already, which no rule looks into: it should run before FuseOps, or \
+                 after DefuseOps",
+                self.name
+            ));
+        }
         let typed = infer_types(module)?;
         let s = &self.settings;
         let mut legalizing: Vec<Ruleset> = dialects.iter().flat_map(|d| dialect::legalization(d)).collect();
+        legalizing.retain(|set| !s.rulesets_off.contains(&set.name));
         strict(&mut legalizing, s);
         let rulesets: Vec<Ruleset> = self.rulesets.iter().cloned().chain(legalizing).collect();
         let legal = Legal { model: s.cost.as_ref(), all: self.dialects == Dialects::Legalized };
@@ -119,9 +133,21 @@ impl Saturate {
         let extractor = s.extractor.as_ref();
         let done = optimize_observed(&typed, &rulesets, &s.limits, model, extractor, &s.target, observer);
         s.placement.compilers.iter().try_for_each(|c| partition::heed(*c))?;
+        cx.warnings.extend(done.report.warnings.iter().map(|why| format!("{}: {why}", self.name)));
         cx.reports.push(done.report);
         Ok(done.module)
     }
+}
+
+/// Whether a module calls operators, but in primitive functions alone.
+fn all_in_kernels(m: &Module) -> bool {
+    let all = reachable(m, m.functions().map(|(_, f)| f));
+    let bodies = all.iter().filter_map(|&e| match &m[e] {
+        Expr::Func(f) if f.is_primitive() => Some(f.body),
+        _ => None,
+    });
+    let inside: HashSet<ExprId> = reachable(m, bodies).into_iter().collect();
+    !inside.is_empty() && all.iter().all(|e| inside.contains(e) || m.op_call(*e).is_none())
 }
 
 /// Leaves out rules of a looser grade than the settings allow, and those that they exclude.

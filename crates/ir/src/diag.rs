@@ -57,9 +57,40 @@ impl fmt::Display for Diagnostic {
     }
 }
 
+/// The content of a file that should be text.
+///
+/// # Errors
+/// Names the line and column of the first byte that is not UTF-8.
+pub fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, Refused> {
+    std::str::from_utf8(bytes).map_err(|e| {
+        let valid = &bytes[..e.valid_up_to()];
+        let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
+        let start = valid.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
+        let column = String::from_utf8_lossy(&valid[start..]).chars().count() + 1;
+        Diagnostic::new(format!("{name}:{line}:{column}: not UTF-8 text")).into()
+    })
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// Says why the file can't be read, or where it is not UTF-8.
+pub fn read_text(path: &std::path::Path) -> Result<String, Refused> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|e| Refused::from(Diagnostic::new(format!("{name}: {e}"))))?;
+    utf8(&name, &bytes).map(str::to_owned)
+}
+
 /// The input was refused, for one reason or several. The command line exits with 2 and shows each with its source line.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Refused(pub Vec<Diagnostic>);
+
+impl fmt::Debug for Refused {
+    /// As for a terminal: this is what a `main` that returns the error prints of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "refused\n{}", self.render().trim_end())
+    }
+}
 
 impl From<Diagnostic> for Refused {
     fn from(d: Diagnostic) -> Refused {
@@ -225,6 +256,17 @@ mod tests {
             assert!(shown.contains(part), "{part}\nis not in\n{shown}");
         }
         assert!(shown.lines().all(|l| l.len() < 300), "{shown}");
+    }
+
+    #[test]
+    fn debug_shows_the_line_and_not_the_source() {
+        let text = format!("{}\ntwo\n", "one\n".repeat(10_000));
+        let source = Arc::new(Source { name: "f.relay".into(), text: text.clone() });
+        let start = text.find("two").expect("it is there") as u32;
+        let at = Span { source, start, end: start + 3 };
+        let refused = Refused::from(Diagnostic::new("no good").at(Some(at)));
+        let shown = format!("{refused:?}");
+        assert!(shown.contains("no good") && shown.contains("10002 | two") && shown.len() < 300, "{shown}");
     }
 
     #[test]

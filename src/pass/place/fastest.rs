@@ -7,7 +7,7 @@ use crate::{
     cost::Machine,
     diag::Refused,
     ir::{Expr, Module, reachable},
-    pass::{BuildConfig, Pass, PassContext, Pipeline, Settings},
+    pass::{BuildConfig, Pass, PassContext, Pipeline, Settings, partition_annotated},
     saturate::{PlacedReport, Report},
 };
 
@@ -96,6 +96,7 @@ impl Pass for Fastest {
     }
 
     fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        let module = partition_annotated(module, cx)?;
         let mut made: Vec<(&(String, Pipeline), Module, PassContext)> = Vec::new();
         let mut notes = Vec::new();
         for candidate in &self.candidates {

@@ -13,7 +13,7 @@ use super::{
     pool::Pool,
     program::{Call, Place, Port, Program, Step},
 };
-use crate::tensor::Tensor;
+use crate::tensor::{OutOfMemory, Tensor, within_memory};
 
 /// Machine code in this process.
 ///
@@ -74,6 +74,9 @@ pub enum RunError {
         /// What it says.
         reason: String,
     },
+    /// Its results and what it works in take more memory than there is.
+    #[error("{0}")]
+    Memory(#[from] OutOfMemory),
     /// An exported library returned this code instead of 0.
     #[error("the library failed with code {0}")]
     Library(i32),
@@ -148,9 +151,11 @@ impl Executable {
 
     /// Runs once. Inputs are in the order of [`Program::inputs`], and so are outputs.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
-        let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
-        self.run_into(inputs, &mut outputs)?;
-        Ok(outputs)
+        within_memory(|| {
+            let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
+            self.run_into(inputs, &mut outputs)?;
+            Ok(outputs)
+        })?
     }
 
     /// Runs once, into tensors that the caller has made: without taking memory, from the second time on, where nobody else

@@ -1,12 +1,13 @@
 //! Aligned memory without contents.
 
 use std::{
-    alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    alloc::{Layout, alloc, dealloc},
     ptr::NonNull,
     sync::{Mutex, PoisonError},
 };
 
 use super::abi::ALIGN;
+use crate::tensor::out_of_memory;
 
 /// A block of memory, aligned to a page where it is at least one long, else to [`ALIGN`]. Its contents are arbitrary. Where it is large,
 /// the system is asked for large pages: there are fewer addresses to translate.
@@ -22,16 +23,16 @@ const PAGE: usize = 4096;
 const LARGE_PAGE: usize = 2 << 20;
 
 impl Block {
-    /// Takes memory. Ends the process where there is none, as Rust's own containers do.
+    /// Takes memory. Where there is none, [`within_memory`](crate::tensor::within_memory) says so.
     pub(super) fn new(bytes: usize) -> Block {
         let align = match bytes {
             LARGE_PAGE.. => LARGE_PAGE,
             PAGE.. => PAGE,
             _ => ALIGN,
         };
-        let layout = Layout::from_size_align(bytes.max(ALIGN), align).expect("a size that fits the address space");
+        let layout = Layout::from_size_align(bytes.max(ALIGN), align).unwrap_or_else(|_| out_of_memory(bytes as u128));
         // SAFETY: the layout's size is not zero.
-        let at = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let at = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| out_of_memory(bytes as u128));
         #[cfg(target_os = "linux")]
         if align == LARGE_PAGE {
             // SAFETY: whole pages of the block; this is advice, which changes no contents and may be ignored.

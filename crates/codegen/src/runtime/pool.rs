@@ -70,9 +70,14 @@ impl<T> std::ops::Deref for Apart<T> {
 }
 
 impl Pool {
-    /// A pool of that many threads, the caller counted; 0 counts as 1. One thread needs no pool, and starts none.
+    /// More threads than this gain nothing on any machine there is, and far more end the process: each takes memory mappings, of which a
+    /// system gives some ten thousands.
+    pub const MOST_THREADS: usize = 1024;
+
+    /// A pool of that many threads, the caller counted; 0 counts as 1, and more than [`Pool::MOST_THREADS`] as these. One thread needs no
+    /// pool, and starts none.
     pub fn new(threads: usize) -> Pool {
-        let others = threads.max(1) - 1;
+        let others = threads.clamp(1, Pool::MOST_THREADS) - 1;
         let shared = Arc::new(Shared {
             ticket: Apart::default(),
             finished: Apart::default(),

@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{Pod, Zeroable, allocation::try_zeroed_vec};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
-use super::DType;
+use super::{DType, out_of_memory};
 
 /// Extents of a tensor, outermost first.
 pub type Shape = SmallVec<[usize; 6]>;
@@ -100,11 +100,15 @@ fn takes(dtype: DType, shape: &[usize], given: usize) -> Result<(), ShapeMismatc
 }
 
 impl Tensor {
-    /// An array of zeros.
+    /// An array of zeros. Where memory has no room for it, [`within_memory`](super::within_memory) says so.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
-        let len = shape.iter().product::<usize>() * dtype.bytes();
+        let bytes = match shape.contains(&0) {
+            true => 0,
+            false => shape.iter().fold(dtype.bytes() as u128, |n, &d| n.saturating_mul(d as u128)),
+        };
+        let len = usize::try_from(bytes).unwrap_or_else(|_| out_of_memory(bytes));
         // Zero pages of the system where it is large: not touched before somebody writes.
-        let lines = bytemuck::zeroed_vec(len.div_ceil(64));
+        let lines = try_zeroed_vec(len.div_ceil(64)).unwrap_or_else(|()| out_of_memory(bytes));
         Tensor { dtype, shape: shape.into(), data: Buffer::new(lines, len) }
     }
 

@@ -4,8 +4,11 @@ mod data;
 mod dtype;
 mod layout;
 mod math;
+mod memory;
 
 pub use data::{Element, Shape, ShapeMismatch, Tensor, Value, row_major_strides};
 pub use dtype::{DType, UnknownDType};
 pub use layout::{IndexPart, Layout, LayoutAxis, LayoutError, SourceIndex};
 pub use math::{acosh, asinh, erf, float_to_int};
+pub use memory::out_of_memory;
+pub use memory::{OutOfMemory, within_memory};

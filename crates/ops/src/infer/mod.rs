@@ -11,7 +11,7 @@ mod walk;
 
 pub use typed::TypedModule;
 pub use typed::entry;
-pub use verify::{MAX_NESTING, verify};
+pub use verify::{MAX_NESTING, MAX_PARTS, verify};
 
 use crate::{
     diag::Refused,

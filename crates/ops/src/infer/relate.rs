@@ -161,6 +161,7 @@ impl Infer<'_> {
             Misfit::Differ => "types differ".into(),
             Misfit::Recursive => "a type would contain itself: recursive types need a `type` definition".into(),
             Misfit::TooDeep => format!("a type is nested more than {} deep", super::MAX_NESTING),
+            Misfit::TooWide => format!("a type is made of more than {} types", super::MAX_PARTS),
         };
         self.complain(at, Diagnostic::new(message));
         None

@@ -3,7 +3,7 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use super::verify::MAX_NESTING;
+use super::verify::{MAX_NESTING, MAX_PARTS};
 use crate::{
     ir::{Dim, FuncType, Module, Name, OpId, TensorType, Type, TypeVarId},
     tensor::DType,
@@ -53,10 +53,12 @@ pub(super) enum Misfit {
     Recursive,
     /// Types are nested too deeply to be handled.
     TooDeep,
+    /// Types are made of too many types to be handled.
+    TooWide,
 }
 
-/// A type and how deep it is nested.
-type Nested = (Type, usize);
+/// A type, how deep it is nested, and of how many types it is made.
+type Nested = (Type, usize, usize);
 
 /// What stands for a type parameter at one use of a polymorphic term: a type or an extent.
 pub(super) type Instance = HashMap<TypeVarId, (Ty, Dim)>;
@@ -430,7 +432,7 @@ impl Solver {
         let mut known = std::mem::take(&mut self.complete);
         let found = self.export(root, &mut known, true);
         self.complete = known;
-        Ok(found?.map(|(ty, _)| ty))
+        Ok(found?.map(|(ty, ..)| ty))
     }
 
     /// Of a data type's value, gives the parameters that nothing has said anything of the empty tuple's type: `Nil` alone is
@@ -459,7 +461,7 @@ impl Solver {
     pub(super) fn partial(&mut self, ty: Ty) -> Type {
         let root = self.root(ty);
         let found = self.export(root, &mut HashMap::new(), false);
-        found.ok().flatten().map_or(Type::Hole(0), |(ty, _)| ty)
+        found.ok().flatten().map_or(Type::Hole(0), |(ty, ..)| ty)
     }
 
     /// The types of the terms that a term is made of.
@@ -490,17 +492,21 @@ impl Solver {
                 continue;
             }
             let mut done = Vec::with_capacity(parts.len());
-            let mut nesting = 0;
+            let (mut nesting, mut size) = (0, 1usize);
             for part in &parts {
-                let (ty, n) = &known[part];
+                let (ty, n, s) = &known[part];
                 nesting = nesting.max(n + 1);
+                size = size.saturating_add(*s);
                 done.push(ty.clone());
             }
             if nesting > MAX_NESTING {
                 return Err(Misfit::TooDeep);
             }
+            if size > MAX_PARTS {
+                return Err(Misfit::TooWide);
+            }
             match self.typed(term, done, whole) {
-                Some(ty) => drop(known.insert(term, (ty, nesting))),
+                Some(ty) => drop(known.insert(term, (ty, nesting, size))),
                 None => return Ok(None),
             }
         }

@@ -10,6 +10,10 @@ use crate::{
 /// Patterns and annotated types nested deeper than this are refused: what walks them recurses.
 pub const MAX_NESTING: usize = 1100;
 
+/// A type is made of at most so many types, each counted wherever it stands: a tuple of two of itself, again and again, would soon have more
+/// tensors than anything could hold.
+pub const MAX_PARTS: usize = 1 << 16;
+
 /// The most complaints that one refusal holds.
 const MAX_COMPLAINTS: usize = 20;
 

@@ -4,7 +4,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
     ir::{TensorType, Type},
-    tensor::{DType, Tensor, Value},
+    tensor::{DType, Tensor, Value, within_memory},
 };
 
 /// Random arguments for `@main`, the same for the same seed on every machine.
@@ -17,9 +17,14 @@ pub fn random_inputs(m: &TypedModule, seed: u64) -> Result<Vec<Value>, Refused> 
     let mut refused = Vec::new();
     let mut values = Vec::new();
     for (i, &p) in main.params.iter().enumerate() {
-        match random_value(m.var_ty(p), seed, i) {
-            Some(v) => values.push(v),
-            None => {
+        match within_memory(|| random_value(m.var_ty(p), seed, i)) {
+            Ok(Some(v)) => values.push(v),
+            Err(e) => {
+                let (name, ty) = (&m.var(p).name, m.var_ty(p));
+                refused
+                    .push(Diagnostic::new(format!("no random value can be made for parameter `%{name}`: {ty}: {e}")));
+            }
+            Ok(None) => {
                 let (name, ty) = (&m.var(p).name, m.var_ty(p));
                 let message = format!("no random value can be made for parameter `%{name}`: {ty}");
                 refused.push(Diagnostic::new(message).help("give inputs"));

@@ -20,7 +20,7 @@ use crate::{
     infer,
     ir::{Attrs, Module, OpId, Type},
     ops::OpError,
-    tensor,
+    tensor::{self, within_memory},
 };
 
 /// Runs a function of a module on arguments, one per parameter.
@@ -84,7 +84,8 @@ impl<'a, 'o> Interpreter<'a, 'o> {
             }
         }
         let func = m.function_id(entry).expect("the function exists");
-        machine::Machine::new(&self.program, self.observer.as_deref_mut()).run(func, args)
+        let run = || machine::Machine::new(&self.program, self.observer.as_deref_mut()).run(func, args);
+        within_memory(run).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Part<'a> {
 
 /// Whether calls (readers after what they read, the result last) may be one kernel. All but the result are read within.
 ///
-/// One call always may. Of several none is opaque, and all give tensors. At most one combines elements: all others run on its
+/// One call always may. Of several none is opaque, and all give tensors, or several at once where that but moves elements (a split). At most one combines elements: all others run on its
 /// accumulators or beside them, element by element, and so are elementwise and of its shape; before it runs nothing, unless it is a
 /// reduction and the result, which takes its elements from whatever moves or computes them one by one. What is read in
 /// several places is read there element by element, so that it is computed once.
@@ -31,7 +31,13 @@ pub fn may_be_one(parts: &[Part]) -> bool {
     if result == 0 {
         return true;
     }
-    let is_plain = |p: &Part| p.class != Class::Opaque && p.ty.is_some_and(|t| t.as_tensor().is_some());
+    let is_plain = |p: &Part| {
+        p.class != Class::Opaque
+            && p.ty.is_some_and(|t| match t {
+                Type::Tuple(fields) => p.class == Class::Injective && fields.iter().all(|f| f.as_tensor().is_some()),
+                t => t.as_tensor().is_some(),
+            })
+    };
     if !parts.iter().all(is_plain) {
         return false;
     }
@@ -122,6 +128,18 @@ mod tests {
         assert!(may(&[(Elementwise, s, &[]), (Elementwise, s, &[0]), (Broadcast, s, &[0, 1])]));
         // x + transpose(x): two elements of x for one of the result.
         assert!(!may(&[(Elementwise, s, &[]), (Injective, s, &[0]), (Broadcast, s, &[0, 1])]));
+    }
+
+    #[test]
+    fn fields_of_a_split_meet() {
+        let (whole, half) = (Type::tensor(&[2, 4], DType::F32), Type::tensor(&[2, 2], DType::F32));
+        let halves = Type::tuple([half.clone(), half.clone()]);
+        let part = |class, ty, reads: &[usize]| Part { class, ty: Some(ty), reads: reads.to_vec() };
+        let exp = || part(Class::Elementwise, &whole, &[]);
+        assert!(may_be_one(&[exp(), part(Class::Injective, &halves, &[0]), part(Class::Broadcast, &half, &[1])]));
+        assert!(may_be_one(&[exp(), part(Class::Injective, &halves, &[0])]));
+        assert!(!may_be_one(&[exp(), part(Class::Reduce, &halves, &[0])]));
+        assert!(!may_be_one(&[part(Class::Contract, &whole, &[]), part(Class::Injective, &halves, &[0])]));
     }
 
     #[test]

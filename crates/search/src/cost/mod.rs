@@ -17,6 +17,7 @@ mod precision;
 mod roofline;
 mod spec;
 mod table;
+mod watched;
 mod weighted;
 
 pub use calls::Calls;
@@ -30,6 +31,7 @@ pub use precision::Precision;
 pub use roofline::{MeasuredRoofline, Roofline};
 pub use spec::{NAMES, parse};
 pub use table::Table;
+pub(crate) use watched::Watched;
 pub use weighted::Weighted;
 
 use crate::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Calls, CostModel, Flops, Machine, Measured, MeasuredRoofline, NodeCount, Roofline, Table, Weighted};
 use crate::{
-    diag::{Diagnostic, Refused, nearest},
+    diag::{Diagnostic, Refused, nearest, read_text},
     ir::{Source, Span},
 };
 
@@ -135,11 +135,7 @@ impl Reader<'_> {
                 Arc::new(MeasuredRoofline::new(peaks))
             }
             ("measured", None) => Arc::new(Measured::new(machine()?)),
-            ("table", Some(file)) => {
-                let text = std::fs::read_to_string(file)
-                    .map_err(|e| Refused::from(Diagnostic::new(format!("{file}: {e}"))))?;
-                Arc::new(Table::parse(file, &text)?)
-            }
+            ("table", Some(file)) => Arc::new(Table::parse(file, &read_text(file.as_ref())?)?),
             ("table", None) => return Err(refuse(Diagnostic::new("a table of costs is given as `table:FILE`"))),
             _ => {
                 let given = &self.source.text[start..self.at];

@@ -150,7 +150,9 @@ impl KernelBody {
                 }
             });
         }
-        may_be_one(&parts)
+        // Steps have no fields: what gives several tensors at once is a kernel by itself.
+        let tensors = parts.iter().all(|p| p.ty.is_some_and(|t| t.as_tensor().is_some()));
+        (tensors || parts.len() == 1) && may_be_one(&parts)
     }
 }
 

@@ -25,3 +25,4 @@ pub use news::{News, ask_for_uses, asked_for_uses, cut_search, refresh_news, was
 pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId};
 pub use plan::RegionId;
 pub use uses::{Uses, note_uses, refresh_uses};
+pub use weights::weights;

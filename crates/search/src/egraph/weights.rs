@@ -30,7 +30,7 @@ impl Use {
 
 /// The variables that are weights by all their uses: as other than the first argument of a convolution or product, as the
 /// parameters of a normalization, or as the smaller side of elementwise arithmetic; through moves and arithmetic on the way.
-pub(super) fn weights(module: &TypedModule) -> HashSet<VarId> {
+pub fn weights(module: &TypedModule) -> HashSet<VarId> {
     let mut uses = vec![Use::default(); module.len()];
     let ids: Vec<ExprId> = module.ids().collect();
     for (_, f) in module.functions() {

@@ -215,6 +215,8 @@ pub(super) struct RuleDef {
     pub(super) grows: bool,
     /// Whether it relies on what the program promises of its values: only its samples show it.
     pub(super) promised: bool,
+    /// Whether it also rewrites what is made of constants alone, which it makes smaller.
+    pub(super) constants: bool,
     /// `:limit N`: equalities that the rule may teach in one round.
     pub(super) limit: Option<u64>,
     /// What a match holds.
@@ -241,5 +243,35 @@ impl RuleDef {
     /// `ruleset/rule`.
     pub(super) fn full_name(&self) -> Name {
         format!("{}/{}", self.ruleset, self.name).into()
+    }
+}
+
+impl Pattern {
+    /// The e-nodes that it matches, attribute records and what variables stand for aside.
+    pub(super) fn nodes(&self) -> usize {
+        match self {
+            Pattern::Class(_) | Pattern::Splat(_) | Pattern::Each(_) => 0,
+            Pattern::As(_, p) => p.nodes(),
+            Pattern::Op { args, .. } | Pattern::Tuple(args) => 1 + args.iter().map(Pattern::nodes).sum::<usize>(),
+            Pattern::TupleOf(p) | Pattern::Proj(_, p) => 1 + p.nodes(),
+        }
+    }
+}
+
+impl Term {
+    /// The e-nodes that it makes at most, attribute records aside.
+    pub(super) fn nodes(&self) -> usize {
+        match self {
+            Term::Class(_) | Term::Built(_) | Term::Element(_) | Term::Nth(..) => 0,
+            Term::Const(..) => 1,
+            Term::Op { args, .. } => 1 + args.iter().map(Term::nodes).sum::<usize>(),
+            Term::Proj(_, t) => 1 + t.nodes(),
+            Term::Tuple(items) => {
+                let of = |item: &TermItem| match item {
+                    TermItem::One(t) | TermItem::Each(t, _) => t.nodes(),
+                };
+                1 + items.iter().map(of).sum::<usize>()
+            }
+        }
     }
 }

@@ -53,6 +53,7 @@ impl LeftSide {
                     error: None,
                     grows: false,
                     promised: false,
+                    constants: false,
                     limit: None,
                     slots: scope.slots,
                     seqs: scope.seqs,

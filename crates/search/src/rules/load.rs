@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    ast::{AttrDef, Pattern, RuleDef, SlotKind},
+    ast::{AttrDef, Pattern, RuleDef, SlotKind, Term},
     functions::Param,
     literals::{literal, variable},
     patterns::pattern,
@@ -205,6 +205,7 @@ struct Parts<'a> {
     error: Option<Form>,
     grows: bool,
     promised: bool,
+    constants: bool,
     limit: Option<u64>,
     both_ways: bool,
     left: &'a Form,
@@ -226,7 +227,7 @@ impl<'a> Parts<'a> {
         };
         let both_ways = items[arrow].word() == Some("<=>");
         let (mut grade, mut error, mut limit, mut head) = (set.grade, None, None, &items[..arrow]);
-        let (mut grows, mut promised) = (false, false);
+        let (mut grows, mut promised, mut constants) = (false, false, false);
         loop {
             head = match head {
                 [key, value, rest @ ..] if key.word() == Some(":numerics") => {
@@ -246,6 +247,10 @@ impl<'a> Parts<'a> {
                 }
                 [key, rest @ ..] if key.word() == Some(":promised") => {
                     promised = true;
+                    rest
+                }
+                [key, rest @ ..] if key.word() == Some(":constants") => {
+                    constants = true;
                     rest
                 }
                 [key, value, rest @ ..] if key.word() == Some(":limit") => {
@@ -308,8 +313,9 @@ impl<'a> Parts<'a> {
         if both_ways && !lets.is_empty() {
             errors.push(items[arrow].complain("a rule that goes both ways can't have `let`"));
         }
+        let right = Some(right);
         let mut parts =
-            Parts { grade, error, grows, promised, limit, both_ways, right: Some(right), lets, ..Parts::of_left(left) };
+            Parts { grade, error, grows, promised, constants, limit, both_ways, right, lets, ..Parts::of_left(left) };
         while let [key, rest @ ..] = tail {
             let (values, rest) = rest.split_at(rest.iter().position(is_key).unwrap_or(rest.len()));
             tail = rest;
@@ -328,7 +334,8 @@ impl<'a> Parts<'a> {
                 (_, _) => {
                     let d = key.complain(format!("`{key}` is no clause of a rule"));
                     errors.push(d.help(
-                        "clauses are :when, :for, :let, :sample; :numerics, :error, :grows, :promised and :limit stand before the left side",
+                        "clauses are :when, :for, :let, :sample; :numerics, :error, :grows, :promised, :constants and :limit stand \
+                         before the left side",
                     ));
                 }
             }
@@ -343,6 +350,7 @@ impl<'a> Parts<'a> {
             error: None,
             grows: false,
             promised: false,
+            constants: false,
             limit: None,
             both_ways: false,
             left,
@@ -531,6 +539,13 @@ fn build(
         // Whoever gives `None` has complained; were that forgotten, the rule must still not pass.
         return Err(vec![top.form.complain("this rule can't be read")]);
     };
+    if parts.constants {
+        let made: usize = lets.iter().chain(&results).map(Term::nodes).sum();
+        if made >= roots.iter().map(Pattern::nodes).sum() {
+            let d = left.complain("a rule that rewrites constants must make fewer operators than it matches");
+            return Err(vec![d.help("what constants are made of is computed once: other forms of it gain nothing")]);
+        }
+    }
     Ok(RuleDef {
         ruleset: set.name.clone(),
         name: name.into(),
@@ -538,6 +553,7 @@ fn build(
         error,
         grows: parts.grows,
         promised: parts.promised,
+        constants: parts.constants,
         limit: parts.limit,
         slots: s.slots,
         seqs: s.seqs,

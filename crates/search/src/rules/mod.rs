@@ -74,6 +74,11 @@ impl Definition {
         self.0.grows
     }
 
+    /// Whether it also rewrites what is made of constants alone.
+    pub fn rewrites_constants(&self) -> bool {
+        self.0.constants
+    }
+
     /// How many equalities it may teach in one round, where it says so.
     pub fn limit(&self) -> Option<u64> {
         self.0.limit
@@ -308,6 +313,22 @@ mod tests {
             let limits = Limits { iterations: rounds, ..Limits::default() };
             assert_eq!(saturate(&mut g, &sets, &limits).unions(), wanted, "{rounds} rounds");
         }
+    }
+
+    #[test]
+    fn constants_are_rewritten_by_rules_that_say_so_and_make_less() {
+        let twice = "(transpose {axes ?p} (transpose {axes ?p} ?x)) => ?x :when (= ?p [1 0])";
+        for (mark, same) in [("", false), (":constants", true)] {
+            let mut g = Graph::default();
+            let c = constant(&mut g, Tensor::zeros(DType::F32, &[20, 30]));
+            let inner = call(&mut g, "transpose", &[("axes", [1, 0].into())], &[c]);
+            let outer = call(&mut g, "transpose", &[("axes", [1, 0].into())], &[inner]);
+            run(&mut g, &format!("(ruleset t) (rule back {mark} {twice})"));
+            assert_eq!(g.find(outer) == g.find(c), same, "{mark}");
+        }
+        let refused =
+            define("t.rules", "(ruleset t) (rule a :constants (abs ?x) => (negative ?x))").expect_err("grows");
+        assert!(refused.to_string().contains("must make fewer operators than it matches"), "{refused}");
     }
 
     #[test]

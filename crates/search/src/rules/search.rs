@@ -53,7 +53,7 @@ impl egg::Searcher<Node, Facts> for Searcher {
             if left == 0 || !may_search(graph) {
                 break;
             }
-            if !worth_rewriting(graph, class) {
+            if !self.rule.constants && !worth_rewriting(graph, class) {
                 continue;
             }
             if let Some(m) = self.search_eclass_with_limit(graph, class, left) {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{KernelReport, Limits, Report, Ruleset, placed::placed, saturate};
 use crate::{
-    cost::CostModel,
+    cost::{CostModel, Watched},
     egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses},
     extract::{Choice, Extractor, Problem, chosen_term, settle_term, term_cost, term_prices, within},
     infer::TypedModule,
@@ -62,6 +62,8 @@ pub fn optimize_observed(
     observer: &mut dyn FnMut(Extracted),
 ) -> Optimized {
     let start = Instant::now();
+    let watched = Watched::new(model);
+    let model: &dyn CostModel = &watched;
     // Kernels are formed of what the other rules have found: no rule looks at kernels.
     let forms_kernels = |r: &&Ruleset| r.rules.iter().any(|rule| rule.forms_kernels);
     let (forming, others): (Vec<&Ruleset>, Vec<&Ruleset>) = rulesets.iter().partition(forms_kernels);
@@ -139,6 +141,8 @@ pub fn optimize_observed(
         encoded.close(region, term, after);
     }
     report.notes = model.notes();
+    report.warnings.extend(watched.complaint());
+    report.warnings.extend(report.stopped());
     Optimized { module: encoded.finish(), report }
 }
 

@@ -118,6 +118,8 @@ pub struct Report {
     pub extractor_timed_out: bool,
     /// What the prices rest on that a user should know.
     pub notes: Vec<String>,
+    /// What a user should know without having asked for a report.
+    pub warnings: Vec<String>,
     /// Where programs are priced by kernels: those of the chosen program.
     pub kernels: Vec<KernelReport>,
     /// Where external compilers are at hand: who makes what in the chosen program.
@@ -198,6 +200,18 @@ impl Report {
         self.rules.extend(later.rules);
         self.refusals = later.refusals;
         self.last_rule = later.last_rule.or(self.last_rule.take());
+    }
+
+    /// What a user should know where a limit stopped the run before its rules had come to an end. A limit of
+    /// unions is how applications are counted, and no surprise to who set it.
+    pub(super) fn stopped(&self) -> Option<String> {
+        let cut_short = [Stop::Iterations, Stop::Nodes, Stop::Memory, Stop::Time].contains(&self.stop);
+        cut_short.then(|| {
+            format!(
+                "{} after {} rounds: {} e-nodes, of which {} came in; the program is the cheapest of what was found by then",
+                self.stop, self.iterations, self.nodes, self.nodes_before
+            )
+        })
     }
 
     /// Equalities taught, over all rules.

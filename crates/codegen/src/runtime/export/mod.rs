@@ -98,9 +98,19 @@ pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> 
         std::fs::write(&header_path, header).map_err(at(&header_path))?;
         return Ok(Exported { library: path.to_owned(), header: header_path });
     }
-    compile(dir.path(), &sources, libraries, &library)?;
+    // Linked apart, so that a place that can't be written to is told as such, and not by the compiler.
+    let linked = dir.path().join("library.so");
+    compile(dir.path(), &sources, libraries, &linked)?;
+    place(&linked, &library).map_err(at(path))?;
     std::fs::write(&header_path, header).map_err(at(&header_path))?;
     Ok(Exported { library: path.to_owned(), header: header_path })
+}
+
+/// Puts a file in the place of another, whole: a library that is loaded keeps its old content.
+fn place(file: &Path, path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let beside = tempfile::Builder::new().prefix(".resat").make_in(folder, |p| std::fs::copy(file, p).map(drop))?;
+    beside.persist(path).map_err(|e| e.error)
 }
 
 /// Writes tensors into one file, each on a boundary of [`ALIGN`] bytes, and says where.

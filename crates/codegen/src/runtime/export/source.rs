@@ -243,14 +243,17 @@ pub(super) fn weights_symbol(program: &Program) -> String {
 }
 
 fn write_ports(out: &mut String, what: &str, ports: &[Port]) -> std::fmt::Result {
-    for (i, port) in ports.iter().enumerate() {
-        let extents: String = port.shape.iter().map(|d| format!("{d}, ")).collect();
-        writeln!(out, "static const int64_t {what}_shape_{i}[] = {{{extents}0}};")?;
+    // All extents in one array: C compilers take long over thousands of small ones.
+    write!(out, "static const int64_t {what}_extents[] = {{")?;
+    for extent in ports.iter().flat_map(|port| &port.shape) {
+        write!(out, "{extent}, ")?;
     }
-    writeln!(out, "static const resat_tensor {what}_tensors[] = {{")?;
-    for (i, port) in ports.iter().enumerate() {
+    writeln!(out, "0}};\nstatic const resat_tensor {what}_tensors[] = {{")?;
+    let mut first = 0;
+    for port in ports {
         let (name, rank) = (quoted(&port.name), port.shape.len());
-        writeln!(out, "  {{{name}, \"{}\", {rank}, {what}_shape_{i}, {}}},", port.dtype, port.bytes())?;
+        writeln!(out, "  {{{name}, \"{}\", {rank}, {what}_extents + {first}, {}}},", port.dtype, port.bytes())?;
+        first += rank;
     }
     writeln!(out, "  {{NULL, NULL, 0, NULL, 0}}\n}};")
 }

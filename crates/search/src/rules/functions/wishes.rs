@@ -52,7 +52,7 @@ impl Wish {
     }
 
     /// Whether calls of this operator in these layouts of data and result are meant.
-    fn means(&self, op: &str, data: &Layout, out: &Layout) -> bool {
+    pub fn means(&self, op: &str, data: &Layout, out: &Layout) -> bool {
         self.op == op
             && self.from.as_ref().is_none_or(|from| from == data || from == out)
             && self.data.is_convertible(data)
