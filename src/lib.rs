@@ -10,7 +10,7 @@ pub mod frontend;
 pub mod partition;
 pub mod pass;
 
-pub use resat_codegen::{codegen, lower, runtime, store, vm};
+pub use resat_codegen::{codegen, lower, output, runtime, store, vm};
 pub use resat_ir::{diag, ir, loops, machine, report, target, tensor};
 pub use resat_ops::{infer, interp, ops, relay};
 pub use resat_search::{cost, dialect, egraph, extract, rules, saturate};

@@ -25,6 +25,7 @@ const PARTS: &[(&str, &[&str])] = &[
     // What runs knows kernels by name and type only; a codegen implements its trait for code.
     ("runtime", &["tensor", "ir", "loops"]),
     ("vm", &["tensor", "ir", "diag", "infer"]),
+    ("output", &[]),
     ("store", &["runtime"]),
     ("codegen", &["tensor", "loops", "machine", "runtime", "store"]),
     ("egraph", &["tensor", "ir", "ops", "infer"]),

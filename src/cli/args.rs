@@ -13,6 +13,7 @@ use crate::{
     frontend::{self, LoadOptions, Model},
     infer::{TypedModule, infer_types},
     ir::{Module, Name},
+    output,
     pass::{BuildConfig, Placement, Sequential, Settings, bind_params, sequence_with, unbound_weights},
     relay::npz,
     rules,
@@ -351,25 +352,8 @@ pub(super) fn in_order(wanted: &[(String, DType)], given: Vec<(Name, Tensor)>) -
 /// Writes a file whole: under another name first, so that nothing half-written is left under this one. Links are followed;
 /// what is there and is no regular file, such as a pipe, is written to. `-` is standard output.
 pub(super) fn write_file(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
-    use std::io::Write;
     if path.as_os_str() == "-" {
         return super::print_bytes(bytes);
     }
-    let failed = |e: std::io::Error| Failure::Other(format!("can't write {}: {e}", path.display()));
-    let there = std::fs::metadata(path).ok();
-    if there.as_ref().is_some_and(|m| !m.is_file()) {
-        let mut target = std::fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
-        return target.write_all(bytes).map_err(failed);
-    }
-    let path = if there.is_some() { std::fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
-    // A file of its own making, not `tempfile`'s private one: who may read it is for the user's mask to say.
-    let mut file =
-        tempfile::Builder::new().prefix(".resat").make_in(folder, |p| std::fs::File::create_new(p)).map_err(failed)?;
-    if let Some(there) = there {
-        file.as_file().set_permissions(there.permissions()).map_err(failed)?;
-    }
-    file.write_all(bytes).map_err(failed)?;
-    file.persist(&path).map_err(|e| failed(e.error))?;
-    Ok(())
+    output::replace(path, bytes).map_err(|e| Failure::Other(format!("can't write {}: {e}", path.display())))
 }

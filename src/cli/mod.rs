@@ -131,6 +131,7 @@ fn parse() -> Cli {
 pub fn main() -> ExitCode {
     let cli = parse();
     crate::runtime::forget_code();
+    clean_up_on_signals();
     // Deep programs are walked with explicit stacks, but third-party code (and drops) may recurse: give it room.
     let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || cli.command.run());
     let outcome = match worker.map(|w| w.join()) {
@@ -151,6 +152,20 @@ pub fn main() -> ExitCode {
             eprintln!("error: {message}");
             ExitCode::from(1)
         }
+    }
+}
+
+/// What a shell says of a process that a signal ended: 128 and the signal's number; of SIGINT, SIGTERM and SIGHUP, this one.
+const INTERRUPTED: i32 = 130;
+
+/// Removes unfinished files where a signal asks the process to end.
+fn clean_up_on_signals() {
+    let clean_up = || {
+        crate::output::remove_all();
+        std::process::exit(INTERRUPTED);
+    };
+    if let Err(e) = ctrlc::set_handler(clean_up) {
+        log::warn!("unfinished files will stay where a signal ends the process: {e}");
     }
 }
 

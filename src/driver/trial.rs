@@ -7,6 +7,7 @@ use crate::{
     infer::infer_types,
     interp,
     ir::TensorType,
+    output::WorkFolder,
     partition::{CompilerError, Region, link_c},
     runtime::{Call, Callable, Callables, Code, Compiled, Executable, Pool, Port, Program, Step, try_code},
     tensor::{Tensor, Value},
@@ -40,7 +41,7 @@ fn run(region: &Region<'_>, compiled: &Compiled, inputs: &[Tensor]) -> Result<Ve
             None => return here(f.clone(), compiled.workspace, inputs, &outputs),
         },
         Code::Object(object) => {
-            let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
+            let dir = WorkFolder::temporary().map_err(|e| format!("no folder for its files: {e}"))?;
             let library = dir.path().join("region.so");
             link_c(object, &compiled.libraries, region.target(), &library)?;
             try_code(&library, region.symbol(), compiled.workspace, &bytes, &sizes, LIMIT)?

@@ -4,6 +4,7 @@ use std::{path::Path, process::Command};
 
 use crate::{
     codegen::CodegenTarget,
+    output::WorkFolder,
     runtime::{Data, export},
 };
 
@@ -26,13 +27,13 @@ pub fn compile_c(text: &str, target: &CodegenTarget) -> Result<Vec<u8>, String> 
     let mut flags: Vec<String> =
         ["-std=c99", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-w"].map(str::to_owned).into();
     flags.extend(machine_flags(target));
-    let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
+    let dir = WorkFolder::temporary().map_err(|e| format!("no folder for its files: {e}"))?;
     compile_file(dir.path(), "region.c", text, &flags, target)
 }
 
 /// The object of constants under their symbol. `Err` says what the assembler said.
 pub fn compile_data(data: &Data, target: &CodegenTarget) -> Result<Vec<u8>, String> {
-    let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
+    let dir = WorkFolder::temporary().map_err(|e| format!("no folder for its files: {e}"))?;
     let bytes = dir.path().join("data.bin");
     export::write_tensors(&data.tensors, &bytes).map_err(|e| format!("can't write {}: {e}", bytes.display()))?;
     compile_file(dir.path(), "data.s", &export::assembly(&data.symbol, "data.bin"), &[], target)
@@ -67,7 +68,7 @@ fn compile_file(
 /// Links an object into a shared library. `Err` says what the linker said.
 pub fn link_c(object: &[u8], libraries: &[String], target: &CodegenTarget, to: &Path) -> Result<(), String> {
     let compiler = c_compiler(target);
-    let dir = tempfile::tempdir().map_err(|e| format!("no folder for its files: {e}"))?;
+    let dir = WorkFolder::temporary().map_err(|e| format!("no folder for its files: {e}"))?;
     let input = dir.path().join("region.o");
     std::fs::write(&input, object).map_err(|e| format!("can't write {}: {e}", input.display()))?;
     let run = Command::new(&compiler)

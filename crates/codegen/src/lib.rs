@@ -2,6 +2,7 @@
 
 pub mod codegen;
 pub mod lower;
+pub mod output;
 pub mod runtime;
 pub mod store;
 pub mod vm;

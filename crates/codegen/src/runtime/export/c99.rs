@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{ExportError, source, write_tensors};
+use crate::output::WorkFolder;
 use crate::runtime::{
     plan::Plan,
     program::{Call, Place, Program, Step},
@@ -99,11 +100,12 @@ pub fn export_c(
     let (header, weights) = (path.with_extension("h"), path.with_extension("weights"));
     let bytes: usize = program.constants().iter().map(|t| t.bytes().len()).sum();
     let apart = bytes > INLINE_WEIGHTS;
+    let work = WorkFolder::beside(path).map_err(at(path))?;
     let offsets = match apart {
-        true => write_tensors(program.constants(), &weights).map_err(at(&weights))?,
+        true => write_tensors(program.constants(), &work.path().join("weights")).map_err(at(&weights))?,
         false => Vec::new(),
     };
-    let size = if apart { std::fs::metadata(&weights).map_err(at(&weights))?.len() } else { 0 };
+    let size = if apart { std::fs::metadata(work.path().join("weights")).map_err(at(&weights))?.len() } else { 0 };
     let prefix = source::prefix(program.name());
     let function = match apart {
         true => c_function(program, "resat_model", &|i| format!("(weights + {})", offsets[i])),
@@ -120,8 +122,14 @@ pub fn export_c(
         function.text,
         entry(program, &prefix, size)
     );
-    std::fs::write(path, text).map_err(at(path))?;
-    std::fs::write(&header, c_header(program, &prefix, function.workspace, size)).map_err(at(&header))?;
+    let declared = c_header(program, &prefix, function.workspace, size);
+    std::fs::write(work.path().join("source"), text).map_err(at(path))?;
+    std::fs::write(work.path().join("header"), declared).map_err(at(&header))?;
+    if apart {
+        work.publish("weights", &weights).map_err(at(&weights))?;
+    }
+    work.publish("header", &header).map_err(at(&header))?;
+    work.publish("source", path).map_err(at(path))?;
     Ok(ExportedC { source: path.to_owned(), header, weights: apart.then_some(weights) })
 }
 

@@ -14,7 +14,7 @@ use std::{
 pub use c99::{ExportedC, FunctionText, c_function, export_c, works_in_place};
 
 use super::{abi::ALIGN, program::Program};
-use crate::tensor::Tensor;
+use crate::{output::WorkFolder, tensor::Tensor};
 
 /// Why a library could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -73,15 +73,17 @@ pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> 
         let p = p.to_owned();
         move |e| ExportError::Write(p, e)
     };
-    let dir = tempfile::tempdir().map_err(at(&std::env::temp_dir()))?;
+    let work = WorkFolder::beside(path).map_err(at(path))?;
+    let dir = work.path().join("parts");
+    std::fs::create_dir(&dir).map_err(at(path))?;
     let header_path = path.with_extension("h");
     let header = source::header(program, &plan, &parts.ready);
     let write = |name: &str, bytes: &[u8]| {
-        let file = dir.path().join(name);
+        let file = dir.join(name);
         std::fs::write(&file, bytes).map_err(at(&file)).map(|()| file)
     };
     write("model.h", header.as_bytes())?;
-    let weights_file = dir.path().join("weights.bin");
+    let weights_file = dir.join("weights.bin");
     let weights = write_tensors(program.constants(), &weights_file).map_err(at(&weights_file))?;
     write("driver.c", source::driver(program, &plan, &weights, &parts.ready, "model.h").as_bytes())?;
     write("weights.s", assembly(&source::weights_symbol(program), "weights.bin").as_bytes())?;
@@ -92,25 +94,15 @@ pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> 
         write(&name, bytes)?;
         sources.push(name);
     }
-    let library = std::path::absolute(path).map_err(at(path))?;
-    if path.extension().is_some_and(|e| e == "tar") {
-        pack(dir.path(), &sources, libraries, path).map_err(at(path))?;
-        std::fs::write(&header_path, header).map_err(at(&header_path))?;
-        return Ok(Exported { library: path.to_owned(), header: header_path });
+    let library = work.path().join("library");
+    match path.extension().is_some_and(|e| e == "tar") {
+        true => pack(&dir, &sources, libraries, path, &library).map_err(at(path))?,
+        false => compile(&dir, &sources, libraries, &library)?,
     }
-    // Linked apart, so that a place that can't be written to is told as such, and not by the compiler.
-    let linked = dir.path().join("library.so");
-    compile(dir.path(), &sources, libraries, &linked)?;
-    place(&linked, &library).map_err(at(path))?;
-    std::fs::write(&header_path, header).map_err(at(&header_path))?;
+    std::fs::copy(dir.join("model.h"), work.path().join("header")).map_err(at(&header_path))?;
+    work.publish("header", &header_path).map_err(at(&header_path))?;
+    work.publish("library", path).map_err(at(path))?;
     Ok(Exported { library: path.to_owned(), header: header_path })
-}
-
-/// Puts a file in the place of another, whole: a library that is loaded keeps its old content.
-fn place(file: &Path, path: &Path) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let beside = tempfile::Builder::new().prefix(".resat").make_in(folder, |p| std::fs::copy(file, p).map(drop))?;
-    beside.persist(path).map_err(|e| e.error)
 }
 
 /// Writes tensors into one file, each on a boundary of [`ALIGN`] bytes, and says where.
@@ -137,8 +129,8 @@ pub fn assembly(symbol: &str, file: &str) -> String {
     )
 }
 
-/// Packs the files of a folder, which are the sources of a library, and how to link it.
-fn pack(dir: &Path, sources: &[String], libraries: &[String], path: &Path) -> std::io::Result<()> {
+/// Packs the files of a folder, which are the sources of a library, and how to link it under the name that `path` has.
+fn pack(dir: &Path, sources: &[String], libraries: &[String], path: &Path, to: &Path) -> std::io::Result<()> {
     let name = path.with_extension("so");
     let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let make = format!(
@@ -150,7 +142,7 @@ fn pack(dir: &Path, sources: &[String], libraries: &[String], path: &Path) -> st
         libraries = LIBRARIES.join(" ")
     );
     std::fs::write(dir.join("Makefile"), make)?;
-    let mut archive = tar::Builder::new(BufWriter::new(File::create(path)?));
+    let mut archive = tar::Builder::new(BufWriter::new(File::create(to)?));
     archive.append_dir_all(".", dir)?;
     archive.into_inner()?.flush()
 }

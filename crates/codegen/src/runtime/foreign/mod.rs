@@ -477,9 +477,11 @@ fn in_memory() -> std::io::Result<(PathBuf, Option<File>)> {
 
 fn on_disk() -> std::io::Result<(PathBuf, Option<File>)> {
     use std::os::unix::fs::PermissionsExt;
-    let mut file = tempfile::Builder::new().prefix("resat-worker").tempfile()?;
-    file.write_all(PROGRAM)?;
-    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700))?;
-    let (_, path) = file.keep().map_err(|e| e.error)?;
+    let folder = crate::output::WorkFolder::temporary()?;
+    let path = folder.path().join("worker");
+    std::fs::write(&path, PROGRAM)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))?;
+    // It is started again and again as long as this process runs.
+    std::mem::forget(folder);
     Ok((path, None))
 }

@@ -1,0 +1,216 @@
+//! Files that commands write: whole or not at all, and nothing left behind.
+//!
+//! What is written lies in a folder of its own beside the place where it goes, so that moving it there is one rename on one file
+//! system. Its owner holds a lock within it: what a killed process left has none, and is removed by the next one that writes to the
+//! same place.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// What the names of working folders begin with; the process' number and a number of its own follow.
+const PREFIX: &str = ".resat-";
+
+/// The file in a working folder that its owner holds a lock on.
+const LOCK: &str = "lock";
+
+/// A folder without that file is about to get it, unless it is older than this.
+const NEW: Duration = Duration::from_secs(60);
+
+/// The working folders of this process that are still there.
+static LIVE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn live() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes all working folders of this process: for who ends it at once, as on a signal.
+pub fn remove_all() {
+    for folder in live().drain(..) {
+        // Nobody is left to be told.
+        let _ = fs::remove_dir_all(folder);
+    }
+}
+
+/// A working folder, which goes with its owner.
+#[derive(Debug)]
+pub struct WorkFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl WorkFolder {
+    /// A folder in another one, which must exist. What killed processes left there is removed.
+    ///
+    /// # Errors
+    /// Where no folder can be made.
+    pub fn within(parent: &Path) -> io::Result<WorkFolder> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        remove_abandoned(parent);
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+            // Known before it is there: a signal may come in between.
+            live().push(path.clone());
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    let lock = File::create(path.join(LOCK))?;
+                    lock.lock()?;
+                    return Ok(WorkFolder { path, _lock: lock });
+                }
+                Err(e) => {
+                    live().retain(|p| *p != path);
+                    if e.kind() != io::ErrorKind::AlreadyExists {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A folder beside a file that is going to be written; where that is a link, beside what it leads to.
+    ///
+    /// # Errors
+    /// Where no folder can be made: there is none to hold the file, or it may not be written to.
+    pub fn beside(file: &Path) -> io::Result<WorkFolder> {
+        let file = resolved(file)?;
+        let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        WorkFolder::within(&std::path::absolute(parent)?)
+    }
+
+    /// A folder among the system's temporary files.
+    ///
+    /// # Errors
+    /// Where no folder can be made.
+    pub fn temporary() -> io::Result<WorkFolder> {
+        WorkFolder::within(&std::env::temp_dir())
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts a file of this folder where it belongs, in place of what is there, whose permissions it takes over. Its data is on the
+    /// disk before its name is.
+    ///
+    /// # Errors
+    /// Where the system refuses; what was there before is still there.
+    pub fn publish(&self, name: &str, to: &Path) -> io::Result<()> {
+        let (from, to) = (self.path.join(name), resolved(to)?);
+        let file = File::open(&from)?;
+        if let Ok(there) = fs::metadata(&to) {
+            file.set_permissions(there.permissions())?;
+        }
+        file.sync_all()?;
+        fs::rename(&from, &to)
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        // What can't be removed now is removed by whoever writes here next.
+        let _ = fs::remove_dir_all(&self.path);
+        live().retain(|p| *p != self.path);
+    }
+}
+
+/// The file that a path leads to, where it is a link.
+fn resolved(path: &Path) -> io::Result<PathBuf> {
+    match fs::symlink_metadata(path) {
+        Ok(about) if about.is_symlink() => fs::canonicalize(path),
+        _ => Ok(path.to_owned()),
+    }
+}
+
+/// Removes the working folders that nobody holds a lock in.
+fn remove_abandoned(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        if is_work_folder(&entry.file_name()) && is_abandoned(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether a name is of the form that working folders have.
+fn is_work_folder(name: &std::ffi::OsStr) -> bool {
+    let numbers = name.to_str().and_then(|n| n.strip_prefix(PREFIX)).and_then(|n| n.split_once('-'));
+    numbers.is_some_and(|(pid, number)| pid.parse::<u32>().is_ok() && number.parse::<u64>().is_ok())
+}
+
+fn is_abandoned(folder: &Path) -> bool {
+    match File::open(folder.join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        Err(_) => {
+            let made = fs::symlink_metadata(folder).and_then(|m| m.modified()).ok();
+            made.and_then(|t| t.elapsed().ok()).is_some_and(|age| age > NEW)
+        }
+    }
+}
+
+/// Writes a file whole: what was there before stays until all of the new content is on the disk. Links are followed; what is there
+/// and is no regular file, such as a pipe, is written to.
+///
+/// # Errors
+/// Where the system refuses.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+        return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
+    }
+    let folder = WorkFolder::beside(path)?;
+    fs::write(folder.path().join("file"), bytes)?;
+    folder.publish("file", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).expect("the folder is there");
+        entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn files_are_replaced_whole_and_nothing_is_left() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("out");
+        replace(&path, b"one").expect("it can be written");
+        replace(&path, b"two").expect("it can be written");
+        assert_eq!(fs::read(&path).expect("it is there"), b"two");
+        assert_eq!(names(folder.path()), ["out"]);
+    }
+
+    #[test]
+    fn links_stay_links() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        fs::write(&real, "one").expect("it can be written");
+        std::os::unix::fs::symlink(&real, &link).expect("links can be made");
+        replace(&link, b"two").expect("it can be written");
+        assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+        assert_eq!(fs::read(&real).expect("it is there"), b"two");
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let abandoned = folder.path().join(format!("{PREFIX}4294967294-0"));
+        fs::create_dir(&abandoned).expect("it can be made");
+        fs::write(abandoned.join(LOCK), "").expect("it can be written");
+        fs::write(abandoned.join("weights.bin"), "x").expect("it can be written");
+        let others = folder.path().join(".resat-notes");
+        fs::write(&others, "x").expect("it can be written");
+        let held = WorkFolder::within(folder.path()).expect("a folder can be made");
+        drop(WorkFolder::within(folder.path()).expect("a folder can be made"));
+        assert!(held.path().exists() && !abandoned.exists() && others.exists());
+    }
+}
