@@ -146,7 +146,10 @@ const SAID: &[(&str, &str)] = &[
         "converts nothing: it is about none of the program's operators, whose layouts are NCHW",
     ),
     ("opt ok.relay --passes ConvertLayout(to=NHWC)", "converts nothing: no operator of the program has a layout"),
-    ("opt ok.relay --disabled-pass ConvertLayout", "`ConvertLayout` is switched off, but no part of the default pipeline"),
+    (
+        "opt ok.relay --disabled-pass ConvertLayout",
+        "`ConvertLayout` is switched off, but no part of the default pipeline",
+    ),
     ("opt ok.relay --disabled-pass taso", "`taso` is switched off, but no part of the default pipeline"),
 ];
 
@@ -209,7 +212,9 @@ fn what_does_nothing_is_said() {
             wrong.push(format!("resat {line}: exit code {code:?}, wanted `{part}`\n{stderr}"));
         }
     }
-    for quiet in ["run ok.relay", "opt ok.relay --disabled-pass FuseOps", "opt conv.relay --passes ConvertLayout(to=NHWC)"] {
+    for quiet in
+        ["run ok.relay", "opt ok.relay --disabled-pass FuseOps", "opt conv.relay --passes ConvertLayout(to=NHWC)"]
+    {
         let (code, _, stderr) = folder.run(quiet);
         if code != Some(0) || !stderr.is_empty() {
             wrong.push(format!("resat {quiet}: exit code {code:?}\n{stderr}"));
