@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use super::{
     Failure,
     args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
+    dump::{Dump, DumpArgs},
     kept::Kept,
     progress::Progress,
 };
@@ -32,6 +33,8 @@ pub(super) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     tune: TuneArgs,
+    #[command(flatten)]
+    dump: DumpArgs,
     /// What is written: a shared library, or C99 that needs a C compiler and libm
     #[arg(long, value_enum, default_value = "library")]
     emit: Emit,
@@ -58,13 +61,15 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     let settings = args.passes.settings()?;
     let name = symbol(&args.output);
-    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.report || args.tune.asked());
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.report || args.tune.asked() || args.dump.asked());
     let progress = Progress::new();
+    let dump = args.dump.start()?;
     if args.emit == Emit::C {
         let mut options = Options::new(settings.clone());
         options.passes = Some(Box::new(args.passes.sequence(&settings)?));
         options.name = name;
         options.on_phase = Some(Box::new(progress.teller()));
+        dump.iter().for_each(|d| d.fill(&mut options));
         let Model { module, params } = args.model.read()?;
         let written = driver::emit_c(module, &params, options, &args.output);
         let written = written.map_err(|e| match e {
@@ -73,7 +78,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         })?;
         let weights = written.weights.map(|w| format!(", weights in {}", w.display())).unwrap_or_default();
         eprintln!("{} and {}{weights}", written.source.display(), written.header.display());
-        return Ok(());
+        return dump.map_or(Ok(()), Dump::finish);
     }
     let built = match kept.find(&settings, None) {
         Some(found) => found,
@@ -84,6 +89,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             args.tune.fill(&mut options)?;
             options.name = name;
             options.on_phase = Some(Box::new(progress.teller()));
+            dump.iter().for_each(|d| d.fill(&mut options));
             kept.fill(&mut options);
             let Model { module, params } = args.model.read()?;
             if params.is_empty() {
@@ -105,6 +111,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     drop(progress);
     super::warn(&built.warnings);
     tell_tuning(&built);
+    dump.map_or(Ok(()), Dump::finish)?;
     if args.report {
         super::report(&built.log, &built.reports);
     }

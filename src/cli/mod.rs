@@ -4,6 +4,7 @@
 
 mod args;
 mod config;
+mod dump;
 mod kept;
 mod library;
 mod progress;

@@ -1,6 +1,7 @@
 //! `resat opt`.
 
 use std::{
+    io::IsTerminal,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -8,6 +9,7 @@ use std::{
 use super::{
     Failure,
     args::{ModelArgs, PassArgs, write_file},
+    dump::{Dump, DumpArgs},
     progress::Progress,
 };
 use crate::{
@@ -28,7 +30,8 @@ pub(super) struct Args {
     model: ModelArgs,
     #[command(flatten)]
     passes: PassArgs,
-    /// Where the result goes: Relay JSON where the name ends in .json, else Relay text; standard output where not given
+    /// Where the result goes: Relay JSON where the name ends in .json, else Relay text; standard output where not given (a terminal gets
+    /// digests instead of weights)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Say on stderr what each pass and rule did
@@ -38,6 +41,8 @@ pub(super) struct Args {
     /// ending
     #[arg(long, value_name = "FILE")]
     dump_egraph: Option<PathBuf>,
+    #[command(flatten)]
+    dump: DumpArgs,
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
@@ -45,6 +50,10 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let passes = args.passes.sequence(&settings)?;
     let progress = Progress::new();
     let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
+    let dump = args.dump.start()?;
+    if let Some((before, after)) = dump.as_ref().map(Dump::hooks) {
+        (cx.before_pass, cx.after_pass) = (Some(before), Some(after));
+    }
     let graphs: Arc<Mutex<Vec<String>>> = Arc::default();
     if args.dump_egraph.is_some() {
         let graphs = graphs.clone();
@@ -61,6 +70,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     cx.warnings.extend(forgotten_annotations(&annotated, &module, false));
     drop(progress);
     super::warn(&cx.warnings);
+    dump.map_or(Ok(()), Dump::finish)?;
     if args.report {
         super::report(&cx.log, &cx.reports);
     }
@@ -74,6 +84,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             write_file(path, json::print_module(&module)?.as_bytes())
         }
         Some(path) => write_file(path, text::print_module(&module).as_bytes()),
+        // Nobody reads megabytes of weights.
+        None if std::io::stdout().is_terminal() => super::print(&text::print_brief(&module)),
         None => super::print(&text::print_module(&module)),
     }
 }

@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use super::{
     Failure,
     args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, in_order, inputs, tell_tuning, write_file},
+    dump::{Dump, DumpArgs},
     kept::{Kept, inputs_of},
     progress::Progress,
 };
@@ -43,6 +44,8 @@ pub(super) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     tune: TuneArgs,
+    #[command(flatten)]
+    dump: DumpArgs,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -78,7 +81,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let start = Instant::now();
     let settings = args.passes.settings()?;
     let native = args.backend == Backend::Llvm && !args.validate;
-    let kept = native.then(|| Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").anew(args.tune.asked()));
+    let kept = native.then(|| Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").anew(args.tune.asked() || args.dump.asked()));
     if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
         let program = found.executable.as_plain().expect("only plain programs are kept");
         let inputs = inputs_of(program, &found.parameters, args.inputs.as_deref())?;
@@ -92,6 +95,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let own_names = output_names(&typed);
     let inputs = gather(&typed, args.inputs.as_deref())?;
     let progress = Progress::new();
+    let dump = args.dump.start()?;
     let native = |module: Module, passes: Sequential| {
         let mut options = Options::new(settings.clone());
         options.passes = Some(Box::new(passes));
@@ -99,6 +103,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         args.tune.fill(&mut options)?;
         options.on_phase = Some(Box::new(progress.teller()));
         options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+        dump.iter().for_each(|d| d.fill(&mut options));
         kept.iter().for_each(|k| k.fill(&mut options));
         let built = driver::build(module, &[], options).map_err(super::build_failure)?;
         kept.iter().for_each(Kept::tell);
@@ -115,6 +120,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let module = typed.module().clone();
         drop(typed);
         let (outputs, _) = native(module, passes)?;
+        dump.map_or(Ok(()), Dump::finish)?;
         tell_time(&args, start, "");
         return write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs);
     }
@@ -126,6 +132,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
         Backend::Interp => {
             let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };
+            if let Some((before, after)) = dump.as_ref().map(Dump::hooks) {
+                (cx.before_pass, cx.after_pass) = (Some(before), Some(after));
+            }
             let module = passes.run(typed.clone().into_module(), &mut cx)?;
             super::warn(&cx.warnings);
             let outputs = interp::run_flat(&module, "main", inputs.clone())?;
@@ -133,6 +142,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
     };
     drop(progress);
+    dump.map_or(Ok(()), Dump::finish)?;
     if args.validate {
         let want = interp::run_flat(typed.module(), "main", inputs.clone())?;
         match difference_within(&want, &outputs, &allowed) {

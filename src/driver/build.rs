@@ -22,8 +22,9 @@ use crate::{
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain},
     partition::CompilerError,
     pass::{
-        BuildConfig, Pass, PassContext, PassEntry, Settings, annotated_compilers, bind_params, default_pass,
-        dissolve_composites, drop_default_annotations, eta_expand, forgotten_annotations, fuse, run_logged,
+        AfterPass, BeforePass, BuildConfig, Pass, PassContext, PassEntry, Settings, annotated_compilers, bind_params,
+        default_pass, dissolve_composites, drop_default_annotations, eta_expand, forgotten_annotations, fuse,
+        run_logged,
     },
     runtime::{Executable, LinkError, Pool, Thrift, give_back_memory},
     saturate::Report,
@@ -63,6 +64,11 @@ pub struct Options {
     pub check_regions: bool,
     /// Called when a phase starts.
     pub on_phase: Option<Box<dyn FnMut(&str) + Send>>,
+    /// Called before each pass, with the module as it is: for those who want to see or count what passes do. A program that is found in a
+    /// cache has no passes.
+    pub before_pass: Option<BeforePass>,
+    /// Called after each pass, with the module as it was and as it is.
+    pub after_pass: Option<AfterPass>,
     /// Where kernels and programs are kept on disk; nowhere, if none is given.
     pub cache: Option<Arc<Cache>>,
     /// What the program is kept under. Where it is read from files, a key of these is cheaper to make than the program is to read
@@ -89,6 +95,8 @@ impl Options {
             fallback: false,
             check_regions: false,
             on_phase: None,
+            before_pass: None,
+            after_pass: None,
             cache: None,
             key: None,
             tuned: None,
@@ -140,8 +148,21 @@ pub fn build(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
 
 fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Built, BuildError> {
     let start = Instant::now();
-    let Options { settings, passes, threads, name, fallback, check_regions, on_phase, cache, key, tuned, tune } =
-        options;
+    let Options {
+        settings,
+        passes,
+        threads,
+        name,
+        fallback,
+        check_regions,
+        on_phase,
+        before_pass,
+        after_pass,
+        cache,
+        key,
+        tuned,
+        tune,
+    } = options;
     if threads > Pool::MOST_THREADS {
         let d =
             Diagnostic::new(format!("{threads} threads are asked for, but at most {} are of use", Pool::MOST_THREADS));
@@ -159,7 +180,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         return Ok(Built { time: start.elapsed(), ..found });
     }
     let thrift = Thrift::new();
-    let mut cx = PassContext { on_start: on_phase, ..PassContext::default() };
+    let mut cx = PassContext { on_start: on_phase, before_pass, after_pass, ..PassContext::default() };
     // Errors of types are told of the program as it was written, before passes move things about.
     let bound = bind_params(&module, params)?;
     // What passes do away with should go: nobody else may hold on to the weights.

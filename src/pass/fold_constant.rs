@@ -15,7 +15,8 @@ use crate::{
 const LARGEST_GROWN: usize = 1 << 16;
 
 /// The module with every operator call of nothing but constants evaluated, projections of tuples taken, and conditionals
-/// on constants and matches of known constructors decided. Variables that are bound to constants count as constants; other bindings are looked through after inlining.
+/// on constants and matches of known constructors decided. Variables that are bound to constants, or to what small constants are computed to, count as constants; other bindings are looked
+/// through after inlining.
 ///
 /// Refuses a call that its operator does not allow.
 pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
@@ -29,7 +30,7 @@ pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
 pub(super) fn fold_calls(mut m: Module, dialects: bool) -> Result<Module, Refused> {
     let mut given: HashMap<ExprId, Tensor> = HashMap::new();
     let mut uses = uses(&m);
-    let bound = bound_constants(&m);
+    let bound = bound_constants(&m, dialects);
     for id in m.ids() {
         given.extend(m.take_constant(id).map(|t| (id, t)));
     }
@@ -133,18 +134,39 @@ fn decided(m: &Module, data: ExprId, clauses: &[Clause]) -> Option<(Vec<(VarId, 
     None
 }
 
-/// Variables that a `let` binds to a constant as written.
-fn bound_constants(m: &Module) -> HashMap<VarId, Tensor> {
-    reachable(m, m.functions().map(|(_, f)| f))
-        .into_iter()
-        .filter_map(|id| match &m[id] {
-            Expr::Let { var, value, .. } => match &m[*value] {
-                Expr::Constant(t) => Some((*var, t.clone())),
-                _ => None,
-            },
+/// Variables that a `let` binds to a constant, or to what small constants alone are computed to.
+fn bound_constants(m: &Module, dialects: bool) -> HashMap<VarId, Tensor> {
+    let all = reachable(m, m.functions().map(|(_, f)| f));
+    let bindings: Vec<(VarId, ExprId)> = all
+        .iter()
+        .filter_map(|&id| match &m[id] {
+            Expr::Let { var, value, .. } => Some((*var, *value)),
             _ => None,
         })
-        .collect()
+        .collect();
+    let values: HashMap<VarId, ExprId> = bindings.iter().copied().collect();
+    let mut known: HashMap<ExprId, Tensor> = HashMap::new();
+    if !bindings.is_empty() {
+        // What a binding is of mostly stands before what reads it; where it does not, it is not known.
+        for id in m.ids() {
+            let value = match (&m[id], m.op_call(id)) {
+                (Expr::Constant(t), _) => Some(t.clone()),
+                (Expr::Var(v), _) => values.get(v).and_then(|e| known.get(e)).cloned(),
+                (_, Some((op, args, attrs))) if dialects || op.dialect().is_none() => {
+                    let given: Option<Vec<Value>> =
+                        args.iter().map(|a| known.get(a).cloned().map(Value::Tensor)).collect();
+                    let small = |vs: &Vec<Value>| vs.iter().all(|v| v.tensor().bytes().len() <= LARGEST_GROWN);
+                    given.filter(small).and_then(|given| match interp::eval_op(op, attrs, &given) {
+                        Ok(Value::Tensor(t)) if t.bytes().len() <= LARGEST_GROWN => Some(t),
+                        _ => None,
+                    })
+                }
+                _ => None,
+            };
+            known.extend(value.map(|t| (id, t)));
+        }
+    }
+    bindings.into_iter().filter_map(|(var, value)| Some((var, known.get(&value)?.clone()))).collect()
 }
 
 /// The value of an expression that is a constant or a tuple of such.
@@ -212,6 +234,18 @@ mod tests {
         let values: Vec<i64> = out.iter().map(|t| t.get_i64(0)).collect();
         assert_eq!(values, [4, 9, -5, -3, 3, 4, 7]);
         assert!(!matches!(m[body], Expr::Constant(_)));
+    }
+
+    #[test]
+    fn bindings_that_follow_from_bindings_are_constants() {
+        let text = "def @main(%x: int32) {
+            let %a = on_device(1, constrain_body=False);
+            let %b = on_device(add(%a, %a), constrain_body=False);
+            on_device(add(%b, %x), constrain_body=False)
+        }";
+        let (m, _) = folded(text);
+        let text = crate::relay::text::print_module(&m);
+        assert!(text.contains("add(2, %x)"), "{text}");
     }
 
     #[test]

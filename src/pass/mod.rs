@@ -81,9 +81,14 @@ pub struct PassContext {
     pub on_start: Option<Box<dyn FnMut(&str) + Send>>,
     /// Called with every region that a saturation has extracted.
     pub on_region: Option<Box<dyn FnMut(Extracted) + Send>>,
+    /// Called before a pass, with the module as it is. An error ends the compilation.
+    pub before_pass: Option<BeforePass>,
     /// Called after a pass, with the module as it was before and is now. An error ends the compilation.
     pub after_pass: Option<AfterPass>,
 }
+
+/// Looks at what a pass is about to run over. Passes that are made of others are looked at, too, around these.
+pub type BeforePass = Box<dyn FnMut(&dyn Pass, &Module) -> Result<(), Refused> + Send>;
 
 /// Looks at what a pass did.
 pub type AfterPass = Box<dyn FnMut(&dyn Pass, &Module, &Module) -> Result<(), Refused> + Send>;
@@ -154,6 +159,9 @@ pub fn run_logged(pass: &dyn Pass, module: Module, cx: &mut PassContext) -> Resu
     let name = pass.name();
     if let Some(f) = &mut cx.on_start {
         f(&name);
+    }
+    if let Some(f) = &mut cx.before_pass {
+        f(pass, &module)?;
     }
     let (start, before) = (Instant::now(), module.len());
     let original = cx.after_pass.is_some().then(|| module.clone());

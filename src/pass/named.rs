@@ -74,6 +74,8 @@ pub(super) const NAMED: &[Named] = &[
             "layout-moves/join-transforms",
             "layout/transform-is-transpose",
             "layout-moves/move-through-unary",
+            "convert-layout/transpose-of-transform",
+            "convert-layout/transform-of-transpose",
         ],
         &[],
     ),

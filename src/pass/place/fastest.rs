@@ -135,7 +135,7 @@ impl Pass for Fastest {
         }));
         let ((taken, pipeline), mut program, own) = made.swap_remove(best);
         notes.push(format!("placement: {taken}"));
-        match cx.on_region.is_some() || cx.after_pass.is_some() {
+        match cx.on_region.is_some() || cx.before_pass.is_some() || cx.after_pass.is_some() {
             // Whoever looks at how programs come about looks at this one.
             true => program = pipeline.run(module, cx)?,
             false => {

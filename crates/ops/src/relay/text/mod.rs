@@ -84,6 +84,13 @@ pub fn print_module(m: &Module) -> String {
     printer::module(m)
 }
 
+/// The module as text for people: of constants that no literal stands for, their types and a digest of what they hold. Equal constants have
+/// equal digests, whatever else the module holds, so that texts of a program before and after a pass can be compared. It can't be read
+/// back.
+pub fn print_brief(m: &Module) -> String {
+    printer::brief(m)
+}
+
 /// One expression as canonical text; its free variables are declared by `free_var`.
 pub fn print_expr(m: &Module, e: ExprId) -> String {
     printer::expr(m, e)

@@ -18,7 +18,16 @@ const VERSION: &str = "#[version = \"0.0.5\"]\n";
 const DEEPEST_INDENT: usize = 50;
 
 pub(super) fn module(m: &Module) -> String {
-    let mut p = Printer::new(m);
+    whole(Printer::new(m))
+}
+
+/// The module without the contents of its constants.
+pub(super) fn brief(m: &Module) -> String {
+    whole(Printer { brief: true, ..Printer::new(m) })
+}
+
+fn whole(mut p: Printer<'_>) -> String {
+    let m = p.m;
     let mut first = true;
     for adt in m.adts().iter().filter(|a| !a.is_extern) {
         p.gap(&mut first);
@@ -88,6 +97,8 @@ pub(super) struct Printer<'a> {
     pub type_names: HashMap<String, usize>,
     pub metadata: Metadata,
     pub constants: HashMap<Tensor, usize>,
+    /// Whether a digest stands for a constant's content.
+    pub brief: bool,
 }
 
 impl<'a> Printer<'a> {
@@ -104,6 +115,7 @@ impl<'a> Printer<'a> {
             type_names: HashMap::new(),
             metadata: Metadata::new(),
             constants: HashMap::new(),
+            brief: false,
         }
     }
 
@@ -266,6 +278,10 @@ impl<'a> Printer<'a> {
             }
             Expr::Constant(t) => match literal::scalar(t) {
                 Some(text) => self.out.push_str(&text),
+                None if self.brief => {
+                    let extents = t.shape().iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+                    self.out.push_str(&format!("constant(({extents}), {}, …{:08x})", t.dtype(), t.digest() as u32));
+                }
                 None => self.constant(t),
             },
             Expr::Op(op) => self.out.push_str(op.op().name()),
