@@ -14,12 +14,18 @@ use super::{
 use crate::{
     diag::Refused,
     frontend::{Builder, Convert},
-    ir::{AttrValue, Dim, ExprId, Type},
+    ir::{AttrValue, ExprId},
     tensor::{DType, Tensor},
 };
 
 /// Models and wrappers within each other are read up to this depth.
 const DEEPEST: usize = 64;
+
+/// Models that call models that call models grow beyond any file: programs of more operators are refused.
+const MOST_OPERATORS: usize = 1_000_000;
+
+/// Lists of more numbers are not made up.
+const MOST_NUMBERS: i64 = 1 << 24;
 
 /// A tensor on its way through a model.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -88,13 +94,14 @@ pub(super) struct State {
     /// Arrays that became weights of the program, by path and what was done to them.
     made: HashMap<(String, String), ExprId>,
     depth: usize,
+    operators: usize,
     /// Where layers stand in the list that messages point at.
     pub places: Places,
 }
 
 impl State {
     pub(super) fn new(weights: Weights) -> State {
-        State { b: Builder::new(), weights, made: HashMap::new(), depth: 0, places: Places::none() }
+        State { b: Builder::new(), weights, made: HashMap::new(), depth: 0, operators: 0, places: Places::none() }
     }
 }
 
@@ -396,6 +403,17 @@ impl Call<'_> {
         })
     }
 
+    /// A number of elements that a constant is to have.
+    ///
+    /// # Errors
+    /// Where it is negative or so large that a damaged file must be the reason.
+    pub fn count(&self, n: i64) -> Convert<usize> {
+        match (0..=MOST_NUMBERS).contains(&n) {
+            true => Ok(n as usize),
+            false => Err(self.refuse(format!("a list of {n} numbers is not supported"))),
+        }
+    }
+
     /// An axis, counted from the end where negative.
     ///
     /// # Errors
@@ -415,6 +433,10 @@ impl Call<'_> {
     /// # Errors
     /// What its type relation does not allow.
     pub fn op(&mut self, name: &str, args: &[ExprId], attrs: &[(&str, AttrValue)]) -> Convert {
+        self.s.operators += 1;
+        if self.s.operators > MOST_OPERATORS {
+            return Err(self.refuse(format!("the model takes more than {MOST_OPERATORS} operators")));
+        }
         self.s.b.op(name, args, attrs)
     }
 
@@ -559,12 +581,6 @@ impl Call<'_> {
     /// A constant.
     pub fn constant(&mut self, t: Tensor) -> ExprId {
         self.s.b.constant(t)
-    }
-
-    /// A tensor type with some extents unknown.
-    pub(super) fn tensor_type(shape: &[Option<i64>], dtype: DType) -> Type {
-        let dims = shape.iter().map(|n| n.map_or(Dim::Any, Dim::Known));
-        Type::Tensor(crate::ir::TensorType::of(dims, dtype))
     }
 }
 

@@ -185,6 +185,8 @@ fn layers_of(s: &State, model: &Rc<Layer>, places: &Places) -> Convert<Vec<Rc<La
 
 /// A class' name as Keras writes it in paths: `BatchNormalization` is `batch_normalization`.
 fn snake_case(class: &str) -> String {
+    // The one layer that is configured under another name than its class has.
+    let class = if class == "GroupQueryAttention" { "GroupedQueryAttention" } else { class };
     let chars: Vec<char> = class.chars().filter(|c| c.is_alphanumeric() || *c == '_').collect();
     let mut out = String::new();
     for (i, &c) in chars.iter().enumerate() {
@@ -393,6 +395,10 @@ struct Graph<'a> {
     made: HashMap<&'a str, Vec<Option<Arg>>>,
     /// The layers that are models: Keras 2 counts their calls from 1.
     from_one: Vec<&'a str>,
+    /// Those that are functional models.
+    functional: Vec<&'a str>,
+    /// Whether calls are written as Keras 2 does.
+    legacy: bool,
 }
 
 impl Graph<'_> {
@@ -424,7 +430,8 @@ fn graph<'a>(
         .collect();
     let legacy = nodes.iter().flatten().any(|n| n.is_array());
     let from_one = layers.iter().filter(|l| legacy && l.is_model()).map(|l| l.name()).collect();
-    let mut graph = Graph { model, made: HashMap::new(), from_one };
+    let functional = layers.iter().filter(|l| l.is_model() && l.class() != "Sequential").map(|l| l.name()).collect();
+    let mut graph = Graph { model, made: HashMap::new(), from_one, functional, legacy };
     for (layer, nodes) in layers.iter().zip(&nodes) {
         let calls = match bound.iter().find(|(name, _)| name == layer.name()) {
             Some((_, t)) => vec![Some(Arg::Tensor(*t))],
@@ -468,7 +475,12 @@ fn graph<'a>(
 fn outputs(graph: &Graph, r: &Refs) -> Convert<Outputs> {
     Ok(match r {
         Refs::One(one) => {
-            let found = graph.get(one)?;
+            let mut one = one.clone();
+            // Among outputs, Keras 3 counts the calls of functional models from 1.
+            if !graph.legacy && graph.functional.contains(&one.layer.as_str()) {
+                one.node = one.node.saturating_sub(1);
+            }
+            let found = graph.get(&one)?;
             let found = found.ok_or_else(|| graph.model.refuse(format!("its output `{}` is never made", one.layer)))?;
             Outputs::One(one.layer.clone(), found)
         }

@@ -204,7 +204,7 @@ impl Weights {
         let Store::Groups { files, .. } = &self.store else { return path };
         let called = |group: &str| files.iter().find_map(|f| f.group_text(&join(group, "vars"), "name"));
         match called(&path) {
-            Some(found) if found != name => {
+            found if found.as_deref().is_some_and(|n| n != name) || !files.iter().any(|f| f.has(&path)) => {
                 let siblings = files.iter().flat_map(|f| f.members(container).0);
                 let found = siblings.map(|s| join(container, s.rsplit('/').next().unwrap_or(&s)));
                 found.into_iter().find(|group| called(group).is_some_and(|n| n == name)).unwrap_or(path)

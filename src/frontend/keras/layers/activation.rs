@@ -294,7 +294,7 @@ pub(super) fn softmax(c: &mut Call, x: ExprId, axes: &[i64]) -> Convert {
     c.bin("divide", e, sum)
 }
 
-/// The nearest distribution, most of which is zero.
+/// Of the greatest, what they are beyond a threshold; zero elsewhere.
 pub(super) fn sparsemax(c: &mut Call, x: ExprId, axis: i64) -> Convert {
     let rank = c.rank(x)?;
     let at = c.axis(axis, rank)?;
@@ -302,7 +302,7 @@ pub(super) fn sparsemax(c: &mut Call, x: ExprId, axis: i64) -> Convert {
     let sorted = c.op("sort", &[x], &[("axis", (at as i64).into()), ("is_ascend", false.into())])?;
     let sums = c.op("cumsum", &[sorted], &[("axis", (at as i64).into())])?;
     let mut shape = vec![1; rank];
-    shape[at] = n as usize;
+    shape[at] = c.count(n)?;
     let dtype = c.dtype(x)?;
     let places = c.constant(Tensor::from_f64_fn(dtype, &shape, |i| (i + 1) as f64));
     // The k greatest count where 1 + k * the k-th is more than their sum.
@@ -310,7 +310,8 @@ pub(super) fn sparsemax(c: &mut Call, x: ExprId, axis: i64) -> Convert {
     let product = c.with("add", product, 1.0)?;
     let counts = c.bin("greater", product, sums)?;
     let counts = c.cast(counts, dtype)?;
-    let kept = c.bin("multiply", sorted, counts)?;
+    // Keras sums the sums, and not what they are sums of.
+    let kept = c.bin("multiply", sums, counts)?;
     let sum = c.reduce("sum", kept, &[at as i64], true)?;
     let sum = c.with("subtract", sum, 1.0)?;
     let number = c.reduce("sum", counts, &[at as i64], true)?;

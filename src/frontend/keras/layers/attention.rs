@@ -78,7 +78,10 @@ fn part(c: &mut Call, x: ExprId, p: &Part, inputs: usize) -> Convert {
 /// Places along the axis of queries or values, (n, 1) or (1, n), as the program finds them.
 fn places(c: &mut Call, x: ExprId, axis: i64) -> Convert {
     let line = match c.shape(x)?.get(1).copied().flatten() {
-        Some(n) => c.constant(Tensor::from_i64_fn(DType::I32, &[n as usize], |i| i as i64)),
+        Some(n) => {
+            let n = c.count(n)?;
+            c.constant(Tensor::from_i64_fn(DType::I32, &[n], |i| i as i64))
+        }
         None => {
             let shape = c.op("shape_of", &[x], &[("dtype", DType::I32.into())])?;
             let n = c.slice(shape, 0, 1, 2)?;

@@ -63,7 +63,8 @@ fn encoded(c: &mut Call, x: ExprId, depth: i64, weights: Option<ExprId>) -> Conv
     if mode == "int" {
         return c.cast(x, if c.layer.class() == "IntegerLookup" { DType::I64 } else { DType::I32 });
     }
-    let dtype = c.layer.policy()?.compute;
+    let integers = c.layer.class() == "IntegerLookup";
+    let dtype = if integers { DType::I64 } else { c.layer.policy()?.compute };
     let rank = c.rank(x)?;
     let hot = |c: &mut Call, x: ExprId, dtype: DType| {
         let (on, off) = (c.s.b.scalar(dtype, 1.0), c.s.b.scalar(dtype, 0.0));

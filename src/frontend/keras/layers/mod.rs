@@ -126,10 +126,14 @@ pub(super) fn find(layer: &Layer) -> Result<Found, Refused> {
         return Ok(Found { convert, autocasts: true, passes_masks: true });
     }
     if layer.is_operation() && !layer.is_custom() {
-        return match operation::find(layer.class()) {
-            Some(convert) => Ok(Found { convert: Arc::new(convert), autocasts: false, passes_masks: false }),
-            None => Err(layer.refuse("this function of keras.ops is not supported")),
-        };
+        match operation::find(layer.class()) {
+            Some(convert) => return Ok(Found { convert: Arc::new(convert), autocasts: false, passes_masks: false }),
+            None if layer.module().contains(".ops") => {
+                return Err(layer.refuse("this function of keras.ops is not supported"));
+            }
+            // A layer that says little of itself.
+            None => {}
+        }
     }
     if let Some((_, why)) = REFUSED.iter().find(|(name, _)| *name == layer.class()) {
         return Err(layer.refuse(why));
@@ -140,6 +144,11 @@ pub(super) fn find(layer: &Layer) -> Result<Found, Refused> {
             let convert = c.convert;
             Ok(Found { convert: Arc::new(convert), autocasts: true, passes_masks: c.masks == Masks::Pass })
         }
+        // Without a module, a function that has an element type looks like a layer.
+        None if layer.module().is_empty() => match operation::find(layer.class()) {
+            Some(convert) => Ok(Found { convert: Arc::new(convert), autocasts: false, passes_masks: false }),
+            None => Err(unknown(layer)),
+        },
         _ => Err(unknown(layer)),
     }
 }

@@ -51,7 +51,8 @@ fn vector(c: &mut Call, index: Option<usize>, name: &str, otherwise: (f64, i64))
         None => {
             let dtype = wide(c.layer.policy()?.compute);
             let (value, n) = otherwise;
-            Ok(c.constant(Tensor::from_f64_fn(dtype, &[n as usize], |_| value)))
+            let n = c.count(n)?;
+            Ok(c.constant(Tensor::from_f64_fn(dtype, &[n], |_| value)))
         }
     }
 }

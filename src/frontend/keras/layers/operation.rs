@@ -125,8 +125,8 @@ const UNARY: &[(&str, Function)] = &[
         let x = c.cast(x, DType::Bool)?;
         c.un("logical_not", x).map(Arg::of)
     }),
-    ("ZerosLike", |c| unary(c, "zeros_like")),
-    ("OnesLike", |c| unary(c, "ones_like")),
+    ("ZerosLike", |c| filled(c, "zeros_like")),
+    ("OnesLike", |c| filled(c, "ones_like")),
     ("Identity", |c| tensor(c, 0, "x").map(Arg::of)),
     ("Copy", |c| tensor(c, 0, "x").map(Arg::of)),
     ("StopGradient", |c| tensor(c, 0, "variable").map(Arg::of)),
@@ -368,6 +368,15 @@ fn logical(c: &mut Call, name: &str) -> Convert<Arg> {
 fn unary(c: &mut Call, name: &str) -> Convert<Arg> {
     let x = tensor(c, 0, "x")?;
     c.un(name, x).map(Arg::of)
+}
+
+fn filled(c: &mut Call, name: &str) -> Convert<Arg> {
+    let x = tensor(c, 0, "x")?;
+    let y = c.un(name, x)?;
+    match parameter(c, 1, "dtype").and_then(|v| v.as_str().and_then(|n| n.parse().ok())) {
+        Some(dtype) => c.cast(y, dtype).map(Arg::of),
+        None => Ok(Arg::of(y)),
+    }
 }
 
 /// A function of floats; integers become float32.

@@ -60,7 +60,7 @@ fn up_sampling(c: &mut Call) -> Convert<Arg> {
         return repeat(c, x, &sizes).map(Arg::of);
     }
     let [h, w] = image_axes(c, x)?;
-    let size = [c.extent(x, h)? * sizes[0], c.extent(x, w)? * sizes[1]];
+    let size = [c.extent(x, h)?.saturating_mul(sizes[0]), c.extent(x, w)?.saturating_mul(sizes[1])];
     resized(c, x, size, &how, false).map(Arg::of)
 }
 
@@ -147,6 +147,9 @@ fn center_crop(c: &mut Call) -> Convert<Arg> {
 pub(super) fn resized(c: &mut Call, x: ExprId, size: [i64; 2], how: &str, antialias: bool) -> Convert {
     let axes = image_axes(c, x)?;
     let known = [c.extent(x, axes[0])?, c.extent(x, axes[1])?];
+    for n in known.into_iter().chain(size) {
+        c.count(n)?;
+    }
     if known == size {
         return Ok(x);
     }

@@ -182,6 +182,9 @@ fn split(c: &mut Call) -> Convert<Arg> {
         (None, Some(places)) => (places.len() as i64 + 1, places.into()),
         _ => return Err(c.refuse("it does not say where to split")),
     };
+    if !(1..=4096).contains(&count) {
+        return Err(c.refuse(format!("splits into {count} parts are not supported")));
+    }
     let parts = c.op("split", &[x], &[("indices_or_sections", attr), ("axis", (axis as i64).into())])?;
     Ok(Arg::List((0..count as usize).map(|i| Arg::of(c.s.b.field(parts, i))).collect()))
 }

@@ -126,7 +126,10 @@ fn looped(c: &mut Call, cell: &Cell, states: Vec<ExprId>, steps: &Steps, n: Opti
     let inputs = bind(c, "inputs", steps.inputs);
     let mask = steps.mask.map(|m| bind(c, "mask", m));
     let places = match n {
-        Some(n) => c.constant(Tensor::from_i64_fn(DType::I32, &[n as usize], |i| i as i64)),
+        Some(n) => {
+            let n = c.count(n)?;
+            c.constant(Tensor::from_i64_fn(DType::I32, &[n], |i| i as i64))
+        }
         None => {
             let (zero, one) = (c.s.b.scalar(DType::I32, 0.0), c.s.b.scalar(DType::I32, 1.0));
             let range = c.op("arange", &[zero, count, one], &[("dtype", DType::I32.into())])?;
