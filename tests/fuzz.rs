@@ -164,8 +164,19 @@ fn changed_archives() {
 }
 
 #[test]
+fn changed_keras_files() {
+    changed("keras");
+}
+
+#[test]
+fn changed_keras_configurations() {
+    changed("keras_config");
+}
+
+#[test]
 fn every_target_has_a_test_and_a_corpus() {
-    assert_eq!(TARGETS.iter().map(|t| t.name).collect::<Vec<_>>(), ["text", "json", "params", "npz"]);
+    let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
+    assert_eq!(names, ["text", "json", "params", "npz", "keras", "keras_config"]);
     TARGETS.iter().for_each(|t| drop(corpus(t)));
 }
 

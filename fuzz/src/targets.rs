@@ -2,6 +2,7 @@
 
 use resat::{
     diag::Refused,
+    frontend::{LoadOptions, SourceFile, load_from},
     infer::infer_types,
     ir::{Module, Name},
     relay::{json, npz, params, text},
@@ -36,6 +37,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "json", format: Format::Text, run: relay_json },
     Target { name: "params", format: Format::Binary, run: parameters },
     Target { name: "npz", format: Format::Binary, run: archive },
+    Target { name: "keras", format: Format::Binary, run: keras },
+    Target { name: "keras_config", format: Format::Text, run: keras_config },
 ];
 
 /// The target of that name.
@@ -131,6 +134,28 @@ fn archive(data: &[u8]) {
         }
         Err(why) => refused(&why),
     }
+}
+
+/// A model file that a front end recognizes.
+fn model(data: &[u8]) {
+    match load_from(&SourceFile { name: "fuzz", bytes: data, folder: None }, &LoadOptions::default()) {
+        Ok(model) => drop(types(model.module)),
+        Err(why) => refused(&why),
+    }
+}
+
+/// A `.keras` archive or a legacy file; of anything else, an archive with that as its arrays.
+fn keras(data: &[u8]) {
+    if data.starts_with(b"PK") || data.starts_with(b"\x89HDF") {
+        return model(data);
+    }
+    let config = br#"{"class_name":"Sequential","config":{"layers":[{"class_name":"Dense","config":{"name":"d","units":2,"batch_input_shape":[1,2]}}]}}"#;
+    model(&stored(&[("config.json", config), ("model.weights.h5", data)]));
+}
+
+/// A configuration without arrays: what is inside of an archive is checked by its sum.
+fn keras_config(data: &[u8]) {
+    model(&stored(&[("config.json", data)]));
 }
 
 /// A zip archive of uncompressed entries.

@@ -4,6 +4,7 @@
 //! infers types as it goes. What exporters took apart is found again by rulesets, not by front ends.
 
 mod builder;
+pub mod keras;
 mod relay;
 
 use std::path::{Path, PathBuf};
@@ -104,7 +105,7 @@ pub trait FrontEnd: Sync {
 }
 
 /// The front ends, asked in this order. The last one takes whatever the others do not recognize.
-pub const ALL: &[&dyn FrontEnd] = &[&relay::Json, &relay::Text];
+pub const ALL: &[&dyn FrontEnd] = &[&keras::Archive, &keras::Legacy, &relay::Json, &relay::Text];
 
 /// Reads a model file of any kind that there is a front end for.
 ///
