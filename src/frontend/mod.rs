@@ -5,6 +5,7 @@
 
 mod builder;
 mod relay;
+mod tflite;
 
 use std::path::{Path, PathBuf};
 
@@ -111,7 +112,7 @@ pub trait FrontEnd: Sync {
 }
 
 /// The front ends, asked in this order. The last one takes whatever the others do not recognize.
-pub const ALL: &[&dyn FrontEnd] = &[&relay::Json, &relay::Text];
+pub const ALL: &[&dyn FrontEnd] = &[&tflite::TfLite, &relay::Json, &relay::Text];
 
 /// Reads a model file of any kind that there is a front end for.
 ///

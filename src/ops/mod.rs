@@ -33,7 +33,7 @@ use std::fmt;
 
 pub use axes::{AxisMap, AxisRole};
 pub use dialect::{Dialect, DialectError, RuleText};
-pub(crate) use qnn::fixed_point;
+pub(crate) use qnn::{fixed_point, tflite_scaled};
 pub(crate) use registry::withdraw_dialect;
 pub use registry::{
     RegisterError, all, dialects, lookup, nearest, register, register_dialect, shipped_dialects, suggest,
