@@ -20,6 +20,12 @@ use crate::{
 /// Subgraphs may call each other; so deep at most.
 const DEEPEST: usize = 64;
 
+/// So many operators at most, those of subgraphs each time that they are called.
+const MOST_OPERATORS: usize = 1 << 18;
+
+/// A variable of more bytes is refused: files say sizes without paying for them.
+const LARGEST_VARIABLE: usize = 1 << 27;
+
 /// A constant of more bytes is a parameter of `@main`.
 const LARGEST_CONSTANT: usize = 64;
 
@@ -46,6 +52,7 @@ pub(super) struct Import<'a> {
     /// Whether what is read now may run any number of times, or not at all.
     pub(super) conditional: bool,
     depth: usize,
+    operators: usize,
     lines: Vec<Vec<Span>>,
 }
 
@@ -83,6 +90,7 @@ pub(super) fn import(name: &str, file: &ModelFile, options: &LoadOptions) -> Res
         variables: HashMap::new(),
         conditional: false,
         depth: 0,
+        operators: 0,
         lines,
     };
     let signature = file.signatures.iter().find(|s| s.graph == 0);
@@ -163,6 +171,10 @@ impl<'a> Import<'a> {
         }
         for (i, op) in g.operators.iter().enumerate() {
             let before = self.b.at(Some(self.lines[graph][i].clone()));
+            self.operators += 1;
+            if self.operators > MOST_OPERATORS {
+                return Err(self.b.refuse(format!("the model runs more than {MOST_OPERATORS} operators")));
+            }
             let results = self.operator(graph, g, op, &values)?;
             if results.len() < op.outputs.len() {
                 let message = format!("{} makes {} results, but {} are named", op.name, results.len(), op.outputs.len());
@@ -250,10 +262,14 @@ impl<'a> Import<'a> {
 
     fn zeros(&self, info: &TensorInfo) -> Convert<Tensor> {
         let shape: Option<Vec<usize>> = info.shape.iter().map(|d| d.and_then(|d| usize::try_from(d).ok())).collect();
-        let elements = shape.as_ref().map_or(0, |s| s.iter().product::<usize>());
+        let elements = shape.as_ref().map_or(0, |s| s.iter().fold(1usize, |n, &d| n.saturating_mul(d)));
         match (shape, info.element) {
-            (Some(shape), Element::Plain(dtype)) if elements < 1 << 31 => Ok(Tensor::zeros(dtype, &shape)),
-            _ => Err(self.b.refuse(format!("the variable `{}` has no known size", info.name))),
+            (Some(shape), Element::Plain(dtype)) if elements.saturating_mul(dtype.bytes()) <= LARGEST_VARIABLE => {
+                // Zero, in what stands for numbers.
+                let zero = info.quant.as_ref().map_or(0, |q| q.zeros[0]);
+                Ok(Tensor::from_i64_fn(dtype, &shape, |_| zero))
+            }
+            _ => Err(self.b.refuse(format!("the variable `{}` has no size that is known and supported", info.name))),
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod builtins;
 mod constants;
+mod fixed;
 mod flat;
 mod flex;
 mod graph;

@@ -21,17 +21,6 @@ pub(super) fn range(dtype: DType) -> (i64, i64) {
     dtype.int_range().map_or((i64::MIN, i64::MAX), |(lo, hi)| (lo as i64, hi as i64))
 }
 
-/// Rounded to nearest, halves away from zero, in `f32`.
-pub(super) fn round32(x: f32) -> f32 {
-    x.round()
-}
-
-/// A number as the reference kernels quantize it.
-pub(super) fn quantized(x: f32, scale: f32, zero: i64, dtype: DType) -> i64 {
-    let (lo, hi) = range(dtype);
-    (round32(x / scale) as i64).saturating_add(zero).clamp(lo, hi)
-}
-
 impl Node<'_, '_> {
     /// Multiplies the integers `x` (less `from_zero`) by `factor`, as the reference kernels do.
     pub(super) fn scaled(&mut self, x: ExprId, from_zero: i64, factor: f64, to: Target) -> Convert {
@@ -54,7 +43,7 @@ impl Node<'_, '_> {
         let zero = self.b.scalar(DType::I32, to.zero as f64);
         let one = self.b.constant(Tensor::scalar(1f64));
         let attrs = [("rounding", "TFLITE".into()), ("out_dtype", to.dtype.into()), ("axis", axis.into())];
-        self.op("qnn.requantize", &[x, from_zero, factor, one, zero], &attrs)
+        self.op("qnn.requantize", &[x, factor, from_zero, one, zero], &attrs)
     }
 
     /// `int32` (or `int64`) times `significand * 2^(exponent - 31)`, as the reference kernels do, where the significand has fewer than 31
@@ -62,13 +51,13 @@ impl Node<'_, '_> {
     pub(super) fn times(&mut self, x: ExprId, significand: i64, exponent: i64) -> Convert {
         if self.dtype(x)? == DType::I64 {
             let short = if significand < 0x7FFF_0000 { (significand + (1 << 15)) >> 16 } else { 0x7FFF };
-            let by = (15 - exponent).max(1);
+            let by = (15 - exponent).clamp(1, 62);
             let e = self.with("multiply", x, short as f64)?;
             let e = self.with("add", e, (1i64 << (by - 1)) as f64)?;
             let e = self.with("right_shift", e, by as f64)?;
             return self.cast(e, DType::I32);
         }
-        let x = if exponent > 0 { self.with("left_shift", x, exponent as f64)? } else { x };
+        let x = if exponent > 0 { self.with("left_shift", x, exponent.min(31) as f64)? } else { x };
         let attrs = [("multiplier", significand.into()), ("shift", 0.into())];
         let high = self.op("fixed_point_multiply", &[x], &attrs)?;
         self.divided(high, -exponent)
@@ -91,7 +80,7 @@ impl Node<'_, '_> {
     /// The bounds that a fused activation sets to integers of a scale and zero point.
     pub(super) fn bounds(&self, code: i8, scale: f32, zero: i64, dtype: DType) -> Convert<(i64, i64)> {
         let (lo, hi) = range(dtype);
-        let q = |x: f32| (round32(x / scale) as i64).saturating_add(zero);
+        let q = |x: f32| ((x / scale).round() as i64).saturating_add(zero);
         Ok(match code {
             0 => (lo, hi),
             1 => (lo.max(q(0.0)), hi),
@@ -156,7 +145,7 @@ impl Node<'_, '_> {
         let inverse = 1.0 / so;
         self.table(x, out, |q| {
             let value = f(s * (q - z) as f32);
-            ((round32(value * inverse) + zo as f32) as i64).clamp(lo, hi)
+            (((value * inverse).round() + zo as f32) as i64).clamp(lo, hi)
         })
     }
 }

@@ -266,6 +266,9 @@ fn quant(name: &str, t: Table, shape: &[Option<i64>]) -> Result<Option<Quant>, S
     if zeros.len() != scales.len() {
         return Err(format!("`{name}` has {} scales, but {} zero points", scales.len(), zeros.len()));
     }
+    if let Some(s) = scales.iter().find(|s| !(0.0..1e30).contains(*s)) {
+        return Err(format!("`{name}` has the scale {s}"));
+    }
     if zeros.iter().any(|z| i32::try_from(*z).is_err()) {
         return Err(format!("`{name}` has a zero point beyond 32 bits"));
     }

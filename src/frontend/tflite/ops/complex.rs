@@ -84,7 +84,7 @@ pub(in crate::frontend::tflite) fn rfft2d<'a>(
     let rank = n.rank(x)?;
     let ([rows, columns], 2..) = (
         match size[..] {
-            [r, c] if r > 0 && c > 0 && r < 1 << 24 && c < 1 << 24 => [r, c],
+            [r, c] if r > 0 && c > 0 && r <= 4096 && c <= 4096 => [r, c],
             _ => return n.refuse(format!("a size of {size:?} has no meaning")),
         },
         rank,

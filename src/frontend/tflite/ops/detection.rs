@@ -18,8 +18,9 @@ fn kept(n: &mut Node, boxes: ExprId, scores: ExprId, most: i64, overlap: f64, le
     }
     let data = n.concat(&sides, 1)?;
     let data = n.expand(data, 0)?;
-    let attrs = [("score_threshold", least.into()), ("id_index", (-1).into()), ("score_index", 0.into())];
-    let valid = n.op("vision.get_valid_counts", &[data], &attrs)?;
+    let attrs = [("id_index", (-1).into()), ("score_index", 0.into())];
+    let least = n.f32(least as f32);
+    let valid = n.op("vision.get_valid_counts", &[data, least], &attrs)?;
     let (count, data, indices) = (n.b.field(valid, 0), n.b.field(valid, 1), n.b.field(valid, 2));
     let most = n.b.scalar(DType::I32, most as f64);
     let overlap = n.f32(overlap as f32);

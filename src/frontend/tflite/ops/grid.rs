@@ -12,7 +12,7 @@ fn sizes(n: &mut Node) -> Convert<([i64; 2], [i64; 2])> {
     let x = n.x(0)?;
     let size = n.ints(1)?;
     match size[..] {
-        [h, w] if h > 0 && w > 0 && h < 1 << 24 && w < 1 << 24 => Ok(([n.extent(x, 1)?, n.extent(x, 2)?], [h, w])),
+        [h, w] if h > 0 && w > 0 && h < 1 << 20 && w < 1 << 20 => Ok(([n.extent(x, 1)?, n.extent(x, 2)?], [h, w])),
         _ => n.refuse(format!("a size of {size:?} has no meaning")),
     }
 }

@@ -81,6 +81,10 @@ pub(in crate::frontend::tflite) fn average(n: &mut Node) -> Results {
     }
     let (height, width, channels) = (n.extent(x, 1)?, n.extent(x, 2)?, n.extent(x, 3)?);
     let dtype = n.dtype(x)?;
+    let windows = height.saturating_mul(width).max(w.size[0].saturating_mul(w.size[1]).saturating_mul(channels));
+    if windows > 1 << 24 {
+        return n.refuse(format!("windows of {:?} in {height} by {width} are not supported", w.size));
+    }
     let sums = if w.size == [height, width] && w.pads == [(0, 0); 2] {
         let wide = n.cast(x, DType::I32)?;
         n.op("sum", &[wide], &[("axis", [1, 2].into()), ("keepdims", true.into())])?

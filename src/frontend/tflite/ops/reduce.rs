@@ -102,7 +102,7 @@ pub(in crate::frontend::tflite) fn mean(n: &mut Node) -> Results {
     }
     // The number of elements divides the significand, which is lengthened so far before.
     let (significand, exponent) = fixed_point(s as f64 / so as f64);
-    let by = (63 - count.leading_zeros() as i64).min(32).min(31 + exponent);
+    let by = (63 - count.leading_zeros() as i64).min(32).min(31 + exponent).max(0);
     let e = n.times(sum, (significand << by) / count, exponent - by)?;
     let e = n.with("add", e, zo as f64)?;
     let e = n.within(e, range(dtype))?;

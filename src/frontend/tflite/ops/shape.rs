@@ -77,6 +77,9 @@ pub(in crate::frontend::tflite) fn unpack(n: &mut Node) -> Results {
     let x = n.x(0)?;
     let axis = n.axis(n.int(1, 0), n.rank(x)?)?;
     let extent = n.extent(x, axis)?;
+    if extent != n.op.outputs.len() as i64 {
+        return n.refuse(format!("{extent} parts are not the {} that are named", n.op.outputs.len()));
+    }
     let parts = (0..extent).map(|i| {
         let part = n.slice(x, axis as i64, i, i + 1)?;
         n.op("squeeze", &[part], &[("axis", [axis as i64].into())])
@@ -114,13 +117,14 @@ pub(in crate::frontend::tflite) fn split_v(n: &mut Node) -> Results {
     let axis = n.ints(2)?.first().copied().unwrap_or(0);
     let axis = n.axis(axis, n.rank(x)?)?;
     let extent = n.extent(x, axis)?;
-    let rest = extent - sizes.iter().filter(|&&s| s >= 0).sum::<i64>();
+    let total = |sizes: &[i64]| sizes.iter().filter(|&&s| s >= 0).fold(0i64, |n, &s| n.saturating_add(s));
+    let rest = extent.saturating_sub(total(&sizes));
     for s in &mut sizes {
         if *s < 0 {
             *s = rest;
         }
     }
-    if rest < 0 || sizes.iter().sum::<i64>() != extent {
+    if rest < 0 || total(&sizes) != extent {
         return n.refuse(format!("parts of {sizes:?} do not make up {extent}"));
     }
     parts(n, x, axis, &sizes)

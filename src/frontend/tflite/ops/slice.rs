@@ -3,6 +3,9 @@
 use super::{super::node::Node, Results};
 use crate::{frontend::Convert, ir::ExprId, tensor::{DType, Tensor}};
 
+/// Updates of more elements would make too long a list of their places.
+const MOST_UPDATED: usize = 1 << 22;
+
 /// An end beyond all extents.
 const FAR: i64 = i32::MAX as i64;
 
@@ -11,7 +14,7 @@ pub(in crate::frontend::tflite) fn slice(n: &mut Node) -> Results {
     let (x, begin, size) = (n.x(0)?, n.x(1)?, n.x(2)?);
     if let (Some(begin), Some(size)) = (n.b.value(begin), n.b.value(size)) {
         let (begin, size) = (begin.to_i64_vec(), size.to_i64_vec());
-        let end: Vec<i64> = begin.iter().zip(&size).map(|(b, &s)| if s < 0 { FAR } else { b + s }).collect();
+        let end: Vec<i64> = begin.iter().zip(&size).map(|(b, &s)| if s < 0 { FAR } else { b.saturating_add(s) }).collect();
         let ones = vec![1; begin.len()];
         let attrs = [("begin", begin.into()), ("end", end.into()), ("strides", ones.into())];
         return Ok(vec![n.op("strided_slice", &[x], &attrs)?]);
@@ -76,17 +79,20 @@ pub(in crate::frontend::tflite) fn strided_slice(n: &mut Node) -> Results {
     let e = match (n.b.value(begin), n.b.value(end)) {
         (Some(begin), Some(end)) => {
             let (begin, end) = (begin.to_i64_vec(), end.to_i64_vec());
+            if begin.len() != strides.len() || end.len() != strides.len() {
+                return n.refuse("begin, end and strides should have as many entries");
+            }
             let mut bounds = Vec::new();
             for entry in &of_axis {
                 bounds.push(match *entry {
                     None => (0, FAR, 1),
                     Some(i) if bit(shrink, i) => {
                         let at = begin[i];
-                        (at, if at == -1 { FAR } else { at + 1 }, 1)
+                        (at, if at == -1 { FAR } else { at.saturating_add(1) }, 1)
                     }
                     Some(i) => {
                         let down = strides[i] < 0;
-                        let last = if offset { begin[i] + end[i] } else { end[i] };
+                        let last = if offset { begin[i].saturating_add(end[i]) } else { end[i] };
                         (
                             if bit(begin_mask, i) { if down { FAR } else { 0 } } else { begin[i] },
                             if bit(end_mask, i) { if down { -FAR } else { FAR } } else { last },
@@ -185,7 +191,10 @@ pub(in crate::frontend::tflite) fn dynamic_update_slice(n: &mut Node) -> Results
     if rank == 0 {
         return Ok(vec![update]);
     }
-    let count: usize = size.iter().product::<i64>() as usize;
+    let count = size.iter().fold(1i64, |n, &d| n.saturating_mul(d)) as usize;
+    if count > MOST_UPDATED {
+        return n.refuse(format!("an update of {count} elements is not supported"));
+    }
     let most: Vec<i64> = shape.iter().zip(&size).map(|(s, u)| s - u).collect();
     let start = n.cast(start, DType::I64)?;
     let most = n.b.ints(&most);

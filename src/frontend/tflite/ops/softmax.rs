@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        fixed::{LONG, divided},
         node::Node,
         quant::{Ends, look_up, short_table},
     },
@@ -71,7 +72,7 @@ fn eight_bits(n: &mut Node, x: ExprId, scale: f32, beta: f32, to: DType) -> Conv
     }
     let radius = (((1i64 << DIFF_BITS) - 1) as f64 * unit / (1i64 << left.min(62)) as f64).floor() as i64;
     let exponential = |d: i64| match d >= -radius {
-        true => exponential_of(high((d << left) as i32 as i64, significand)),
+        true => LONG.exp(LONG.times((d << left) as i32 as i64, significand), DIFF_BITS),
         false => 0,
     };
     let exponentials = Tensor::from_i64_fn(DType::I64, &[256], |i| exponential(i as i64 - 255));
@@ -95,49 +96,6 @@ fn eight_bits(n: &mut Node, x: ExprId, scale: f32, beta: f32, to: DType) -> Conv
     let most = least + (1 << bits) - 1;
     let e = n.with("minimum", e, most as f64)?;
     n.cast(e, to)
-}
-
-/// The product of two fractions of 31 bits.
-fn high(a: i64, b: i64) -> i64 {
-    (a * b + (1 << 30)) >> 31
-}
-
-/// `x / 2^by`, halves away from zero.
-fn divided(x: i64, by: i64) -> i64 {
-    let half = 1i64 << (by - 1);
-    (x + if x < 0 { half - 1 } else { half }) >> by
-}
-
-/// The exponential of a number of 5 integer bits that is not positive, as a fraction of 31 bits.
-fn exponential_of(a: i64) -> i64 {
-    if a == 0 {
-        return ONE;
-    }
-    /// exp(-2^k) for k from -2 on.
-    const POWERS: [i64; 7] = [1_672_461_947, 1_302_514_674, 790_015_084, 290_630_308, 39_332_535, 720_401, 242];
-    let fractional = 31 - DIFF_BITS;
-    let quarter = 1i64 << (fractional - 2);
-    let rest = (a & (quarter - 1)) - quarter;
-    let mut result = near_zero((rest << DIFF_BITS).clamp(i32::MIN as i64, ONE));
-    let whole = rest - a;
-    for (k, power) in POWERS.iter().enumerate() {
-        if whole >> (fractional - 2 + k as i64) & 1 == 1 {
-            result = high(result, *power);
-        }
-    }
-    result
-}
-
-/// The exponential of a fraction between -1/4 and 0: a polynomial around -1/8.
-fn near_zero(a: i64) -> i64 {
-    const AROUND: i64 = 1_895_147_668;
-    const THIRD: i64 = 715_827_883;
-    let x = a + (1 << 28);
-    let x2 = high(x, x);
-    let x3 = high(x2, x);
-    let x4 = high(x2, x2);
-    let rest = divided(high(divided(x4, 2) + x3, THIRD) + x2, 1);
-    (AROUND + high(AROUND, x + rest)).min(ONE)
 }
 
 /// The product of fractions of 31 bits in 64-bit tensors.

@@ -2,8 +2,9 @@
 
 use super::{
     super::{
+        fixed::{LONG, divided},
         node::Node,
-        quant::{Target, quantized, range, short_logistic, short_tanh, to_twelve_thousandths},
+        quant::{Target, range, short_logistic, short_tanh, to_twelve_thousandths},
     },
     Results,
 };
@@ -126,22 +127,8 @@ pub(in crate::frontend::tflite) fn rsqrt(n: &mut Node) -> Results {
 
 /// `x * significand * 2^(exponent - 31)`, rounded as the kernels do.
 fn product(x: i64, significand: i64, exponent: i64) -> i64 {
-    let high = ((x << exponent.max(0)) as i32 as i64 * significand + (1 << 30)) >> 31;
+    let high = ((x << exponent.clamp(0, 31)) as i32 as i64 * significand + (1 << 30)) >> 31;
     divided(high, (-exponent).max(0))
-}
-
-/// `x / 2^by`, halves away from zero.
-fn divided(x: i64, by: i64) -> i64 {
-    if by == 0 {
-        return x;
-    }
-    let half = 1i64 << (by - 1);
-    (x + if x < 0 { half - 1 } else { half }) >> by
-}
-
-/// The product of two numbers of 31 bits, without the lower 31 bits.
-fn high(a: i64, b: i64) -> i64 {
-    (a * b + (1 << 30)) >> 31
 }
 
 /// `1 / sqrt(x)` as a significand of 31 bits and how far it is shifted to the right: five rounds of Newton's method.
@@ -164,10 +151,10 @@ fn inverse_root(x: i64) -> (i64, i64) {
     let three_halves = (1 << 28) + (1 << 27);
     let mut root = 1i64 << 28;
     for _ in 0..5 {
-        let cube = rescale(high(high(root, root), root), 6);
-        root = rescale(high(three_halves, root) - high(half, cube), 3);
+        let cube = rescale(LONG.times(LONG.times(root, root), root), 6);
+        root = rescale(LONG.times(three_halves, root) - LONG.times(half, cube), 3);
     }
-    let mut root = high(root, 1_518_500_250);
+    let mut root = LONG.times(root, 1_518_500_250);
     if shift < 0 {
         root <<= -shift;
         shift = 0;
@@ -276,6 +263,9 @@ pub(in crate::frontend::tflite) fn hard_swish(n: &mut Node) -> Results {
     };
     let (out_by, out_exponent) = short(fine / so);
     let (gate_by, gate_exponent) = short(fine / (3.0f32 / 32768.0));
+    if gate_exponent > 15 {
+        return n.refuse(format!("a scale of {s} is too large"));
+    }
     let fit = |v: i64| v.clamp(i16::MIN as i64, i16::MAX as i64);
     let times = |a: i64, b: i64| (a * b + (1 << 14)) >> 15;
     let out = n.out_dtype(0)?;
@@ -465,10 +455,4 @@ pub(in crate::frontend::tflite) fn fake_quant(n: &mut Node) -> Results {
     let steps = n.un("floor", steps)?;
     let e = n.with("multiply", steps, scale as f64)?;
     Ok(vec![n.with("add", e, least as f64)?])
-}
-
-/// A constant number quantized like result 0.
-pub(super) fn as_output(n: &Node, x: f32) -> Convert<i64> {
-    let (scale, zero) = n.quant_out(0)?;
-    Ok(quantized(x, scale, zero, n.out_dtype(0)?))
 }
