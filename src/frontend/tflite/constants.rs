@@ -92,7 +92,8 @@ fn dense(dtype: DType, shape: &[usize], data: &[u8], t: &Table) -> Result<Tensor
     }
     let size = dtype.bytes();
     let values = data.len() / size;
-    let total = shape.iter().try_fold(size, |n, &d| n.checked_mul(d)).filter(|&n| n <= 1 << 27).ok_or("too many elements")?;
+    let total =
+        shape.iter().try_fold(size, |n, &d| n.checked_mul(d)).filter(|&n| n <= 1 << 27).ok_or("too many elements")?;
     let mut out = vec![0u8; total];
     let mut at = vec![0usize; levels];
     // Each step makes a value, or is one of few that lead to it.

@@ -46,8 +46,7 @@ impl Fixed {
     /// The exponential of a number that is not positive, of so many integer bits; the result has none.
     pub(super) fn exp(self, a: i64, integer: i64) -> i64 {
         /// exp(-2^k) for k from -2 on.
-        const POWERS: [i64; 7] =
-            [1_672_461_947, 1_302_514_674, 790_015_084, 290_630_308, 39_332_535, 720_401, 242];
+        const POWERS: [i64; 7] = [1_672_461_947, 1_302_514_674, 790_015_084, 290_630_308, 39_332_535, 720_401, 242];
         if a == 0 {
             return self.one();
         }

@@ -73,13 +73,20 @@ impl Verifiable for Operator {
         v.visit_table(pos)?
             .visit_field::<ForwardsUOffset<Numbers<i32>>>("inputs", e(1), false)?
             .visit_field::<ForwardsUOffset<Numbers<i32>>>("outputs", e(2), false)?
-            .visit_union::<u8, _>("builtin_options_type", e(3), "builtin_options", e(4), false, |key, v, pos| match key {
-                RESHAPE_OPTIONS | SQUEEZE_OPTIONS | BUCKETIZE_OPTIONS => {
-                    v.verify_union_variant::<ForwardsUOffset<ListOptions>>("ListOptions", pos)
-                }
-                VAR_HANDLE_OPTIONS => v.verify_union_variant::<ForwardsUOffset<VarHandleOptions>>("VarHandle", pos),
-                _ => v.verify_union_variant::<ForwardsUOffset<PlainOptions>>("options", pos),
-            })?
+            .visit_union::<u8, _>(
+                "builtin_options_type",
+                e(3),
+                "builtin_options",
+                e(4),
+                false,
+                |key, v, pos| match key {
+                    RESHAPE_OPTIONS | SQUEEZE_OPTIONS | BUCKETIZE_OPTIONS => {
+                        v.verify_union_variant::<ForwardsUOffset<ListOptions>>("ListOptions", pos)
+                    }
+                    VAR_HANDLE_OPTIONS => v.verify_union_variant::<ForwardsUOffset<VarHandleOptions>>("VarHandle", pos),
+                    _ => v.verify_union_variant::<ForwardsUOffset<PlainOptions>>("options", pos),
+                },
+            )?
             .visit_field::<ForwardsUOffset<Numbers<u8>>>("custom_options", e(5), false)?
             .visit_field::<ForwardsUOffset<Numbers<i32>>>("intermediates", e(8), false)?
             .visit_union::<u8, _>("options_2_type", e(11), "options_2", e(12), false, |key, v, pos| match key {

@@ -98,11 +98,8 @@ pub(super) fn import(name: &str, file: &ModelFile, options: &LoadOptions) -> Res
         let of = names.and_then(|ns| ns.iter().find(|n| n.1 == tensor)).map(|n| n.0.clone());
         of.filter(|n| !n.is_empty())
     };
-    let names: Vec<(&str, Option<String>)> = main
-        .inputs
-        .iter()
-        .map(|&t| (main.tensors[t].name.as_str(), alias(signature.map(|s| &s.inputs), t)))
-        .collect();
+    let names: Vec<(&str, Option<String>)> =
+        main.inputs.iter().map(|&t| (main.tensors[t].name.as_str(), alias(signature.map(|s| &s.inputs), t))).collect();
     let known: Vec<&str> = names.iter().flat_map(|(n, a)| [Some(*n), a.as_deref()]).flatten().collect();
     options.check_names(name, &known, &[])?;
     let mut args = Vec::new();
@@ -140,9 +137,8 @@ fn shape_of_input(
 ) -> Result<Vec<Option<i64>>, Refused> {
     let Some(given) = given else { return Ok(shape.to_vec()) };
     let fits = given.len() == shape.len() && given.iter().zip(shape).all(|(g, s)| s.is_none() || g == s);
-    let text = |s: &[Option<i64>]| {
-        s.iter().map(|d| d.map_or("?".to_owned(), |d| d.to_string())).collect::<Vec<_>>().join("x")
-    };
+    let text =
+        |s: &[Option<i64>]| s.iter().map(|d| d.map_or("?".to_owned(), |d| d.to_string())).collect::<Vec<_>>().join("x");
     match fits {
         true => Ok(given.to_vec()),
         false => {
@@ -177,7 +173,8 @@ impl<'a> Import<'a> {
             }
             let results = self.operator(graph, g, op, &values)?;
             if results.len() < op.outputs.len() {
-                let message = format!("{} makes {} results, but {} are named", op.name, results.len(), op.outputs.len());
+                let message =
+                    format!("{} makes {} results, but {} are named", op.name, results.len(), op.outputs.len());
                 return Err(self.b.refuse(message));
             }
             for (&t, v) in op.outputs.iter().zip(results) {
@@ -191,7 +188,13 @@ impl<'a> Import<'a> {
         results
     }
 
-    fn operator(&mut self, graph: usize, g: &'a Graph<'a>, op: &'a Operator<'a>, values: &[Option<Val>]) -> Convert<Vec<Val>> {
+    fn operator(
+        &mut self,
+        graph: usize,
+        g: &'a Graph<'a>,
+        op: &'a Operator<'a>,
+        values: &[Option<Val>],
+    ) -> Convert<Vec<Val>> {
         let mut args = Vec::with_capacity(op.inputs.len());
         for t in &op.inputs {
             args.push(t.map(|t| self.value(graph, g, t, values)).transpose()?);

@@ -252,12 +252,8 @@ impl<'n, 'a> Node<'n, 'a> {
 
     /// Elements `begin..end` along an axis.
     pub(super) fn slice(&mut self, x: ExprId, axis: i64, begin: i64, end: i64) -> Convert {
-        let attrs = [
-            ("begin", [begin].into()),
-            ("end", [end].into()),
-            ("strides", [1].into()),
-            ("axes", [axis].into()),
-        ];
+        let attrs =
+            [("begin", [begin].into()), ("end", [end].into()), ("strides", [1].into()), ("axes", [axis].into())];
         self.b.op("strided_slice", &[x], &attrs)
     }
 

@@ -38,6 +38,25 @@ impl Node<'_, '_> {
         self.requantize(x, 0, factors, axis, to)
     }
 
+    /// Multiplies integers by a factor, or one for each index along an axis, in `float64`, rounded to nearest.
+    pub(super) fn scaled_in_floats(&mut self, x: ExprId, factors: &[f64], axis: i64, to: Target) -> Convert {
+        let factors = match factors {
+            [one] => Tensor::scalar(*one),
+            several => Tensor::from_slice(&[several.len()], several),
+        };
+        let factor = self.b.constant(factors);
+        let from_zero = self.b.scalar(DType::I32, 0.0);
+        let zero = self.b.scalar(DType::I32, to.zero as f64);
+        let one = self.b.constant(Tensor::scalar(1f64));
+        let attrs = [
+            ("rounding", "TONEAREST".into()),
+            ("compute_dtype", "float64".into()),
+            ("out_dtype", to.dtype.into()),
+            ("axis", axis.into()),
+        ];
+        self.op("qnn.requantize", &[x, factor, from_zero, one, zero], &attrs)
+    }
+
     fn requantize(&mut self, x: ExprId, from_zero: i64, factor: ExprId, axis: i64, to: Target) -> Convert {
         let from_zero = self.b.scalar(DType::I32, from_zero as f64);
         let zero = self.b.scalar(DType::I32, to.zero as f64);

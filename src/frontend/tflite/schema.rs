@@ -1,6 +1,9 @@
 //! A TFLite model file, decoded and checked: indices lie within their lists, tensors have types and shapes that make sense.
 
-use super::{builtins, flat::{self, Table}};
+use super::{
+    builtins,
+    flat::{self, Table},
+};
 use crate::tensor::DType;
 
 /// A model.
@@ -197,8 +200,9 @@ fn graph<'a>(
     let mut operators = Vec::new();
     for (i, o) in t.tables(3).into_iter().enumerate() {
         let at = o.int(0).unwrap_or(0) as u32 as usize;
-        let (code, custom) =
-            codes.get(at).ok_or_else(|| format!("{name}: operator {i} has code {at}, but there are {}", codes.len()))?;
+        let (code, custom) = codes
+            .get(at)
+            .ok_or_else(|| format!("{name}: operator {i} has code {at}, but there are {}", codes.len()))?;
         let builtin = builtins::by_code(*code);
         let operator = match (*code, builtin) {
             (builtins::CUSTOM, _) => custom.clone().unwrap_or_else(|| "a custom operator without a name".into()),

@@ -282,9 +282,9 @@ fn modes(attrs: &Attrs, wide: bool) -> Result<(Rounding, Compute), OpError> {
         "TONEAREST" => Rounding::ToNearest,
         "TFLITE" if wide => Rounding::TfLiteWide,
         "TFLITE" => Rounding::TfLite,
-        other => op_bail!(
-            "C3: `rounding` is \"{other}\", but should be \"UPWARD\", \"TONEAREST\", \"TFLITE\" or \"None\""
-        ),
+        other => {
+            op_bail!("C3: `rounding` is \"{other}\", but should be \"UPWARD\", \"TONEAREST\", \"TFLITE\" or \"None\"")
+        }
     };
     let compute = match attrs.str("compute_dtype") {
         "None" | "int64" => Compute::Fixed,

@@ -1,7 +1,10 @@
 //! Functions of two elements, with broadcasting.
 
 use super::{
-    super::{node::Node, quant::{Target, range}},
+    super::{
+        node::Node,
+        quant::{Target, range},
+    },
     Results,
 };
 use crate::{frontend::Convert, ir::ExprId, tensor::DType};

@@ -21,9 +21,10 @@ fn subgraph(im: &Import, op: &Operator, slot: u16) -> Convert<usize> {
 
 /// Arguments, none of which may be left out.
 fn present(im: &Import, op: &Operator, args: Args) -> Convert<Vec<Val>> {
-    let all = args.iter().enumerate().map(|(i, v)| {
-        v.clone().ok_or_else(|| im.b.refuse(format!("{}: input {i} is missing", op.name)))
-    });
+    let all = args
+        .iter()
+        .enumerate()
+        .map(|(i, v)| v.clone().ok_or_else(|| im.b.refuse(format!("{}: input {i} is missing", op.name))));
     all.collect()
 }
 
@@ -91,8 +92,7 @@ pub(in crate::frontend::tflite) fn branch(im: &mut Import, _: &Graph, op: &Opera
     if then.len() != otherwise.len() {
         return Err(im.b.refuse("IF: both branches should have as many results"));
     }
-    let types =
-        then.iter().zip(&otherwise).map(|(&a, &b)| im.join(a, b)).collect::<Convert<Vec<TensorType>>>()?;
+    let types = then.iter().zip(&otherwise).map(|(&a, &b)| im.join(a, b)).collect::<Convert<Vec<TensorType>>>()?;
     let count = then.len();
     let (then, otherwise) = (pack(im, &then), pack(im, &otherwise));
     let e = im.b.if_else(cond, then, otherwise, tuple_type(&types));
@@ -202,7 +202,8 @@ pub(in crate::frontend::tflite) fn read(im: &mut Import, _: &Graph, op: &Operato
 pub(in crate::frontend::tflite) fn assign(im: &mut Import, _: &Graph, op: &Operator, args: Args) -> Convert<Vec<Val>> {
     let name = handle(im, op, args)?;
     if im.conditional {
-        let message = format!("ASSIGN_VARIABLE: `{name}` is assigned to within a branch or a loop, which is not supported");
+        let message =
+            format!("ASSIGN_VARIABLE: `{name}` is assigned to within a branch or a loop, which is not supported");
         return Err(im.b.refuse(message));
     }
     match args.get(1) {

@@ -92,19 +92,20 @@ pub(super) fn factors(n: &Node, x: usize, w: usize, precise: bool) -> Convert<Fa
 }
 
 /// Adds a bias to sums, changes their scale, and applies the fused activation. The type of the bias says how wide sums are.
-pub(super) fn finish(n: &mut Node, sums: ExprId, bias: Option<ExprId>, f: &Factors, axis: i64, code: i8) -> Convert {
+fn finish(n: &mut Node, sums: ExprId, bias: Option<ExprId>, f: &Factors, axis: i64, code: i8) -> Convert {
     let (_, zero) = n.quant_out(0)?;
     let dtype = n.out_dtype(0)?;
-    let sums = match bias {
-        Some(b) => {
-            let of = n.dtype(sums)?;
-            let b = n.cast(b, of)?;
-            n.bin("add", sums, b)?
-        }
-        None => sums,
-    };
+    let sums = biased(n, sums, bias)?;
     let e = n.scaled_by_channel(sums, &f.factors, axis, Target { zero, dtype })?;
     n.activate_quantized(e, code)
+}
+
+/// Sums with a bias, which has their scale.
+pub(super) fn biased(n: &mut Node, sums: ExprId, bias: Option<ExprId>) -> Convert {
+    let Some(b) = bias else { return Ok(sums) };
+    let of = n.dtype(sums)?;
+    let b = n.cast(b, of)?;
+    n.bin("add", sums, b)
 }
 
 /// The type of sums of products: 64 bits for 16-bit data, except where the bias has 32.

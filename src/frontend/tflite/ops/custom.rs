@@ -1,7 +1,14 @@
 //! Custom operators.
 
-use super::{super::{flex::Map, node::Node}, Results};
-use crate::{diag::Diagnostic, ir::{AttrValue, Type}, ops::{AttrKind, lookup}};
+use super::{
+    super::{flex::Map, node::Node},
+    Results,
+};
+use crate::{
+    diag::Diagnostic,
+    ir::{AttrValue, Type},
+    ops::{AttrKind, lookup},
+};
 
 /// A custom operator: one that is built in, or one of a registered dialect, by its name.
 pub(in crate::frontend::tflite) fn convert(n: &mut Node) -> Results {

@@ -3,7 +3,7 @@
 use super::{
     super::{node::Node, quant::Target},
     Results,
-    conv::{factors, finish, float_weight, sums_of, zeros},
+    conv::{biased, factors, float_weight, sums_of, zeros},
 };
 use crate::tensor::DType;
 
@@ -34,14 +34,19 @@ pub(in crate::frontend::tflite) fn fully_connected(n: &mut Node) -> Results {
     let e = match quantized {
         true => {
             let data = n.dtype(x)?;
-            let f = factors(n, 0, 1, false)?;
+            let f = factors(n, 0, 1, true)?;
             let sums = sums_of(n, data, bias)?;
             let (s, z) = n.quant_in(0)?;
             let (zx, zw) = (n.b.scalar(DType::I32, z as f64), zeros(n, &f.zeros));
             let (sx, sw) = (n.f32(s), n.f32(1.0));
             let attrs = [("units", units.into()), ("out_dtype", sums.into())];
             let e = n.op("qnn.dense", &[flat, w, zx, zw, sx, sw], &attrs)?;
-            finish(n, e, bias, &f, 1, code)?
+            // The kernels of this operator multiply in floats.
+            let (_, zero) = n.quant_out(0)?;
+            let dtype = n.out_dtype(0)?;
+            let e = biased(n, e, bias)?;
+            let e = n.scaled_in_floats(e, &f.factors, 1, Target { zero, dtype })?;
+            n.activate_quantized(e, code)?
         }
         false => {
             let e = n.op("nn.dense", &[flat, w], &[("units", units.into())])?;

@@ -1,11 +1,10 @@
 //! Boxes: suppression of those that overlap better ones.
 
-use super::{super::{flex::Map, node::Node}, Results, unary};
-use crate::{
-    frontend::Convert,
-    ir::ExprId,
-    tensor::DType,
+use super::{
+    super::{flex::Map, node::Node},
+    Results, unary,
 };
+use crate::{frontend::Convert, ir::ExprId, tensor::DType};
 
 /// Indices of the boxes that are kept, best first, then -1: (1, boxes), of `scores` (boxes) and `boxes` (boxes, 4).
 fn kept(n: &mut Node, boxes: ExprId, scores: ExprId, most: i64, overlap: f64, least: f64) -> Convert {
@@ -134,7 +133,8 @@ pub(super) fn post_process(n: &mut Node) -> Results {
     // The fast way: boxes are compared by their best class, and each has as many classes as are asked for.
     let scores = n.reshape(scores, &[-1, width])?;
     let scores = n.slice(scores, 1, width - classes, width)?;
-    let attrs = [("k", per_box.into()), ("axis", (-1).into()), ("ret_type", "both".into()), ("dtype", DType::I32.into())];
+    let attrs =
+        [("k", per_box.into()), ("axis", (-1).into()), ("ret_type", "both".into()), ("dtype", DType::I32.into())];
     let top = n.op("topk", &[scores], &attrs)?;
     let (best, class) = (n.b.field(top, 0), n.b.field(top, 1));
     let first_score = n.slice(best, 1, 0, 1)?;
@@ -155,6 +155,5 @@ pub(super) fn post_process(n: &mut Node) -> Results {
     let boxes = n.expand(boxes, 0)?;
     let (class, best) = (n.reshape(class, &[1, -1])?, n.reshape(best, &[1, -1])?);
     let count = n.op("sum", &[valid], &[])?;
-    let count = n.with("multiply", count, per_box as f64)?;
     Ok(vec![boxes, class, best, n.reshape(count, &[1])?])
 }

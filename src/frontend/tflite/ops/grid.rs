@@ -1,6 +1,10 @@
 //! Images: resizing, and space that becomes depth or batches.
 
-use super::{super::node::Node, Results, shape::{pairs, zero_of}};
+use super::{
+    super::node::Node,
+    Results,
+    shape::{pairs, zero_of},
+};
 use crate::{
     frontend::Convert,
     ir::ExprId,
@@ -175,8 +179,7 @@ pub(in crate::frontend::tflite) fn space_to_batch(n: &mut Node) -> Results {
     let x = n.x(0)?;
     let (block, paddings) = (n.ints(1)?, n.ints(2)?);
     let zero = if n.quantized()? { zero_of(n.output(0)?) } else { 0 };
-    let attrs =
-        [("block_shape", block.into()), ("paddings", pairs(&paddings)), ("pad_value", (zero as f64).into())];
+    let attrs = [("block_shape", block.into()), ("paddings", pairs(&paddings)), ("pad_value", (zero as f64).into())];
     Ok(vec![n.op("nn.space_to_batch_nd", &[x], &attrs)?])
 }
 

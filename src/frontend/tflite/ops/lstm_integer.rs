@@ -38,7 +38,13 @@ const GATE_BITS: i64 = 3;
 
 impl Lstm {
     fn new(n: &mut Node) -> Convert<Lstm> {
-        for (i, what) in [(9, "peepholes"), (10, "peepholes"), (16, "a projection"), (20, "layer normalization"), (21, "layer normalization")] {
+        for (i, what) in [
+            (9, "peepholes"),
+            (10, "peepholes"),
+            (16, "a projection"),
+            (20, "layer normalization"),
+            (21, "layer normalization"),
+        ] {
             if n.opt(i).is_some() {
                 return n.refuse(format!("{what} of integers are not supported"));
             }
@@ -47,7 +53,9 @@ impl Lstm {
         let (state, state_zero) = n.quant_in(18)?;
         let (cell, _) = n.quant_in(19)?;
         let cell_exponent = cell.log2().round() as i64;
-        if (cell as f64 - (cell_exponent as f64).exp2()).abs() > 1e-3 * cell as f64 || !(-15..=-9).contains(&cell_exponent) {
+        if (cell as f64 - (cell_exponent as f64).exp2()).abs() > 1e-3 * cell as f64
+            || !(-15..=-9).contains(&cell_exponent)
+        {
             return n.refuse(format!("the cell state's scale is {cell}, but should be a power of two"));
         }
         let Some((hidden, hidden_zero)) = n.intermediate(4).map(|t| n.single(t)).transpose()? else {

@@ -1,10 +1,6 @@
 //! Recurrent layers of one gate, and SVDF.
 
-use super::{
-    super::node::Node,
-    Results,
-    conv::float_weight,
-};
+use super::{super::node::Node, Results, conv::float_weight};
 use crate::{frontend::Convert, ir::ExprId, tensor::DType};
 
 /// Longer sequences would make a program of that many steps.

@@ -1,15 +1,13 @@
 //! Reductions over axes.
 
 use super::{
-    super::{node::Node, quant::{Target, range}},
+    super::{
+        node::Node,
+        quant::{Target, range},
+    },
     Results,
 };
-use crate::{
-    frontend::Convert,
-    ir::ExprId,
-    ops::fixed_point,
-    tensor::DType,
-};
+use crate::{frontend::Convert, ir::ExprId, ops::fixed_point, tensor::DType};
 
 /// The axes, from 0, in order, each once.
 fn axes(n: &mut Node) -> Convert<Vec<usize>> {
@@ -72,10 +70,26 @@ pub(in crate::frontend::tflite) fn sum(n: &mut Node) -> Results {
         let x = n.x(0)?;
         return Ok(vec![fold(n, "sum", x)?]);
     }
-    let ((s, _), (so, zero)) = (n.quant_in(0)?, n.quant_out(0)?);
+    // The reference kernel loses the zero point here: this is what the others do, in floats.
+    let ((s, z), (so, zo)) = (n.quant_in(0)?, n.quant_out(0)?);
     let dtype = n.out_dtype(0)?;
-    let (sum, _) = sum_of_integers(n)?;
-    Ok(vec![n.scaled(sum, 0, s as f64 / so as f64, Target { zero, dtype })?])
+    let x = n.x(0)?;
+    let mut count = 1i64;
+    for a in axes(n)? {
+        count = count.saturating_mul(n.extent(x, a)?);
+    }
+    let scale = s / so;
+    let bias = -(z as f32) * scale * count as f32;
+    let x = n.cast(x, DType::I32)?;
+    let sum = fold(n, "sum", x)?;
+    let sum = n.cast(sum, DType::F32)?;
+    let e = n.with("multiply", sum, scale as f64)?;
+    let e = n.with("add", e, bias as f64)?;
+    let e = n.un("round", e)?;
+    let (least, most) = range(dtype);
+    let e = n.with("add", e, zo as f64)?;
+    let e = n.clip(e, least as f64, most as f64)?;
+    Ok(vec![n.cast(e, dtype)?])
 }
 
 /// MEAN.

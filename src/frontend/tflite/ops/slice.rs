@@ -1,7 +1,11 @@
 //! Parts of tensors.
 
 use super::{super::node::Node, Results};
-use crate::{frontend::Convert, ir::ExprId, tensor::{DType, Tensor}};
+use crate::{
+    frontend::Convert,
+    ir::ExprId,
+    tensor::{DType, Tensor},
+};
 
 /// Updates of more elements would make too long a list of their places.
 const MOST_UPDATED: usize = 1 << 22;
@@ -14,7 +18,8 @@ pub(in crate::frontend::tflite) fn slice(n: &mut Node) -> Results {
     let (x, begin, size) = (n.x(0)?, n.x(1)?, n.x(2)?);
     if let (Some(begin), Some(size)) = (n.b.value(begin), n.b.value(size)) {
         let (begin, size) = (begin.to_i64_vec(), size.to_i64_vec());
-        let end: Vec<i64> = begin.iter().zip(&size).map(|(b, &s)| if s < 0 { FAR } else { b.saturating_add(s) }).collect();
+        let end: Vec<i64> =
+            begin.iter().zip(&size).map(|(b, &s)| if s < 0 { FAR } else { b.saturating_add(s) }).collect();
         let ones = vec![1; begin.len()];
         let attrs = [("begin", begin.into()), ("end", end.into()), ("strides", ones.into())];
         return Ok(vec![n.op("strided_slice", &[x], &attrs)?]);

@@ -445,7 +445,13 @@ pub(in crate::frontend::tflite) fn fake_quant(n: &mut Node) -> Results {
     // Zero is one of the numbers that are kept.
     let scale = (max - min) / (high - low);
     let zero = low - min / scale;
-    let zero = if zero < low { low } else if zero > high { high } else { zero.round() };
+    let zero = if zero < low {
+        low
+    } else if zero > high {
+        high
+    } else {
+        zero.round()
+    };
     let (least, most) = ((low - zero) * scale, (high - zero) * scale);
     let inverse = 1.0 / scale;
     let bounded = n.clip(x, least as f64, most as f64)?;
