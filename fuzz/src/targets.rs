@@ -2,6 +2,7 @@
 
 use resat::{
     diag::Refused,
+    frontend::{LoadOptions, SourceFile, load_from},
     infer::infer_types,
     ir::{Module, Name},
     relay::{json, npz, params, text},
@@ -36,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "json", format: Format::Text, run: relay_json },
     Target { name: "params", format: Format::Binary, run: parameters },
     Target { name: "npz", format: Format::Binary, run: archive },
+    Target { name: "tflite", format: Format::Binary, run: tflite },
 ];
 
 /// The target of that name.
@@ -165,4 +167,15 @@ fn crc32(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ byte as u32, |c, _| if c & 1 == 1 { c >> 1 ^ 0xedb8_8320 } else { c >> 1 })
     })
+}
+
+/// Models of TFLite: whatever is taken has types.
+fn tflite(data: &[u8]) {
+    if data.get(4..8) != Some(b"TFL3") {
+        return;
+    }
+    match load_from(&SourceFile { name: "fuzz", bytes: data, folder: None }, &LoadOptions::default()) {
+        Ok(model) => _ = types(model.module),
+        Err(why) => refused(&why),
+    }
 }
