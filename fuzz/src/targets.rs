@@ -39,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "npz", format: Format::Binary, run: archive },
     Target { name: "keras", format: Format::Binary, run: keras },
     Target { name: "keras_config", format: Format::Text, run: keras_config },
+    Target { name: "tflite", format: Format::Binary, run: tflite },
 ];
 
 /// The target of that name.
@@ -190,4 +191,15 @@ fn crc32(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ byte as u32, |c, _| if c & 1 == 1 { c >> 1 ^ 0xedb8_8320 } else { c >> 1 })
     })
+}
+
+/// Models of TFLite: whatever is taken has types.
+fn tflite(data: &[u8]) {
+    if data.get(4..8) != Some(b"TFL3") {
+        return;
+    }
+    match load_from(&SourceFile { name: "fuzz", bytes: data, folder: None }, &LoadOptions::default()) {
+        Ok(model) => _ = types(model.module),
+        Err(why) => refused(&why),
+    }
 }

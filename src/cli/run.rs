@@ -21,7 +21,7 @@ use crate::{
     driver::{self, Allowed, Options, difference_within},
     infer::{TypedModule, infer_types},
     interp,
-    ir::{Module, Type, output_names},
+    ir::{Module, Name, Type, VarId, input_names, output_names},
     pass::{Pass, PassContext, Same, Sequential, Settings, blame},
     relay::npz,
     saturate::{Grade, Report},
@@ -180,8 +180,20 @@ pub(super) fn gather(typed: &TypedModule, path: Option<&Path>) -> Result<Vec<Val
     for &p in &typed.entry("main")?.params {
         name_inputs(m.var(p).name.to_string(), typed.var_ty(p), &mut wanted)?;
     }
-    let mut tensors = in_order(&wanted, inputs(path)?)?.into_iter();
+    let given = by_own_names(m, &typed.entry("main")?.params, inputs(path)?);
+    let mut tensors = in_order(&wanted, given)?.into_iter();
     Ok(typed.entry("main")?.params.iter().map(|&p| take_value(typed.var_ty(p), &mut tensors)).collect())
+}
+
+/// Tensors that are given by the model's own names of inputs, by the names of the parameters.
+fn by_own_names(m: &Module, params: &[VarId], given: Vec<(Name, Tensor)>) -> Vec<(Name, Tensor)> {
+    let own = input_names(m).unwrap_or_default();
+    let named = |name: &Name| params.iter().any(|&p| m.var(p).name == *name);
+    let rename = |(name, t): (Name, Tensor)| match own.iter().position(|o| o.as_str() == name.as_str()) {
+        Some(i) if !named(&name) && i < params.len() => (m.var(params[i]).name.clone(), t),
+        _ => (name, t),
+    };
+    given.into_iter().map(rename).collect()
 }
 
 /// The tensors that a parameter is made of, depth first: a tuple's fields are called `x.0`, `x.1`, ….

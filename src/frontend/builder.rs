@@ -96,7 +96,13 @@ impl Builder {
 
     /// Declares an input of the model, after those that were declared before.
     pub fn input(&mut self, name: &str, ty: Type) -> ExprId {
-        let parameter = self.fresh(name);
+        self.input_called(name, name, ty)
+    }
+
+    /// Declares an input as [`input`](Builder::input) does, whose parameter of `@main` has a name of its own: inputs may be given by
+    /// either.
+    pub fn input_called(&mut self, parameter: &str, name: &str, ty: Type) -> ExprId {
+        let parameter = self.fresh(parameter);
         let var = self.module.new_var(parameter.as_str(), Some(ty.clone()));
         self.inputs.push((name.to_owned(), var));
         self.add(Expr::Var(var), ty)

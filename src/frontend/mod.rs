@@ -6,6 +6,7 @@
 mod builder;
 pub mod keras;
 mod relay;
+mod tflite;
 
 use std::path::{Path, PathBuf};
 
@@ -105,7 +106,8 @@ pub trait FrontEnd: Sync {
 }
 
 /// The front ends, asked in this order. The last one takes whatever the others do not recognize.
-pub const ALL: &[&dyn FrontEnd] = &[&keras::Archive, &keras::Legacy, &relay::Json, &relay::Text];
+pub const ALL: &[&dyn FrontEnd] =
+    &[&tflite::TfLite, &keras::Archive, &keras::Legacy, &relay::Json, &relay::Text];
 
 /// Reads a model file of any kind that there is a front end for.
 ///

@@ -52,6 +52,8 @@ fn compile_file(
     std::fs::write(&input, text).map_err(|e| format!("can't write {}: {e}", input.display()))?;
     let run = Command::new(&compiler)
         .current_dir(dir)
+        // The compiler's own temporary files go with ours, even if it outlives this process.
+        .env("TMPDIR", dir)
         .args(flags)
         .args(["-c", "-o"])
         .args([&output, &input])
@@ -72,6 +74,7 @@ pub fn link_c(object: &[u8], libraries: &[String], target: &CodegenTarget, to: &
     let input = dir.path().join("region.o");
     std::fs::write(&input, object).map_err(|e| format!("can't write {}: {e}", input.display()))?;
     let run = Command::new(&compiler)
+        .env("TMPDIR", dir.path())
         .args(["-shared", "-o"])
         .args([to, &input])
         .args(libraries.iter().map(|l| format!("-l{l}")))

@@ -24,7 +24,7 @@ mod unsupported;
 mod util;
 mod vision;
 
-pub use qnn::fixed_point;
+pub use qnn::{fixed_point, tflite_scaled};
 pub use registry::{
     all, dialects, is_shipped, lookup, register, register_dialect, shipped_dialects, suggest, withdraw_dialect,
 };

@@ -157,6 +157,8 @@ fn compile(dir: &Path, sources: &[String], libraries: &[String], library: &Path)
     let cc = std::env::var("CC").ok().filter(|c| !c.is_empty()).unwrap_or_else(|| "cc".to_owned());
     let output = Command::new(&cc)
         .current_dir(dir)
+        // The compiler's own temporary files go with ours, even if it outlives this process.
+        .env("TMPDIR", dir)
         .args(LINK)
         .arg("-o")
         .arg(library)

@@ -23,6 +23,11 @@ pub(super) enum Rounding {
     Upward,
     /// Away from zero.
     ToNearest,
+    /// As TFLite's reference kernels round 32-bit numbers: the product is rounded to 31 bits less, halves up, and what is
+    /// shifted right after that is rounded again, halves away from zero.
+    TfLite,
+    /// As they round 64-bit numbers: the significand is rounded to 15 bits, and halves of the product are rounded up.
+    TfLiteWide,
 }
 
 /// Bits right of the significand's point.
@@ -51,7 +56,34 @@ pub(super) fn multiply(x: i64, (significand, exponent): (i64, i64), rounding: Ro
     shift_multiply(x, significand, left, right, rounding)
 }
 
+/// A significand of 31 bits rounded to 15.
+const SHORT: i64 = 16;
+/// The least significand that would round to more than 15 bits.
+const MOST: i64 = 0x7FFF_0000;
+
+/// What TFLite's kernels compute; see [`Rounding`].
+fn tflite_multiply(x: i64, significand: i64, left: i64, right: i64, rounding: Rounding) -> i64 {
+    if rounding == Rounding::TfLiteWide {
+        let short = if significand < MOST { (significand + (1 << (SHORT - 1))) >> SHORT } else { MOST >> SHORT };
+        let by = (right - SHORT - left).max(1);
+        return (x.wrapping_mul(short).wrapping_add(1 << (by - 1)) >> by) as i32 as i64;
+    }
+    let shifted = x.wrapping_shl(left as u32) as i32 as i64;
+    let high = (shifted * significand + (1 << (POINT - 1))) >> POINT;
+    let half = (1i64 << (right - POINT)) >> 1;
+    let round = if high < 0 { (half - 1).max(0) } else { half };
+    ((high + round) >> (right - POINT)) as i32 as i64
+}
+
+/// `x` times a number of at least 0 as TFLite's kernels multiply, for 32-bit `x`.
+pub(crate) fn tflite_scaled(x: i64, factor: f64) -> i64 {
+    multiply(x, fixed_point(factor), Rounding::TfLite)
+}
+
 fn shift_multiply(x: i64, significand: i64, left: i64, right: i64, rounding: Rounding) -> i64 {
+    if matches!(rounding, Rounding::TfLite | Rounding::TfLiteWide) {
+        return tflite_multiply(x, significand, left, right, rounding);
+    }
     let product = x.wrapping_shl(left as u32).wrapping_mul(significand);
     let half = 1i64 << (right - 1);
     let round = if rounding == Rounding::ToNearest && product < 0 { half - 1 } else { half };
@@ -85,6 +117,11 @@ impl Factor {
 
     /// `x` times the factor: `int64` in, `int32` out.
     pub(super) fn apply(&self, x: Scalar, rounding: Rounding) -> Scalar {
+        match rounding {
+            Rounding::TfLite => return self.apply_tflite(x),
+            Rounding::TfLiteWide => return self.apply_tflite_wide(x),
+            Rounding::Upward | Rounding::ToNearest => {}
+        }
         // What is shifted left and then right is shifted right by less: of the sum, 32 bits count from the last one that is shifted
         // out, and where those are below the sign, it does not matter what left the 64 bits at the other end.
         let (left, right) = match (self.left.as_int(), self.right.as_int()) {
@@ -99,13 +136,41 @@ impl Factor {
             None => Scalar::binary(BinOp::Shl, long(1), right.clone() - long(1)),
         };
         let round = match rounding {
-            Rounding::Upward => half,
             Rounding::ToNearest => {
                 let negative = product.clone().lt(long(0));
                 Scalar::select(negative, half.clone() - long(1), half)
             }
+            _ => half,
         };
         Scalar::binary(BinOp::Shr, product + round, right).cast(DType::I32)
+    }
+
+    /// [`tflite_multiply`] of a 32-bit number.
+    fn apply_tflite(&self, x: Scalar) -> Scalar {
+        let shift = |op, x: Scalar, by: Scalar| Scalar::binary(op, x, by);
+        let shifted = match self.left.as_int() {
+            Some(0) => x,
+            _ => shift(BinOp::Shl, x, self.left.clone()).cast(DType::I32).cast(DType::I64),
+        };
+        let high = shift(BinOp::Shr, shifted * self.significand.clone() + long(1 << (POINT - 1)), long(POINT));
+        let rest = self.right.clone() - long(POINT);
+        let half = match rest.as_int() {
+            Some(0) => return high.cast(DType::I32),
+            Some(n) => long(1 << (n - 1)),
+            None => shift(BinOp::Shr, shift(BinOp::Shl, long(1), rest.clone()), long(1)),
+        };
+        let lower = (half.clone() - long(1)).max(long(0));
+        let round = Scalar::select(high.clone().lt(long(0)), lower, half);
+        shift(BinOp::Shr, high + round, rest).cast(DType::I32)
+    }
+
+    /// [`tflite_multiply`] of a 64-bit number.
+    fn apply_tflite_wide(&self, x: Scalar) -> Scalar {
+        let rounded = Scalar::binary(BinOp::Shr, self.significand.clone() + long(1 << (SHORT - 1)), long(SHORT));
+        let short = rounded.min(long(MOST >> SHORT));
+        let by = (self.right.clone() - long(SHORT) - self.left.clone()).max(long(1));
+        let half = Scalar::binary(BinOp::Shl, long(1), by.clone() - long(1));
+        Scalar::binary(BinOp::Shr, x * short + half, by).cast(DType::I32)
     }
 }
 
@@ -347,5 +412,11 @@ mod tests {
         let rounded = |x, r| multiply(x, half, r);
         assert_eq!([3, 1, -1, -3].map(|x| rounded(x, Rounding::Upward)), [2, 1, 0, -1]);
         assert_eq!([3, 1, -1, -3].map(|x| rounded(x, Rounding::ToNearest)), [2, 1, -1, -2]);
+        assert_eq!([3, 1, -1, -3].map(|x| rounded(x, Rounding::TfLite)), [2, 1, 0, -1]);
+        // Halves away from zero in the second step.
+        let eighth = fixed_point(0.125);
+        assert_eq!([11, 12, 13, -12, -11, -4].map(|x| multiply(x, eighth, Rounding::TfLite)), [1, 2, 2, -2, -1, -1]);
+        // 0.3 with a significand of 15 bits.
+        assert_eq!(multiply(1 << 20, fixed_point(0.3), Rounding::TfLiteWide), (1i64 << 20) * 19661 / 65536);
     }
 }

@@ -10,7 +10,7 @@ mod simulated;
 mod site;
 mod unary;
 
-pub use fixed::fixed_point;
+pub use fixed::{fixed_point, tflite_scaled};
 
 pub(super) use fixed::OPS as FIXED;
 pub(super) use simulated::ANNOTATED;

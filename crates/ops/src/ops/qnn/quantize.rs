@@ -275,11 +275,16 @@ pub(super) enum Compute {
 }
 
 /// Rounding and compute type; where they are left open, halves round up, in integers, on every machine.
-fn modes(attrs: &Attrs) -> Result<(Rounding, Compute), OpError> {
+/// `wide` says that the data is of 64 bits.
+fn modes(attrs: &Attrs, wide: bool) -> Result<(Rounding, Compute), OpError> {
     let rounding = match attrs.str("rounding") {
         "None" | "UPWARD" => Rounding::Upward,
         "TONEAREST" => Rounding::ToNearest,
-        other => op_bail!("C3: `rounding` is \"{other}\", but should be \"UPWARD\", \"TONEAREST\" or \"None\""),
+        "TFLITE" if wide => Rounding::TfLiteWide,
+        "TFLITE" => Rounding::TfLite,
+        other => {
+            op_bail!("C3: `rounding` is \"{other}\", but should be \"UPWARD\", \"TONEAREST\", \"TFLITE\" or \"None\"")
+        }
     };
     let compute = match attrs.str("compute_dtype") {
         "None" | "int64" => Compute::Fixed,
@@ -287,13 +292,20 @@ fn modes(attrs: &Attrs) -> Result<(Rounding, Compute), OpError> {
         "float64" => Compute::Float(DType::F64),
         other => op_bail!("C3: `compute_dtype` is \"{other}\", but should be int64, float32, float64 or None"),
     };
+    op_ensure!(
+        attrs.str("rounding") != "TFLITE" || compute == Compute::Fixed,
+        "C3: `rounding` is \"TFLITE\", which is in integers, but `compute_dtype` is a float"
+    );
     Ok((rounding, compute))
 }
 
 /// One element from one scale to another, as an `int32`.
 pub(super) fn requantize_int(q: i64, zero: i64, factor: (i64, i64), to_zero: i64, rounding: Rounding) -> i64 {
-    let shifted = (q as i32).wrapping_sub(zero as i32);
-    (multiply(shifted as i64, factor, rounding) as i32).wrapping_add(to_zero as i32) as i64
+    let shifted = match rounding {
+        Rounding::TfLiteWide => q.wrapping_sub(zero),
+        _ => (q as i32).wrapping_sub(zero as i32) as i64,
+    };
+    (multiply(shifted, factor, rounding) as i32).wrapping_add(to_zero as i32) as i64
 }
 
 /// One element from one scale to another in floats, as an `int32`.
@@ -302,8 +314,8 @@ fn requantize_float(q: i64, zero: i64, ratio: f64, to_zero: i64, rounding: Round
     let shifted = settle(settle(q as f64) - settle(zero as f64));
     let moved = settle(settle(settle(ratio) * shifted) + settle(to_zero as f64));
     let rounded = match rounding {
-        Rounding::Upward => settle(moved + 0.5).floor(),
         Rounding::ToNearest => moved.round(),
+        _ => settle(moved + 0.5).floor(),
     };
     rounded.clamp(i32::MIN as f64, i32::MAX as f64) as i64
 }
@@ -316,7 +328,10 @@ pub(super) fn requantize_scalar(
     to_zero: Scalar,
     rounding: Rounding,
 ) -> Scalar {
-    let shifted = (q.cast(DType::I32) - zero).cast(DType::I64);
+    let shifted = match rounding {
+        Rounding::TfLiteWide => q.cast(DType::I64) - zero.cast(DType::I64),
+        _ => (q.cast(DType::I32) - zero).cast(DType::I64),
+    };
     factor.apply(shifted, rounding) + to_zero
 }
 
@@ -327,10 +342,11 @@ impl Op for Requantize {
     fn doc(&self) -> &'static str {
         "out = clip(round((data - input_zero_point) * input_scale / output_scale) + output_zero_point) to out_dtype's range;
         the quotient of scales is a fixed-point factor of 31 bits, or a float where compute_dtype names one.
-        C1: data is int8, uint8, int16, int32 or int64, out_dtype int8, uint8, int16 or int32. C2: input scale (float32) and
-        zero point (int32) are single numbers or vectors of data's axis, those of the output single numbers.
-        C3: rounding is UPWARD, TONEAREST (halves away from zero) or None (UPWARD); compute_dtype int64, float32, float64 or
-        None (int64)."
+        C1: data is int8, uint8, int16, int32 or int64, out_dtype int8, uint8, int16 or int32. C2: input scale (float32,
+        or float64) and zero point (int32) are single numbers or vectors of data's axis, those of the output single numbers.
+        C3: rounding is UPWARD, TONEAREST (halves away from zero), TFLITE (as that one's reference kernels: twice, to 31 bits
+        less with halves up, and what is shifted after that with halves away from zero; of int64, once, with a factor of
+        15 bits) or None (UPWARD); compute_dtype int64, float32, float64 or None (int64)."
     }
     fn inputs(&self) -> &'static [&'static str] {
         &["data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"]
@@ -355,18 +371,23 @@ impl Op for Requantize {
             matches!(dtype, DType::I8 | DType::U8 | DType::I16 | DType::I32),
             "C1: `out_dtype` is {dtype}, but should be int8, uint8, int16 or int32"
         );
-        modes(attrs)?;
+        modes(attrs, false)?;
         let extent = channel_extent(x, channel_axis(attrs.int("axis"), x.rank())?);
-        check_param(args, 1, "input_scale", DType::F32, extent)?;
+        // Quotients are of float64: a scale that is a product of two may say it in full.
+        let of = |i: usize| match tensor_arg(args, i, "scale").map(|t| t.dtype) {
+            Ok(DType::F64) => DType::F64,
+            _ => DType::F32,
+        };
+        check_param(args, 1, "input_scale", of(1), extent)?;
         check_param(args, 2, "input_zero_point", DType::I32, extent)?;
-        check_single(args, 3, "output_scale", DType::F32)?;
+        check_single(args, 3, "output_scale", of(3))?;
         check_single(args, 4, "output_zero_point", DType::I32)?;
         Ok(TensorType { shape: x.shape.clone(), dtype }.into())
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let [x, scale, zero, to_scale, to_zero] = [0, 1, 2, 3, 4].map(|i| args[i].tensor());
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(DType::I8);
-        let (rounding, compute) = modes(attrs)?;
+        let (rounding, compute) = modes(attrs, x.dtype() == DType::I64)?;
         let channels = Channels::new(x.shape(), channel_axis(attrs.int("axis"), x.shape().len())?);
         let ratios: Vec<f64> = (0..scale.len()).map(|c| scale.get_f64(c) / to_scale.get_f64(0)).collect();
         let factors: Vec<(i64, i64)> = ratios.iter().map(|&r| fixed_point(r)).collect();
@@ -392,7 +413,7 @@ impl Op for Requantize {
         let shape = b.shape(x).to_vec();
         let (axis, dtype) = (channel_axis(attrs.int("axis"), shape.len())?, attrs.opt_dtype("out_dtype"));
         let dtype = dtype.unwrap_or(DType::I8);
-        let (rounding, compute) = modes(attrs)?;
+        let (rounding, compute) = modes(attrs, b.dtype(x) == DType::I64)?;
         let fixed: Option<Factors> = (compute == Compute::Fixed).then(|| factors(scale, to_scale, b));
         let out = b.map(&shape, |b, i| {
             let channel = axis.map(|k| &i[k]);
@@ -405,8 +426,8 @@ impl Op for Requantize {
                     let half = Scalar::float(0.5, float);
                     let moved = ratio * (q.cast(float) - z.cast(float)) + to_zero.cast(float);
                     let rounded = match rounding {
-                        Rounding::Upward => Scalar::unary(UnOp::Floor, moved + half),
                         Rounding::ToNearest => Scalar::unary(UnOp::Round, moved),
+                        _ => Scalar::unary(UnOp::Floor, moved + half),
                     };
                     // The range of int32, in a type that holds its ends.
                     let (lo, hi) = bounds(DType::I32);
@@ -442,6 +463,8 @@ impl Op for Requantize {
             call(DType::I32, DType::U8, &[3], "UPWARD", "int64"),
             call(DType::U8, DType::I8, &[], "TONEAREST", "None"),
             call(DType::I32, DType::I32, &[3], "TONEAREST", "int64"),
+            call(DType::I32, DType::I8, &[3], "TFLITE", "None"),
+            call(DType::I64, DType::I16, &[], "TFLITE", "int64"),
             call(DType::I8, DType::I8, &[], "UPWARD", "float32"),
             call(DType::I32, DType::U8, &[3], "TONEAREST", "float64"),
         ]

@@ -1,0 +1,149 @@
+//! Products of matrices.
+
+use super::{
+    super::{node::Node, quant::Target},
+    Results,
+    conv::{biased, factors, float_weight, sums_of, zeros},
+};
+use crate::tensor::DType;
+
+/// FULLY_CONNECTED.
+pub(in crate::frontend::tflite) fn fully_connected(n: &mut Node) -> Results {
+    let code = n.byte(0);
+    if n.byte(1) != 0 {
+        return n.refuse("shuffled weights are not supported");
+    }
+    let keep = n.flag(2);
+    let x = n.x(0)?;
+    let quantized = n.quantized()?;
+    let w = match quantized {
+        true => n.x(1)?,
+        false => {
+            let out = n.out_dtype(0)?;
+            float_weight(n, 1, out)?
+        }
+    };
+    let weight = n.known(w)?;
+    let [units, depth] = weight[..] else { return n.refuse("the weight should be a matrix") };
+    let shape = n.shape(x)?;
+    let flat = match shape[..] {
+        [_, d] if d == Some(depth) => x,
+        _ => n.reshape(x, &[-1, depth])?,
+    };
+    let bias = n.opt(2);
+    let e = match quantized {
+        true => {
+            let data = n.dtype(x)?;
+            let f = factors(n, 0, 1, true)?;
+            let sums = sums_of(n, data, bias)?;
+            let (s, z) = n.quant_in(0)?;
+            let (zx, zw) = (n.b.scalar(DType::I32, z as f64), zeros(n, &f.zeros));
+            let (sx, sw) = (n.f32(s), n.f32(1.0));
+            let attrs = [("units", units.into()), ("out_dtype", sums.into())];
+            let e = n.op("qnn.dense", &[flat, w, zx, zw, sx, sw], &attrs)?;
+            // The kernels of this operator multiply in floats.
+            let (_, zero) = n.quant_out(0)?;
+            let dtype = n.out_dtype(0)?;
+            let e = biased(n, e, bias)?;
+            let e = n.scaled_in_floats(e, &f.factors, 1, Target { zero, dtype })?;
+            n.activate_quantized(e, code)?
+        }
+        false => {
+            let e = n.op("nn.dense", &[flat, w], &[("units", units.into())])?;
+            let e = match bias {
+                Some(b) => n.bin("add", e, b)?,
+                None => e,
+            };
+            n.activate(e, code)?
+        }
+    };
+    if !keep || shape.len() == 2 {
+        return Ok(vec![e]);
+    }
+    let open = shape[..shape.len().saturating_sub(1)].iter().filter(|d| d.is_none()).count();
+    if open > 1 {
+        return n.refuse("only one extent may be unknown");
+    }
+    let mut out: Vec<i64> = shape[..shape.len().saturating_sub(1)].iter().map(|d| d.unwrap_or(-1)).collect();
+    out.push(units);
+    Ok(vec![n.reshape_exact(e, &out)?])
+}
+
+/// BATCH_MATMUL.
+pub(in crate::frontend::tflite) fn batch_matmul(n: &mut Node) -> Results {
+    let (x, quantized) = (n.x(0)?, n.quantized()?);
+    let y = match quantized || !n.dtype(x)?.is_float() {
+        true => n.x(1)?,
+        false => {
+            let dtype = n.dtype(x)?;
+            float_weight(n, 1, dtype)?
+        }
+    };
+    let (turn_x, turn_y) = (n.flag(0), n.flag(1));
+    let (a, b) = (n.shape(x)?, n.shape(y)?);
+    if a.len() < 2 || b.len() < 2 {
+        return n.refuse("both sides should be matrices");
+    }
+    let (outer_a, outer_b) = (a[..a.len() - 2].to_vec(), b[..b.len() - 2].to_vec());
+    // Batches are one axis, of one extent on both sides.
+    let same = outer_a == outer_b && outer_a.iter().all(Option::is_some);
+    let (flat_x, flat_y, outer) = if outer_a.len() <= 1 && outer_b.len() <= 1 {
+        let lift = |n: &mut Node, e, outer: &[Option<i64>]| if outer.is_empty() { n.expand(e, 0) } else { Ok(e) };
+        let (ex, ey) = (lift(n, x, &outer_a)?, lift(n, y, &outer_b)?);
+        let outer = if outer_a.is_empty() && outer_b.is_empty() { Some(Vec::new()) } else { None };
+        (ex, ey, outer)
+    } else {
+        let (known_a, known_b) = (n.known(x)?, n.known(y)?);
+        let outer = match same {
+            true => known_a[..known_a.len() - 2].to_vec(),
+            false => match broadcast(&known_a[..known_a.len() - 2], &known_b[..known_b.len() - 2]) {
+                Some(outer) => outer,
+                None => return n.refuse(format!("batches of {known_a:?} and {known_b:?} do not fit")),
+            },
+        };
+        let count: i64 = outer.iter().product();
+        let mut flat = |e, shape: &[i64]| {
+            let tail = &shape[shape.len() - 2..];
+            let whole: Vec<i64> = outer.iter().chain(tail).copied().collect();
+            let e = if whole == shape { e } else { n.op("broadcast_to", &[e], &[("shape", whole.into())])? };
+            n.reshape_exact(e, &[count, tail[0], tail[1]])
+        };
+        (flat(x, &known_a)?, flat(y, &known_b)?, Some(outer))
+    };
+    let turns = [("transpose_a", turn_x.into()), ("transpose_b", turn_y.into())];
+    let e = match quantized {
+        false => n.op("nn.batch_matmul", &[flat_x, flat_y], &turns)?,
+        true => {
+            let ((s1, z1), (s2, z2), (so, zo)) = (n.quant_in(0)?, n.quant_in(1)?, n.quant_out(0)?);
+            let dtype = n.out_dtype(0)?;
+            let sums = if dtype == DType::I16 { DType::I64 } else { DType::I32 };
+            let (zx, zy) = (n.b.scalar(DType::I32, z1 as f64), n.b.scalar(DType::I32, z2 as f64));
+            let (sx, sy) = (n.f32(s1), n.f32(s2));
+            let attrs = [turns[0].clone(), turns[1].clone(), ("out_dtype", sums.into())];
+            let e = n.op("qnn.batch_matmul", &[flat_x, flat_y, zx, zy, sx, sy], &attrs)?;
+            let factor = (s1 * s2) as f64 / so as f64;
+            n.scaled(e, 0, factor, Target { zero: zo, dtype })?
+        }
+    };
+    Ok(vec![match outer {
+        None => e,
+        Some(outer) => {
+            let tail = n.shape(e)?;
+            let mut shape = outer;
+            shape.extend(tail[1..].iter().map(|d| d.unwrap_or(-1)));
+            n.reshape_exact(e, &shape)?
+        }
+    }])
+}
+
+/// The shape that two shapes broadcast to.
+fn broadcast(a: &[i64], b: &[i64]) -> Option<Vec<i64>> {
+    let rank = a.len().max(b.len());
+    let at = |s: &[i64], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
+    (0..rank)
+        .map(|i| match (at(a, i), at(b, i)) {
+            (1, d) | (d, 1) => Some(d),
+            (d, e) => (d == e).then_some(d),
+        })
+        .collect()
+}
