@@ -156,8 +156,13 @@ impl ModelArgs {
     /// The program, and what its parameters are: those of the parameter file, and those of the model itself that the file does not
     /// give.
     pub(super) fn read(&self) -> Result<Model, Refused> {
+        self.read_for(None)
+    }
+
+    /// The same, for inputs that are known already: their names and numbers of axes.
+    pub(super) fn read_for(&self, inputs: Option<Vec<(String, usize)>>) -> Result<Model, Refused> {
         let given = self.params.as_ref().map_or(Ok(Vec::new()), |p| crate::driver::load_params(p))?;
-        let mut model = frontend::load(&self.file, &self.options()?)?;
+        let mut model = frontend::load(&self.file, &LoadOptions { given: inputs, ..self.options()? })?;
         model.params.retain(|(name, _)| !given.iter().any(|(g, _)| g == name));
         model.params.extend(given);
         Ok(model)
@@ -165,7 +170,12 @@ impl ModelArgs {
 
     /// The program with its parameters bound.
     pub(super) fn bound(&self) -> Result<Module, Refused> {
-        let Model { module, params } = self.read()?;
+        self.bound_for(None)
+    }
+
+    /// The same, for inputs that are known already: their names and numbers of axes.
+    pub(super) fn bound_for(&self, inputs: Option<Vec<(String, usize)>>) -> Result<Module, Refused> {
+        let Model { module, params } = self.read_for(inputs)?;
         bind_params(&module, &params)
     }
 
@@ -192,7 +202,7 @@ impl ModelArgs {
         };
         let dims = self.dim.iter().map(|t| dim(t).ok_or_else(|| refuse("--dim", t, "batch=4")));
         let shapes = self.shape.iter().map(|t| shape(t).ok_or_else(|| refuse("--shape", t, "x=1x3x224x224")));
-        Ok(LoadOptions { dims: dims.collect::<Result<_, _>>()?, shapes: shapes.collect::<Result<_, _>>()? })
+        Ok(LoadOptions { dims: dims.collect::<Result<_, _>>()?, shapes: shapes.collect::<Result<_, _>>()?, given: None })
     }
 }
 

@@ -77,7 +77,13 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let start = Instant::now();
     let settings = args.passes.settings()?;
     let native = args.backend == Backend::Llvm && !args.validate;
-    let kept = native.then(|| Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").anew(args.tune.asked()));
+    // Some models say of their inputs less than the inputs themselves do.
+    let given = match &args.inputs {
+        Some(path) => Some(inputs(path)?.iter().map(|(n, t)| (n.to_string(), t.shape().len())).collect::<Vec<_>>()),
+        None => None,
+    };
+    let name = format!("main {given:?}");
+    let kept = native.then(|| Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.tune.asked()));
     if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
         let program = found.executable.as_plain().expect("only plain programs are kept");
         let inputs = inputs_of(program, &found.parameters, args.inputs.as_deref())?;
@@ -87,7 +93,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         return write_outputs(args.outputs.as_deref(), &names, &outputs);
     }
     let passes = args.passes.sequence(&settings)?;
-    let module = args.model.bound()?;
+    let module = args.model.bound_for(given)?;
     let own_names = output_names(&module);
     let typed = infer_types(module)?;
     let inputs = gather(&typed, args.inputs.as_deref())?;

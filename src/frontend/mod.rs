@@ -4,6 +4,7 @@
 //! infers types as it goes. What exporters took apart is found again by rulesets, not by front ends.
 
 mod builder;
+mod onnx;
 mod relay;
 
 use std::path::{Path, PathBuf};
@@ -50,6 +51,9 @@ pub struct LoadOptions {
     pub dims: Vec<(String, i64)>,
     /// Shapes of inputs, by the input's name. `None` leaves an extent unknown.
     pub shapes: Vec<(String, Vec<Option<i64>>)>,
+    /// What inputs there will be, where that is known: names, as npz archives have them, and numbers of axes. Of use only where the
+    /// model itself leaves open how long a sequence is, whether an optional value is there, or how many axes an input has.
+    pub given: Option<Vec<(String, usize)>>,
 }
 
 impl LoadOptions {
@@ -111,7 +115,7 @@ pub trait FrontEnd: Sync {
 }
 
 /// The front ends, asked in this order. The last one takes whatever the others do not recognize.
-pub const ALL: &[&dyn FrontEnd] = &[&relay::Json, &relay::Text];
+pub const ALL: &[&dyn FrontEnd] = &[&onnx::Onnx, &relay::Json, &relay::Text];
 
 /// Reads a model file of any kind that there is a front end for.
 ///
