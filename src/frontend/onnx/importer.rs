@@ -91,6 +91,11 @@ impl Frame {
         Frame { sees_outer: true, ..Frame::default() }
     }
 
+    /// What was taken from outside.
+    pub(super) fn into_captures(self) -> Vec<Capture> {
+        self.captures.unwrap_or_default()
+    }
+
     /// That of a body that becomes a function of the program.
     pub(super) fn function() -> Frame {
         Frame { sees_outer: true, captures: Some(Vec::new()), ..Frame::default() }
@@ -128,7 +133,7 @@ pub(super) fn import(model: &ModelProto, file: &SourceFile, options: &LoadOption
         }
     }
     let opsets = versions(&model.opset_import, model.ir_version).map_err(refuse)?;
-    let mut im = Importer {
+    let im = Importer {
         b: Builder::new(),
         file,
         options,

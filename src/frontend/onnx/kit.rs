@@ -3,11 +3,56 @@
 use super::node::Node;
 use crate::{
     frontend::Convert,
-    ir::{AttrValue, Dim, ExprId},
+    ir::{AttrValue, Dim, ExprId, TensorType, Type},
     tensor::{DType, Tensor},
 };
 
+/// The tensor type that both fit: extents that differ are unknown.
+pub(super) fn join(a: &Type, b: &Type) -> Option<Type> {
+    let (a, b) = (a.as_tensor()?, b.as_tensor()?);
+    if a.dtype != b.dtype || a.rank() != b.rank() {
+        return None;
+    }
+    let shape = a.shape.iter().zip(b.shape.iter()).map(|(x, y)| if x == y { *x } else { Dim::Any });
+    Some(TensorType::of(shape.collect::<Vec<_>>(), a.dtype).into())
+}
+
 impl Node<'_, '_> {
+    /// One of two tensors of the same rank, by a condition without axes.
+    pub(super) fn either(&mut self, cond: ExprId, then: ExprId, otherwise: ExprId) -> Convert {
+        if then == otherwise {
+            return Ok(then);
+        }
+        if let Some(v) = self.value(cond) {
+            return Ok(if v.get_i64(0) != 0 { then } else { otherwise });
+        }
+        let ty = join(self.im.b.ty(then), self.im.b.ty(otherwise));
+        let ty = ty.ok_or_else(|| self.refuse("what is chosen while running has different ranks or elements"))?;
+        Ok(self.im.b.if_else(cond, then, otherwise, ty))
+    }
+
+    /// Axes that are known only while running, counted from the front: a vector of `int64`.
+    pub(super) fn counted(&mut self, axes: ExprId, rank: usize) -> Convert {
+        let axes = self.cast(axes, DType::I64)?;
+        let axes = self.reshape(axes, &[-1])?;
+        let up = self.with("add", axes, rank as f64)?;
+        let negative = self.with("less", axes, 0.0)?;
+        self.select(negative, up, axes)
+    }
+
+    /// Whether an axis is among such.
+    pub(super) fn among(&mut self, axes: ExprId, axis: usize) -> Convert {
+        let hit = self.with("equal", axes, axis as f64)?;
+        self.reduce("any", hit, &[0], false)
+    }
+
+    /// The extents of which a mask holds, as many as are said.
+    pub(super) fn masked_extents(&mut self, shape: ExprId, mask: ExprId, count: usize) -> Convert {
+        let places = self.un("argwhere", mask)?;
+        let places = self.reshape(places, &[count as i64])?;
+        self.take(shape, places, 0)
+    }
+
     /// Calls an operator of Relay.
     pub(super) fn op(&mut self, name: &str, args: &[ExprId], attrs: &[(&str, AttrValue)]) -> Convert {
         self.im.b.op(name, args, attrs)

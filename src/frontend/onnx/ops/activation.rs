@@ -264,7 +264,8 @@ fn dropout(n: &mut Node) -> Convert<Vec<Val>> {
         _ => false,
     };
     let ratio = match n.version {
-        12.. => n.known_floats(1)?.and_then(|r| r.first().copied()).unwrap_or(0.5),
+        12.. if training => n.known_floats(1)?.and_then(|r| r.first().copied()).unwrap_or(0.5),
+        12.. => 0.0,
         _ => n.float("ratio", 0.5)?,
     };
     n.ensure(!training || ratio == 0.0, || "drops elements at random, which is not supported".into())?;

@@ -31,7 +31,7 @@ pub(super) struct Windows {
 }
 
 /// The attributes that place windows over the spatial axes of a tensor.
-pub(super) fn windows(n: &Node, x: ExprId, kernel: Vec<i64>, ceil: bool) -> Convert<Windows> {
+pub(super) fn windows(n: &Node, x: ExprId, kernel: Vec<i64>) -> Convert<Windows> {
     let count = kernel.len();
     let dims = n.dims(x)?;
     n.ensure(dims.len() == count + 2, || format!("its windows have {count} axes, but its input has {} in all", dims.len()))?;
@@ -67,7 +67,6 @@ pub(super) fn windows(n: &Node, x: ExprId, kernel: Vec<i64>, ceil: bool) -> Conv
         }
         other => return Err(n.refuse(format!("there is no auto_pad `{other}`"))),
     };
-    let _ = ceil;
     Ok(Windows { kernel, strides, dilations, pads })
 }
 
@@ -107,7 +106,7 @@ fn biased(n: &mut Node, y: ExprId, bias: Option<ExprId>) -> Convert {
 /// The convolution that the node's attributes place.
 pub(in crate::frontend::onnx) fn convolved(n: &mut Node, x: ExprId, w: ExprId, out: Option<DType>) -> Convert {
     let kernel = kernel_of(n, w)?;
-    let at = windows(n, x, kernel, false)?;
+    let at = windows(n, x, kernel)?;
     let count = at.kernel.len();
     let name = numbered(n, "nn.conv#d", count)?;
     let group = n.int("group", 1)?;
@@ -183,7 +182,6 @@ fn conv_transpose(n: &mut Node) -> Convert<Vec<Val>> {
         Some(p) if p.len() == 2 * count && (auto == "NOTSET" || auto.is_empty()) => (p[..count].to_vec(), p[count..].to_vec()),
         _ => (vec![0; count], vec![0; count]),
     };
-    let mut extents = Vec::new();
     for k in 0..count {
         // The extent without any padding.
         let full = |n: &Node| -> Convert<i64> {
@@ -197,11 +195,9 @@ fn conv_transpose(n: &mut Node) -> Convert<Vec<Val>> {
         };
         if let Some(to) = to {
             let total = full(n)? - to;
-            let small = total.div_euclid(2);
-            let upper = if wanted.is_some() && !same { auto != "SAME_UPPER" } else { auto == "SAME_UPPER" };
-            (before[k], after[k]) = if upper { (small, total - small) } else { (total - small, small) };
+            let small = total / 2;
+            (before[k], after[k]) = if auto == "SAME_UPPER" { (small, total - small) } else { (total - small, small) };
         }
-        extents.push((full(n), before[k], after[k]));
     }
     // The whole result is computed and cut; what is beyond it is zeros.
     let plain = before.iter().chain(&after).all(|&p| p >= 0);
@@ -236,7 +232,7 @@ fn conv_transpose(n: &mut Node) -> Convert<Vec<Val>> {
 fn deform_conv(n: &mut Node) -> Convert<Vec<Val>> {
     let (x, w, offset, bias, mask) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?, n.opt(4)?);
     let kernel = kernel_of(n, w)?;
-    let at = windows(n, x, kernel, false)?;
+    let at = windows(n, x, kernel)?;
     n.ensure(at.kernel.len() == 2, || "only images are supported".into())?;
     let (groups, offset_groups) = (n.int("group", 1)?, n.int("offset_group", 1)?);
     n.ensure(mask.is_none(), || "masks are not supported".into())?;

@@ -112,10 +112,8 @@ pub(in crate::frontend::onnx) fn narrowed(n: &mut Node, x: ExprId, s: Small, sat
     }
     code = n.select(takes_sign, signed, code)?;
     if let Some(c) = r.nan {
-        if saturate && r.one_zero || true {
-            let c = n.c(code, c.into())?;
-            code = n.select(nan, c, code)?;
-        }
+        let c = n.c(code, c.into())?;
+        code = n.select(nan, c, code)?;
     }
     let code = n.cast(code, DType::U8)?;
     if rank == 0 { n.reshape(code, &[]) } else { Ok(code) }

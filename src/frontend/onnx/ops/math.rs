@@ -160,12 +160,12 @@ fn modulo(n: &mut Node) -> Convert<Vec<Val>> {
 fn pow(n: &mut Node) -> Convert<Vec<Val>> {
     let (x, mut y) = operands(n)?;
     let (dx, dy) = (n.dtype(x)?, n.dtype(y)?);
-    if dx == dy {
+    if dx == dy && dx.is_float() {
         let z = n.bin("power", x, y)?;
         return n.one(z);
     }
-    // Powers of integers to floats are computed in floats.
-    let within = if dx.is_float() { dx } else if dy.is_float() { DType::F64 } else { dx };
+    // Powers of integers are computed in floats.
+    let within = if dx.is_float() { dx } else { DType::F64 };
     let x = n.cast(x, within)?;
     y = n.cast(y, within)?;
     let z = n.bin("power", x, y)?;

@@ -1,12 +1,19 @@
 //! The operators: a table of rows, a file for each family.
 
 mod activation;
+mod control;
 mod conv;
 mod convert;
 mod data;
 mod logic;
+mod loss;
 mod math;
+mod norm;
+mod order;
+mod pool;
+mod quant;
 mod reduce;
+mod sequence;
 mod shape;
 
 use super::{importer::Val, node::Node};
@@ -39,12 +46,19 @@ const fn row_of(domain: &'static str, op: &'static str, convert: Converter) -> R
 /// Every family.
 const FAMILIES: &[&[Row]] = &[
     activation::OPS,
+    control::OPS,
     conv::OPS,
     convert::OPS,
     data::OPS,
     logic::OPS,
+    loss::OPS,
     math::OPS,
+    norm::OPS,
+    order::OPS,
+    pool::OPS,
+    quant::OPS,
     reduce::OPS,
+    sequence::OPS,
     shape::OPS,
 ];
 

@@ -30,7 +30,7 @@ fn pool_windows(n: &Node, x: ExprId) -> Convert<(Windows, Vec<i64>)> {
     let kernel = n.ints("kernel_shape")?.ok_or_else(|| n.refuse("its attribute `kernel_shape` is not given"))?;
     n.ensure(kernel.iter().all(|&k| k > 0), || "its windows are empty".into())?;
     let ceil = n.flag("ceil_mode", false)?;
-    let at = windows(n, x, kernel, ceil)?;
+    let at = windows(n, x, kernel)?;
     let mut added = vec![0; at.kernel.len()];
     if ceil {
         for k in 0..added.len() {
@@ -241,7 +241,7 @@ fn max_unpool(n: &mut Node) -> Convert<Vec<Val>> {
     let given = n.known_ints(2)?;
     let shape = n.shape(x)?;
     let kernel = n.ints("kernel_shape")?.ok_or_else(|| n.refuse("its attribute `kernel_shape` is not given"))?;
-    let at = windows(n, x, kernel, false)?;
+    let at = windows(n, x, kernel)?;
     let inferred: Vec<i64> = (0..at.kernel.len())
         .map(|k| (shape[k + 2] - 1) * at.strides[k] + at.kernel[k] - at.pads.0[k] - at.pads.1[k])
         .collect();

@@ -51,7 +51,21 @@ fn reduction(
 ) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
     let rank = n.rank(x)?;
-    let axes = if n.version >= since { n.known_ints(1)? } else { n.ints("axes")? };
+    if n.version >= since
+        && let Some(axes) = n.opt(1)?
+        && n.value(axes).is_none()
+        && n.ty(axes)?.elements() != Some(0)
+    {
+        let y = over_unknown(n, x, axes, f)?;
+        return n.one(y);
+    }
+    let axes = if n.version >= since && n.has(1) && n.ty(n.x(1)?)?.elements() == Some(0) {
+        None
+    } else if n.version >= since {
+        n.known_ints(1)?
+    } else {
+        n.ints("axes")?
+    };
     let keep = n.flag("keepdims", true)?;
     let nothing = n.version >= since && n.flag("noop_with_empty_axes", false)?;
     let axes = match axes {
@@ -67,6 +81,49 @@ fn reduction(
     };
     let y = f(n, x, &axes, keep)?;
     n.one(y)
+}
+
+/// A reduction over axes that are known only while running: of how many axes there are, each is reduced or not. The reduction is
+/// of what is flattened: axes that stay come first.
+fn over_unknown(
+    n: &mut Node,
+    x: ExprId,
+    axes: ExprId,
+    f: fn(&mut Node, ExprId, &[usize], bool) -> Convert,
+) -> Convert {
+    let rank = n.rank(x)?;
+    let keep = n.flag("keepdims", true)?;
+    let count = n.extent(axes, 0)? as usize;
+    n.ensure(count <= rank, || format!("reduces {count} axes of {rank}"))?;
+    let axes = n.counted(axes, rank)?;
+    // Each choice of axes is a branch.
+    let subsets: Vec<Vec<usize>> = (0u32..1 << rank.min(16))
+        .filter(|s| s.count_ones() as usize == count)
+        .map(|s| (0..rank).filter(|k| s >> k & 1 == 1).collect())
+        .collect();
+    n.ensure(rank <= 8, || "its axes are known only while running, and there are more than 8".into())?;
+    let mut result = None;
+    for subset in subsets {
+        let y = f(n, x, &subset, keep)?;
+        result = Some(match result {
+            None => y,
+            Some(other) => {
+                let mut all = None;
+                for &axis in &subset {
+                    let hit = n.among(axes, axis)?;
+                    all = Some(match all {
+                        None => hit,
+                        Some(a) => n.bin("logical_and", a, hit)?,
+                    });
+                }
+                match all {
+                    Some(cond) => n.either(cond, y, other)?,
+                    None => y,
+                }
+            }
+        });
+    }
+    result.ok_or_else(|| n.refuse("there is nothing to reduce"))
 }
 
 fn sum_of_squares(n: &mut Node, x: ExprId, axes: &[usize], keep: bool) -> Convert {

@@ -137,9 +137,41 @@ fn axes(n: &mut Node, rank: usize) -> Convert<Option<Vec<usize>>> {
     Ok(axes)
 }
 
+/// Axes that are given, but known only while running: how many, and the expression.
+fn unknown_axes(n: &mut Node) -> Convert<Option<(usize, ExprId)>> {
+    if n.version < 13 {
+        return Ok(None);
+    }
+    let Some(axes) = n.opt(1)? else { return Ok(None) };
+    if n.value(axes).is_some() {
+        return Ok(None);
+    }
+    Ok(Some((n.extent(axes, 0)? as usize, axes)))
+}
+
+/// For each axis whether it is not among those, as a vector.
+fn others(n: &mut Node, axes: ExprId, rank: usize) -> Convert {
+    let mut kept = Vec::new();
+    for axis in 0..rank {
+        let hit = n.among(axes, axis)?;
+        let hit = n.reshape(hit, &[1])?;
+        kept.push(n.un("logical_not", hit)?);
+    }
+    n.concat(&kept, 0)
+}
+
 fn squeeze(n: &mut Node) -> Convert<Vec<Val>> {
     let t = movable(n, 0)?;
     let rank = n.rank(t.e)?;
+    if let Some((count, axes)) = unknown_axes(n)? {
+        n.ensure(count <= rank, || format!("takes {count} axes from {rank}"))?;
+        let axes = n.counted(axes, rank)?;
+        let kept = others(n, axes, rank)?;
+        let shape = n.shape_of(t.e)?;
+        let shape = n.masked_extents(shape, kept, rank - count)?;
+        let y = n.reshape_to(t.e, shape)?;
+        return moved(t, y);
+    }
     let axes = match axes(n, rank)? {
         Some(a) => a,
         None => {
@@ -154,6 +186,22 @@ fn squeeze(n: &mut Node) -> Convert<Vec<Val>> {
 fn unsqueeze(n: &mut Node) -> Convert<Vec<Val>> {
     let t = movable(n, 0)?;
     let rank = n.rank(t.e)?;
+    if let Some((count, axes)) = unknown_axes(n)? {
+        // Each axis of the result is new, or the next one of the input.
+        let to = rank + count;
+        let axes = n.counted(axes, to)?;
+        let old = others(n, axes, to)?;
+        let numbers = n.cast(old, DType::I64)?;
+        let place = n.op("cumsum", &[numbers], &[("axis", 0.into()), ("exclusive", true.into())])?;
+        let shape = n.shape_of(t.e)?;
+        let one = n.im.b.ints(&[1]);
+        let shape = n.concat(&[shape, one], 0)?;
+        let extents = n.take(shape, place, 0)?;
+        let one = n.c(extents, 1.0)?;
+        let shape = n.select(old, extents, one)?;
+        let y = n.reshape_to(t.e, shape)?;
+        return moved(t, y);
+    }
     let count = if n.version >= 13 { n.known_ints(1)? } else { n.ints("axes")? }.unwrap_or_default().len();
     let mut axes = axes(n, rank + count)?.unwrap_or_default();
     axes.sort_unstable();
@@ -253,6 +301,13 @@ fn split(n: &mut Node) -> Convert<Vec<Val>> {
     let rank = n.rank(t.e)?;
     let axis = n.int("axis", 0)?;
     let axis = n.axis_of(axis, rank)?;
+    if n.version >= 13
+        && let Some(sizes) = n.opt(1)?
+        && n.value(sizes).is_none()
+    {
+        let parts = split_while_running(n, t.e, sizes, axis)?;
+        return Ok(parts.into_iter().map(|e| Val::Tensor(Tens { e, elem: t.elem })).collect());
+    }
     let given = if n.version >= 13 || n.version < 2 { n.known_ints(1)? } else { n.ints("split")? };
     let given = if given.is_none() && n.version < 2 { n.ints("split")? } else { given };
     let count = n.proto.output.len() as i64;
@@ -274,6 +329,20 @@ fn split(n: &mut Node) -> Convert<Vec<Val>> {
     Ok(outputs)
 }
 
+/// Parts of an axis whose sizes are known only while running.
+pub(super) fn split_while_running(n: &mut Node, x: ExprId, sizes: ExprId, axis: usize) -> Convert<Vec<ExprId>> {
+    let count = n.extent(sizes, 0)?;
+    let sizes = n.cast(sizes, DType::I64)?;
+    let ends = n.op("cumsum", &[sizes], &[("axis", 0.into())])?;
+    let starts = n.sub(ends, sizes)?;
+    (0..count)
+        .map(|k| {
+            let (b, e) = (n.slice(starts, 0, k, k + 1)?, n.slice(ends, 0, k, k + 1)?);
+            sliced_while_running(n, x, b, e, &[axis], &[1])
+        })
+        .collect()
+}
+
 fn slice(n: &mut Node) -> Convert<Vec<Val>> {
     let t = movable(n, 0)?;
     let rank = n.rank(t.e)?;
@@ -284,8 +353,15 @@ fn slice(n: &mut Node) -> Convert<Vec<Val>> {
     } else {
         (n.x(1)?, n.x(2)?)
     };
-    let axes = if n.version < 10 { n.ints("axes")? } else { n.known_ints(3)? };
     let count = n.extent(starts, 0)?;
+    if n.version >= 10
+        && let unknown = [n.opt(3)?, n.opt(4)?]
+        && unknown.into_iter().flatten().any(|e| n.value(e).is_none())
+    {
+        let y = sliced_anyhow(n, t.e, [Some(starts), Some(ends), unknown[0], unknown[1]], count)?;
+        return moved(t, y);
+    }
+    let axes = if n.version < 10 { n.ints("axes")? } else { n.known_ints(3)? };
     let axes = axes.unwrap_or_else(|| (0..count).collect());
     let axes = axes.iter().map(|&a| n.axis_of(a, rank)).collect::<Convert<Vec<_>>>()?;
     n.ensure(axes.len() as i64 == count, || "it has as many starts as axes".into())?;
@@ -345,6 +421,56 @@ fn sliced(n: &mut Node, x: ExprId, axis: usize, (start, end, step): (i64, i64, i
     n.take(x, places, axis)
 }
 
+/// A slice of which all is known only while running, steps and axes as well: an axis at a time, by places.
+fn sliced_anyhow(n: &mut Node, x: ExprId, lists: [Option<ExprId>; 4], count: i64) -> Convert {
+    let rank = n.rank(x)?;
+    let axes = match lists[2] {
+        Some(a) => n.counted(a, rank)?,
+        None => n.im.b.ints(&(0..count).collect::<Vec<_>>()),
+    };
+    let mut lists = [lists[0], lists[1], lists[3]].into_iter().map(|l| match l {
+        Some(e) => n.cast(e, DType::I64),
+        None => Ok(n.im.b.ints(&vec![1; count as usize])),
+    }).collect::<Convert<Vec<_>>>()?;
+    let steps = lists.pop().ok_or_else(|| n.refuse("it has no steps"))?;
+    let shape = n.shape_of(x)?;
+    let mut y = x;
+    for axis in 0..rank {
+        let hit = n.with("equal", axes, axis as f64)?;
+        let given = n.reduce("any", hit, &[0], false)?;
+        if n.value(given).is_some_and(|v| v.get_i64(0) == 0) {
+            continue;
+        }
+        let zero = n.c(axes, 0.0)?;
+        let pick = |n: &mut Node, list: ExprId| -> Convert {
+            let chosen = n.select(hit, list, zero)?;
+            n.reduce("sum", chosen, &[0], false)
+        };
+        let (start, end, step) = (pick(n, lists[0])?, pick(n, lists[1])?, pick(n, steps)?);
+        let size = n.index(shape, 0, axis as i64)?;
+        let last = n.with("subtract", size, 1.0)?;
+        let minus = n.c(size, -1.0)?;
+        let back = n.with("less", step, 0.0)?;
+        let zero = n.c(size, 0.0)?;
+        let (low, high) = (n.select(back, minus, zero)?, n.select(back, last, size)?);
+        let mut bounds = Vec::new();
+        for v in [start, end] {
+            let up = n.add(v, size)?;
+            let negative = n.with("less", v, 0.0)?;
+            let v = n.select(negative, up, v)?;
+            let v = n.bin("minimum", v, high)?;
+            bounds.push(n.bin("maximum", v, low)?);
+        }
+        // Axes that are not named are taken whole.
+        let one = n.c(size, 1.0)?;
+        let (start, end) = (n.select(given, bounds[0], zero)?, n.select(given, bounds[1], size)?);
+        let step = n.select(given, step, one)?;
+        let places = n.op("arange", &[start, end, step], &[("dtype", DType::I64.into())])?;
+        y = n.take(y, places, axis)?;
+    }
+    Ok(y)
+}
+
 fn sliced_while_running(
     n: &mut Node,
     x: ExprId,
@@ -386,7 +512,7 @@ fn sliced_while_running(
 fn depth_to_space(n: &mut Node) -> Convert<Vec<Val>> {
     let t = movable(n, 0)?;
     let (block, mode) = (n.int("blocksize", 1)?, n.text("mode", "DCR")?);
-    let y = n.op("nn.depth_to_space", &[t.e], &[("block_size", block.into()), ("mode", if mode == "CRD" { "CDR" } else { "DCR" }.into())])?;
+    let y = n.op("nn.depth_to_space", &[t.e], &[("block_size", block.into()), ("mode", mode.as_str().into())])?;
     moved(t, y)
 }
 
@@ -407,7 +533,8 @@ fn pad(n: &mut Node) -> Convert<Vec<Val>> {
         2..11 => (n.ints("pads")?, None),
         _ => {
             let pads = n.x(1)?;
-            if n.value(pads).is_none() {
+            let axes = n.opt(3)?;
+            if n.value(pads).is_none() || axes.is_some_and(|a| n.value(a).is_none()) {
                 return pad_while_running(n, x, pads, &mode);
             }
             (n.known_ints(1)?, n.known_ints(3)?)
@@ -440,12 +567,70 @@ fn pad_value(n: &mut Node, x: ExprId) -> Convert {
 }
 
 fn pad_while_running(n: &mut Node, x: ExprId, pads: ExprId, mode: &str) -> Convert<Vec<Val>> {
-    n.ensure(!n.has(3) && mode != "wrap", || "its pads are known only while running".into())?;
     let value = pad_value(n, x)?;
-    let rank = n.rank(x)? as i64;
-    let pairs = n.reshape(pads, &[2, rank])?;
-    let pairs = n.transpose(pairs, &[1, 0])?;
-    let y = n.op("dyn.nn.pad", &[x, pairs, value], &[("pad_width", AttrValue::ints(&[])), ("pad_mode", mode.into())])?;
+    let rank = n.rank(x)?;
+    let mut widths = n.cast(pads, DType::I64)?;
+    if let Some(axes) = n.opt(3)? {
+        // Laid out over all axes: zeros where none are named.
+        let count = n.extent(axes, 0)?;
+        let axes = n.counted(axes, rank)?;
+        let parts = n.reshape(widths, &[2, count])?;
+        let mut columns = Vec::new();
+        for axis in 0..rank {
+            let hit = n.with("equal", axes, axis as f64)?;
+            let zero = n.c(parts, 0.0)?;
+            let chosen = n.select(hit, parts, zero)?;
+            columns.push(n.reduce("sum", chosen, &[1], true)?);
+        }
+        widths = n.concat(&columns, 1)?;
+    }
+    let rows = n.reshape(widths, &[2, rank as i64])?;
+    if mode == "constant" {
+        // What is negative is cut off.
+        let low = n.with("maximum", rows, 0.0)?;
+        let pairs = n.transpose(low, &[1, 0])?;
+        let attrs = [("pad_width", AttrValue::ints(&[])), ("pad_mode", mode.into())];
+        let padded = n.op("dyn.nn.pad", &[x, pairs, value], &attrs)?;
+        let cut = n.un("negative", rows)?;
+        let cut = n.with("maximum", cut, 0.0)?;
+        let (before, after) = (n.index(cut, 0, 0)?, n.index(cut, 0, 1)?);
+        let size = n.shape_of(padded)?;
+        let end = n.sub(size, after)?;
+        let strides = n.im.b.ints(&vec![1; rank]);
+        let y = n.op("dyn.strided_slice", &[padded, before, end, strides], &[])?;
+        return n.one(y);
+    }
+    // Others by places in the data, an axis at a time.
+    let mut y = x;
+    for axis in 0..rank {
+        let at = |n: &mut Node, row: i64| -> Convert {
+            let r = n.index(rows, 0, row)?;
+            n.index(r, 0, axis as i64)
+        };
+        let (before, after) = (at(n, 0)?, at(n, 1)?);
+        let size = n.size(x, axis, DType::I64)?;
+        let start = n.un("negative", before)?;
+        let end = n.add(size, after)?;
+        let one = n.c(size, 1.0)?;
+        let places = n.op("arange", &[start, end, one], &[("dtype", DType::I64.into())])?;
+        let last = n.with("subtract", size, 1.0)?;
+        let places = match mode {
+            "edge" => {
+                let p = n.with("maximum", places, 0.0)?;
+                n.bin("minimum", p, last)?
+            }
+            "wrap" => n.bin("floor_mod", places, size)?,
+            "reflect" => {
+                let period = n.with("multiply", last, 2.0)?;
+                let period = n.with("maximum", period, 1.0)?;
+                let p = n.bin("floor_mod", places, period)?;
+                let mirrored = n.sub(period, p)?;
+                n.bin("minimum", p, mirrored)?
+            }
+            _ => return Err(n.refuse(format!("there is no mode `{mode}`"))),
+        };
+        y = n.take(y, places, axis)?;
+    }
     n.one(y)
 }
 
@@ -493,9 +678,14 @@ fn padded(n: &mut Node, x: ExprId, before: &[i64], after: &[i64], mode: &str, va
 fn center_crop_pad(n: &mut Node) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
     let rank = n.rank(x)?;
-    let wanted = n.known_ints(1)?.unwrap_or_default();
     let axes = n.ints("axes")?.unwrap_or_else(|| (0..rank as i64).collect());
     let axes = axes.iter().map(|&a| n.axis_of(a, rank)).collect::<Convert<Vec<_>>>()?;
+    let extents = n.x(1)?;
+    if n.value(extents).is_none() {
+        let y = centred_while_running(n, x, extents, &axes)?;
+        return n.one(y);
+    }
+    let wanted = n.known_ints(1)?.unwrap_or_default();
     n.ensure(wanted.len() == axes.len(), || "it has as many extents as axes".into())?;
     let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
     for (&axis, &to) in axes.iter().zip(&wanted) {
@@ -507,4 +697,36 @@ fn center_crop_pad(n: &mut Node) -> Convert<Vec<Val>> {
     let zero = n.c(x, 0.0)?;
     let y = padded(n, x, &before, &after, "constant", zero)?;
     n.one(y)
+}
+
+/// The same to extents that are known only while running.
+fn centred_while_running(n: &mut Node, x: ExprId, extents: ExprId, axes: &[usize]) -> Convert {
+    let extents = n.cast(extents, DType::I64)?;
+    let mut y = x;
+    for (k, &axis) in axes.iter().enumerate() {
+        let size = n.size(x, axis, DType::I64)?;
+        let to = n.index(extents, 0, k as i64)?;
+        let missing = n.sub(to, size)?;
+        // Places in the data of the result's; what lies outside is zero.
+        let back = n.sub(size, to)?;
+        let half = n.with("floor_divide", missing, 2.0)?;
+        let cut = n.with("floor_divide", back, 2.0)?;
+        let shorter = n.with("less", missing, 0.0)?;
+        let down = n.un("negative", half)?;
+        let start = n.select(shorter, cut, down)?;
+        let end = n.add(start, to)?;
+        let one = n.c(size, 1.0)?;
+        let places = n.op("arange", &[start, end, one], &[("dtype", DType::I64.into())])?;
+        let (low, high) = (n.with("greater_equal", places, 0.0)?, n.bin("less", places, size)?);
+        let inside = n.bin("logical_and", low, high)?;
+        let last = n.with("subtract", size, 1.0)?;
+        let held = n.with("maximum", places, 0.0)?;
+        let held = n.bin("minimum", held, last)?;
+        y = n.take(y, held, axis)?;
+        let rank = n.rank(y)?;
+        let inside = n.trailing(inside, rank - 1 - axis)?;
+        let zero = n.c(y, 0.0)?;
+        y = n.select(inside, y, zero)?;
+    }
+    Ok(y)
 }
