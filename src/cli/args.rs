@@ -153,6 +153,11 @@ pub(super) fn tell_tuning(built: &Built) {
 }
 
 impl ModelArgs {
+    /// A model file by itself, with what is said of its sizes.
+    pub(super) fn of_file(file: PathBuf, dim: Vec<String>, shape: Vec<String>) -> ModelArgs {
+        ModelArgs { file, params: None, dim, shape }
+    }
+
     /// The program, and what its parameters are: those of the parameter file, and those of the model itself that the file does not
     /// give.
     pub(super) fn read(&self) -> Result<Model, Refused> {

@@ -117,6 +117,11 @@ pub trait FrontEnd: Sync {
 /// The front ends, asked in this order. The last one takes whatever the others do not recognize.
 pub const ALL: &[&dyn FrontEnd] = &[&onnx::Onnx, &relay::Json, &relay::Text];
 
+/// Whether a file is one of Relay's own, by its content.
+pub fn is_relay(bytes: &[u8]) -> bool {
+    !ALL.iter().any(|f| f.recognizes(bytes) && !f.name().starts_with("relay"))
+}
+
 /// Reads a model file of any kind that there is a front end for.
 ///
 /// # Errors

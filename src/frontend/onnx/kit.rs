@@ -265,23 +265,6 @@ impl Node<'_, '_> {
         }
     }
 
-    /// Extents as a vector of `int64`: numbers where they are known, expressions (scalars) where not.
-    pub(super) fn shape_with(&mut self, x: ExprId, change: &[(usize, i64)]) -> Convert {
-        let mut dims = self.dims(x)?;
-        for &(axis, n) in change {
-            dims[axis] = Some(n);
-        }
-        let parts = dims.iter().enumerate().map(|(i, d)| match d {
-            Some(n) => Ok(self.im.b.ints(&[*n])),
-            None => {
-                let n = self.size(x, i, DType::I64)?;
-                self.reshape(n, &[1])
-            }
-        });
-        let parts = parts.collect::<Convert<Vec<_>>>()?;
-        if parts.is_empty() { Ok(self.im.b.ints(&[])) } else { self.concat(&parts, 0) }
-    }
-
     /// Matrices flattened around an axis: what is before it and what is from it on, as one axis each.
     pub(super) fn flattened(&mut self, x: ExprId, axis: usize) -> Convert {
         let dims = self.dims(x)?;

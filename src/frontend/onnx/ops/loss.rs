@@ -4,7 +4,7 @@ use super::{Row, row};
 use crate::{
     frontend::{
         Convert,
-        onnx::{importer::Val, node::Node},
+        onnx::node::Node,
     },
     ir::ExprId,
     tensor::DType,

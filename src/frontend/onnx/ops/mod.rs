@@ -1,10 +1,12 @@
 //! The operators: a table of rows, a file for each family.
 
 mod activation;
+mod attention;
 mod control;
 mod conv;
 mod convert;
 mod data;
+mod image;
 mod logic;
 mod loss;
 mod math;
@@ -12,9 +14,12 @@ mod norm;
 mod order;
 mod pool;
 mod quant;
+mod recurrent;
 mod reduce;
 mod sequence;
 mod shape;
+mod signal;
+mod training;
 
 use super::{importer::Val, node::Node};
 use crate::frontend::Convert;
@@ -46,10 +51,12 @@ const fn row_of(domain: &'static str, op: &'static str, convert: Converter) -> R
 /// Every family.
 const FAMILIES: &[&[Row]] = &[
     activation::OPS,
+    attention::OPS,
     control::OPS,
     conv::OPS,
     convert::OPS,
     data::OPS,
+    image::OPS,
     logic::OPS,
     loss::OPS,
     math::OPS,
@@ -57,9 +64,12 @@ const FAMILIES: &[&[Row]] = &[
     order::OPS,
     pool::OPS,
     quant::OPS,
+    recurrent::OPS,
     reduce::OPS,
     sequence::OPS,
     shape::OPS,
+    signal::OPS,
+    training::OPS,
 ];
 
 /// All rows.

@@ -50,7 +50,7 @@ fn batch_normalization(n: &mut Node) -> Convert<Vec<Val>> {
     let training = if n.version >= 14 { n.flag("training_mode", false)? } else { n.version < 7 && n.version > 1 && !n.flag("is_test", false)? && n.wants(1) };
     if !training {
         let dtype = n.dtype(x)?;
-        let mut of_x = |n: &mut Node, v: ExprId| n.cast(v, dtype);
+        let of_x = |n: &mut Node, v: ExprId| n.cast(v, dtype);
         let all = [of_x(n, scale)?, of_x(n, bias)?, of_x(n, mean)?, of_x(n, variance)?];
         if n.dtype(scale)? == dtype && n.dtype(mean)? == dtype {
             let y = n.op("nn.batch_norm", &[x, all[0], all[1], all[2], all[3]], &[("axis", (rank.min(2) as i64 - 1).into()), ("epsilon", epsilon.into())])?;
@@ -116,7 +116,7 @@ fn group_normalization(n: &mut Node) -> Convert<Vec<Val>> {
     let (y, _) = normalized(n, grouped, m, v, epsilon)?;
     let y = n.reshape_to(y, shape)?;
     // Before version 21, scale and bias were one for each group.
-    let mut each = |n: &mut Node, e: ExprId| -> Convert {
+    let each = |n: &mut Node, e: ExprId| -> Convert {
         let e = n.cast(e, DType::F32)?;
         let e = match n.dims(e)?[0] {
             Some(d) if d == groups && d != count => n.op("repeat", &[e], &[("repeats", (count / groups).into()), ("axis", 0.into())])?,
