@@ -163,11 +163,21 @@ pub(super) fn tell_tuning(built: &Built) {
 }
 
 impl ModelArgs {
+    /// A model file by itself, with what is said of its sizes.
+    pub(super) fn of_file(file: PathBuf, dim: Vec<String>, shape: Vec<String>) -> ModelArgs {
+        ModelArgs { file, params: None, dim, shape }
+    }
+
     /// The program, and what its parameters are: those of the parameter file, and those of the model itself that the file does not
     /// give.
     pub(super) fn read(&self) -> Result<Model, Refused> {
+        self.read_for(None)
+    }
+
+    /// The same, for inputs that are known already: their names and numbers of axes.
+    fn read_for(&self, inputs: Option<Vec<(String, usize)>>) -> Result<Model, Refused> {
         let given = self.params.as_ref().map_or(Ok(Vec::new()), |p| crate::driver::load_params(p))?;
-        let mut model = frontend::load(&self.file, &self.options()?)?;
+        let mut model = frontend::load(&self.file, &LoadOptions { given: inputs, ..self.options()? })?;
         model.params.retain(|(name, _)| !given.iter().any(|(g, _)| g == name));
         model.params.extend(given);
         Ok(model)
@@ -179,9 +189,10 @@ impl ModelArgs {
         bind_params(&module, &params)
     }
 
-    /// The same with its types, of a program that is about to run.
-    pub(super) fn bound_to_run(&self) -> Result<TypedModule, Refused> {
-        let Model { module, params } = self.read()?;
+    /// The same with its types, of a program that is about to run. Of inputs that are known already these are the names and numbers of
+    /// axes.
+    pub(super) fn bound_to_run(&self, inputs: Option<Vec<(String, usize)>>) -> Result<TypedModule, Refused> {
+        let Model { module, params } = self.read_for(inputs)?;
         let typed = infer_types(bind_params(&module, &params)?)?;
         self.note_weights(&typed, !params.is_empty());
         Ok(typed)
@@ -222,7 +233,11 @@ impl ModelArgs {
         };
         let dims = self.dim.iter().map(|t| dim(t).ok_or_else(|| refuse("--dim", t, "batch=4")));
         let shapes = self.shape.iter().map(|t| shape(t).ok_or_else(|| refuse("--shape", t, "x=1x3x224x224")));
-        Ok(LoadOptions { dims: dims.collect::<Result<_, _>>()?, shapes: shapes.collect::<Result<_, _>>()? })
+        Ok(LoadOptions {
+            dims: dims.collect::<Result<_, _>>()?,
+            shapes: shapes.collect::<Result<_, _>>()?,
+            given: None,
+        })
     }
 }
 

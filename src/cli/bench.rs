@@ -70,7 +70,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
         None => {
             let passes = args.passes.sequence(&settings)?;
-            let typed = args.model.bound_to_run()?;
+            let typed = args.model.bound_to_run(None)?;
             let read = Instant::now();
             let inputs = gather(&typed, args.inputs.as_deref())?;
             let read = read.elapsed();

@@ -9,10 +9,9 @@ use similar::TextDiff;
 
 use super::{Failure, args::write_file};
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     driver::Options,
     ir::Module,
-    ops::nearest,
     pass::{AfterPass, BeforePass, Pass},
     relay::text,
 };

@@ -39,6 +39,8 @@ macro_rules! commands {
 commands! {
     /// Check a program and print its canonical text
     parse Parse,
+    /// Write a model of another kind as Relay
+    import Import,
     /// Run passes over a program and write the result
     opt Opt,
     /// Compile a program to a shared library with a C header

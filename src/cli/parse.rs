@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::{Failure, args::write_file};
 use crate::{
-    diag::read_text,
+    diag::{Diagnostic, Refused, read_text},
+    frontend::{self, LoadOptions},
     relay::{json, text},
 };
 
@@ -12,7 +13,7 @@ use crate::{
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  resat parse model.relay -o canonical.relay")]
 pub(super) struct Args {
-    /// Relay text (a module or one expression) or Relay JSON
+    /// Relay text (a module or one expression) or Relay JSON, or a model of another kind that there is a front end for
     file: PathBuf,
     /// Where the canonical text goes; standard output where not given
     #[arg(short, long, value_name = "FILE")]
@@ -24,6 +25,16 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let name = args.file.display().to_string();
+    let refuse = |m: String| Refused::from(Diagnostic::new(format!("{name}: {m}")));
+    let bytes = std::fs::read(&args.file).map_err(|e| refuse(e.to_string()))?;
+    if !frontend::is_relay(&bytes) {
+        let module = frontend::load(&args.file, &LoadOptions::default())?.module;
+        let printed = if args.json { json::print_module(&module)? } else { text::print_module(&module) };
+        return match &args.output {
+            Some(path) => write_file(path, printed.as_bytes()),
+            None => super::print(&printed),
+        };
+    }
     let text = read_text(&args.file)?;
     let printed = if text.trim_start().starts_with('{') {
         let module = json::parse_module(&name, &text)?;

@@ -81,7 +81,15 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let start = Instant::now();
     let settings = args.passes.settings()?;
     let native = args.backend == Backend::Llvm && !args.validate;
-    let kept = native.then(|| Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").anew(args.tune.asked() || args.dump.asked()));
+    // Some models say of their inputs less than the inputs themselves do.
+    let given = match &args.inputs {
+        Some(path) => Some(inputs(path)?.iter().map(|(n, t)| (n.to_string(), t.shape().len())).collect::<Vec<_>>()),
+        None => None,
+    };
+    let name = format!("main {given:?}");
+    let kept = native.then(|| {
+        Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.tune.asked() || args.dump.asked())
+    });
     if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
         let program = found.executable.as_plain().expect("only plain programs are kept");
         let inputs = inputs_of(program, &found.parameters, args.inputs.as_deref())?;
@@ -91,7 +99,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         return write_outputs(args.outputs.as_deref(), &names, &outputs);
     }
     let passes = args.passes.sequence(&settings)?;
-    let typed = args.model.bound_to_run()?;
+    let typed = args.model.bound_to_run(given)?;
     let own_names = output_names(&typed);
     let inputs = gather(&typed, args.inputs.as_deref())?;
     let progress = Progress::new();

@@ -5,6 +5,7 @@
 
 mod builder;
 pub mod keras;
+mod onnx;
 mod relay;
 mod tflite;
 
@@ -45,6 +46,9 @@ pub struct LoadOptions {
     pub dims: Vec<(String, i64)>,
     /// Shapes of inputs, by the input's name. `None` leaves an extent unknown.
     pub shapes: Vec<(String, Vec<Option<i64>>)>,
+    /// What inputs there will be, where that is known: names, as npz archives have them, and numbers of axes. Of use only where the
+    /// model itself leaves open how long a sequence is, whether an optional value is there, or how many axes an input has.
+    pub given: Option<Vec<(String, usize)>>,
 }
 
 impl LoadOptions {
@@ -107,7 +111,12 @@ pub trait FrontEnd: Sync {
 
 /// The front ends, asked in this order. The last one takes whatever the others do not recognize.
 pub const ALL: &[&dyn FrontEnd] =
-    &[&tflite::TfLite, &keras::Archive, &keras::Legacy, &relay::Json, &relay::Text];
+    &[&tflite::TfLite, &keras::Archive, &keras::Legacy, &onnx::Onnx, &relay::Json, &relay::Text];
+
+/// Whether a file is one of Relay's own, by its content.
+pub fn is_relay(bytes: &[u8]) -> bool {
+    !ALL.iter().any(|f| f.recognizes(bytes) && !f.name().starts_with("relay"))
+}
 
 /// Reads a model file of any kind that there is a front end for.
 ///

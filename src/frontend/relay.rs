@@ -15,7 +15,7 @@ pub(super) struct Text;
 
 fn model(module: Module, file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused> {
     // Relay has no names for unknown extents, and its types say the shapes of inputs.
-    if *options != LoadOptions::default() {
+    if !options.dims.is_empty() || !options.shapes.is_empty() {
         let message = format!("{}: sizes can be given for ONNX, TFLite and Keras models, not for Relay", file.name);
         return Err(Diagnostic::new(message).help("write them into the types of `@main`'s parameters").into());
     }

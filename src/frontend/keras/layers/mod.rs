@@ -24,9 +24,8 @@ use super::{
     layer::Layer,
 };
 use crate::{
-    diag::{Diagnostic, Refused},
+    diag::{Diagnostic, Refused, nearest},
     frontend::Convert,
-    ops::nearest,
 };
 
 /// What becomes of the mask of a layer's first input.

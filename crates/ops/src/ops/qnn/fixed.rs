@@ -76,7 +76,7 @@ fn tflite_multiply(x: i64, significand: i64, left: i64, right: i64, rounding: Ro
 }
 
 /// `x` times a number of at least 0 as TFLite's kernels multiply, for 32-bit `x`.
-pub(crate) fn tflite_scaled(x: i64, factor: f64) -> i64 {
+pub fn tflite_scaled(x: i64, factor: f64) -> i64 {
     multiply(x, fixed_point(factor), Rounding::TfLite)
 }
 

@@ -1,0 +1,260 @@
+//! Convolutions.
+
+use super::{Row, row};
+use crate::{
+    frontend::{
+        Convert,
+        onnx::{importer::Val, node::Node},
+    },
+    ir::{AttrValue, ExprId},
+    tensor::DType,
+};
+
+pub(super) const OPS: &[Row] = &[
+    row("Conv", conv),
+    row("ConvInteger", conv_integer),
+    row("ConvTranspose", conv_transpose),
+    row("DeformConv", deform_conv),
+];
+
+/// Where windows stand.
+#[derive(Clone, Debug)]
+pub(super) struct Windows {
+    /// Extents of the window.
+    pub kernel: Vec<i64>,
+    /// Steps between windows.
+    pub strides: Vec<i64>,
+    /// Steps within a window.
+    pub dilations: Vec<i64>,
+    /// Padding before and after each axis.
+    pub pads: (Vec<i64>, Vec<i64>),
+}
+
+/// The attributes that place windows over the spatial axes of a tensor.
+pub(super) fn windows(n: &Node, x: ExprId, kernel: Vec<i64>) -> Convert<Windows> {
+    let count = kernel.len();
+    let dims = n.dims(x)?;
+    n.ensure(dims.len() == count + 2, || {
+        format!("its windows have {count} axes, but its input has {} in all", dims.len())
+    })?;
+    let list = |name: &str| -> Convert<Vec<i64>> {
+        let l = n.ints(name)?.unwrap_or_else(|| vec![1; count]);
+        n.ensure(l.len() == count && l.iter().all(|&v| v > 0), || {
+            format!("its attribute `{name}` should have {count} positive numbers")
+        })?;
+        Ok(l)
+    };
+    let (strides, dilations) = (list("strides")?, list("dilations")?);
+    let auto = n.text("auto_pad", "NOTSET")?;
+    let pads = match auto.as_str() {
+        "NOTSET" | "" => {
+            let p = n.ints("pads")?.unwrap_or_else(|| vec![0; 2 * count]);
+            n.ensure(p.len() == 2 * count, || format!("its attribute `pads` should have {} numbers", 2 * count))?;
+            (p[..count].to_vec(), p[count..].to_vec())
+        }
+        "VALID" => (vec![0; count], vec![0; count]),
+        "SAME_UPPER" | "SAME_LOWER" => {
+            let (mut before, mut after) = (Vec::new(), Vec::new());
+            for k in 0..count {
+                let reach = (kernel[k] - 1) * dilations[k] + 1;
+                let total = match (dims[k + 2], strides[k]) {
+                    // Of steps of 1, the extent does not matter.
+                    (_, 1) => reach - 1,
+                    (Some(d), s) => (((d + s - 1) / s - 1) * s + reach - d).max(0),
+                    (None, _) => n.extent(x, k + 2)?,
+                };
+                let small = total / 2;
+                before.push(if auto == "SAME_UPPER" { small } else { total - small });
+                after.push(if auto == "SAME_UPPER" { total - small } else { small });
+            }
+            (before, after)
+        }
+        other => return Err(n.refuse(format!("there is no auto_pad `{other}`"))),
+    };
+    Ok(Windows { kernel, strides, dilations, pads })
+}
+
+/// Relay's name for an operator over so many spatial axes, where it has one.
+pub(super) fn numbered(n: &Node, name: &str, count: usize) -> Convert<String> {
+    n.ensure((1..=3).contains(&count), || format!("{count} spatial axes are not supported"))?;
+    Ok(name.replace('#', &count.to_string()))
+}
+
+fn spatial(kernel: &[Option<i64>]) -> Option<Vec<i64>> {
+    kernel.iter().copied().collect()
+}
+
+/// The window of a convolution: the attribute, or the weight's own extents.
+fn kernel_of(n: &Node, w: ExprId) -> Convert<Vec<i64>> {
+    let dims = n.dims(w)?;
+    match spatial(dims.get(2..).unwrap_or_default()) {
+        Some(k) => Ok(k),
+        None => n.ints("kernel_shape")?.ok_or_else(|| n.refuse("the window's extents should be known")),
+    }
+}
+
+fn conv(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, w, bias) = (n.x(0)?, n.x(1)?, n.opt(2)?);
+    let y = convolved(n, x, w, None)?;
+    let y = biased(n, y, bias)?;
+    n.one(y)
+}
+
+fn biased(n: &mut Node, y: ExprId, bias: Option<ExprId>) -> Convert {
+    match bias {
+        None => Ok(y),
+        Some(b) => n.op("nn.bias_add", &[y, b], &[("axis", 1.into())]),
+    }
+}
+
+/// The convolution that the node's attributes place.
+pub(in crate::frontend::onnx) fn convolved(n: &mut Node, x: ExprId, w: ExprId, out: Option<DType>) -> Convert {
+    let kernel = kernel_of(n, w)?;
+    let at = windows(n, x, kernel)?;
+    let count = at.kernel.len();
+    let name = numbered(n, "nn.conv#d", count)?;
+    let group = n.int("group", 1)?;
+    let mut x = x;
+    let mut padding = [at.pads.0.clone(), at.pads.1.clone()].concat();
+    if padding.iter().any(|&p| p < 0) {
+        return Err(n.refuse("negative padding is not supported"));
+    }
+    if out == Some(DType::I32) {
+        // Zeros around are those after the zero point is taken off.
+        let zero = n.c(x, 0.0)?;
+        let (before, after) = (with_lead(&at.pads.0), with_lead(&at.pads.1));
+        x = n.pad(x, &before, &after, zero)?;
+        padding = vec![0; 2 * count];
+    }
+    let channels = n.dims(w)?[0].map_or(AttrValue::None, AttrValue::from);
+    n.op(
+        &name,
+        &[x, w],
+        &[
+            ("strides", at.strides.into()),
+            ("padding", padding.into()),
+            ("dilation", at.dilations.into()),
+            ("groups", group.into()),
+            ("channels", channels),
+            ("kernel_size", at.kernel.into()),
+            ("out_dtype", out.map_or(AttrValue::None, AttrValue::from)),
+        ],
+    )
+}
+
+/// Numbers for the spatial axes as numbers for all.
+pub(super) fn with_lead(spatial: &[i64]) -> Vec<i64> {
+    [0, 0].iter().chain(spatial).copied().collect()
+}
+
+fn conv_integer(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, w) = (n.x(0)?, n.x(1)?);
+    let x = n.cast(x, DType::I32)?;
+    let mut w = n.cast(w, DType::I32)?;
+    let mut x = x;
+    if let Some(z) = n.opt(2)? {
+        let z = n.cast(z, DType::I32)?;
+        let z = n.reshape(z, &[])?;
+        x = n.sub(x, z)?;
+    }
+    if let Some(z) = n.opt(3)? {
+        let z = n.cast(z, DType::I32)?;
+        let rank = n.rank(w)?;
+        let z = if n.rank(z)? == 1 { n.trailing(z, rank - 1)? } else { z };
+        w = n.sub(w, z)?;
+    }
+    let y = convolved(n, x, w, Some(DType::I32))?;
+    n.one(y)
+}
+
+fn conv_transpose(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, w, bias) = (n.x(0)?, n.x(1)?, n.opt(2)?);
+    let kernel = kernel_of(n, w)?;
+    let count = kernel.len();
+    let name = numbered(n, "nn.conv#d_transpose", count)?;
+    let group = n.int("group", 1)?;
+    let list = |n: &Node, name: &str, default: i64| -> Convert<Vec<i64>> {
+        let l = n.ints(name)?.unwrap_or_else(|| vec![default; count]);
+        n.ensure(l.len() == count, || format!("its attribute `{name}` should have {count} numbers"))?;
+        Ok(l)
+    };
+    let (strides, dilations) = (list(n, "strides", 1)?, list(n, "dilations", 1)?);
+    let extra = list(n, "output_padding", 0)?;
+    let auto = n.text("auto_pad", "NOTSET")?;
+    let wanted = n.ints("output_shape")?;
+    let (mut before, mut after) = match n.ints("pads")? {
+        Some(p) if p.len() == 2 * count && (auto == "NOTSET" || auto.is_empty()) => {
+            (p[..count].to_vec(), p[count..].to_vec())
+        }
+        _ => (vec![0; count], vec![0; count]),
+    };
+    for k in 0..count {
+        // The extent without any padding.
+        let full = |n: &Node| -> Convert<i64> {
+            Ok(strides[k] * (n.extent(x, k + 2)? - 1) + (kernel[k] - 1) * dilations[k] + 1 + extra[k])
+        };
+        let same = auto.starts_with("SAME");
+        let to = match &wanted {
+            Some(s) if s.len() >= count => Some(s[s.len() - count + k]),
+            _ if same => Some(n.extent(x, k + 2)? * strides[k]),
+            _ => None,
+        };
+        if let Some(to) = to {
+            let total = full(n)? - to;
+            let small = total / 2;
+            (before[k], after[k]) = if auto == "SAME_UPPER" { (small, total - small) } else { (total - small, small) };
+        }
+    }
+    // The whole result is computed and cut; what is beyond it is zeros.
+    let plain = before.iter().chain(&after).all(|&p| p >= 0);
+    let channels = n.dims(w)?[1].map(|c| c * group).map_or(AttrValue::None, AttrValue::from);
+    let padding = if plain { [before.clone(), after.clone()].concat() } else { vec![0; 2 * count] };
+    let mut y = n.op(
+        &name,
+        &[x, w],
+        &[
+            ("strides", strides.into()),
+            ("padding", padding.into()),
+            ("dilation", dilations.into()),
+            ("groups", group.into()),
+            ("channels", channels),
+            ("kernel_size", kernel.into()),
+            ("output_padding", extra.into()),
+        ],
+    )?;
+    if !plain {
+        let zero = n.c(y, 0.0)?;
+        for k in 0..count {
+            let extent = n.extent(y, k + 2)?;
+            y = n.slice(y, k + 2, before[k].max(0), extent - after[k].max(0))?;
+        }
+        let beyond = |l: &[i64]| with_lead(&l.iter().map(|&p| (-p).max(0)).collect::<Vec<_>>());
+        y = n.pad(y, &beyond(&before), &beyond(&after), zero)?;
+    }
+    let y = biased(n, y, bias)?;
+    n.one(y)
+}
+
+fn deform_conv(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, w, offset, bias, mask) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?, n.opt(4)?);
+    let kernel = kernel_of(n, w)?;
+    let at = windows(n, x, kernel)?;
+    n.ensure(at.kernel.len() == 2, || "only images are supported".into())?;
+    let (groups, offset_groups) = (n.int("group", 1)?, n.int("offset_group", 1)?);
+    n.ensure(mask.is_none(), || "masks are not supported".into())?;
+    let y = n.op(
+        "nn.deformable_conv2d",
+        &[x, offset, w],
+        &[
+            ("strides", at.strides.into()),
+            ("padding", [at.pads.0, at.pads.1].concat().into()),
+            ("dilation", at.dilations.into()),
+            ("deformable_groups", offset_groups.into()),
+            ("groups", groups.into()),
+            ("channels", n.extent(w, 0)?.into()),
+            ("kernel_size", at.kernel.into()),
+        ],
+    )?;
+    let y = biased(n, y, bias)?;
+    n.one(y)
+}

@@ -1,0 +1,622 @@
+//! Resizing and sampling of images, and boxes in them.
+
+use super::{Row, row};
+use crate::{
+    frontend::{
+        Convert,
+        onnx::{importer::Val, node::Node},
+    },
+    ir::ExprId,
+    tensor::{DType, Tensor},
+};
+
+pub(super) const OPS: &[Row] = &[
+    row("AffineGrid", affine_grid),
+    row("Col2Im", col2im),
+    row("GridSample", grid_sample),
+    row("NonMaxSuppression", non_max_suppression),
+    row("Resize", resize),
+    row("RoiAlign", roi_align),
+    row("Upsample", upsample),
+];
+
+/// How one axis is resized.
+struct Axis {
+    /// Extents before and after.
+    from: i64,
+    to: i64,
+    /// The factor as it is given.
+    scale: f64,
+    /// The region of interest.
+    roi: (f64, f64),
+}
+
+/// How elements are made of their neighbours.
+struct Method {
+    mode: String,
+    coordinates: String,
+    nearest: String,
+    cubic: f64,
+    antialias: bool,
+    exclude_outside: bool,
+    extrapolation: f64,
+}
+
+impl Axis {
+    /// Where in the data the element at `i` of the result lies.
+    fn coordinate(&self, how: &str, i: i64) -> Option<f64> {
+        let (i, from, to) = (i as f64, self.from as f64, self.to as f64);
+        let length = self.scale * from;
+        Some(match how {
+            "half_pixel" => (i + 0.5) / self.scale - 0.5,
+            "half_pixel_symmetric" => {
+                let offset = from / 2.0 * (1.0 - to / length);
+                offset + (i + 0.5) / self.scale - 0.5
+            }
+            "pytorch_half_pixel" => {
+                if length == 1.0 || self.to == 1 {
+                    -0.5
+                } else {
+                    (i + 0.5) / self.scale - 0.5
+                }
+            }
+            "align_corners" => {
+                if self.to == 1 {
+                    0.0
+                } else {
+                    i * (from - 1.0) / (length.floor().max(to) - 1.0)
+                }
+            }
+            "asymmetric" => i / self.scale,
+            "tf_half_pixel_for_nn" => (i + 0.5) / self.scale,
+            "tf_crop_and_resize" => {
+                let (start, end) = self.roi;
+                if self.to > 1 {
+                    start * (from - 1.0) + i * (end - start) * (from - 1.0) / (to - 1.0)
+                } else {
+                    0.5 * (start + end) * (from - 1.0)
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    /// The weights with which the data's elements make up the result's, a row each; and whether the coordinate lies outside.
+    fn weights(&self, m: &Method) -> Option<(Vec<f64>, Vec<bool>)> {
+        let (from, to) = (self.from as usize, self.to as usize);
+        let mut rows = vec![0.0; from * to];
+        let mut outside = vec![false; to];
+        for i in 0..to {
+            let mut x = self.coordinate(&m.coordinates, i as i64)?;
+            if m.coordinates == "pytorch_half_pixel" && self.to == 1 {
+                x = 0.0;
+            }
+            outside[i] = m.coordinates == "tf_crop_and_resize" && (x < 0.0 || x > from as f64 - 1.0);
+            let row = &mut rows[i * from..(i + 1) * from];
+            for (place, weight) in self.neighbours(m, x)? {
+                let inside = place >= 0 && place < from as i64;
+                if inside || !m.exclude_outside {
+                    row[place.clamp(0, from as i64 - 1) as usize] += weight;
+                }
+            }
+            let sum: f64 = row.iter().sum();
+            if m.exclude_outside && sum != 0.0 {
+                row.iter_mut().for_each(|w| *w /= sum);
+            }
+        }
+        Some((rows, outside))
+    }
+
+    fn neighbours(&self, m: &Method, x: f64) -> Option<Vec<(i64, f64)>> {
+        let floor = x.floor();
+        if m.mode == "nearest" {
+            let place = match m.nearest.as_str() {
+                "round_prefer_floor" if x - floor == 0.5 => floor,
+                "round_prefer_floor" | "round_prefer_ceil" => (x + 0.5).floor(),
+                "floor" => floor,
+                "ceil" => x.ceil(),
+                // The first version's rule.
+                "simple" => {
+                    if self.scale < 1.0 {
+                        x.ceil()
+                    } else {
+                        floor
+                    }
+                }
+                _ => return None,
+            };
+            return Some(vec![(place as i64, 1.0)]);
+        }
+        // Antialiasing widens the filter where the data is made smaller.
+        let stretch = if m.antialias { self.scale.min(1.0) } else { 1.0 };
+        let reach = if m.mode == "cubic" { 2.0 } else { 1.0 } / stretch;
+        let filter = |d: f64| -> f64 {
+            let d = (d * stretch).abs();
+            let a = m.cubic;
+            match m.mode.as_str() {
+                "cubic" if d <= 1.0 => ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0,
+                "cubic" if d < 2.0 => ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a,
+                "cubic" => 0.0,
+                _ => (1.0 - d).max(0.0),
+            }
+        };
+        let (low, high) = ((x - reach).floor() as i64, (x + reach).ceil() as i64);
+        let mut all: Vec<(i64, f64)> = (low..=high).map(|p| (p, filter(p as f64 - x))).filter(|p| p.1 != 0.0).collect();
+        if m.antialias {
+            let sum: f64 = all.iter().map(|p| p.1).sum();
+            all.iter_mut().for_each(|p| p.1 /= sum);
+        }
+        Some(all)
+    }
+}
+
+/// Each axis by itself: places where every element is one of the data's, products with matrices of weights elsewhere.
+fn resized(n: &mut Node, x: ExprId, axes: &[(usize, Axis)], m: &Method) -> Convert {
+    let mut y = x;
+    let dtype = n.dtype(x)?;
+    let mut outside_all: Option<ExprId> = None;
+    let rank = n.rank(x)?;
+    for (at, axis) in axes {
+        n.ensure(axis.from > 0 && axis.to >= 0 && axis.from.saturating_mul(axis.to) < 1 << 28, || {
+            "it is too large".into()
+        })?;
+        let (rows, outside) = axis.weights(m).ok_or_else(|| {
+            n.refuse(format!("there is no mode `{}` with `{}` and `{}`", m.mode, m.coordinates, m.nearest))
+        })?;
+        let from = axis.from as usize;
+        if outside.contains(&true) {
+            let mask = n.constant(Tensor::from_bools(&[outside.len()], &outside));
+            let mask = n.trailing(mask, rank - 1 - at)?;
+            outside_all = Some(match outside_all {
+                None => mask,
+                Some(o) => n.bin("logical_or", o, mask)?,
+            });
+        }
+        let single =
+            |row: &[f64]| row.iter().position(|&w| w == 1.0).filter(|_| row.iter().filter(|&&w| w != 0.0).count() == 1);
+        let places: Option<Vec<i64>> = rows.chunks(from).map(|r| single(r).map(|p| p as i64)).collect();
+        if let Some(places) = places {
+            if places.iter().copied().eq(0..axis.from) {
+                continue;
+            }
+            let places = n.im.b.ints(&places);
+            y = n.take(y, places, *at)?;
+            continue;
+        }
+        let within = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let weights = Tensor::from_f64_fn(within, &[axis.to as usize, from], |i| rows[i]);
+        let weights = n.constant(weights);
+        y = n.cast(y, within)?;
+        let moved = n.to_last(y, *at)?;
+        let made = n.op("nn.dense", &[moved, weights], &[])?;
+        y = n.from_last(made, *at)?;
+    }
+    if dtype.is_int() && n.dtype(y)? != dtype {
+        y = super::math::round_even(n, y)?;
+        let (low, high) = dtype.int_range().unwrap_or((0, 255));
+        y = n.op("clip", &[y], &[("a_min", (low as f64).into()), ("a_max", (high as f64).into())])?;
+    }
+    y = n.cast(y, dtype)?;
+    if let Some(mask) = outside_all {
+        let value = n.c(y, m.extrapolation)?;
+        y = n.select(mask, value, y)?;
+    }
+    Ok(y)
+}
+
+fn method(n: &Node) -> Convert<Method> {
+    let plain = n.version < 11;
+    Ok(Method {
+        mode: match n.text("mode", "nearest")?.as_str() {
+            "bilinear" | "trilinear" => "linear".into(),
+            other => other.to_owned(),
+        },
+        coordinates: if plain { "asymmetric".into() } else { n.text("coordinate_transformation_mode", "half_pixel")? },
+        nearest: if plain { "simple".into() } else { n.text("nearest_mode", "round_prefer_floor")? },
+        cubic: n.float("cubic_coeff_a", -0.75)?,
+        antialias: n.flag("antialias", false)?,
+        exclude_outside: n.flag("exclude_outside", false)?,
+        extrapolation: n.float("extrapolation_value", 0.0)?,
+    })
+}
+
+fn resize(n: &mut Node) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let rank = n.rank(x)?;
+    let method = method(n)?;
+    let axes = n.ints("axes")?.unwrap_or_else(|| (0..rank as i64).collect());
+    let axes = axes.iter().map(|&a| n.axis_of(a, rank)).collect::<Convert<Vec<_>>>()?;
+    let (scales_at, sizes_at) = if n.version < 11 { (1, 3) } else { (2, 3) };
+    let given = |n: &mut Node, i: usize| -> Convert<Option<ExprId>> {
+        Ok(n.opt(i)?.filter(|&e| n.ty(e).is_ok_and(|t| t.elements() != Some(0))))
+    };
+    let (scales, sizes) = (given(n, scales_at)?, given(n, sizes_at)?);
+    let roi = if n.version >= 11 && method.coordinates == "tf_crop_and_resize" {
+        n.known_floats(1)?.unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    let sizes = if scales.is_some() { None } else { sizes };
+    if let Some(e) = scales.or(sizes)
+        && n.value(e).is_none()
+    {
+        return resize_while_running(n, x, &axes, &method, scales, sizes);
+    }
+    let scales = if scales.is_some() { n.known_floats(scales_at)? } else { None };
+    let sizes = if sizes.is_some() { n.known_ints(sizes_at)? } else { None };
+    let policy = n.text("keep_aspect_ratio_policy", "stretch")?;
+    let count = scales.as_ref().map_or_else(|| sizes.as_ref().map_or(0, Vec::len), Vec::len);
+    n.ensure(count == axes.len(), || format!("it resizes {} axes, but {count} sizes are given", axes.len()))?;
+    let mut plan = Vec::new();
+    let mut one = None;
+    if let (Some(s), true) = (&sizes, policy != "stretch") {
+        let ratios = axes
+            .iter()
+            .zip(s)
+            .map(|(&a, &to)| Ok(to as f64 / n.extent(x, a)? as f64))
+            .collect::<Convert<Vec<f64>>>()?;
+        let least = policy == "not_larger";
+        one = Some(
+            ratios
+                .into_iter()
+                .fold(if least { f64::INFINITY } else { 0.0 }, |a, b| if least { a.min(b) } else { a.max(b) }),
+        );
+    }
+    for (k, &at) in axes.iter().enumerate() {
+        let unchanged = scales.as_ref().is_some_and(|s| s[k] == 1.0);
+        if unchanged && roi.is_empty() {
+            continue;
+        }
+        let from = n.extent(x, at)?;
+        let (to, scale) = match (&scales, &sizes, one) {
+            (Some(s), _, _) => ((from as f64 * s[k]).floor() as i64, s[k]),
+            (_, Some(_), Some(ratio)) => ((ratio * from as f64).round() as i64, ratio),
+            (_, Some(s), None) => (s[k], s[k] as f64 / from as f64),
+            _ => return Err(n.refuse("neither scales nor sizes are given")),
+        };
+        let roi = if roi.len() == 2 * axes.len() { (roi[k], roi[k + axes.len()]) } else { (0.0, 1.0) };
+        plan.push((at, Axis { from, to, scale, roi }));
+    }
+    let y = resized(n, x, &plan, &method)?;
+    n.one(y)
+}
+
+/// A resize by scales or to sizes that are known only while running: nearest and linear, an axis at a time.
+fn resize_while_running(
+    n: &mut Node,
+    x: ExprId,
+    axes: &[usize],
+    m: &Method,
+    scales: Option<ExprId>,
+    sizes: Option<ExprId>,
+) -> Convert<Vec<Val>> {
+    let policy = n.text("keep_aspect_ratio_policy", "stretch")?;
+    let plain = !m.antialias && m.coordinates != "tf_crop_and_resize" && m.coordinates != "half_pixel_symmetric";
+    n.ensure(plain && (policy == "stretch" || sizes.is_none()), || {
+        "how it resizes is not supported while its sizes are known only while running".into()
+    })?;
+    let mut y = x;
+    let dtype = n.dtype(x)?;
+    for (k, &at) in axes.iter().enumerate() {
+        let size = n.size(x, at, DType::F32)?;
+        let (to, scale) = match (scales, sizes) {
+            (Some(s), _) => {
+                let s = n.index(s, 0, k as i64)?;
+                let s = n.cast(s, DType::F32)?;
+                let to = n.mul(size, s)?;
+                (n.un("floor", to)?, s)
+            }
+            (_, Some(s)) => {
+                let to = n.index(s, 0, k as i64)?;
+                let to = n.cast(to, DType::F32)?;
+                let scale = n.div(to, size)?;
+                (to, scale)
+            }
+            _ => return Err(n.refuse("neither scales nor sizes are given")),
+        };
+        let zero = n.c(to, 0.0)?;
+        let one = n.c(to, 1.0)?;
+        let i = n.op("arange", &[zero, to, one], &[("dtype", DType::F32.into())])?;
+        let last = n.with("subtract", size, 1.0)?;
+        let half = |n: &mut Node, e: ExprId, by: f64| n.with("add", e, by);
+        let at_x = match m.coordinates.as_str() {
+            "asymmetric" => n.div(i, scale)?,
+            "align_corners" => {
+                let steps = n.with("subtract", to, 1.0)?;
+                let steps = n.with("maximum", steps, 1.0)?;
+                let scaled = n.mul(i, last)?;
+                n.div(scaled, steps)?
+            }
+            "half_pixel" | "pytorch_half_pixel" => {
+                let p = half(n, i, 0.5)?;
+                let p = n.div(p, scale)?;
+                let p = half(n, p, -0.5)?;
+                if m.coordinates == "half_pixel" {
+                    p
+                } else {
+                    let single = n.with("less_equal", to, 1.0)?;
+                    n.select(single, zero, p)?
+                }
+            }
+            "tf_half_pixel_for_nn" => {
+                let p = half(n, i, 0.5)?;
+                n.div(p, scale)?
+            }
+            other => return Err(n.refuse(format!("there is no coordinate_transformation_mode `{other}`"))),
+        };
+        let held = |n: &mut Node, p: ExprId| -> Convert {
+            let p = n.with("maximum", p, 0.0)?;
+            let p = n.bin("minimum", p, last)?;
+            n.cast(p, DType::I64)
+        };
+        let floor = n.un("floor", at_x)?;
+        if m.mode == "nearest" {
+            let p = match m.nearest.as_str() {
+                "floor" => floor,
+                "ceil" => n.un("ceil", at_x)?,
+                "round_prefer_ceil" => {
+                    let p = half(n, at_x, 0.5)?;
+                    n.un("floor", p)?
+                }
+                "round_prefer_floor" => {
+                    let p = half(n, at_x, -0.5)?;
+                    n.un("ceil", p)?
+                }
+                _ => {
+                    let up = n.un("ceil", at_x)?;
+                    let shrinks = n.with("less", scale, 1.0)?;
+                    n.select(shrinks, up, floor)?
+                }
+            };
+            let p = held(n, p)?;
+            y = n.take(y, p, at)?;
+            continue;
+        }
+        let rank = n.rank(y)?;
+        let fraction = n.sub(at_x, floor)?;
+        let a = m.cubic;
+        let taps: Vec<(f64, [f64; 4])> = match m.mode.as_str() {
+            // Polynomials of the fraction, from the constant term on.
+            "linear" => vec![(0.0, [1.0, -1.0, 0.0, 0.0]), (1.0, [0.0, 1.0, 0.0, 0.0])],
+            "cubic" if !m.exclude_outside => vec![
+                (-1.0, [0.0, a, -2.0 * a, a]),
+                (0.0, [1.0, 0.0, -(a + 3.0), a + 2.0]),
+                (1.0, [0.0, -a, 2.0 * a + 3.0, -(a + 2.0)]),
+                (2.0, [0.0, 0.0, a, -a]),
+            ],
+            other => {
+                return Err(
+                    n.refuse(format!("mode `{other}` is not supported while its sizes are known only while running"))
+                );
+            }
+        };
+        let wide = n.cast(y, DType::F32)?;
+        let mut sum = None;
+        for (offset, c) in taps {
+            let p = n.with("add", floor, offset)?;
+            let p = held(n, p)?;
+            let part = n.take(wide, p, at)?;
+            let mut w = n.c(fraction, c[3])?;
+            for k in (0..3).rev() {
+                w = n.mul(w, fraction)?;
+                w = n.with("add", w, c[k])?;
+            }
+            let w = n.trailing(w, rank - 1 - at)?;
+            let part = n.mul(part, w)?;
+            sum = Some(match sum {
+                None => part,
+                Some(s) => n.add(s, part)?,
+            });
+        }
+        y = n.cast(sum.unwrap_or(wide), dtype)?;
+    }
+    n.one(y)
+}
+
+fn upsample(n: &mut Node) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let rank = n.rank(x)?;
+    let scales = match n.version {
+        1..7 => {
+            let (h, w) = (n.float("height_scale", 1.0)?, n.float("width_scale", 1.0)?);
+            vec![1.0, 1.0, h, w]
+        }
+        7..9 => n.floats("scales")?.unwrap_or_default(),
+        _ => match n.x(1)? {
+            e if n.value(e).is_none() => {
+                let (axes, m) = ((0..rank).collect::<Vec<_>>(), method(n)?);
+                let m = Method { nearest: "floor".into(), coordinates: "asymmetric".into(), ..m };
+                return resize_while_running(n, x, &axes, &m, Some(e), None);
+            }
+            _ => n.known_floats(1)?.unwrap_or_default(),
+        },
+    };
+    n.ensure(scales.len() == rank, || format!("it scales {} axes of {rank}", scales.len()))?;
+    let m = Method { nearest: "floor".into(), coordinates: "asymmetric".into(), ..method(n)? };
+    let mut plan = Vec::new();
+    for (at, &scale) in scales.iter().enumerate().filter(|s| *s.1 != 1.0) {
+        let from = n.extent(x, at)?;
+        plan.push((at, Axis { from, to: (from as f64 * scale).floor() as i64, scale, roi: (0.0, 1.0) }));
+    }
+    let y = resized(n, x, &plan, &m)?;
+    n.one(y)
+}
+
+fn grid_sample(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, grid) = (n.x(0)?, n.x(1)?);
+    let mode = match n.text("mode", if n.version < 20 { "bilinear" } else { "linear" })?.as_str() {
+        "linear" | "bilinear" => "bilinear",
+        "nearest" => "nearest",
+        "cubic" | "bicubic" => "bicubic",
+        other => return Err(n.refuse(format!("there is no mode `{other}`"))),
+    };
+    let (padding, corners) = (n.text("padding_mode", "zeros")?, n.flag("align_corners", false)?);
+    let rank = n.rank(x)?;
+    n.ensure((4..=5).contains(&rank), || format!("{rank} axes are not supported"))?;
+    let axes: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+    let grid = n.transpose(grid, &axes)?;
+    let layout = if rank == 4 { "NCHW" } else { "NCDHW" };
+    let attrs = [
+        ("method", mode.into()),
+        ("layout", layout.into()),
+        ("padding_mode", padding.as_str().into()),
+        ("align_corners", corners.into()),
+    ];
+    let y = n.op("image.grid_sample", &[x, grid], &attrs)?;
+    n.one(y)
+}
+
+fn affine_grid(n: &mut Node) -> Convert<Vec<Val>> {
+    let (theta, size) = (n.x(0)?, n.x(1)?);
+    let corners = n.flag("align_corners", false)?;
+    let count = n.extent(theta, 1)? as usize;
+    let dtype = n.dtype(theta)?;
+    let size = n.cast(size, DType::I64)?;
+    // Coordinates along each spatial axis, from the last one on, and a one.
+    let mut lines = Vec::new();
+    for k in 0..count {
+        let extent = n.index(size, 0, 2 + k as i64)?;
+        let (zero, one) = (n.c(extent, 0.0)?, n.c(extent, 1.0)?);
+        let i = n.op("arange", &[zero, extent, one], &[("dtype", DType::I64.into())])?;
+        let i = n.cast(i, dtype)?;
+        let long = n.cast(extent, dtype)?;
+        let line = if corners {
+            let steps = n.with("subtract", long, 1.0)?;
+            let twice = n.with("multiply", i, 2.0)?;
+            n.div(twice, steps)?
+        } else {
+            let twice = n.with("multiply", i, 2.0)?;
+            let middle = n.with("add", twice, 1.0)?;
+            n.div(middle, long)?
+        };
+        let line = n.with("subtract", line, 1.0)?;
+        // Its axis among the result's: N, the spatial ones, and the coordinates.
+        let line = n.trailing(line, count - 1 - k)?;
+        lines.push(line);
+    }
+    // theta has a row for each coordinate, which is x first.
+    let mut coordinates = Vec::new();
+    for row in 0..count {
+        let row_of = n.index(theta, 1, row as i64)?;
+        let column = |n: &mut Node, c: usize| -> Convert {
+            let v = n.index(row_of, 1, c as i64)?;
+            n.trailing(v, count)
+        };
+        let mut sum = column(n, count)?;
+        for c in 0..count {
+            let t = column(n, c)?;
+            let part = n.mul(t, lines[count - 1 - c])?;
+            sum = n.add(sum, part)?;
+        }
+        coordinates.push(sum);
+    }
+    let y = n.stack(&coordinates, count + 1)?;
+    n.one(y)
+}
+
+fn col2im(n: &mut Node) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let image = n.known_ints(1)?.unwrap_or_default();
+    let block = n.known_ints(2)?.unwrap_or_default();
+    let count = image.len();
+    n.ensure(block.len() == count, || "its block and image have the same axes".into())?;
+    let list = |name: &str, default: i64, len: usize| -> Convert<Vec<i64>> {
+        let l = n.ints(name)?.unwrap_or_else(|| vec![default; len]);
+        n.ensure(l.len() == len, || format!("its attribute `{name}` should have {len} numbers"))?;
+        Ok(l)
+    };
+    let (dilations, pads, strides) =
+        (list("dilations", 1, count)?, list("pads", 0, 2 * count)?, list("strides", 1, count)?);
+    let shape = n.shape(x)?;
+    let taps: i64 = block.iter().product();
+    let channels = shape[1] / taps.max(1);
+    let steps: Vec<i64> = (0..count)
+        .map(|k| (image[k] + pads[k] + pads[k + count] - dilations[k] * (block[k] - 1) - 1).div_euclid(strides[k]) + 1)
+        .collect();
+    n.ensure(steps.iter().product::<i64>() == shape[2], || "its columns do not fit the image".into())?;
+    // Where each element goes; what falls into the padding goes to one place behind the image.
+    let total: i64 = image.iter().product();
+    let mut places = Vec::new();
+    for tap in 0..taps {
+        for column in 0..shape[2] {
+            let (mut t, mut c, mut at, mut weight, mut inside) = (tap, column, 0, 1, true);
+            for k in (0..count).rev() {
+                let p = (c % steps[k]) * strides[k] + (t % block[k]) * dilations[k] - pads[k];
+                inside &= (0..image[k]).contains(&p);
+                (t, c) = (t / block[k], c / steps[k]);
+                at += p * weight;
+                weight *= image[k];
+            }
+            places.push(if inside { at } else { total });
+        }
+    }
+    let (rows, per) = (shape[0] * channels, taps * shape[2]);
+    let flat = n.reshape(x, &[rows, per])?;
+    let all = Tensor::from_i64_fn(DType::I64, &[rows as usize, per as usize], |i| places[i % per as usize]);
+    let places = n.constant(all);
+    let empty = n.constant(Tensor::zeros(n.dtype(x)?, &[rows as usize, total as usize + 1]));
+    let sum = n.op("scatter_elements", &[empty, places, flat], &[("axis", 1.into()), ("reduction", "add".into())])?;
+    let y = n.slice(sum, 1, 0, total)?;
+    let full = [&[shape[0], channels], image.as_slice()].concat();
+    let y = n.reshape(y, &full)?;
+    n.one(y)
+}
+
+fn roi_align(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, rois, batch) = (n.x(0)?, n.x(1)?, n.x(2)?);
+    let (h, w) = (n.int("output_height", 1)?, n.int("output_width", 1)?);
+    let (ratio, mode) = (n.int("sampling_ratio", 0)?, n.text("mode", "avg")?);
+    let scale = n.float("spatial_scale", 1.0)?;
+    let default = if n.version >= 16 { "half_pixel" } else { "output_half_pixel" };
+    let half = n.text("coordinate_transformation_mode", default)? == "half_pixel";
+    let mut rois = n.cast(rois, n.dtype(x)?)?;
+    if half {
+        rois = n.with("subtract", rois, 0.5 / scale)?;
+    }
+    let batch = n.cast(batch, n.dtype(x)?)?;
+    let batch = n.trailing(batch, 1)?;
+    let rois = n.concat(&[batch, rois], 1)?;
+    let attrs = [
+        ("pooled_size", [h, w].into()),
+        ("spatial_scale", scale.into()),
+        ("sample_ratio", ratio.into()),
+        ("mode", mode.as_str().into()),
+    ];
+    let y = n.op("vision.roi_align", &[x, rois], &attrs)?;
+    n.one(y)
+}
+
+fn non_max_suppression(n: &mut Node) -> Convert<Vec<Val>> {
+    let (mut boxes, scores) = (n.x(0)?, n.x(1)?);
+    if n.int("center_point_box", 0)? == 1 {
+        // Centres and extents as corners.
+        let part = |n: &mut Node, k: i64| n.slice(boxes, 2, k, k + 1);
+        let (x, y, w, h) = (part(n, 0)?, part(n, 1)?, part(n, 2)?, part(n, 3)?);
+        let (w, h) = (n.with("divide", w, 2.0)?, n.with("divide", h, 2.0)?);
+        let corners = [n.sub(y, h)?, n.sub(x, w)?, n.add(y, h)?, n.add(x, w)?];
+        boxes = n.concat(&corners, 2)?;
+    }
+    let scalar = |n: &mut Node, i: usize, d: DType, default: f64| -> Convert {
+        match n.opt(i)? {
+            Some(e) => {
+                let e = n.cast(e, d)?;
+                n.reshape(e, &[])
+            }
+            None => Ok(n.im.b.scalar(d, default)),
+        }
+    };
+    let most = scalar(n, 2, DType::I64, 0.0)?;
+    let overlap = scalar(n, 3, DType::F32, 0.0)?;
+    let least = scalar(n, 4, DType::F32, f64::NEG_INFINITY)?;
+    let args = [boxes, scores, most, overlap, least];
+    let all = n.op("vision.all_class_non_max_suppression", &args, &[("output_format", "onnx".into())])?;
+    let (rows, count) = (n.im.b.field(all, 0), n.im.b.field(all, 1));
+    let count = n.cast(count, DType::I64)?;
+    let count = n.reshape(count, &[1])?;
+    let (begin, three) = (n.im.b.ints(&[0, 0]), n.im.b.ints(&[3]));
+    let end = n.concat(&[count, three], 0)?;
+    let strides = n.im.b.ints(&[1, 1]);
+    let rows = n.cast(rows, DType::I64)?;
+    let y = n.op("dyn.strided_slice", &[rows, begin, end, strides], &[])?;
+    n.one(y)
+}

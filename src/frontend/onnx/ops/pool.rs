@@ -1,0 +1,275 @@
+//! Pooling.
+
+use super::{
+    Row,
+    conv::{Windows, numbered, windows, with_lead},
+    row,
+};
+use crate::{
+    frontend::{
+        Convert,
+        onnx::{importer::Val, node::Node},
+    },
+    ir::ExprId,
+    tensor::{DType, Tensor},
+};
+
+pub(super) const OPS: &[Row] = &[
+    row("AveragePool", average_pool),
+    row("GlobalAveragePool", |n| global(n, "mean")),
+    row("GlobalLpPool", global_lp_pool),
+    row("GlobalMaxPool", |n| global(n, "max")),
+    row("LpPool", lp_pool),
+    row("MaxPool", max_pool),
+    row("MaxUnpool", max_unpool),
+];
+
+/// The windows of a pool; with `ceil_mode`, padded at the end so that the last ones fit. Gives the padding that is added for
+/// that, too.
+fn pool_windows(n: &Node, x: ExprId) -> Convert<(Windows, Vec<i64>)> {
+    let kernel = n.ints("kernel_shape")?.ok_or_else(|| n.refuse("its attribute `kernel_shape` is not given"))?;
+    n.ensure(kernel.iter().all(|&k| k > 0), || "its windows are empty".into())?;
+    let ceil = n.flag("ceil_mode", false)?;
+    let at = windows(n, x, kernel)?;
+    let mut added = vec![0; at.kernel.len()];
+    if ceil {
+        for k in 0..added.len() {
+            let (extent, step) = (n.extent(x, k + 2)?, at.strides[k]);
+            let reach = (at.kernel[k] - 1) * at.dilations[k] + 1;
+            let room = extent + at.pads.0[k] + at.pads.1[k] - reach;
+            let mut count = (room + step - 1).div_euclid(step) + 1;
+            // No window begins in the padding after.
+            if (count - 1) * step >= extent + at.pads.0[k] {
+                count -= 1;
+            }
+            added[k] = ((count - 1) * step - room).max(0);
+        }
+    }
+    Ok((at, added))
+}
+
+fn plus(a: &[i64], b: &[i64]) -> Vec<i64> {
+    a.iter().zip(b).map(|(x, y)| x + y).collect()
+}
+
+/// A pool of Relay's, over the spatial axes of a tensor that is padded already.
+fn pooled(
+    n: &mut Node,
+    name: &str,
+    x: ExprId,
+    at: &Windows,
+    padding: (&[i64], &[i64]),
+    attrs: &[(&str, bool)],
+) -> Convert {
+    let name = numbered(n, name, at.kernel.len())?;
+    let mut all = vec![
+        ("pool_size", at.kernel.clone().into()),
+        ("strides", at.strides.clone().into()),
+        ("dilation", at.dilations.clone().into()),
+        ("padding", [padding.0, padding.1].concat().into()),
+    ];
+    all.extend(attrs.iter().map(|&(k, v)| (k, v.into())));
+    n.op(&name, &[x], &all)
+}
+
+/// The least value of an element type.
+fn least(n: &mut Node, x: ExprId) -> Convert {
+    let dtype = n.dtype(x)?;
+    Ok(match dtype.int_range() {
+        Some((low, _)) => n.constant(Tensor::from_i64_fn(dtype, &[], |_| low as i64)),
+        None => n.im.b.scalar(dtype, f64::NEG_INFINITY),
+    })
+}
+
+fn max_pool(n: &mut Node) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let (at, added) = pool_windows(n, x)?;
+    let after = plus(&at.pads.1, &added);
+    let y = if at.kernel.len() > 3 {
+        let low = least(n, x)?;
+        let padded = n.pad(x, &with_lead(&at.pads.0), &with_lead(&after), low)?;
+        let w = windowed(n, padded, &at)?;
+        let axes: Vec<usize> = (at.kernel.len() + 2..2 * at.kernel.len() + 2).collect();
+        n.reduce("max", w, &axes, false)?
+    } else {
+        pooled(n, "nn.max_pool#d", x, &at, (&at.pads.0, &after), &[])?
+    };
+    let mut outputs = vec![n.out(y)?];
+    if n.wants(1) {
+        let places = places_of_greatest(n, x, &at, &after)?;
+        outputs.push(n.out(places)?);
+    }
+    Ok(outputs)
+}
+
+/// All windows over the spatial axes of a tensor that is padded already: the windows' own axes come last.
+fn windowed(n: &mut Node, x: ExprId, at: &Windows) -> Convert {
+    let count = at.kernel.len();
+    let mut y = x;
+    for k in 0..count {
+        let extent = n.extent(y, k + 2)?;
+        let reach = (at.kernel[k] - 1) * at.dilations[k] + 1;
+        let steps = (extent - reach).div_euclid(at.strides[k]) + 1;
+        n.ensure(steps > 0, || "the window does not fit its input".into())?;
+        let of = |i: i64| (i / at.kernel[k]) * at.strides[k] + (i % at.kernel[k]) * at.dilations[k];
+        let places: Vec<i64> = (0..steps * at.kernel[k]).map(of).collect();
+        let places = n.constant(Tensor::from_slice(&[steps as usize, at.kernel[k] as usize], &places));
+        y = n.take(y, places, k + 2)?;
+        // The window's axis goes to the end.
+        y = n.to_last(y, k + 3)?;
+    }
+    Ok(y)
+}
+
+/// Where in a channel's data, flattened over all, the greatest of each window lies.
+fn places_of_greatest(n: &mut Node, x: ExprId, at: &Windows, after: &[i64]) -> Convert {
+    let shape = n.shape(x)?;
+    let count = at.kernel.len();
+    let column_major = n.int("storage_order", 0)? == 1;
+    let space: Vec<i64> = shape[2..].to_vec();
+    let (size, total) = (space.iter().product::<i64>(), shape.iter().product::<i64>());
+    // The number of each element, as its type is laid out.
+    let number = |i: usize| -> i64 {
+        if !column_major {
+            return i as i64;
+        }
+        let (outer, mut inner) = (i as i64 / size, i as i64 % size);
+        let mut at = vec![0; space.len()];
+        for k in (0..space.len()).rev() {
+            at[k] = inner % space[k];
+            inner /= space[k];
+        }
+        outer * size + (0..space.len()).rev().fold(0, |acc, k| acc * space[k] + at[k])
+    };
+    let numbers: Vec<i64> = (0..total as usize).map(number).collect();
+    let extents: Vec<usize> = shape.iter().map(|&d| d as usize).collect();
+    let numbers = n.constant(Tensor::from_slice(&extents, &numbers));
+    let (before, after) = (with_lead(&at.pads.0), with_lead(after));
+    let low = least(n, x)?;
+    let x = n.pad(x, &before, &after, low)?;
+    let none = n.c(numbers, -1.0)?;
+    let numbers = n.pad(numbers, &before, &after, none)?;
+    let (wx, wn) = (windowed(n, x, at)?, windowed(n, numbers, at)?);
+    let lead = n.shape(wx)?[..count + 2].to_vec();
+    let flat = [lead.as_slice(), &[-1]].concat();
+    let (wx, wn) = (n.reshape(wx, &flat)?, n.reshape(wn, &flat)?);
+    let axis = count + 2;
+    let best = n.op("argmax", &[wx], &[("axis", [axis as i64].into()), ("keepdims", true.into())])?;
+    let picked = n.op("gather", &[wn, best], &[("axis", (axis as i64).into())])?;
+    n.squeeze(picked, &[axis])
+}
+
+fn average_pool(n: &mut Node) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let (at, added) = pool_windows(n, x)?;
+    let padded = n.flag("count_include_pad", false)?;
+    let plain = added.iter().all(|&a| a == 0) || !padded;
+    let after = plus(&at.pads.1, &added);
+    if plain && at.kernel.len() <= 3 && at.dilations.iter().all(|&d| d == 1) {
+        let y = pooled(n, "nn.avg_pool#d", x, &at, (&at.pads.0, &after), &[("count_include_pad", padded)])?;
+        return n.one(y);
+    }
+    // Sums over windows, divided by how much of each counts.
+    let (dtype, shape) = (n.dtype(x)?, n.shape(x)?);
+    let extents: Vec<usize> = shape.iter().enumerate().map(|(i, &d)| if i < 2 { 1 } else { d as usize }).collect();
+    let mut ones = n.constant(Tensor::from_f64_fn(dtype, &extents, |_| 1.0));
+    let zero = n.c(x, 0.0)?;
+    let one = n.c(x, 1.0)?;
+    let inner = if padded { one } else { zero };
+    ones = n.pad(ones, &with_lead(&at.pads.0), &with_lead(&at.pads.1), inner)?;
+    let none = vec![0; at.kernel.len()];
+    ones = n.pad(ones, &with_lead(&none), &with_lead(&added), zero)?;
+    let x = n.pad(x, &with_lead(&at.pads.0), &with_lead(&after), zero)?;
+    let axes: Vec<usize> = (at.kernel.len() + 2..2 * at.kernel.len() + 2).collect();
+    let (wx, wo) = (windowed(n, x, &at)?, windowed(n, ones, &at)?);
+    let sum = n.reduce("sum", wx, &axes, false)?;
+    let counts = n.reduce("sum", wo, &axes, false)?;
+    let y = n.div(sum, counts)?;
+    n.one(y)
+}
+
+fn root(n: &mut Node, x: ExprId, p: f64) -> Convert {
+    match p {
+        1.0 => Ok(x),
+        2.0 => n.un("sqrt", x),
+        p => n.with("power", x, 1.0 / p),
+    }
+}
+
+fn raised(n: &mut Node, x: ExprId, p: f64) -> Convert {
+    let magnitude = n.un("abs", x)?;
+    match p {
+        1.0 => Ok(magnitude),
+        2.0 => n.mul(x, x),
+        p => n.with("power", magnitude, p),
+    }
+}
+
+fn exponent(n: &Node) -> Convert<f64> {
+    match n.version {
+        1 => n.float("p", 2.0),
+        _ => Ok(n.int("p", 2)? as f64),
+    }
+}
+
+fn lp_pool(n: &mut Node) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let (at, added) = pool_windows(n, x)?;
+    let p = exponent(n)?;
+    let powers = raised(n, x, p)?;
+    let zero = n.c(x, 0.0)?;
+    let powers = n.pad(powers, &with_lead(&at.pads.0), &with_lead(&plus(&at.pads.1, &added)), zero)?;
+    let w = windowed(n, powers, &at)?;
+    let axes: Vec<usize> = (at.kernel.len() + 2..2 * at.kernel.len() + 2).collect();
+    let sum = n.reduce("sum", w, &axes, false)?;
+    let y = root(n, sum, p)?;
+    n.one(y)
+}
+
+fn global_lp_pool(n: &mut Node) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let p = exponent(n)?;
+    let powers = raised(n, x, p)?;
+    let axes: Vec<usize> = (2..n.rank(x)?).collect();
+    let sum = n.reduce("sum", powers, &axes, true)?;
+    let y = root(n, sum, p)?;
+    n.one(y)
+}
+
+fn global(n: &mut Node, name: &str) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let axes: Vec<usize> = (2..n.rank(x)?).collect();
+    let y = n.reduce(name, x, &axes, true)?;
+    n.one(y)
+}
+
+fn max_unpool(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, places) = (n.x(0)?, n.x(1)?);
+    let given = n.known_ints(2)?;
+    let shape = n.shape(x)?;
+    let kernel = n.ints("kernel_shape")?.ok_or_else(|| n.refuse("its attribute `kernel_shape` is not given"))?;
+    let at = windows(n, x, kernel)?;
+    let inferred: Vec<i64> = (0..at.kernel.len())
+        .map(|k| (shape[k + 2] - 1) * at.strides[k] + at.kernel[k] - at.pads.0[k] - at.pads.1[k])
+        .collect();
+    let own = [&shape[..2], &inferred].concat();
+    // Places count within the extents that the windows give, also where the result has others.
+    let total: i64 = own.iter().product();
+    let zero = n.constant(Tensor::zeros(n.dtype(x)?, &[total as usize]));
+    let (flat, places) = (n.reshape(x, &[-1])?, n.reshape(places, &[-1])?);
+    let places = n.cast(places, DType::I64)?;
+    match given {
+        Some(to) if to != own => {
+            let total: i64 = to.iter().product();
+            let zero = n.constant(Tensor::zeros(n.dtype(x)?, &[total as usize]));
+            let y = n.op("scatter_elements", &[zero, places, flat], &[("axis", 0.into())])?;
+            let y = n.reshape(y, &to)?;
+            n.one(y)
+        }
+        _ => {
+            let y = n.op("scatter_elements", &[zero, places, flat], &[("axis", 0.into())])?;
+            let y = n.reshape(y, &own)?;
+            n.one(y)
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Quantization.
+
+use super::{
+    Row,
+    conv::convolved,
+    convert::{narrowed, rounded_within, widened},
+    row,
+};
+use crate::{
+    frontend::{
+        Convert,
+        onnx::{
+            elem::Elem,
+            importer::{Tens, Val},
+            node::Node,
+        },
+    },
+    ir::ExprId,
+    tensor::DType,
+};
+
+pub(super) const OPS: &[Row] = &[
+    row("DequantizeLinear", dequantize),
+    row("DynamicQuantizeLinear", dynamic_quantize),
+    row("MatMulInteger", matmul_integer),
+    row("QLinearConv", qlinear_conv),
+    row("QLinearMatMul", qlinear_matmul),
+    row("QuantizeLinear", quantize),
+];
+
+/// A scale or zero point, laid out along the data: one for all, one for each place along an axis, or one for each block.
+fn along(n: &mut Node, s: ExprId, data: ExprId, axis: i64, block: i64) -> Convert {
+    let (rank, own) = (n.rank(data)?, n.rank(s)?);
+    if own == 0 || n.ty(s)?.elements() == Some(1) && own <= 1 {
+        return n.reshape(s, &[]);
+    }
+    let axis = n.axis_of(axis, rank)?;
+    if own == 1 {
+        return n.trailing(s, rank - 1 - axis);
+    }
+    n.ensure(own == rank && block > 0, || "its scale has axes, but no block size is given".into())?;
+    let long = n.op("repeat", &[s], &[("repeats", block.into()), ("axis", (axis as i64).into())])?;
+    let (have, want) = (n.extent(long, axis)?, n.extent(data, axis)?);
+    if have > want { n.slice(long, axis, 0, want) } else { Ok(long) }
+}
+
+fn quantize(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, scale, zero) = (n.x(0)?, n.tens(1)?, n.opt_tens(2)?);
+    let (axis, block, saturate) = (n.int("axis", 1)?, n.int("block_size", 0)?, n.flag("saturate", true)?);
+    let to = match (zero, n.int("output_dtype", 0)?) {
+        (Some(z), _) => z.elem,
+        (None, 0) => Elem::Plain(DType::U8),
+        (None, code) => n.elem(code)?,
+    };
+    let within = DType::F32;
+    let x = n.cast(x, within)?;
+    let scale = widened(n, scale, within)?;
+    let scale = along(n, scale, x, axis, block)?;
+    let scaled = n.div(x, scale)?;
+    let range = match to {
+        Elem::Plain(d) => d.int_range().map(|(a, b)| (a as f64, b as f64)),
+        Elem::Small(s) => s.int_range().map(|(a, b)| (a as f64, b as f64)),
+        Elem::Text => None,
+    };
+    let Some((low, high)) = range else {
+        let Elem::Small(s) = to else { return Err(n.refuse(format!("quantizing to {} is not supported", to.name()))) };
+        let e = narrowed(n, scaled, s, saturate)?;
+        return Ok(vec![Val::Tensor(Tens { e, elem: to })]);
+    };
+    let mut r = super::math::round_even(n, scaled)?;
+    if let Some(z) = zero {
+        let z = widened(n, z, within)?;
+        let z = along(n, z, x, axis, block)?;
+        r = n.add(r, z)?;
+    }
+    let y = n.op("clip", &[r], &[("a_min", low.into()), ("a_max", high.into())])?;
+    let y = n.cast(y, DType::I32)?;
+    let e = match to {
+        Elem::Small(s) => narrowed(n, y, s, saturate)?,
+        _ => n.cast(y, to.storage())?,
+    };
+    Ok(vec![Val::Tensor(Tens { e, elem: to })])
+}
+
+fn dequantize(n: &mut Node) -> Convert<Vec<Val>> {
+    let (t, scale, zero) = (n.tens(0)?, n.tens(1)?, n.opt_tens(2)?);
+    let (axis, block) = (n.int("axis", 1)?, n.int("block_size", 0)?);
+    let to = match n.int("output_dtype", 0)? {
+        0 => scale.elem,
+        code => n.elem(code)?,
+    };
+    let Elem::Plain(to) = to else { return Err(n.refuse("dequantizing to small types is not supported")) };
+    let integer = |e: Elem| match e {
+        Elem::Plain(d) => d.is_int(),
+        Elem::Small(s) => s.int_range().is_some(),
+        Elem::Text => false,
+    };
+    let within = if integer(t.elem) { DType::I32 } else { DType::F32 };
+    let mut x = widened(n, t, within)?;
+    if let Some(z) = zero {
+        let z = widened(n, z, within)?;
+        let z = along(n, z, x, axis, block)?;
+        x = n.sub(x, z)?;
+    }
+    let scale = widened(n, scale, DType::F32)?;
+    let scale = along(n, scale, x, axis, block)?;
+    let x = n.cast(x, DType::F32)?;
+    let y = n.mul(x, scale)?;
+    let y = n.cast(y, to)?;
+    n.one(y)
+}
+
+fn dynamic_quantize(n: &mut Node) -> Convert<Vec<Val>> {
+    let x = n.x(0)?;
+    let axes: Vec<usize> = (0..n.rank(x)?).collect();
+    let (high, low) = (n.reduce("max", x, &axes, false)?, n.reduce("min", x, &axes, false)?);
+    let (high, low) = (n.with("maximum", high, 0.0)?, n.with("minimum", low, 0.0)?);
+    let width = n.sub(high, low)?;
+    let scale = n.with("divide", width, 255.0)?;
+    let offset = n.div(low, scale)?;
+    let offset = n.un("negative", offset)?;
+    let zero = rounded_within(n, offset, 0.0, 255.0)?;
+    let scaled = n.div(x, scale)?;
+    let r = super::math::round_even(n, scaled)?;
+    let sum = n.add(r, zero)?;
+    let y = n.op("clip", &[sum], &[("a_min", 0.0.into()), ("a_max", 255.0.into())])?;
+    let (y, zero) = (n.cast(y, DType::U8)?, n.cast(zero, DType::U8)?);
+    Ok(vec![n.out(y)?, n.out(scale)?, n.out(zero)?])
+}
+
+/// An operand of a product as int32 without its zero point; `rows` says that zero points of a vector are for rows.
+fn centred(n: &mut Node, x: ExprId, zero: Option<ExprId>, rows: bool) -> Convert {
+    let x = n.cast(x, DType::I32)?;
+    let Some(z) = zero else { return Ok(x) };
+    let z = n.cast(z, DType::I32)?;
+    let z = if rows && n.rank(z)? == 1 && n.dims(z)?[0] != Some(1) { n.trailing(z, 1)? } else { z };
+    n.sub(x, z)
+}
+
+fn matmul_integer(n: &mut Node) -> Convert<Vec<Val>> {
+    let (a, b, za, zb) = (n.x(0)?, n.x(1)?, n.opt(2)?, n.opt(3)?);
+    let (a, b) = (centred(n, a, za, true)?, centred(n, b, zb, false)?);
+    let y = n.matmul(a, b, Some(DType::I32))?;
+    n.one(y)
+}
+
+/// Sums of int32 as elements of the output's scale.
+fn requantized(n: &mut Node, sum: ExprId, factor: ExprId, zero: ExprId) -> Convert {
+    let dtype = n.dtype(zero)?;
+    let sum = n.cast(sum, DType::F32)?;
+    let scaled = n.mul(sum, factor)?;
+    let r = super::math::round_even(n, scaled)?;
+    let z = n.cast(zero, DType::F32)?;
+    let moved = n.add(r, z)?;
+    let (low, high) = dtype.int_range().unwrap_or((0, 255));
+    let y = n.op("clip", &[moved], &[("a_min", (low as f64).into()), ("a_max", (high as f64).into())])?;
+    let y = n.cast(y, DType::I32)?;
+    n.cast(y, dtype)
+}
+
+fn qlinear_matmul(n: &mut Node) -> Convert<Vec<Val>> {
+    let [a, sa, za, b, sb, zb, sy, zy] = {
+        let all = (0..8).map(|i| n.x(i)).collect::<Convert<Vec<_>>>()?;
+        [all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]]
+    };
+    let (a, b) = (centred(n, a, Some(za), true)?, centred(n, b, Some(zb), false)?);
+    let sum = n.matmul(a, b, Some(DType::I32))?;
+    let wide = |n: &mut Node, e: ExprId| n.cast(e, DType::F32);
+    let (sa, sb, sy) = (wide(n, sa)?, wide(n, sb)?, wide(n, sy)?);
+    let sa = if n.rank(sa)? == 1 && n.dims(sa)?[0] != Some(1) { n.trailing(sa, 1)? } else { sa };
+    let both = n.mul(sa, sb)?;
+    let factor = n.div(both, sy)?;
+    let y = requantized(n, sum, factor, zy)?;
+    n.one(y)
+}
+
+fn qlinear_conv(n: &mut Node) -> Convert<Vec<Val>> {
+    let all = (0..8).map(|i| n.x(i)).collect::<Convert<Vec<_>>>()?;
+    let [x, sx, zx, w, sw, zw, sy, zy] = [all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]];
+    let bias = n.opt(8)?;
+    let zx = n.reshape(zx, &[])?;
+    let x = centred(n, x, Some(zx), false)?;
+    let rank = n.rank(w)?;
+    let per_channel = |n: &mut Node, e: ExprId, trailing: usize| -> Convert {
+        match n.ty(e)?.elements() {
+            Some(1) => n.reshape(e, &[]),
+            _ => n.trailing(e, trailing),
+        }
+    };
+    let zw = per_channel(n, zw, rank - 1)?;
+    let w = centred(n, w, Some(zw), false)?;
+    let mut sum = convolved(n, x, w, Some(DType::I32))?;
+    if let Some(b) = bias {
+        sum = n.op("nn.bias_add", &[sum, b], &[("axis", 1.into())])?;
+    }
+    let (sx, sy) = (n.reshape(sx, &[])?, n.reshape(sy, &[])?);
+    let sw = per_channel(n, sw, rank - 2)?;
+    let both = n.mul(sx, sw)?;
+    let factor = n.div(both, sy)?;
+    let zy = n.reshape(zy, &[])?;
+    let y = requantized(n, sum, factor, zy)?;
+    n.one(y)
+}

@@ -1,0 +1,287 @@
+//! Recurrent cells, laid out over time.
+
+use super::{Row, row};
+use crate::{
+    frontend::{
+        Convert,
+        onnx::{importer::Val, node::Node},
+    },
+    ir::ExprId,
+    tensor::{DType, Tensor},
+};
+
+pub(super) const OPS: &[Row] = &[
+    row("GRU", |n| recurrent(n, Kind::Gru)),
+    row("LSTM", |n| recurrent(n, Kind::Lstm)),
+    row("RNN", |n| recurrent(n, Kind::Plain)),
+];
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Gru,
+    Lstm,
+}
+
+/// An activation, with its numbers.
+#[derive(Clone)]
+struct Activation {
+    name: String,
+    alpha: Option<f64>,
+    beta: Option<f64>,
+}
+
+impl Activation {
+    fn apply(&self, n: &mut Node, x: ExprId) -> Convert {
+        let (alpha, beta) = (self.alpha, self.beta);
+        match self.name.as_str() {
+            "relu" => n.un("nn.relu", x),
+            "tanh" => n.un("tanh", x),
+            "sigmoid" => n.un("sigmoid", x),
+            "affine" => {
+                let y = n.with("multiply", x, alpha.unwrap_or(1.0))?;
+                n.with("add", y, beta.unwrap_or(0.0))
+            }
+            "leakyrelu" => n.op("nn.leaky_relu", &[x], &[("alpha", alpha.unwrap_or(0.01).into())]),
+            "scaledtanh" => {
+                let y = n.with("multiply", x, beta.unwrap_or(1.0))?;
+                let y = n.un("tanh", y)?;
+                n.with("multiply", y, alpha.unwrap_or(1.0))
+            }
+            "hardsigmoid" => {
+                let y = n.with("multiply", x, alpha.unwrap_or(0.2))?;
+                let y = n.with("add", y, beta.unwrap_or(0.5))?;
+                n.op("clip", &[y], &[("a_min", 0.0.into()), ("a_max", 1.0.into())])
+            }
+            "softsign" => {
+                let below = n.un("abs", x)?;
+                let below = n.with("add", below, 1.0)?;
+                n.div(x, below)
+            }
+            "softplus" => super::activation::softplus(n, x),
+            other => Err(n.refuse(format!("the activation `{other}` is not supported"))),
+        }
+    }
+}
+
+fn activations(n: &Node, kind: Kind, directions: usize) -> Convert<Vec<Vec<Activation>>> {
+    let defaults: &[&str] = match kind {
+        Kind::Plain => &["Tanh"],
+        Kind::Gru => &["Sigmoid", "Tanh"],
+        Kind::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+    };
+    let names = n.texts("activations")?.filter(|l| !l.is_empty());
+    let names =
+        names.unwrap_or_else(|| (0..directions).flat_map(|_| defaults.iter().map(|s| (*s).to_owned())).collect());
+    n.ensure(names.len() == directions * defaults.len(), || format!("it names {} activations", names.len()))?;
+    let (alpha, beta) =
+        (n.floats("activation_alpha")?.unwrap_or_default(), n.floats("activation_beta")?.unwrap_or_default());
+    let all: Vec<Activation> = names
+        .iter()
+        .enumerate()
+        .map(|(i, s)| Activation { name: s.to_lowercase(), alpha: alpha.get(i).copied(), beta: beta.get(i).copied() })
+        .collect();
+    Ok(all.chunks(defaults.len()).map(<[Activation]>::to_vec).collect())
+}
+
+/// What one direction runs with.
+struct Cell<'a> {
+    kind: Kind,
+    /// Gates' weights for the hidden state, and their biases, each of shape (hidden, hidden) and (hidden).
+    r: Vec<ExprId>,
+    rb: Vec<Option<ExprId>>,
+    /// Peepholes for input, output and forget gate.
+    p: Option<Vec<ExprId>>,
+    f: &'a [Activation],
+    clip: Option<f64>,
+    reset_after: bool,
+    coupled: bool,
+}
+
+impl Cell<'_> {
+    fn act(&self, n: &mut Node, k: usize, x: ExprId) -> Convert {
+        let x = match self.clip {
+            Some(c) => n.op("clip", &[x], &[("a_min", (-c).into()), ("a_max", c.into())])?,
+            None => x,
+        };
+        self.f[k].apply(n, x)
+    }
+
+    /// The hidden state times a gate's weights, with its bias.
+    fn hidden(&self, n: &mut Node, h: ExprId, gate: usize) -> Convert {
+        let y = n.op("nn.dense", &[h, self.r[gate]], &[])?;
+        match self.rb[gate] {
+            Some(b) => n.add(y, b),
+            None => Ok(y),
+        }
+    }
+
+    /// The next states, from what the input contributes to each gate.
+    fn step(&self, n: &mut Node, x: &[ExprId], h: ExprId, c: Option<ExprId>) -> Convert<(ExprId, Option<ExprId>)> {
+        match (self.kind, c) {
+            (Kind::Gru, _) => {
+                let (hz, hr) = (self.hidden(n, h, 0)?, self.hidden(n, h, 1)?);
+                let (z, r) = (n.add(x[0], hz)?, n.add(x[1], hr)?);
+                let (z, r) = (self.act(n, 0, z)?, self.act(n, 0, r)?);
+                let part = if self.reset_after {
+                    let hh = self.hidden(n, h, 2)?;
+                    n.mul(r, hh)?
+                } else {
+                    let reset = n.mul(r, h)?;
+                    self.hidden(n, reset, 2)?
+                };
+                let new = n.add(x[2], part)?;
+                let new = self.act(n, 1, new)?;
+                let rest = n.from("subtract", 1.0, z)?;
+                let (a, b) = (n.mul(rest, new)?, n.mul(z, h)?);
+                Ok((n.add(a, b)?, None))
+            }
+            (Kind::Lstm, Some(c)) => {
+                let mut gates = Vec::new();
+                for (k, &x) in x.iter().enumerate() {
+                    let part = self.hidden(n, h, k)?;
+                    gates.push(n.add(x, part)?);
+                }
+                let peep = |n: &mut Node, gate: ExprId, k: usize, c: ExprId| -> Convert {
+                    match &self.p {
+                        Some(p) => {
+                            let seen = n.mul(p[k], c)?;
+                            n.add(gate, seen)
+                        }
+                        None => Ok(gate),
+                    }
+                };
+                let i = peep(n, gates[0], 0, c)?;
+                let i = self.act(n, 0, i)?;
+                let f = match self.coupled {
+                    true => n.from("subtract", 1.0, i)?,
+                    false => {
+                        let f = peep(n, gates[2], 2, c)?;
+                        self.act(n, 0, f)?
+                    }
+                };
+                let new = self.act(n, 1, gates[3])?;
+                let (kept, added) = (n.mul(f, c)?, n.mul(i, new)?);
+                let c = n.add(kept, added)?;
+                let o = peep(n, gates[1], 1, c)?;
+                let o = self.act(n, 0, o)?;
+                let shown = self.f[2].apply(n, c)?;
+                Ok((n.mul(o, shown)?, Some(c)))
+            }
+            _ => {
+                let part = self.hidden(n, h, 0)?;
+                let sum = n.add(x[0], part)?;
+                Ok((self.act(n, 0, sum)?, None))
+            }
+        }
+    }
+}
+
+fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
+    let (mut x, w, r, b, lengths) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?, n.opt(4)?);
+    let by_batch = n.flag("layout", false)?;
+    if by_batch {
+        x = n.transpose(x, &[1, 0, 2])?;
+    }
+    let shape = n.shape(x)?;
+    let [time, batch, width] = shape[..] else { return Err(n.refuse("its input should have three axes")) };
+    let (directions, hidden) = (n.extent(w, 0)?, n.extent(r, 2)?);
+    let gates: i64 = match kind {
+        Kind::Plain => 1,
+        Kind::Gru => 3,
+        Kind::Lstm => 4,
+    };
+    n.ensure((1..=4096).contains(&time), || format!("{time} steps are not supported"))?;
+    n.ensure(n.extent(r, 1)? == gates * hidden && n.extent(w, 1)? == gates * hidden, || {
+        "its weights do not fit each other".into()
+    })?;
+    let direction = n.text("direction", "forward")?;
+    let functions = activations(n, kind, directions as usize)?;
+    let dtype = n.dtype(x)?;
+    let zero = n.constant(Tensor::zeros(dtype, &[batch as usize, hidden as usize]));
+    let initial = |n: &mut Node, i: usize, d: i64| -> Convert {
+        match n.opt(i)? {
+            None => Ok(zero),
+            Some(s) => n.index(s, usize::from(by_batch), d),
+        }
+    };
+    let clip = n.opt_float("clip")?.filter(|c| *c > 0.0);
+    let (reset_after, coupled) = (n.flag("linear_before_reset", false)?, n.flag("input_forget", false)?);
+    let mut sequences = Vec::new();
+    let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
+    for d in 0..directions {
+        let back = d == 1 || direction == "reverse";
+        let of = |n: &mut Node, e: ExprId, from: i64, to: i64| -> Convert {
+            let part = n.index(e, 0, d)?;
+            n.slice(part, 0, from, to)
+        };
+        let weights = n.index(w, 0, d)?;
+        let mut rs = Vec::new();
+        let mut rbs = Vec::new();
+        for k in 0..gates {
+            rs.push(of(n, r, k * hidden, (k + 1) * hidden)?);
+            rbs.push(match b {
+                Some(b) => Some(of(n, b, (gates + k) * hidden, (gates + k + 1) * hidden)?),
+                None => None,
+            });
+        }
+        let p = match (kind, n.opt(7)?) {
+            (Kind::Lstm, Some(p)) => {
+                Some((0..3).map(|k| of(n, p, k * hidden, (k + 1) * hidden)).collect::<Convert<Vec<_>>>()?)
+            }
+            _ => None,
+        };
+        let cell = Cell { kind, r: rs, rb: rbs, p, f: &functions[d as usize], clip, reset_after, coupled };
+        // What the inputs contribute is computed for all steps at once.
+        let flat = n.reshape(x, &[time * batch, width])?;
+        let mut all = n.op("nn.dense", &[flat, weights], &[])?;
+        if let Some(b) = b {
+            let wb = of(n, b, 0, gates * hidden)?;
+            all = n.add(all, wb)?;
+        }
+        let all = n.reshape(all, &[time, batch, gates * hidden])?;
+        let mut h = initial(n, 5, d)?;
+        let mut c = if kind == Kind::Lstm { Some(initial(n, 6, d)?) } else { None };
+        let mut outputs = Vec::new();
+        for step in 0..time {
+            let t = if back { time - 1 - step } else { step };
+            let here = n.index(all, 0, t)?;
+            let xs = (0..gates).map(|k| n.slice(here, 1, k * hidden, (k + 1) * hidden)).collect::<Convert<Vec<_>>>()?;
+            let (next_h, next_c) = cell.step(n, &xs, h, c)?;
+            match lengths {
+                None => {
+                    (h, c) = (next_h, next_c);
+                    outputs.push(h);
+                }
+                Some(l) => {
+                    // Beyond a sequence's end its states stay, and its outputs are zero.
+                    let l = n.cast(l, DType::I32)?;
+                    let within = n.with("greater", l, t as f64)?;
+                    let within = n.trailing(within, 1)?;
+                    outputs.push(n.select(within, next_h, zero)?);
+                    h = n.select(within, next_h, h)?;
+                    c = match (next_c, c) {
+                        (Some(next), Some(old)) => Some(n.select(within, next, old)?),
+                        _ => None,
+                    };
+                }
+            }
+        }
+        if back {
+            outputs.reverse();
+        }
+        sequences.push(n.stack(&outputs, 0)?);
+        last_h.push(h);
+        last_c.extend(c);
+    }
+    let y = n.stack(&sequences, 1)?;
+    let y = if by_batch { n.transpose(y, &[2, 0, 1, 3])? } else { y };
+    let mut states = vec![n.out(y)?];
+    for list in [last_h, last_c] {
+        if !list.is_empty() {
+            let s = n.stack(&list, usize::from(by_batch))?;
+            states.push(n.out(s)?);
+        }
+    }
+    Ok(states)
+}

@@ -1,0 +1,189 @@
+//! Tensors of a model file.
+
+use std::path::{Component, Path};
+
+use super::{
+    elem::Elem,
+    proto::{SparseTensorProto, TensorProto},
+};
+use crate::tensor::{DType, Tensor, row_major_strides};
+
+/// Where a tensor's data is that the model refers to.
+const EXTERNAL: i32 = 1;
+
+/// The element type and value of a tensor. `folder` is the model's, where it has one. Messages lack the tensor's name.
+pub(super) fn read(t: &TensorProto, folder: Option<&Path>) -> Result<(Elem, Tensor), String> {
+    let elem =
+        Elem::of(t.data_type).ok_or_else(|| format!("has elements of type {}, which is not supported", t.data_type))?;
+    let shape = extents(&t.dims)?;
+    let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|n| *n <= isize::MAX as usize / 16);
+    let count = count.ok_or_else(|| format!("has the shape {shape:?}, which no memory holds"))?;
+    if t.data_location == EXTERNAL {
+        let bytes = external(t, folder, (count * elem.bits()).div_ceil(8))?;
+        return Ok((elem, raw(elem, &shape, count, &bytes)?));
+    }
+    if elem == Elem::Text {
+        return Ok((elem, texts(&shape, count, &t.string_data)?));
+    }
+    if let Some(bytes) = &t.raw_data {
+        return Ok((elem, raw(elem, &shape, count, bytes)?));
+    }
+    let check = |given: usize| match given == count {
+        true => Ok(()),
+        false => Err(format!("has {given} elements, but its shape {shape:?} takes {count}")),
+    };
+    let storage = elem.storage();
+    let tensor = match (elem, storage) {
+        (Elem::Small(s), _) if s.bits() < 8 => {
+            // Elements are packed, and each number holds the bits of a byte.
+            let packed: Vec<u8> = t.int32_data.iter().map(|&v| v as u8).collect();
+            raw(elem, &shape, count, &packed)?
+        }
+        (_, DType::F32) => {
+            check(t.float_data.len())?;
+            Tensor::from_slice(&shape, &t.float_data)
+        }
+        (_, DType::F64) => {
+            check(t.double_data.len())?;
+            Tensor::from_slice(&shape, &t.double_data)
+        }
+        (_, DType::I64) => {
+            check(t.int64_data.len())?;
+            Tensor::from_slice(&shape, &t.int64_data)
+        }
+        (_, DType::U64 | DType::U32) => {
+            check(t.uint64_data.len())?;
+            Tensor::from_i64_fn(storage, &shape, |i| t.uint64_data[i] as i64)
+        }
+        // Floats of two bytes are given by their bits.
+        (_, DType::F16 | DType::BF16) => {
+            check(t.int32_data.len())?;
+            Tensor::from_i64_fn(DType::U16, &shape, |i| t.int32_data[i].into()).reinterpreted(storage)
+        }
+        _ => {
+            check(t.int32_data.len())?;
+            Tensor::from_i64_fn(storage, &shape, |i| t.int32_data[i].into())
+        }
+    };
+    Ok((elem, tensor))
+}
+
+/// A tensor of which what is not zero is given.
+pub(super) fn read_sparse(t: &SparseTensorProto, folder: Option<&Path>) -> Result<(Elem, Tensor), String> {
+    let (Some(values), Some(indices)) = (&t.values, &t.indices) else {
+        return Err("is sparse and lacks values or indices".into());
+    };
+    let ((elem, values), (_, indices)) = (read(values, folder)?, read(indices, folder)?);
+    let shape = extents(&t.dims)?;
+    let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n <= 1 << 32);
+    let count = count.ok_or_else(|| format!("has the shape {shape:?}, which is too large for a sparse tensor"))?;
+    if elem == Elem::Text || indices.dtype() != DType::I64 {
+        return Err("is sparse and has text or indices other than int64".into());
+    }
+    let n = values.len();
+    let places = indices.to_i64_vec();
+    let per_entry = if indices.shape().len() == 2 { shape.len() } else { 1 };
+    if n.checked_mul(per_entry) != Some(places.len()) {
+        return Err(format!("is sparse, with {n} values and {} indices", places.len()));
+    }
+    let strides = row_major_strides(&shape);
+    let mut source = hashbrown::HashMap::new();
+    for k in 0..n {
+        let entry = &places[k * per_entry..(k + 1) * per_entry];
+        let at = match indices.shape().len() == 2 {
+            true => {
+                let fits = entry.iter().zip(&shape).all(|(&i, &d)| i >= 0 && (i as usize) < d);
+                fits.then(|| entry.iter().zip(&strides).map(|(&i, &s)| i as usize * s).sum())
+            }
+            false => usize::try_from(entry[0]).ok().filter(|&i| i < count),
+        };
+        source.insert(at.ok_or("is sparse, and an index is out of its shape")?, k);
+    }
+    Ok((elem, values.pick(&shape, |i| source.get(&i).copied())))
+}
+
+fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
+    dims.iter().map(|&d| usize::try_from(d).map_err(|_| format!("has a negative extent: {dims:?}"))).collect()
+}
+
+/// A tensor of the file's bytes.
+fn raw(elem: Elem, shape: &[usize], count: usize, bytes: &[u8]) -> Result<Tensor, String> {
+    let bits = elem.bits();
+    let wanted = count.checked_mul(bits).map(|n| n.div_ceil(8));
+    if wanted != Some(bytes.len()) || elem == Elem::Text {
+        return Err(format!(
+            "has {} bytes of data, but {} of shape {shape:?} take another number",
+            bytes.len(),
+            elem.name()
+        ));
+    }
+    if bits < 8 {
+        let per = 8 / bits;
+        let mask = (1u8 << bits) - 1;
+        let unpacked: Vec<u8> = (0..count).map(|i| bytes[i / per] >> (i % per * bits) & mask).collect();
+        return Ok(Tensor::from_slice(shape, &unpacked));
+    }
+    if elem == Elem::Plain(DType::Bool) {
+        let bools: Vec<bool> = bytes.iter().map(|&b| b != 0).collect();
+        return Ok(Tensor::from_bools(shape, &bools));
+    }
+    Tensor::from_bytes(elem.storage(), shape, bytes).map_err(|e| e.to_string())
+}
+
+/// Texts, as code points along an innermost axis as long as the longest.
+fn texts(shape: &[usize], count: usize, data: &[Vec<u8>]) -> Result<Tensor, String> {
+    if data.len() != count {
+        return Err(format!("has {} strings, but its shape {shape:?} takes {count}", data.len()));
+    }
+    let all: Vec<Vec<u32>> = data
+        .iter()
+        .map(|s| std::str::from_utf8(s).map(|s| s.chars().map(u32::from).collect()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| "has a string that is not UTF-8".to_owned())?;
+    Ok(of_points(shape, &all))
+}
+
+/// A text tensor of those lines of code points.
+pub(super) fn of_points(shape: &[usize], all: &[Vec<u32>]) -> Tensor {
+    let longest = all.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let mut points = vec![0u32; all.len() * longest];
+    for (row, text) in points.chunks_exact_mut(longest).zip(all) {
+        row[..text.len()].copy_from_slice(text);
+    }
+    let shape: Vec<usize> = shape.iter().copied().chain([longest]).collect();
+    Tensor::from_slice(&shape, &points)
+}
+
+/// The bytes of a tensor that lie in another file, which must be inside the model's folder.
+fn external(t: &TensorProto, folder: Option<&Path>, wanted: usize) -> Result<Vec<u8>, String> {
+    use std::io::{Read, Seek, SeekFrom};
+    let entry = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
+    let number = |key: &str| match entry(key) {
+        None => Ok(None),
+        Some(v) => v.parse::<u64>().map(Some).map_err(|_| format!("says that its data's {key} is `{v}`")),
+    };
+    let place = entry("location").ok_or("does not say where its data is")?;
+    let folder = folder.ok_or("has its data in another file, but the model is not read from a file")?;
+    let path = Path::new(place);
+    if path.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
+        return Err(format!("has its data in `{place}`, which is not within the model's folder"));
+    }
+    let failed = |e: std::io::Error| format!("has its data in `{place}`: {e}");
+    let (inside, path) =
+        (std::fs::canonicalize(folder).map_err(failed)?, std::fs::canonicalize(folder.join(path)).map_err(failed)?);
+    if !path.starts_with(&inside) {
+        return Err(format!("has its data in `{place}`, a link that leads out of the model's folder"));
+    }
+    let mut file = std::fs::File::open(&path).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(wanted as u64));
+    if length != wanted as u64 || offset.checked_add(length).is_none_or(|end| end > size) {
+        return Err(format!(
+            "takes {wanted} bytes, but `{place}` has {size} and it should have {length} from {offset} on"
+        ));
+    }
+    file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+    let mut bytes = vec![0; wanted];
+    file.read_exact(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
