@@ -16,11 +16,11 @@ demo: setup
 
 test: setup
 	@sh tools/setup.sh tests
-	cargo fmt --check
-	cargo clippy --all-targets -- -D warnings
-	cargo check --no-default-features
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo check --release --workspace --no-default-features
 	cargo build --release
-	cargo test --release
+	cargo test --release --workspace
 	sh tools/check-recorded.sh target/release/resat
 
 bench: setup
