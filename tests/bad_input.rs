@@ -107,6 +107,7 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
     ("run ok.relay --disabled-pass nope", 2, &["there is no pass, stage or ruleset `nope`"]),
     ("run ok.relay --required-pass ConvertLayout", 2, &["pass `ConvertLayout` is no part of the default pipeline"]),
     ("run ok.relay --pass-config a=1", 2, &["no pass has an option `a`"]),
+    ("rules doc layout-splt", 2, &["there is no guard or function `layout-splt`", "did you mean `layout-split`?"]),
     ("rules show nope", 2, &["there is no rule or ruleset `nope`"]),
     // Numbers.
     ("run ok.relay --threads 100000", 2, &["should be a number from 1 to 1024"]),

@@ -160,6 +160,7 @@ fn help_shows_an_example() {
         "rules list",
         "rules check",
         "rules show",
+        "rules doc",
         "explain",
         "why-not",
         "extract",

@@ -13,7 +13,7 @@ use resat::{
     pass::{ConvertLayout, Pass, PassContext, Settings, sequence},
     relay::text,
     target::Target,
-    tensor::Tensor,
+    tensor::{DType, Tensor},
 };
 use situations::{SITUATIONS, Situation};
 
@@ -177,12 +177,16 @@ fn a_batch_of_any_size_is_converted() {
     }
 }
 
-/// The moves that all rulesets share hold for transforms to any layout, not only to plain ones.
+/// The moves that all rulesets share hold for transforms to any layout, not only to plain ones; but for those that say they are about plain
+/// ones, since others take their place there.
 #[test]
 fn moves_hold_for_any_transform() {
     let sets = resat::rules::general_definitions();
     let moves = sets.iter().find(|s| s.name.as_str() == "layout-moves").expect("shipped").clone();
-    for rule in &moves.given("?moving", &"any".into()).rules {
+    let moves = moves.given("?moving", &"any".into());
+    let of_any = moves.rules.iter().filter(|rule| !rule.text().contains("(!= ?moving \"any\")"));
+    assert!(of_any.clone().count() + 2 == moves.rules.len(), "two rules are about plain layouts alone");
+    for rule in of_any {
         let report = resat::rules::check(rule);
         assert!(report.is_sound(), "{report}");
     }
@@ -268,4 +272,42 @@ fn the_api_refuses_what_makes_no_sense() {
         spec("ConvertLayout(from=NHWC)"),
         "<passes>:1:1: `ConvertLayout` is told where to convert from, but not where to (write to=\"NHWC\")"
     );
+}
+
+/// A constant that moves through layouts there and back is the constant: what rules make of it comes to an end.
+#[test]
+fn constants_beside_a_convolution_do_not_multiply() {
+    let text = "#[version = \"0.0.5\"]
+        def @main(%x: Tensor[(1, 8, 8, 8), float32], %w: Tensor[(3, 3, 8, 16), float32], %b: Tensor[(16), float32]) {
+          %0 = nn.conv2d(%x, %w, padding=[1, 1, 1, 1], channels=16, kernel_size=[3, 3], data_layout=\"NHWC\", kernel_layout=\"HWIO\");
+          add(%0, %b)
+        }";
+    let module = text::parse_module("p.relay", text).expect("well formed");
+    let values = [("w", vec![3, 3, 8, 16]), ("b", vec![16])]
+        .map(|(name, shape): (&str, Vec<usize>)| (name.into(), Tensor::from_f64_fn(DType::F32, &shape, |i| i as f64)));
+    let bound = resat::pass::bind_params(&module, &values).expect("they fit");
+    for module in [module, bound] {
+        let settings = Settings::new(Target::host());
+        let mut cx = PassContext::default();
+        let pass = resat::pass::sequence("ConvertLayout(from=NHWC, to=NCHW)", &settings).expect("a pass");
+        pass.run(module, &mut cx).expect("it runs");
+        let report = &cx.reports[0];
+        assert!(report.nodes < 60 && cx.warnings.is_empty(), "{report}{:?}", cx.warnings);
+    }
+}
+
+/// Who sets limits is told when they are met, though no report is asked for.
+#[test]
+fn a_limit_that_stops_a_pass_is_said() {
+    let text = "#[version = \"0.0.5\"]
+        def @main(%x: Tensor[(1, 8, 8, 8), float32], %w: Tensor[(3, 3, 8, 16), float32]) {
+          nn.relu(nn.conv2d(%x, %w, padding=[1, 1, 1, 1], channels=16, kernel_size=[3, 3], data_layout=\"NHWC\", kernel_layout=\"HWIO\"))
+        }";
+    let module = text::parse_module("p.relay", text).expect("well formed");
+    let mut settings = Settings::new(Target::host());
+    settings.limits.nodes = 12;
+    let mut cx = PassContext::default();
+    let pass = resat::pass::sequence("ConvertLayout(to=NCHW)", &settings).expect("a pass");
+    pass.run(module, &mut cx).expect("it runs");
+    assert!(cx.warnings.iter().any(|w| w.contains("stopped at the node limit")), "{:?}", cx.warnings);
 }

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use super::Failure;
 use crate::{
     diag::{Diagnostic, Refused, nearest, read_text},
-    rules::{self, CodeRules, Definition, Definitions},
+    rules::{self, CodeRules, Definition, Definitions, reference},
     saturate::Grade,
 };
 
@@ -32,6 +32,12 @@ enum Command {
     Check {
         /// Rule files; the shipped rules where none is given
         files: Vec<PathBuf>,
+    },
+    /// What the guards and attribute functions of the rule language are, or those of one name
+    #[command(after_help = "Examples:\n  resat rules doc\n  resat rules doc layout-split")]
+    Doc {
+        /// A guard or function; all where none is given
+        name: Option<String>,
     },
     /// A rule with its comment
     #[command(after_help = "Example:\n  resat rules show algebra/merge-reshapes")]
@@ -71,6 +77,17 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             }
             super::print(&lines)
         }
+        Command::Doc { name: None } => super::print(&reference::markdown()),
+        Command::Doc { name: Some(name) } => match reference::entry(&name) {
+            Some(lines) => super::print(&lines),
+            None => {
+                let d = Diagnostic::new(format!("there is no guard or function `{name}`"));
+                Err(Failure::Refused(Refused::from(match nearest(&name, reference::names()) {
+                    Some(near) => d.help(format!("did you mean `{near}`?")),
+                    None => d.help("`resat rules doc` lists them"),
+                })))
+            }
+        },
         Command::Check { files } => check(&definitions(&files)?),
         Command::Show { name, files } => {
             let sets = shipped_in_code(&files);

@@ -15,6 +15,7 @@ mod literals;
 mod load;
 mod patterns;
 mod reader;
+pub mod reference;
 mod registry;
 mod scope;
 mod search;
