@@ -20,6 +20,7 @@ use resat::{
     ir::{Module, input_names},
     pass::{Settings, bind_params},
     relay::npz,
+    target::Target,
     tensor::{Tensor, Value},
 };
 
@@ -111,7 +112,8 @@ fn check(case: &Path, file: &str, backend: Backend) -> Result<(), Failed> {
             interp::run_flat(typed.module(), "main", inputs).map_err(|e| e.to_string())?
         }
         Backend::Llvm => {
-            let built = driver::build(module, &[], Options::new(Settings::default())).map_err(|e| format!("{e}"))?;
+            let built =
+                driver::build(module, &[], Options::new(Settings::new(Target::host()))).map_err(|e| format!("{e}"))?;
             built.executable.run(&inputs).map_err(|e| e.to_string())?
         }
     };

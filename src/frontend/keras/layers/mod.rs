@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod augment;
 mod conv;
 mod core;
 mod encode;
@@ -12,6 +13,7 @@ mod pool;
 mod recurrent;
 mod reshape;
 mod resize;
+mod spectrum;
 mod transposed;
 mod wrapper;
 
@@ -53,6 +55,7 @@ const fn class(name: &'static str, masks: Masks, convert: fn(&mut Call) -> Conve
 const FAMILIES: &[&[Class]] = &[
     activation::CLASSES,
     attention::CLASSES,
+    augment::CLASSES,
     conv::CLASSES,
     transposed::CLASSES,
     core::CLASSES,
@@ -63,6 +66,8 @@ const FAMILIES: &[&[Class]] = &[
     recurrent::CLASSES,
     reshape::CLASSES,
     resize::CLASSES,
+    spectrum::CLASSES,
+    operation::tensorflow::CLASSES,
     wrapper::CLASSES,
 ];
 

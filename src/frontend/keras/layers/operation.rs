@@ -2,6 +2,7 @@
 
 mod movement;
 mod reduction;
+pub(super) mod tensorflow;
 
 use serde_json::Value as Json;
 

@@ -204,8 +204,11 @@ fn part(v: &Json) -> Option<Part> {
     if let Some(n) = as_int(v) {
         return Some(Part::At(n));
     }
-    let config = v.get("config");
-    match v.get("class_name")?.as_str()? {
+    // Keras 2 writes slices without a class around them.
+    let bare = v.get("start").is_some() && v.get("stop").is_some();
+    let config = if bare { Some(v) } else { v.get("config") };
+    let class = if bare { "__slice__" } else { v.get("class_name")?.as_str()? };
+    match class {
         "__ellipsis__" => Some(Part::Rest),
         "__slice__" => {
             let of = |key: &str| config.and_then(|c| c.get(key)).filter(|v| !v.is_null()).map(as_int);
