@@ -164,8 +164,13 @@ fn changed_archives() {
 }
 
 #[test]
+fn changed_tflite_models() {
+    changed("tflite");
+}
+
+#[test]
 fn every_target_has_a_test_and_a_corpus() {
-    assert_eq!(TARGETS.iter().map(|t| t.name).collect::<Vec<_>>(), ["text", "json", "params", "npz"]);
+    assert_eq!(TARGETS.iter().map(|t| t.name).collect::<Vec<_>>(), ["text", "json", "params", "npz", "tflite"]);
     TARGETS.iter().for_each(|t| drop(corpus(t)));
 }
 
