@@ -174,9 +174,14 @@ fn changed_keras_configurations() {
 }
 
 #[test]
+fn changed_tflite_models() {
+    changed("tflite");
+}
+
+#[test]
 fn every_target_has_a_test_and_a_corpus() {
     let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
-    assert_eq!(names, ["text", "json", "params", "npz", "keras", "keras_config"]);
+    assert_eq!(names, ["text", "json", "params", "npz", "keras", "keras_config", "tflite"]);
     TARGETS.iter().for_each(|t| drop(corpus(t)));
 }
 

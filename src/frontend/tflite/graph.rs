@@ -110,7 +110,15 @@ pub(super) fn import(name: &str, file: &ModelFile, options: &LoadOptions) -> Res
             return Err(Diagnostic::new(message).into());
         };
         let given = options.shape_of(own).or_else(|| alias.as_deref().and_then(|a| options.shape_of(a)));
-        let shape = shape_of_input(name, own, &info.shape, given)?;
+        let unknown = file.tells_ranks && !info.has_rank && info.shape.is_empty();
+        let shape = match (unknown, given) {
+            (true, Some(given)) => given.to_vec(),
+            (true, None) => {
+                let d = Diagnostic::new(format!("{name}: input `{own}` has no known number of axes"));
+                return Err(d.help(format!("say its shape: --shape '{own}=1x224x224x3'")).into());
+            }
+            (false, _) => shape_of_input(name, own, &info.shape, given)?,
+        };
         let ty = TensorType::of(shape.iter().map(|d| d.map_or(Dim::Any, Dim::Known)), dtype);
         args.push(Val::One(im.b.input_called(own, alias.as_deref().unwrap_or(own), ty.into())));
     }

@@ -10,6 +10,8 @@ use crate::tensor::DType;
 pub(super) struct ModelFile<'a> {
     /// The subgraphs; the first is the model's.
     pub(super) graphs: Vec<Graph<'a>>,
+    /// Whether scalars can be told from tensors of unknown rank.
+    pub(super) tells_ranks: bool,
     /// Signatures: names of inputs and outputs.
     pub(super) signatures: Vec<Signature>,
 }
@@ -101,6 +103,8 @@ pub(super) struct TensorInfo<'a> {
     pub(super) name: String,
     /// Element type.
     pub(super) element: Element,
+    /// Whether the file says that the tensor has as many axes as its shape: old files say it of none.
+    pub(super) has_rank: bool,
     /// Extents; `None` where only a run tells.
     pub(super) shape: Vec<Option<i64>>,
     /// The content of a constant.
@@ -157,7 +161,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<ModelFile<'_>, String> {
     let signatures = signatures
         .map(|s| Signature { graph: s.int(4).unwrap_or(0) as u32 as usize, inputs: map(s, 0), outputs: map(s, 1) })
         .collect();
-    Ok(ModelFile { graphs, signatures })
+    let tells_ranks = graphs.iter().any(|g| g.tensors.iter().any(|t| t.has_rank));
+    Ok(ModelFile { graphs, tells_ranks, signatures })
 }
 
 /// The builtin code and the custom name of an operator code.
@@ -249,6 +254,7 @@ fn tensor<'a>(index: usize, t: Table<'a>, buffers: &[Option<&'a [u8]>]) -> Resul
         name: name.clone(),
         element: Element::of(t.byte(1).unwrap_or(0)),
         data,
+        has_rank: t.byte(8).unwrap_or(0) != 0,
         quant: t.table(4).map(|q| quant(&name, q, &extents)).transpose()?.flatten(),
         shape: extents,
         variable: t.byte(5).unwrap_or(0) != 0,

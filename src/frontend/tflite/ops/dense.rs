@@ -5,7 +5,7 @@ use super::{
     Results,
     conv::{biased, factors, float_weight, sums_of, zeros},
 };
-use crate::tensor::DType;
+use crate::{frontend::Convert, ir::ExprId, tensor::DType};
 
 /// FULLY_CONNECTED.
 pub(in crate::frontend::tflite) fn fully_connected(n: &mut Node) -> Results {
@@ -93,6 +93,10 @@ pub(in crate::frontend::tflite) fn batch_matmul(n: &mut Node) -> Results {
         let outer = if outer_a.is_empty() && outer_b.is_empty() { Some(Vec::new()) } else { None };
         (ex, ey, outer)
     } else {
+        let open = |s: &[Option<i64>]| s.iter().filter(|d| d.is_none()).count();
+        if outer_a == outer_b && open(&outer_a) == 1 {
+            return open_batches(n, [x, y], [turn_x, turn_y], quantized);
+        }
         let (known_a, known_b) = (n.known(x)?, n.known(y)?);
         let outer = match same {
             true => known_a[..known_a.len() - 2].to_vec(),
@@ -110,21 +114,7 @@ pub(in crate::frontend::tflite) fn batch_matmul(n: &mut Node) -> Results {
         };
         (flat(x, &known_a)?, flat(y, &known_b)?, Some(outer))
     };
-    let turns = [("transpose_a", turn_x.into()), ("transpose_b", turn_y.into())];
-    let e = match quantized {
-        false => n.op("nn.batch_matmul", &[flat_x, flat_y], &turns)?,
-        true => {
-            let ((s1, z1), (s2, z2), (so, zo)) = (n.quant_in(0)?, n.quant_in(1)?, n.quant_out(0)?);
-            let dtype = n.out_dtype(0)?;
-            let sums = if dtype == DType::I16 { DType::I64 } else { DType::I32 };
-            let (zx, zy) = (n.b.scalar(DType::I32, z1 as f64), n.b.scalar(DType::I32, z2 as f64));
-            let (sx, sy) = (n.f32(s1), n.f32(s2));
-            let attrs = [turns[0].clone(), turns[1].clone(), ("out_dtype", sums.into())];
-            let e = n.op("qnn.batch_matmul", &[flat_x, flat_y, zx, zy, sx, sy], &attrs)?;
-            let factor = (s1 * s2) as f64 / so as f64;
-            n.scaled(e, 0, factor, Target { zero: zo, dtype })?
-        }
-    };
+    let e = product(n, [flat_x, flat_y], [turn_x, turn_y], quantized)?;
     Ok(vec![match outer {
         None => e,
         Some(outer) => {
@@ -134,6 +124,44 @@ pub(in crate::frontend::tflite) fn batch_matmul(n: &mut Node) -> Results {
             n.reshape_exact(e, &shape)?
         }
     }])
+}
+
+/// The product of batches of matrices, of result 0's scale where that is quantized.
+fn product(n: &mut Node, [flat_x, flat_y]: [ExprId; 2], [turn_x, turn_y]: [bool; 2], quantized: bool) -> Convert {
+    let turns = [("transpose_a", turn_x.into()), ("transpose_b", turn_y.into())];
+    match quantized {
+        false => n.op("nn.batch_matmul", &[flat_x, flat_y], &turns),
+        true => {
+            let ((s1, z1), (s2, z2), (so, zo)) = (n.quant_in(0)?, n.quant_in(1)?, n.quant_out(0)?);
+            let dtype = n.out_dtype(0)?;
+            let sums = if dtype == DType::I16 { DType::I64 } else { DType::I32 };
+            let (zx, zy) = (n.b.scalar(DType::I32, z1 as f64), n.b.scalar(DType::I32, z2 as f64));
+            let (sx, sy) = (n.f32(s1), n.f32(s2));
+            let attrs = [turns[0].clone(), turns[1].clone(), ("out_dtype", sums.into())];
+            let e = n.op("qnn.batch_matmul", &[flat_x, flat_y, zx, zy, sx, sy], &attrs)?;
+            let factor = (s1 * s2) as f64 / so as f64;
+            n.scaled(e, 0, factor, Target { zero: zo, dtype })
+        }
+    }
+}
+
+/// The same for batches of several axes, of which one has an extent that only a run tells.
+fn open_batches(n: &mut Node, sides: [ExprId; 2], turns: [bool; 2], quantized: bool) -> Results {
+    let shape = n.shape(sides[0])?;
+    let mut flat = sides;
+    for side in &mut flat {
+        let s = n.shape(*side)?;
+        let (Some(rows), Some(columns)) = (s[s.len() - 2], s[s.len() - 1]) else {
+            return n.refuse("only one extent may be unknown");
+        };
+        *side = n.reshape(*side, &[-1, rows, columns])?;
+    }
+    let e = product(n, flat, turns, quantized)?;
+    let mut out: Vec<i64> = shape[..shape.len() - 2].iter().map(|d| d.unwrap_or(-1)).collect();
+    for axis in 1..3 {
+        out.push(n.extent(e, axis)?);
+    }
+    Ok(vec![n.reshape_exact(e, &out)?])
 }
 
 /// The shape that two shapes broadcast to.

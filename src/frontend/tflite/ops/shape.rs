@@ -225,7 +225,7 @@ pub(in crate::frontend::tflite) fn range(n: &mut Node) -> Results {
 
 /// Pairs of numbers as an attribute.
 pub(super) fn pairs(values: &[i64]) -> AttrValue {
-    AttrValue::List(values.chunks(2).map(|p| AttrValue::from(p)).collect())
+    AttrValue::List(values.chunks(2).map(AttrValue::from).collect())
 }
 
 /// What stands for zero in a tensor: its zero point where it is quantized.

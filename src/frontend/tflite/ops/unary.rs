@@ -438,7 +438,7 @@ pub(super) fn narrowed(n: &mut Node, x: ExprId, scale: f32, zero: i64, dtype: DT
 pub(in crate::frontend::tflite) fn fake_quant(n: &mut Node) -> Results {
     let x = n.x(0)?;
     let (min, max, bits, narrow) = (n.number(0), n.number(1), n.int(2, 0), n.flag(3));
-    if !(2..=16).contains(&bits) || !(min < max) {
+    if !(2..=16).contains(&bits) || min.is_nan() || max.is_nan() || min >= max {
         return n.refuse(format!("{bits} bits from {min} to {max} have no meaning"));
     }
     let (low, high) = (if narrow { 1.0f32 } else { 0.0 }, ((1i64 << bits) - 1) as f32);
