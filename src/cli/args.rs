@@ -207,7 +207,11 @@ impl ModelArgs {
         };
         let dims = self.dim.iter().map(|t| dim(t).ok_or_else(|| refuse("--dim", t, "batch=4")));
         let shapes = self.shape.iter().map(|t| shape(t).ok_or_else(|| refuse("--shape", t, "x=1x3x224x224")));
-        Ok(LoadOptions { dims: dims.collect::<Result<_, _>>()?, shapes: shapes.collect::<Result<_, _>>()?, given: None })
+        Ok(LoadOptions {
+            dims: dims.collect::<Result<_, _>>()?,
+            shapes: shapes.collect::<Result<_, _>>()?,
+            given: None,
+        })
     }
 }
 

@@ -9,8 +9,8 @@ use super::{
     node::Node,
     ops,
     proto::{
-        AttributeProto, DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto,
-        TypeValue, ValueInfoProto,
+        AttributeProto, DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+        TypeProto, TypeValue, ValueInfoProto,
     },
     tensors,
 };
@@ -158,7 +158,11 @@ fn versions(imports: &[OperatorSetIdProto], ir_version: i64) -> Result<Opsets, S
     let mut found = Opsets::new();
     for i in imports {
         if domain(&i.domain).is_empty() && !(1..=history::NEWEST).contains(&i.version) {
-            return Err(format!("the model imports version {} of ONNX's operators; 1 to {} are known", i.version, history::NEWEST));
+            return Err(format!(
+                "the model imports version {} of ONNX's operators; 1 to {} are known",
+                i.version,
+                history::NEWEST
+            ));
         }
         let known = found.entry(domain(&i.domain).to_owned()).or_insert(i.version);
         *known = i.version.max(*known);
@@ -193,21 +197,24 @@ impl<'m> Importer<'m> {
         let mut outputs = Vec::new();
         let mut named = HashSet::new();
         for output in &graph.output {
-            let value = self.lookup(&output.name).ok_or_else(|| {
-                self.refuse(format!("the output `{}` is computed by no node", output.name))
-            })?;
+            let value = self
+                .lookup(&output.name)
+                .ok_or_else(|| self.refuse(format!("the output `{}` is computed by no node", output.name)))?;
             let name = match named.insert(output.name.clone()) {
                 true => output.name.clone(),
                 false => named.len().to_string(),
             };
-            self.output(&name, &value, &mut outputs);
+            self.output(&name, &value, &mut outputs)?;
         }
         Ok(self.b.finish(&outputs))
     }
 
     /// Flattens an output as npz archives have it.
-    fn output(&mut self, name: &str, value: &Val, outputs: &mut Vec<(String, ExprId)>) {
+    fn output(&mut self, name: &str, value: &Val, outputs: &mut Vec<(String, ExprId)>) -> Convert<()> {
         match value {
+            Val::Tensor(t) if t.elem == Elem::Text => {
+                return Err(self.refuse(format!("the output `{name}` holds strings, which is not supported")));
+            }
             Val::Tensor(t) => outputs.push((name.to_owned(), t.e)),
             Val::Seq(items) if items.is_empty() => {
                 let none = self.b.constant(Tensor::zeros(DType::F32, &[0]));
@@ -215,11 +222,12 @@ impl<'m> Importer<'m> {
             }
             Val::Seq(items) => {
                 for (i, item) in items.iter().enumerate() {
-                    self.output(&format!("{name}#{i}"), item, outputs);
+                    self.output(&format!("{name}#{i}"), item, outputs)?;
                 }
             }
             Val::Absent => {}
         }
+        Ok(())
     }
 
     /// Declares an input of the model.
@@ -240,7 +248,8 @@ impl<'m> Importer<'m> {
                     (declared, Some(shape)) => {
                         let rank = declared.as_ref().map_or(shape.len(), |d| d.dim.len());
                         if rank != shape.len() {
-                            let message = format!("the input `{input}` has {rank} axes, but --shape gives {}", shape.len());
+                            let message =
+                                format!("the input `{input}` has {rank} axes, but --shape gives {}", shape.len());
                             return Err(self.refuse(message));
                         }
                         shape.iter().map(|d| d.map_or(Dim::Any, Dim::Known)).collect()
@@ -250,7 +259,10 @@ impl<'m> Importer<'m> {
                         let rank = given.and_then(|g| g.iter().find(|(n, _)| n == key)).map(|g| g.1);
                         let text = usize::from(elem == Elem::Text);
                         let rank = rank.ok_or_else(|| {
-                            let message = format!("{}: the model does not say how many axes the input `{input}` has", self.file.name);
+                            let message = format!(
+                                "{}: the model does not say how many axes the input `{input}` has",
+                                self.file.name
+                            );
                             Refused::from(Diagnostic::new(message).help(format!("say so: --shape {input}=?x3")))
                         })?;
                         vec![Dim::Any; rank.saturating_sub(text)]
@@ -267,16 +279,21 @@ impl<'m> Importer<'m> {
                 Ok(Val::Tensor(Tens { e, elem }))
             }
             Some(TypeValue::Optional(of)) => {
-                let there = |(n, _): &&(String, usize)| n == key || n.strip_prefix(key).is_some_and(|r| r.starts_with('#'));
+                let there =
+                    |(n, _): &&(String, usize)| n == key || n.strip_prefix(key).is_some_and(|r| r.starts_with('#'));
                 match given.is_some_and(|g| g.iter().any(|g| there(&g))) {
                     true => self.input_value(input, key, of.elem_type.as_deref()),
                     false => Ok(Val::Absent),
                 }
             }
             Some(TypeValue::Sequence(of)) => {
-                let count = given.map(|g| (0..).take_while(|i| g.iter().any(|(n, _)| *n == format!("{key}#{i}"))).count());
+                let count =
+                    given.map(|g| (0..).take_while(|i| g.iter().any(|(n, _)| *n == format!("{key}#{i}"))).count());
                 let Some(count) = count else {
-                    let message = format!("{}: the input `{input}` is a sequence, whose length the model does not say", self.file.name);
+                    let message = format!(
+                        "{}: the input `{input}` is a sequence, whose length the model does not say",
+                        self.file.name
+                    );
                     return Err(Diagnostic::new(message).help("`resat run` takes it from its --inputs").into());
                 };
                 if count == 0 {
@@ -383,7 +400,11 @@ impl<'m> Importer<'m> {
     fn body_inside(&mut self, graph: &'m GraphProto, inputs: Vec<Val>) -> Convert<Vec<Val>> {
         self.initializers(graph)?;
         if inputs.len() > graph.input.len() {
-            return Err(self.b.refuse(format!("its body takes {} inputs, but is given {}", graph.input.len(), inputs.len())));
+            return Err(self.b.refuse(format!(
+                "its body takes {} inputs, but is given {}",
+                graph.input.len(),
+                inputs.len()
+            )));
         }
         let top = self.frames.len() - 1;
         for (info, value) in graph.input.iter().zip(inputs) {
@@ -391,7 +412,8 @@ impl<'m> Importer<'m> {
         }
         self.nodes_of(&graph.node)?;
         let output = |im: &mut Self, o: &ValueInfoProto| {
-            im.lookup(&o.name).ok_or_else(|| im.b.refuse(format!("the output `{}` of its body is computed by no node", o.name)))
+            im.lookup(&o.name)
+                .ok_or_else(|| im.b.refuse(format!("the output `{}` of its body is computed by no node", o.name)))
         };
         graph.output.iter().map(|o| output(self, o)).collect()
     }
@@ -417,7 +439,9 @@ impl<'m> Importer<'m> {
             inputs.push(match name.is_empty() {
                 true => None,
                 false => Some(self.lookup(name).ok_or_else(|| {
-                    self.b.refuse(format!("reads `{name}`, which is no input, no initializer and no earlier node's output"))
+                    self.b.refuse(format!(
+                        "reads `{name}`, which is no input, no initializer and no earlier node's output"
+                    ))
                 })?),
             });
         }
@@ -461,7 +485,8 @@ impl<'m> Importer<'m> {
     fn unknown(&self, node: &NodeProto) -> Refused {
         let d = domain(&node.domain);
         let shown = if d.is_empty() { "ai.onnx" } else { d };
-        let diagnostic = Diagnostic::new(format!("the operator `{}` of domain `{shown}` is not supported", node.op_type));
+        let diagnostic =
+            Diagnostic::new(format!("the operator `{}` of domain `{shown}` is not supported", node.op_type));
         let known = ops::all().filter(|r| r.domain == d).map(|r| r.op);
         Refused::from(match nearest(&node.op_type, known) {
             Some(near) => diagnostic.help(format!("did you mean `{near}`?")),

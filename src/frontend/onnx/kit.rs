@@ -26,9 +26,30 @@ impl Node<'_, '_> {
         if let Some(v) = self.value(cond) {
             return Ok(if v.get_i64(0) != 0 { then } else { otherwise });
         }
+        let (then, otherwise, ty) = self.branches(cond, then, otherwise)?;
+        Ok(self.im.b.if_else(cond, then, otherwise, ty))
+    }
+
+    /// Two tensors as branches of a conditional, and the type that both fit. Extents in which they differ are made to depend on the
+    /// condition, which keeps them unknown until the program runs.
+    pub(super) fn branches(
+        &mut self,
+        cond: ExprId,
+        then: ExprId,
+        otherwise: ExprId,
+    ) -> Convert<(ExprId, ExprId, Type)> {
         let ty = join(self.im.b.ty(then), self.im.b.ty(otherwise));
         let ty = ty.ok_or_else(|| self.refuse("what is chosen while running has different ranks or elements"))?;
-        Ok(self.im.b.if_else(cond, then, otherwise, ty))
+        let (a, b) = (self.dims(then)?, self.dims(otherwise)?);
+        if a.iter().zip(&b).all(|(x, y)| x == y || x.is_none() || y.is_none()) {
+            return Ok((then, otherwise, ty));
+        }
+        let (sa, sb) = (self.shape_of(then)?, self.shape_of(otherwise)?);
+        let shape = self.select(cond, sa, sb)?;
+        let attrs = [("allowzero", true.into())];
+        let then = self.op("dyn.reshape", &[then, shape], &attrs)?;
+        let otherwise = self.op("dyn.reshape", &[otherwise, shape], &attrs)?;
+        Ok((then, otherwise, ty))
     }
 
     /// Axes that are known only while running, counted from the front: a vector of `int64`.
@@ -138,12 +159,8 @@ impl Node<'_, '_> {
 
     /// Part of an axis: from `begin` to before `end`, both not negative.
     pub(super) fn slice(&mut self, x: ExprId, axis: usize, begin: i64, end: i64) -> Convert {
-        let attrs = [
-            ("begin", [begin].into()),
-            ("end", [end].into()),
-            ("strides", [1].into()),
-            ("axes", [axis as i64].into()),
-        ];
+        let attrs =
+            [("begin", [begin].into()), ("end", [end].into()), ("strides", [1].into()), ("axes", [axis as i64].into())];
         self.op("strided_slice", &[x], &attrs)
     }
 
@@ -157,7 +174,9 @@ impl Node<'_, '_> {
     pub(super) fn expand(&mut self, x: ExprId, axis: usize, count: usize) -> Convert {
         match count {
             0 => Ok(x),
-            _ => self.op("expand_dims", &[x], &[("axis", (axis as i64).into()), ("num_newaxis", (count as i64).into())]),
+            _ => {
+                self.op("expand_dims", &[x], &[("axis", (axis as i64).into()), ("num_newaxis", (count as i64).into())])
+            }
         }
     }
 
@@ -332,7 +351,9 @@ impl Node<'_, '_> {
             let lead = rx.max(ry) - 2;
             let (tx, ty) = (self.ty(x)?, self.ty(y)?);
             let dims = |t: &crate::ir::TensorType| -> Vec<Dim> {
-                std::iter::repeat_n(Dim::Known(1), lead + 2 - t.rank()).chain(t.shape[..t.rank() - 2].iter().copied()).collect()
+                std::iter::repeat_n(Dim::Known(1), lead + 2 - t.rank())
+                    .chain(t.shape[..t.rank() - 2].iter().copied())
+                    .collect()
             };
             let (bx, by) = (dims(&tx), dims(&ty));
             if lead == 1 {

@@ -38,7 +38,8 @@ impl FrontEnd for Onnx {
 }
 
 /// The fields of a model: their numbers and whether they are numbers (wire type 0) or have a length (2).
-const FIELDS: &[(u64, u64)] = &[(1, 0), (2, 2), (3, 2), (4, 2), (5, 0), (6, 2), (7, 2), (8, 2), (14, 2), (20, 2), (25, 2), (26, 2)];
+const FIELDS: &[(u64, u64)] =
+    &[(1, 0), (2, 2), (3, 2), (4, 2), (5, 0), (6, 2), (7, 2), (8, 2), (14, 2), (20, 2), (25, 2), (26, 2)];
 
 /// The fields without which a model is none: its graph, and the versions of operators that it imports.
 const TELLING: [u64; 2] = [7, 8];
@@ -83,7 +84,8 @@ mod tests {
 
     #[test]
     fn models_are_told_from_other_files() {
-        let model = proto::ModelProto { ir_version: 8, graph: Some(proto::GraphProto::default()), ..Default::default() };
+        let model =
+            proto::ModelProto { ir_version: 8, graph: Some(proto::GraphProto::default()), ..Default::default() };
         assert!(looks_like_a_model(&model.encode_to_vec()));
         for other in ["", "def @main() { 1 }", "{\"nodes\": []}", "#[version = \"0.0.5\"]", "\u{1c}\0\0\0TFL3\0\0"] {
             assert!(!looks_like_a_model(other.as_bytes()), "{other}");

@@ -133,15 +133,20 @@ impl<'m> Node<'_, 'm> {
     /// Its extents, which must all be known.
     pub(super) fn shape(&self, e: ExprId) -> Convert<Vec<i64>> {
         let ty = self.im.b.tensor(e)?;
-        ty.known_shape().ok_or_else(|| self.refuse(format!("an operand is {ty}: its extents should be known (see --dim and --shape)")))
+        ty.known_shape().ok_or_else(|| {
+            self.refuse(format!("an operand is {ty}: its extents should be known (see --dim and --shape)"))
+        })
     }
 
     /// An extent that must be known.
     pub(super) fn extent(&self, e: ExprId, axis: usize) -> Convert<i64> {
         let ty = self.im.b.tensor(e)?;
-        let d = ty.shape.get(axis).ok_or_else(|| self.refuse(format!("an operand is {ty}, which has no axis {axis}")))?;
+        let d =
+            ty.shape.get(axis).ok_or_else(|| self.refuse(format!("an operand is {ty}, which has no axis {axis}")))?;
         d.known().ok_or_else(|| {
-            self.refuse(format!("an operand is {ty}: the extent of axis {axis} should be known (see --dim and --shape)"))
+            self.refuse(format!(
+                "an operand is {ty}: the extent of axis {axis} should be known (see --dim and --shape)"
+            ))
         })
     }
 
@@ -254,7 +259,9 @@ impl<'m> Node<'_, 'm> {
             None => Ok(default),
             Some(code) => match self.elem(code)? {
                 Elem::Plain(d) => Ok(d),
-                other => Err(self.refuse(format!("its attribute `{name}` is {}, which is not supported here", other.name()))),
+                other => {
+                    Err(self.refuse(format!("its attribute `{name}` is {}, which is not supported here", other.name())))
+                }
             },
         }
     }

@@ -13,7 +13,8 @@ const EXTERNAL: i32 = 1;
 
 /// The element type and value of a tensor. `folder` is the model's, where it has one. Messages lack the tensor's name.
 pub(super) fn read(t: &TensorProto, folder: Option<&Path>) -> Result<(Elem, Tensor), String> {
-    let elem = Elem::of(t.data_type).ok_or_else(|| format!("has elements of type {}, which is not supported", t.data_type))?;
+    let elem =
+        Elem::of(t.data_type).ok_or_else(|| format!("has elements of type {}, which is not supported", t.data_type))?;
     let shape = extents(&t.dims)?;
     let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|n| *n <= isize::MAX as usize / 16);
     let count = count.ok_or_else(|| format!("has the shape {shape:?}, which no memory holds"))?;
@@ -110,7 +111,11 @@ fn raw(elem: Elem, shape: &[usize], count: usize, bytes: &[u8]) -> Result<Tensor
     let bits = elem.bits();
     let wanted = count.checked_mul(bits).map(|n| n.div_ceil(8));
     if wanted != Some(bytes.len()) || elem == Elem::Text {
-        return Err(format!("has {} bytes of data, but {} of shape {shape:?} take another number", bytes.len(), elem.name()));
+        return Err(format!(
+            "has {} bytes of data, but {} of shape {shape:?} take another number",
+            bytes.len(),
+            elem.name()
+        ));
     }
     if bits < 8 {
         let per = 8 / bits;
@@ -173,7 +178,9 @@ fn external(t: &TensorProto, folder: Option<&Path>, wanted: usize) -> Result<Vec
     let size = file.metadata().map_err(failed)?.len();
     let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(wanted as u64));
     if length != wanted as u64 || offset.checked_add(length).is_none_or(|end| end > size) {
-        return Err(format!("takes {wanted} bytes, but `{place}` has {size} and it should have {length} from {offset} on"));
+        return Err(format!(
+            "takes {wanted} bytes, but `{place}` has {size} and it should have {length} from {offset} on"
+        ));
     }
     file.seek(SeekFrom::Start(offset)).map_err(failed)?;
     let mut bytes = vec![0; wanted];

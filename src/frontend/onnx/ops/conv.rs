@@ -34,10 +34,14 @@ pub(super) struct Windows {
 pub(super) fn windows(n: &Node, x: ExprId, kernel: Vec<i64>) -> Convert<Windows> {
     let count = kernel.len();
     let dims = n.dims(x)?;
-    n.ensure(dims.len() == count + 2, || format!("its windows have {count} axes, but its input has {} in all", dims.len()))?;
+    n.ensure(dims.len() == count + 2, || {
+        format!("its windows have {count} axes, but its input has {} in all", dims.len())
+    })?;
     let list = |name: &str| -> Convert<Vec<i64>> {
         let l = n.ints(name)?.unwrap_or_else(|| vec![1; count]);
-        n.ensure(l.len() == count && l.iter().all(|&v| v > 0), || format!("its attribute `{name}` should have {count} positive numbers"))?;
+        n.ensure(l.len() == count && l.iter().all(|&v| v > 0), || {
+            format!("its attribute `{name}` should have {count} positive numbers")
+        })?;
         Ok(l)
     };
     let (strides, dilations) = (list("strides")?, list("dilations")?);
@@ -179,7 +183,9 @@ fn conv_transpose(n: &mut Node) -> Convert<Vec<Val>> {
     let auto = n.text("auto_pad", "NOTSET")?;
     let wanted = n.ints("output_shape")?;
     let (mut before, mut after) = match n.ints("pads")? {
-        Some(p) if p.len() == 2 * count && (auto == "NOTSET" || auto.is_empty()) => (p[..count].to_vec(), p[count..].to_vec()),
+        Some(p) if p.len() == 2 * count && (auto == "NOTSET" || auto.is_empty()) => {
+            (p[..count].to_vec(), p[count..].to_vec())
+        }
         _ => (vec![0; count], vec![0; count]),
     };
     for k in 0..count {
@@ -195,7 +201,7 @@ fn conv_transpose(n: &mut Node) -> Convert<Vec<Val>> {
         };
         if let Some(to) = to {
             let total = full(n)? - to;
-            let small = total / 2;
+            let small = total.div_euclid(2);
             (before[k], after[k]) = if auto == "SAME_UPPER" { (small, total - small) } else { (total - small, small) };
         }
     }

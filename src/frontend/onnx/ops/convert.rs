@@ -22,7 +22,10 @@ pub(super) const OPS: &[Row] = &[
         let to = match n.attr("to") {
             Some(a) if a.s.is_some() && a.r#type == 3 => {
                 let name = n.text("to", "")?.to_lowercase();
-                (0..32).filter_map(Elem::of).find(|e| e.name() == name).ok_or_else(|| n.refuse(format!("there is no element type `{name}`")))?
+                (0..32)
+                    .filter_map(Elem::of)
+                    .find(|e| e.name() == name)
+                    .ok_or_else(|| n.refuse(format!("there is no element type `{name}`")))?
             }
             _ => n.elem(code)?,
         };

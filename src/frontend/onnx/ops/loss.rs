@@ -2,10 +2,7 @@
 
 use super::{Row, row};
 use crate::{
-    frontend::{
-        Convert,
-        onnx::node::Node,
-    },
+    frontend::{Convert, onnx::node::Node},
     ir::ExprId,
     tensor::DType,
 };

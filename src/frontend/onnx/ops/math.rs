@@ -217,7 +217,9 @@ fn gemm(n: &mut Node) -> Convert<Vec<Val>> {
     let (alpha, beta) = (n.float("alpha", 1.0)?, n.float("beta", 1.0)?);
     n.ensure(n.rank(a)? == 2 && n.rank(b)? == 2, || "its operands should be matrices".into())?;
     let mut y = match (ta, tb) {
-        (false, true) => n.op("nn.dense", &[a, b], &[("units", n.dims(b)?[0].map_or(AttrValue::None, AttrValue::from))])?,
+        (false, true) => {
+            n.op("nn.dense", &[a, b], &[("units", n.dims(b)?[0].map_or(AttrValue::None, AttrValue::from))])?
+        }
         _ => n.op("nn.matmul", &[a, b], &[("transpose_a", ta.into()), ("transpose_b", tb.into())])?,
     };
     if alpha != 1.0 {

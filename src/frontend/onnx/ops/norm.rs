@@ -47,13 +47,21 @@ fn batch_normalization(n: &mut Node) -> Convert<Vec<Val>> {
     let (x, scale, bias, mean, variance) = (n.x(0)?, n.x(1)?, n.x(2)?, n.x(3)?, n.x(4)?);
     let epsilon = n.float("epsilon", 1e-5f32.into())?;
     let rank = n.rank(x)?;
-    let training = if n.version >= 14 { n.flag("training_mode", false)? } else { n.version < 7 && n.version > 1 && !n.flag("is_test", false)? && n.wants(1) };
+    let training = if n.version >= 14 {
+        n.flag("training_mode", false)?
+    } else {
+        n.version < 7 && n.version > 1 && !n.flag("is_test", false)? && n.wants(1)
+    };
     if !training {
         let dtype = n.dtype(x)?;
         let of_x = |n: &mut Node, v: ExprId| n.cast(v, dtype);
         let all = [of_x(n, scale)?, of_x(n, bias)?, of_x(n, mean)?, of_x(n, variance)?];
         if n.dtype(scale)? == dtype && n.dtype(mean)? == dtype {
-            let y = n.op("nn.batch_norm", &[x, all[0], all[1], all[2], all[3]], &[("axis", (rank.min(2) as i64 - 1).into()), ("epsilon", epsilon.into())])?;
+            let y = n.op(
+                "nn.batch_norm",
+                &[x, all[0], all[1], all[2], all[3]],
+                &[("axis", (rank.min(2) as i64 - 1).into()), ("epsilon", epsilon.into())],
+            )?;
             let y = n.im.b.field(y, 0);
             return n.one(y);
         }
@@ -119,7 +127,9 @@ fn group_normalization(n: &mut Node) -> Convert<Vec<Val>> {
     let each = |n: &mut Node, e: ExprId| -> Convert {
         let e = n.cast(e, DType::F32)?;
         let e = match n.dims(e)?[0] {
-            Some(d) if d == groups && d != count => n.op("repeat", &[e], &[("repeats", (count / groups).into()), ("axis", 0.into())])?,
+            Some(d) if d == groups && d != count => {
+                n.op("repeat", &[e], &[("repeats", (count / groups).into()), ("axis", 0.into())])?
+            }
             _ => e,
         };
         channels(n, e, rank)

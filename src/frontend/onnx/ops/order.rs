@@ -120,7 +120,8 @@ fn scatter_elements(n: &mut Node) -> Convert<Vec<Val>> {
     let axis = n.int("axis", 0)?;
     let axis = n.axis_of(axis, rank)?;
     let how = reduction(n)?;
-    let y = n.op("scatter_elements", &[x, indices, updates], &[("axis", (axis as i64).into()), ("reduction", how.into())])?;
+    let y =
+        n.op("scatter_elements", &[x, indices, updates], &[("axis", (axis as i64).into()), ("reduction", how.into())])?;
     n.one(y)
 }
 

@@ -10,8 +10,11 @@ use crate::{
     tensor::{DType, Tensor},
 };
 
-pub(super) const OPS: &[Row] =
-    &[row("GRU", |n| recurrent(n, Kind::Gru)), row("LSTM", |n| recurrent(n, Kind::Lstm)), row("RNN", |n| recurrent(n, Kind::Plain))];
+pub(super) const OPS: &[Row] = &[
+    row("GRU", |n| recurrent(n, Kind::Gru)),
+    row("LSTM", |n| recurrent(n, Kind::Lstm)),
+    row("RNN", |n| recurrent(n, Kind::Plain)),
+];
 
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Kind {
@@ -68,9 +71,11 @@ fn activations(n: &Node, kind: Kind, directions: usize) -> Convert<Vec<Vec<Activ
         Kind::Lstm => &["Sigmoid", "Tanh", "Tanh"],
     };
     let names = n.texts("activations")?.filter(|l| !l.is_empty());
-    let names = names.unwrap_or_else(|| (0..directions).flat_map(|_| defaults.iter().map(|s| (*s).to_owned())).collect());
+    let names =
+        names.unwrap_or_else(|| (0..directions).flat_map(|_| defaults.iter().map(|s| (*s).to_owned())).collect());
     n.ensure(names.len() == directions * defaults.len(), || format!("it names {} activations", names.len()))?;
-    let (alpha, beta) = (n.floats("activation_alpha")?.unwrap_or_default(), n.floats("activation_beta")?.unwrap_or_default());
+    let (alpha, beta) =
+        (n.floats("activation_alpha")?.unwrap_or_default(), n.floats("activation_beta")?.unwrap_or_default());
     let all: Vec<Activation> = names
         .iter()
         .enumerate()
@@ -187,7 +192,9 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
         Kind::Lstm => 4,
     };
     n.ensure((1..=4096).contains(&time), || format!("{time} steps are not supported"))?;
-    n.ensure(n.extent(r, 1)? == gates * hidden && n.extent(w, 1)? == gates * hidden, || "its weights do not fit each other".into())?;
+    n.ensure(n.extent(r, 1)? == gates * hidden && n.extent(w, 1)? == gates * hidden, || {
+        "its weights do not fit each other".into()
+    })?;
     let direction = n.text("direction", "forward")?;
     let functions = activations(n, kind, directions as usize)?;
     let dtype = n.dtype(x)?;
@@ -219,7 +226,9 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
             });
         }
         let p = match (kind, n.opt(7)?) {
-            (Kind::Lstm, Some(p)) => Some((0..3).map(|k| of(n, p, k * hidden, (k + 1) * hidden)).collect::<Convert<Vec<_>>>()?),
+            (Kind::Lstm, Some(p)) => {
+                Some((0..3).map(|k| of(n, p, k * hidden, (k + 1) * hidden)).collect::<Convert<Vec<_>>>()?)
+            }
             _ => None,
         };
         let cell = Cell { kind, r: rs, rb: rbs, p, f: &functions[d as usize], clip, reset_after, coupled };

@@ -44,11 +44,7 @@ pub(super) const OPS: &[Row] = &[
 ];
 
 /// A reduction whose axes are an attribute before a version, and an input from it on.
-fn reduction(
-    n: &mut Node,
-    since: i64,
-    f: fn(&mut Node, ExprId, &[usize], bool) -> Convert,
-) -> Convert<Vec<Val>> {
+fn reduction(n: &mut Node, since: i64, f: fn(&mut Node, ExprId, &[usize], bool) -> Convert) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
     let rank = n.rank(x)?;
     if n.version >= since
@@ -85,12 +81,7 @@ fn reduction(
 
 /// A reduction over axes that are known only while running: of how many axes there are, each is reduced or not. The reduction is
 /// of what is flattened: axes that stay come first.
-fn over_unknown(
-    n: &mut Node,
-    x: ExprId,
-    axes: ExprId,
-    f: fn(&mut Node, ExprId, &[usize], bool) -> Convert,
-) -> Convert {
+fn over_unknown(n: &mut Node, x: ExprId, axes: ExprId, f: fn(&mut Node, ExprId, &[usize], bool) -> Convert) -> Convert {
     let rank = n.rank(x)?;
     let keep = n.flag("keepdims", true)?;
     let count = n.extent(axes, 0)? as usize;

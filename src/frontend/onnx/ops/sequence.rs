@@ -59,7 +59,9 @@ fn unknown_place(n: &mut Node, i: usize, length: usize) -> Convert<Option<ExprId
 /// One of two tensors, chosen while running.
 fn chosen(n: &mut Node, cond: ExprId, a: &Val, b: &Val) -> Convert<Val> {
     match (a, b) {
-        (Val::Tensor(x), Val::Tensor(y)) if x.elem == y.elem => Ok(Val::Tensor(Tens { e: n.either(cond, x.e, y.e)?, ..*x })),
+        (Val::Tensor(x), Val::Tensor(y)) if x.elem == y.elem => {
+            Ok(Val::Tensor(Tens { e: n.either(cond, x.e, y.e)?, ..*x }))
+        }
         _ => Err(n.refuse("what is chosen while running are no tensors of one element type")),
     }
 }
@@ -128,7 +130,9 @@ fn sequence_map(n: &mut Node) -> Convert<Vec<Val>> {
         let mut inputs = Vec::new();
         for i in 0..n.inputs.len() {
             inputs.push(match n.val(i) {
-                Some(Val::Seq(items)) => items.get(k).cloned().ok_or_else(|| n.refuse("its sequences have different lengths"))?,
+                Some(Val::Seq(items)) => {
+                    items.get(k).cloned().ok_or_else(|| n.refuse("its sequences have different lengths"))?
+                }
                 Some(v) => v.clone(),
                 None => Val::Absent,
             });
@@ -168,7 +172,9 @@ fn split_to_sequence(n: &mut Node) -> Convert<Vec<Val>> {
         Some(e) => {
             let given = n.known_ints(1)?.unwrap_or_default();
             let sizes = match (n.rank(e)?, given.as_slice()) {
-                (0, &[chunk]) if chunk > 0 => (0..extent).step_by(chunk as usize).map(|b| chunk.min(extent - b)).collect(),
+                (0, &[chunk]) if chunk > 0 => {
+                    (0..extent).step_by(chunk as usize).map(|b| chunk.min(extent - b)).collect()
+                }
                 _ => given,
             };
             (sizes, true)

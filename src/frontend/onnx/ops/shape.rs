@@ -242,7 +242,8 @@ fn expand(n: &mut Node) -> Convert<Vec<Val>> {
         let wanted = v.to_i64_vec();
         let rank = wanted.len().max(dims.len());
         let at = |l: &[i64], i: usize| (i + l.len()).checked_sub(rank).map_or(1, |k| l[k]);
-        let full: Vec<i64> = (0..rank).map(|i| if at(&wanted, i) == 1 { at(&dims, i) } else { at(&wanted, i) }).collect();
+        let full: Vec<i64> =
+            (0..rank).map(|i| if at(&wanted, i) == 1 { at(&dims, i) } else { at(&wanted, i) }).collect();
         let y = n.broadcast(t.e, &full)?;
         return moved(t, y);
     }
@@ -274,7 +275,8 @@ fn tile(n: &mut Node) -> Convert<Vec<Val>> {
         match n.value(repeats) {
             Some(v) if v.to_i64_vec().contains(&0) => {
                 let shape = n.shape(t.e)?;
-                let shape: Vec<usize> = shape.iter().zip(v.to_i64_vec()).map(|(a, b)| (a * b.max(0)) as usize).collect();
+                let shape: Vec<usize> =
+                    shape.iter().zip(v.to_i64_vec()).map(|(a, b)| (a * b.max(0)) as usize).collect();
                 let none = Tensor::zeros(n.dtype(t.e)?, &shape);
                 n.constant(none)
             }
@@ -311,6 +313,21 @@ fn split(n: &mut Node) -> Convert<Vec<Val>> {
     let given = if n.version >= 13 || n.version < 2 { n.known_ints(1)? } else { n.ints("split")? };
     let given = if given.is_none() && n.version < 2 { n.ints("split")? } else { given };
     let count = n.proto.output.len() as i64;
+    if given.is_none() && n.dims(t.e)?[axis].is_none() {
+        // Equal parts, of which the last one may be smaller.
+        let parts = n.int("num_outputs", count)?.max(1);
+        let size = n.size(t.e, axis, DType::I64)?;
+        let more = n.with("add", size, (parts - 1) as f64)?;
+        let chunk = n.with("floor_divide", more, parts as f64)?;
+        let mut outputs = Vec::new();
+        for k in 0..parts {
+            let (b, e) = (n.with("multiply", chunk, k as f64)?, n.with("multiply", chunk, (k + 1) as f64)?);
+            let (b, e) = (n.reshape(b, &[1])?, n.reshape(e, &[1])?);
+            let y = sliced_while_running(n, t.e, b, e, &[axis], &[1])?;
+            outputs.push(Val::Tensor(Tens { e: y, elem: t.elem }));
+        }
+        return Ok(outputs);
+    }
     let sizes = match given {
         Some(s) => s,
         None => {
@@ -416,7 +433,10 @@ fn sliced(n: &mut Node, x: ExprId, axis: usize, (start, end, step): (i64, i64, i
     }
     let (b, e) = (counted(start).clamp(-1, extent - 1), counted(end).clamp(-1, extent - 1));
     let back = step.unsigned_abs();
-    let places: Vec<i64> = (0..).map(|i| b - (i as u64).saturating_mul(back).min(i64::MAX as u64 / 2) as i64).take_while(|&p| p > e).collect();
+    let places: Vec<i64> = (0..)
+        .map(|i| b - (i as u64).saturating_mul(back).min(i64::MAX as u64 / 2) as i64)
+        .take_while(|&p| p > e)
+        .collect();
     let places = n.im.b.ints(&places);
     n.take(x, places, axis)
 }
@@ -428,10 +448,13 @@ fn sliced_anyhow(n: &mut Node, x: ExprId, lists: [Option<ExprId>; 4], count: i64
         Some(a) => n.counted(a, rank)?,
         None => n.im.b.ints(&(0..count).collect::<Vec<_>>()),
     };
-    let mut lists = [lists[0], lists[1], lists[3]].into_iter().map(|l| match l {
-        Some(e) => n.cast(e, DType::I64),
-        None => Ok(n.im.b.ints(&vec![1; count as usize])),
-    }).collect::<Convert<Vec<_>>>()?;
+    let mut lists = [lists[0], lists[1], lists[3]]
+        .into_iter()
+        .map(|l| match l {
+            Some(e) => n.cast(e, DType::I64),
+            None => Ok(n.im.b.ints(&vec![1; count as usize])),
+        })
+        .collect::<Convert<Vec<_>>>()?;
     let steps = lists.pop().ok_or_else(|| n.refuse("it has no steps"))?;
     let shape = n.shape_of(x)?;
     let mut y = x;
