@@ -22,6 +22,7 @@ test: setup
 	cargo build --release
 	cargo test --release --workspace
 	sh tools/check-recorded.sh target/release/resat
+	sh tools/onnx-suite.sh target/release/resat
 
 bench: setup
 	cargo bench

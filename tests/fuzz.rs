@@ -181,7 +181,7 @@ fn changed_tflite_models() {
 #[test]
 fn every_target_has_a_test_and_a_corpus() {
     let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
-    assert_eq!(names, ["text", "json", "params", "npz", "keras", "keras_config", "tflite"]);
+    assert_eq!(names, ["text", "json", "params", "onnx", "npz", "keras", "keras_config", "tflite"]);
     TARGETS.iter().for_each(|t| drop(corpus(t)));
 }
 

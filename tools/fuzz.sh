@@ -11,7 +11,7 @@ coverage="$coverage -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-saniti
 RUSTFLAGS="$coverage" cargo build --release --target "$host"
 mkdir -p artifacts
 status=0
-for reader in text json params npz keras keras_config tflite; do
+for reader in text json params onnx npz keras keras_config tflite; do
     mkdir -p "found/$reader"
     echo "$reader: $seconds s"
     "target/$host/release/$reader" -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -max_len=50000 \

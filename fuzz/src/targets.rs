@@ -2,7 +2,7 @@
 
 use resat::{
     diag::Refused,
-    frontend::{LoadOptions, SourceFile, load_from},
+    frontend::{self, LoadOptions, SourceFile, load_from},
     infer::infer_types,
     ir::{Module, Name},
     relay::{json, npz, params, text},
@@ -36,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "text", format: Format::Text, run: relay_text },
     Target { name: "json", format: Format::Text, run: relay_json },
     Target { name: "params", format: Format::Binary, run: parameters },
+    Target { name: "onnx", format: Format::Binary, run: onnx_model },
     Target { name: "npz", format: Format::Binary, run: archive },
     Target { name: "keras", format: Format::Binary, run: keras },
     Target { name: "keras_config", format: Format::Text, run: keras_config },
@@ -51,6 +52,19 @@ pub fn named(name: &str) -> &'static Target {
 fn refused(why: &Refused) {
     assert!(!why.0.is_empty(), "refused without a reason");
     assert!(!why.render().is_empty());
+}
+
+fn onnx_model(data: &[u8]) {
+    let file = SourceFile { name: "fuzz", bytes: data, folder: None };
+    // Whatever the bytes look like to others, they are read as a model.
+    let marked =
+        frontend::ALL.iter().find(|f| f.name() == "onnx").unwrap_or_else(|| panic!("there is a front end for ONNX"));
+    match marked.read(&file, &LoadOptions::default()) {
+        Ok(model) => {
+            types(model.module);
+        }
+        Err(why) => refused(&why),
+    }
 }
 
 fn relay_text(data: &[u8]) {

@@ -203,14 +203,17 @@ impl<'m> Importer<'m> {
                 true => output.name.clone(),
                 false => named.len().to_string(),
             };
-            self.output(&name, &value, &mut outputs);
+            self.output(&name, &value, &mut outputs)?;
         }
         Ok(self.b.finish(&outputs))
     }
 
     /// Flattens an output as npz archives have it.
-    fn output(&mut self, name: &str, value: &Val, outputs: &mut Vec<(String, ExprId)>) {
+    fn output(&mut self, name: &str, value: &Val, outputs: &mut Vec<(String, ExprId)>) -> Convert<()> {
         match value {
+            Val::Tensor(t) if t.elem == Elem::Text => {
+                return Err(self.refuse(format!("the output `{name}` holds strings, which is not supported")));
+            }
             Val::Tensor(t) => outputs.push((name.to_owned(), t.e)),
             Val::Seq(items) if items.is_empty() => {
                 let none = self.b.constant(Tensor::zeros(DType::F32, &[0]));
@@ -218,11 +221,12 @@ impl<'m> Importer<'m> {
             }
             Val::Seq(items) => {
                 for (i, item) in items.iter().enumerate() {
-                    self.output(&format!("{name}#{i}"), item, outputs);
+                    self.output(&format!("{name}#{i}"), item, outputs)?;
                 }
             }
             Val::Absent => {}
         }
+        Ok(())
     }
 
     /// Declares an input of the model.

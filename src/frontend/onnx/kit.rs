@@ -26,9 +26,30 @@ impl Node<'_, '_> {
         if let Some(v) = self.value(cond) {
             return Ok(if v.get_i64(0) != 0 { then } else { otherwise });
         }
+        let (then, otherwise, ty) = self.branches(cond, then, otherwise)?;
+        Ok(self.im.b.if_else(cond, then, otherwise, ty))
+    }
+
+    /// Two tensors as branches of a conditional, and the type that both fit. Extents in which they differ are made to depend on the
+    /// condition, which keeps them unknown until the program runs.
+    pub(super) fn branches(
+        &mut self,
+        cond: ExprId,
+        then: ExprId,
+        otherwise: ExprId,
+    ) -> Convert<(ExprId, ExprId, Type)> {
         let ty = join(self.im.b.ty(then), self.im.b.ty(otherwise));
         let ty = ty.ok_or_else(|| self.refuse("what is chosen while running has different ranks or elements"))?;
-        Ok(self.im.b.if_else(cond, then, otherwise, ty))
+        let (a, b) = (self.dims(then)?, self.dims(otherwise)?);
+        if a.iter().zip(&b).all(|(x, y)| x == y || x.is_none() || y.is_none()) {
+            return Ok((then, otherwise, ty));
+        }
+        let (sa, sb) = (self.shape_of(then)?, self.shape_of(otherwise)?);
+        let shape = self.select(cond, sa, sb)?;
+        let attrs = [("allowzero", true.into())];
+        let then = self.op("dyn.reshape", &[then, shape], &attrs)?;
+        let otherwise = self.op("dyn.reshape", &[otherwise, shape], &attrs)?;
+        Ok((then, otherwise, ty))
     }
 
     /// Axes that are known only while running, counted from the front: a vector of `int64`.

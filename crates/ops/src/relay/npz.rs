@@ -21,7 +21,8 @@ const DEFLATE_LIMIT: u64 = 1032;
 
 /// Reads every array of an archive, in its order, under the entry's name without `.npy`.
 ///
-/// Both byte orders and both axis orders are taken, stored or deflated. numpy types that Relay does not have are refused.
+/// Both byte orders and both axis orders are taken, stored or deflated. Strings come as `uint32`: an innermost axis of
+/// their code points. Other numpy types that Relay does not have are refused.
 /// `name` is the file's, for messages.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<(Name, Tensor)>, Refused> {
     let refuse = |message: String| Refused::from(Diagnostic::new(format!("{name}: {message}")));
@@ -191,6 +192,16 @@ impl<'a> HeaderParser<'a> {
         let (Some(descr), Some(fortran), Some(shape)) = (descr, fortran, shape) else {
             return Err("its header lacks one of descr, fortran_order and shape".to_owned());
         };
+        // Strings are code points, filled up with zeros: an innermost axis of their own.
+        if let Some(length) =
+            descr.strip_prefix(['<', '>', '=']).and_then(|d| d.strip_prefix('U')).and_then(|n| n.parse().ok())
+        {
+            if fortran && shape.len() > 1 {
+                return Err("it holds strings in Fortran's order, which is not supported".to_owned());
+            }
+            let shape = shape.into_iter().chain([length]).collect();
+            return Ok(Header { dtype: DType::U32, big_endian: descr.starts_with('>'), fortran: false, shape });
+        }
         let (dtype, big_endian) = element(descr).ok_or_else(|| format!("Relay has no element type `{descr}`"))?;
         Ok(Header { dtype, big_endian, fortran, shape })
     }

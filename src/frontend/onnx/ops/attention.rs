@@ -1,10 +1,14 @@
 //! Attention and its relatives.
 
-use super::{Row, row};
+use super::{Row, row, row_of};
 use crate::{
     frontend::{
         Convert,
-        onnx::{elem::Elem, importer::Val, node::Node},
+        onnx::{
+            elem::Elem,
+            importer::{Frame, Val},
+            node::Node,
+        },
     },
     ir::ExprId,
     tensor::{DType, Tensor},
@@ -13,6 +17,7 @@ use crate::{
 pub(super) const OPS: &[Row] = &[
     row("Attention", attention),
     row("CausalConvWithState", causal_conv),
+    row_of("ai.onnx.preview", "FlexAttention", flex_attention),
     row("LinearAttention", linear_attention),
     row("RotaryEmbedding", rotary_embedding),
 ];
@@ -108,6 +113,47 @@ fn attention(n: &mut Node) -> Convert<Vec<Val>> {
         outputs.push(n.out(shown)?);
     }
     Ok(outputs)
+}
+
+/// What a node's body makes of a tensor, where it has that body.
+fn modified(n: &mut Node, body: &str, x: ExprId) -> Convert {
+    if n.attr(body).is_none() {
+        return Ok(x);
+    }
+    let (dtype, graph) = (n.dtype(x)?, n.graph(body)?);
+    let input = n.out(x)?;
+    let (outputs, _) = n.im.body(graph, vec![input], Frame::body())?;
+    match outputs.as_slice() {
+        [Val::Tensor(t)] => n.cast(t.e, dtype),
+        _ => Err(n.refuse(format!("its `{body}` should give one tensor"))),
+    }
+}
+
+fn flex_attention(n: &mut Node) -> Convert<Vec<Val>> {
+    let (q, k, v) = (n.x(0)?, n.x(1)?, n.x(2)?);
+    n.ensure(n.rank(q)? == 4 && n.rank(k)? == 4 && n.rank(v)? == 4, || "its inputs should have four axes".into())?;
+    let (heads, shared, size) = (n.extent(q, 1)?, n.extent(k, 1)?, n.extent(q, 3)?);
+    n.ensure(shared > 0 && heads % shared == 0, || format!("{heads} heads do not share {shared}"))?;
+    let dtype = n.dtype(q)?;
+    let scale = n.opt_float("scale")?.unwrap_or(1.0 / (size as f64).sqrt()).sqrt();
+    let within = match n.opt_int("softmax_precision")? {
+        Some(code) => n.elem(code)?.storage(),
+        None if dtype == DType::F64 => DType::F64,
+        None => DType::F32,
+    };
+    let (k, v) = (repeated(n, k, heads / shared)?, repeated(n, v, heads / shared)?);
+    let (q, k) = (n.with("multiply", q, scale)?, n.with("multiply", k, scale)?);
+    let kt = n.transpose(k, &[0, 1, 3, 2])?;
+    let scores = n.matmul(q, kt, None)?;
+    let scores = n.cast(scores, within)?;
+    let scores = modified(n, "score_mod", scores)?;
+    let weights = n.op("nn.softmax", &[scores], &[("axis", (-1).into())])?;
+    let weights = modified(n, "prob_mod", weights)?;
+    let own = n.dtype(v)?;
+    let v = n.cast(v, within)?;
+    let y = n.matmul(weights, v, None)?;
+    let y = n.cast(y, own)?;
+    n.one(y)
 }
 
 /// Minus infinity where a mask does not hold, zero where it does.

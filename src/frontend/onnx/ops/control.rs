@@ -32,14 +32,16 @@ fn branch(n: &mut Node) -> Convert<Vec<Val>> {
     }
     let (then, _) = n.im.body(n.graph("then_branch")?, Vec::new(), Frame::body())?;
     let (other, _) = n.im.body(n.graph("else_branch")?, Vec::new(), Frame::body())?;
-    let (ts, os): (Vec<Tens>, Vec<Tens>) =
+    let (mut ts, mut os): (Vec<Tens>, Vec<Tens>) =
         (then.iter().flat_map(Val::tensors).collect(), other.iter().flat_map(Val::tensors).collect());
     let mut types = Vec::new();
-    for (t, o) in ts.iter().zip(&os) {
-        let ty = join(n.im.b.ty(t.e), n.im.b.ty(o.e)).filter(|_| t.elem == o.elem);
-        types.push(ty.ok_or_else(|| n.refuse("its branches give tensors of different ranks or elements"))?);
-    }
     n.ensure(ts.len() == os.len(), || "its branches give values of different structure".into())?;
+    for (t, o) in ts.iter_mut().zip(&mut os) {
+        n.ensure(t.elem == o.elem, || "its branches give tensors of different elements".into())?;
+        let (a, b, ty) = n.branches(cond, t.e, o.e)?;
+        (t.e, o.e) = (a, b);
+        types.push(ty);
+    }
     let result = match types.as_slice() {
         [ty] => vec![n.im.b.if_else(cond, ts[0].e, os[0].e, ty.clone())],
         _ => {
@@ -195,12 +197,10 @@ fn function(
     let mut first = Vec::new();
     for t in &p.collect {
         let ty = n.ty(t.e)?;
-        let known = ty.known_shape().ok_or_else(|| {
-            n.refuse(format!("it collects {ty}, whose extents are known only while running, which is not supported"))
-        })?;
         let shape = [Dim::Any].into_iter().chain(ty.shape.iter().copied());
         lists.push(parameter(n, "collected", &TensorType::of(shape.collect::<Vec<_>>(), ty.dtype).into()));
-        let none: Vec<usize> = [0].into_iter().chain(known.iter().map(|&d| d as usize)).collect();
+        let extents = ty.shape.iter().map(|d| d.known().unwrap_or(0) as usize);
+        let none: Vec<usize> = [0].into_iter().chain(extents).collect();
         first.push(n.constant(Tensor::zeros(ty.dtype, &none)));
     }
     let scalar = Type::tensor(&[], DType::I64);
@@ -226,7 +226,16 @@ fn function(
     args.extend(p.state.iter().map(|t| t.e));
     for (list, t) in lists.iter().zip(&p.collect) {
         let one = n.expand(t.e, 0, 1)?;
-        args.push(n.concat(&[list.1, one], 0)?);
+        let more = match n.ty(t.e)?.known_shape() {
+            Some(_) => n.concat(&[list.1, one], 0)?,
+            // The first iteration shows the extents.
+            None => {
+                let first = n.with("equal", p.i.1, 0.0)?;
+                let both = n.concat(&[list.1, one], 0)?;
+                n.either(first, one, both)?
+            }
+        };
+        args.push(more);
     }
     args.extend(p.captures.iter().map(|c| c.inner));
     let again = n.im.b.call(itself, &args, ret.clone());

@@ -201,7 +201,7 @@ fn conv_transpose(n: &mut Node) -> Convert<Vec<Val>> {
         };
         if let Some(to) = to {
             let total = full(n)? - to;
-            let small = total / 2;
+            let small = total.div_euclid(2);
             (before[k], after[k]) = if auto == "SAME_UPPER" { (small, total - small) } else { (total - small, small) };
         }
     }

@@ -14,6 +14,7 @@ pub(super) const OPS: &[Row] = &[
     row("AffineGrid", affine_grid),
     row("Col2Im", col2im),
     row("GridSample", grid_sample),
+    row("MaxRoiPool", max_roi_pool),
     row("NonMaxSuppression", non_max_suppression),
     row("Resize", resize),
     row("RoiAlign", roi_align),
@@ -61,10 +62,10 @@ impl Axis {
                 }
             }
             "align_corners" => {
-                if self.to == 1 {
+                if length == 1.0 || self.to == 1 {
                     0.0
                 } else {
-                    i * (from - 1.0) / (length.floor().max(to) - 1.0)
+                    i * (from - 1.0) / (length - 1.0)
                 }
             }
             "asymmetric" => i / self.scale,
@@ -231,17 +232,17 @@ fn resize(n: &mut Node) -> Convert<Vec<Val>> {
         Ok(n.opt(i)?.filter(|&e| n.ty(e).is_ok_and(|t| t.elements() != Some(0))))
     };
     let (scales, sizes) = (given(n, scales_at)?, given(n, sizes_at)?);
+    let sizes = if scales.is_some() { None } else { sizes };
+    let crops = n.version >= 11 && method.coordinates == "tf_crop_and_resize";
+    let unknown = [scales.or(sizes), if crops { n.opt(1)? } else { None }];
+    if unknown.into_iter().flatten().any(|e| n.value(e).is_none()) {
+        return resize_while_running(n, x, &axes, &method, scales, sizes);
+    }
     let roi = if n.version >= 11 && method.coordinates == "tf_crop_and_resize" {
         n.known_floats(1)?.unwrap_or_default()
     } else {
         Vec::new()
     };
-    let sizes = if scales.is_some() { None } else { sizes };
-    if let Some(e) = scales.or(sizes)
-        && n.value(e).is_none()
-    {
-        return resize_while_running(n, x, &axes, &method, scales, sizes);
-    }
     let scales = if scales.is_some() { n.known_floats(scales_at)? } else { None };
     let sizes = if sizes.is_some() { n.known_ints(sizes_at)? } else { None };
     let policy = n.text("keep_aspect_ratio_policy", "stretch")?;
@@ -281,7 +282,15 @@ fn resize(n: &mut Node) -> Convert<Vec<Val>> {
     n.one(y)
 }
 
-/// A resize by scales or to sizes that are known only while running: nearest and linear, an axis at a time.
+/// Scalars that say how an axis is resized while running: extents before and after (floats), the factor, and the region of interest.
+struct Running {
+    from: ExprId,
+    to: ExprId,
+    scale: ExprId,
+    roi: Option<(ExprId, ExprId)>,
+}
+
+/// A resize by scales or to sizes that are known only while running, an axis at a time.
 fn resize_while_running(
     n: &mut Node,
     x: ExprId,
@@ -291,126 +300,221 @@ fn resize_while_running(
     sizes: Option<ExprId>,
 ) -> Convert<Vec<Val>> {
     let policy = n.text("keep_aspect_ratio_policy", "stretch")?;
-    let plain = !m.antialias && m.coordinates != "tf_crop_and_resize" && m.coordinates != "half_pixel_symmetric";
-    n.ensure(plain && (policy == "stretch" || sizes.is_none()), || {
-        "how it resizes is not supported while its sizes are known only while running".into()
-    })?;
-    let mut y = x;
-    let dtype = n.dtype(x)?;
+    let of = |n: &mut Node, list: ExprId, k: usize| -> Convert {
+        let v = n.index(list, 0, k as i64)?;
+        n.cast(v, DType::F32)
+    };
+    let mut plan = Vec::new();
+    let mut ratio: Option<ExprId> = None;
     for (k, &at) in axes.iter().enumerate() {
-        let size = n.size(x, at, DType::F32)?;
+        let from = n.size(x, at, DType::F32)?;
         let (to, scale) = match (scales, sizes) {
             (Some(s), _) => {
-                let s = n.index(s, 0, k as i64)?;
-                let s = n.cast(s, DType::F32)?;
-                let to = n.mul(size, s)?;
+                let s = of(n, s, k)?;
+                let to = n.mul(from, s)?;
                 (n.un("floor", to)?, s)
             }
             (_, Some(s)) => {
-                let to = n.index(s, 0, k as i64)?;
-                let to = n.cast(to, DType::F32)?;
-                let scale = n.div(to, size)?;
-                (to, scale)
+                let to = of(n, s, k)?;
+                (to, n.div(to, from)?)
             }
             _ => return Err(n.refuse("neither scales nor sizes are given")),
         };
-        let zero = n.c(to, 0.0)?;
-        let one = n.c(to, 1.0)?;
-        let i = n.op("arange", &[zero, to, one], &[("dtype", DType::F32.into())])?;
-        let last = n.with("subtract", size, 1.0)?;
-        let half = |n: &mut Node, e: ExprId, by: f64| n.with("add", e, by);
-        let at_x = match m.coordinates.as_str() {
-            "asymmetric" => n.div(i, scale)?,
-            "align_corners" => {
-                let steps = n.with("subtract", to, 1.0)?;
-                let steps = n.with("maximum", steps, 1.0)?;
-                let scaled = n.mul(i, last)?;
-                n.div(scaled, steps)?
-            }
-            "half_pixel" | "pytorch_half_pixel" => {
-                let p = half(n, i, 0.5)?;
-                let p = n.div(p, scale)?;
-                let p = half(n, p, -0.5)?;
-                if m.coordinates == "half_pixel" {
-                    p
-                } else {
-                    let single = n.with("less_equal", to, 1.0)?;
-                    n.select(single, zero, p)?
-                }
-            }
-            "tf_half_pixel_for_nn" => {
-                let p = half(n, i, 0.5)?;
-                n.div(p, scale)?
-            }
-            other => return Err(n.refuse(format!("there is no coordinate_transformation_mode `{other}`"))),
-        };
-        let held = |n: &mut Node, p: ExprId| -> Convert {
-            let p = n.with("maximum", p, 0.0)?;
-            let p = n.bin("minimum", p, last)?;
-            n.cast(p, DType::I64)
-        };
-        let floor = n.un("floor", at_x)?;
-        if m.mode == "nearest" {
-            let p = match m.nearest.as_str() {
-                "floor" => floor,
-                "ceil" => n.un("ceil", at_x)?,
-                "round_prefer_ceil" => {
-                    let p = half(n, at_x, 0.5)?;
-                    n.un("floor", p)?
-                }
-                "round_prefer_floor" => {
-                    let p = half(n, at_x, -0.5)?;
-                    n.un("ceil", p)?
-                }
-                _ => {
-                    let up = n.un("ceil", at_x)?;
-                    let shrinks = n.with("less", scale, 1.0)?;
-                    n.select(shrinks, up, floor)?
-                }
-            };
-            let p = held(n, p)?;
-            y = n.take(y, p, at)?;
-            continue;
-        }
-        let rank = n.rank(y)?;
-        let fraction = n.sub(at_x, floor)?;
-        let a = m.cubic;
-        let taps: Vec<(f64, [f64; 4])> = match m.mode.as_str() {
-            // Polynomials of the fraction, from the constant term on.
-            "linear" => vec![(0.0, [1.0, -1.0, 0.0, 0.0]), (1.0, [0.0, 1.0, 0.0, 0.0])],
-            "cubic" if !m.exclude_outside => vec![
-                (-1.0, [0.0, a, -2.0 * a, a]),
-                (0.0, [1.0, 0.0, -(a + 3.0), a + 2.0]),
-                (1.0, [0.0, -a, 2.0 * a + 3.0, -(a + 2.0)]),
-                (2.0, [0.0, 0.0, a, -a]),
-            ],
-            other => {
-                return Err(
-                    n.refuse(format!("mode `{other}` is not supported while its sizes are known only while running"))
-                );
-            }
-        };
-        let wide = n.cast(y, DType::F32)?;
-        let mut sum = None;
-        for (offset, c) in taps {
-            let p = n.with("add", floor, offset)?;
-            let p = held(n, p)?;
-            let part = n.take(wide, p, at)?;
-            let mut w = n.c(fraction, c[3])?;
-            for k in (0..3).rev() {
-                w = n.mul(w, fraction)?;
-                w = n.with("add", w, c[k])?;
-            }
-            let w = n.trailing(w, rank - 1 - at)?;
-            let part = n.mul(part, w)?;
-            sum = Some(match sum {
-                None => part,
-                Some(s) => n.add(s, part)?,
+        if sizes.is_some() && policy != "stretch" {
+            let least = if policy == "not_larger" { "minimum" } else { "maximum" };
+            ratio = Some(match ratio {
+                None => scale,
+                Some(r) => n.bin(least, r, scale)?,
             });
         }
-        y = n.cast(sum.unwrap_or(wide), dtype)?;
+        let roi = match (m.coordinates.as_str(), n.opt(1)?) {
+            ("tf_crop_and_resize", Some(r)) => Some((of(n, r, k)?, of(n, r, k + axes.len())?)),
+            _ => None,
+        };
+        plan.push(Running { from, to, scale, roi });
+    }
+    if let Some(r) = ratio {
+        for p in &mut plan {
+            let to = n.mul(r, p.from)?;
+            let to = n.with("add", to, 0.5)?;
+            (p.to, p.scale) = (n.un("floor", to)?, r);
+        }
+    }
+    let dtype = n.dtype(x)?;
+    let rank = n.rank(x)?;
+    let mut y = x;
+    let mut outside: Option<ExprId> = None;
+    for (p, &at) in plan.iter().zip(axes) {
+        let place = coordinates(n, m, p)?;
+        if m.coordinates == "tf_crop_and_resize" {
+            let last = n.with("subtract", p.from, 1.0)?;
+            let (below, above) = (n.with("less", place, 0.0)?, n.bin("greater", place, last)?);
+            let mask = n.bin("logical_or", below, above)?;
+            let mask = n.trailing(mask, rank - 1 - at)?;
+            outside = Some(match outside {
+                None => mask,
+                Some(o) => n.bin("logical_or", o, mask)?,
+            });
+        }
+        y = if m.mode == "nearest" { nearest(n, y, at, m, p, place)? } else { mixed(n, y, at, m, p, place)? };
+    }
+    let mut y = n.cast(y, dtype)?;
+    if let Some(mask) = outside {
+        let value = n.c(y, m.extrapolation)?;
+        y = n.select(mask, value, y)?;
     }
     n.one(y)
+}
+
+/// Where in the data the elements of the result lie.
+fn coordinates(n: &mut Node, m: &Method, p: &Running) -> Convert {
+    let (zero, one) = (n.c(p.to, 0.0)?, n.c(p.to, 1.0)?);
+    let i = n.op("arange", &[zero, p.to, one], &[("dtype", DType::F32.into())])?;
+    let last = n.with("subtract", p.from, 1.0)?;
+    let half_pixel = |n: &mut Node| -> Convert {
+        let c = n.with("add", i, 0.5)?;
+        n.div(c, p.scale)
+    };
+    let length = n.mul(p.scale, p.from)?;
+    match m.coordinates.as_str() {
+        "asymmetric" => n.div(i, p.scale),
+        "tf_half_pixel_for_nn" => half_pixel(n),
+        "half_pixel" => {
+            let c = half_pixel(n)?;
+            n.with("subtract", c, 0.5)
+        }
+        "pytorch_half_pixel" => {
+            let c = half_pixel(n)?;
+            let c = n.with("subtract", c, 0.5)?;
+            let single = n.with("less_equal", p.to, 1.0)?;
+            n.select(single, zero, c)
+        }
+        "half_pixel_symmetric" => {
+            let share = n.div(p.to, length)?;
+            let rest = n.from("subtract", 1.0, share)?;
+            let middle = n.with("multiply", p.from, 0.5)?;
+            let offset = n.mul(middle, rest)?;
+            let c = half_pixel(n)?;
+            let c = n.with("subtract", c, 0.5)?;
+            n.add(c, offset)
+        }
+        "align_corners" => {
+            let steps = n.with("subtract", length, 1.0)?;
+            let none = n.with("equal", steps, 0.0)?;
+            let steps = n.select(none, one, steps)?;
+            let scaled = n.mul(i, last)?;
+            n.div(scaled, steps)
+        }
+        "tf_crop_and_resize" => {
+            let (start, end) = p.roi.ok_or_else(|| n.refuse("the region of interest is not given"))?;
+            let steps = n.with("subtract", p.to, 1.0)?;
+            let single = n.with("less_equal", steps, 0.0)?;
+            let steps = n.select(single, one, steps)?;
+            let width = n.sub(end, start)?;
+            let step = n.mul(width, last)?;
+            let step = n.div(step, steps)?;
+            let moved = n.mul(i, step)?;
+            let first = n.mul(start, last)?;
+            let c = n.add(first, moved)?;
+            let both = n.add(start, end)?;
+            let middle = n.mul(both, last)?;
+            let middle = n.with("multiply", middle, 0.5)?;
+            n.select(single, middle, c)
+        }
+        other => Err(n.refuse(format!("there is no coordinate_transformation_mode `{other}`"))),
+    }
+}
+
+/// Places held within the data, as integers.
+fn held(n: &mut Node, place: ExprId, p: &Running) -> Convert {
+    let last = n.with("subtract", p.from, 1.0)?;
+    let c = n.with("maximum", place, 0.0)?;
+    let c = n.bin("minimum", c, last)?;
+    n.cast(c, DType::I64)
+}
+
+fn nearest(n: &mut Node, x: ExprId, at: usize, m: &Method, p: &Running, place: ExprId) -> Convert {
+    let c = match m.nearest.as_str() {
+        "floor" => n.un("floor", place)?,
+        "ceil" => n.un("ceil", place)?,
+        "round_prefer_ceil" => {
+            let c = n.with("add", place, 0.5)?;
+            n.un("floor", c)?
+        }
+        "round_prefer_floor" => {
+            let c = n.with("subtract", place, 0.5)?;
+            n.un("ceil", c)?
+        }
+        _ => {
+            let (up, down) = (n.un("ceil", place)?, n.un("floor", place)?);
+            let shrinks = n.with("less", p.scale, 1.0)?;
+            n.select(shrinks, up, down)?
+        }
+    };
+    let c = held(n, c, p)?;
+    n.take(x, c, at)
+}
+
+/// Elements as mixtures of those around: a product with a matrix of weights, computed while running. Places beyond the ends count
+/// as the last elements.
+fn mixed(n: &mut Node, x: ExprId, at: usize, m: &Method, p: &Running, place: ExprId) -> Convert {
+    let one = n.c(p.scale, 1.0)?;
+    let stretch = if m.antialias { n.bin("minimum", p.scale, one)? } else { one };
+    let reach = n.from("divide", if m.mode == "cubic" { 2.0 } else { 1.0 }, stretch)?;
+    let reach = n.un("ceil", reach)?;
+    let reach = n.with("add", reach, 1.0)?;
+    let first = n.un("negative", reach)?;
+    let end = n.add(p.from, reach)?;
+    let all = n.op("arange", &[first, end, one], &[("dtype", DType::F32.into())])?;
+    let rows = n.trailing(place, 1)?;
+    let d = n.sub(all, rows)?;
+    let d = n.mul(d, stretch)?;
+    let d = n.un("abs", d)?;
+    let mut w = filter(n, m, d)?;
+    if m.exclude_outside {
+        let (low, high) = (n.with("greater_equal", all, 0.0)?, n.bin("less", all, p.from)?);
+        let inside = n.bin("logical_and", low, high)?;
+        let zero = n.c(w, 0.0)?;
+        w = n.select(inside, w, zero)?;
+    }
+    if m.exclude_outside || m.antialias {
+        let sum = n.reduce("sum", w, &[1], true)?;
+        w = n.div(w, sum)?;
+    }
+    let places = held(n, all, p)?;
+    let wide = n.cast(x, DType::F32)?;
+    let around = n.take(wide, places, at)?;
+    let around = n.to_last(around, at)?;
+    let y = n.op("nn.dense", &[around, w], &[])?;
+    n.from_last(y, at)
+}
+
+/// The weight of what is so far away.
+fn filter(n: &mut Node, m: &Method, d: ExprId) -> Convert {
+    let a = m.cubic;
+    let polynomial = |n: &mut Node, c: [f64; 4]| -> Convert {
+        let mut w = n.c(d, c[0])?;
+        for v in &c[1..] {
+            w = n.mul(w, d)?;
+            w = n.with("add", w, *v)?;
+        }
+        Ok(w)
+    };
+    match m.mode.as_str() {
+        "linear" => {
+            let w = n.from("subtract", 1.0, d)?;
+            n.with("maximum", w, 0.0)
+        }
+        "cubic" => {
+            let near = polynomial(n, [a + 2.0, -(a + 3.0), 0.0, 1.0])?;
+            let far = polynomial(n, [a, -5.0 * a, 8.0 * a, -4.0 * a])?;
+            let (first, second) = (n.with("less_equal", d, 1.0)?, n.with("less", d, 2.0)?);
+            let zero = n.c(d, 0.0)?;
+            let far = n.select(second, far, zero)?;
+            n.select(first, near, far)
+        }
+        other => Err(n.refuse(format!("there is no mode `{other}`"))),
+    }
 }
 
 fn upsample(n: &mut Node) -> Convert<Vec<Val>> {
@@ -515,11 +619,8 @@ fn affine_grid(n: &mut Node) -> Convert<Vec<Val>> {
 }
 
 fn col2im(n: &mut Node) -> Convert<Vec<Val>> {
-    let x = n.x(0)?;
-    let image = n.known_ints(1)?.unwrap_or_default();
-    let block = n.known_ints(2)?.unwrap_or_default();
-    let count = image.len();
-    n.ensure(block.len() == count, || "its block and image have the same axes".into())?;
+    let (x, image, block) = (n.x(0)?, n.x(1)?, n.x(2)?);
+    let count = n.extent(image, 0)? as usize;
     let list = |name: &str, default: i64, len: usize| -> Convert<Vec<i64>> {
         let l = n.ints(name)?.unwrap_or_else(|| vec![default; len]);
         n.ensure(l.len() == len, || format!("its attribute `{name}` should have {len} numbers"))?;
@@ -527,38 +628,84 @@ fn col2im(n: &mut Node) -> Convert<Vec<Val>> {
     };
     let (dilations, pads, strides) =
         (list("dilations", 1, count)?, list("pads", 0, 2 * count)?, list("strides", 1, count)?);
+    let (image, block) = (n.cast(image, DType::I64)?, n.cast(block, DType::I64)?);
     let shape = n.shape(x)?;
-    let taps: i64 = block.iter().product();
-    let channels = shape[1] / taps.max(1);
-    let steps: Vec<i64> = (0..count)
-        .map(|k| (image[k] + pads[k] + pads[k + count] - dilations[k] * (block[k] - 1) - 1).div_euclid(strides[k]) + 1)
-        .collect();
-    n.ensure(steps.iter().product::<i64>() == shape[2], || "its columns do not fit the image".into())?;
-    // Where each element goes; what falls into the padding goes to one place behind the image.
-    let total: i64 = image.iter().product();
-    let mut places = Vec::new();
-    for tap in 0..taps {
-        for column in 0..shape[2] {
-            let (mut t, mut c, mut at, mut weight, mut inside) = (tap, column, 0, 1, true);
-            for k in (0..count).rev() {
-                let p = (c % steps[k]) * strides[k] + (t % block[k]) * dilations[k] - pads[k];
-                inside &= (0..image[k]).contains(&p);
-                (t, c) = (t / block[k], c / steps[k]);
-                at += p * weight;
-                weight *= image[k];
-            }
-            places.push(if inside { at } else { total });
-        }
+    let [batch, rows, columns] = shape[..] else { return Err(n.refuse("its input should have three axes")) };
+    let line =
+        |n: &mut Node, count: i64| n.constant(Tensor::from_i64_fn(DType::I64, &[count.max(0) as usize], |i| i as i64));
+    let taps = n.reduce("prod", block, &[0], false)?;
+    // Of the rows, those of one channel follow each other: an element's place within the window, and the window's.
+    let row = line(n, rows);
+    let channel = n.bin("floor_divide", row, taps)?;
+    let mut tap = n.bin("floor_mod", row, taps)?;
+    let mut window = line(n, columns);
+    let total = n.reduce("prod", image, &[0], false)?;
+    let mut place: Option<ExprId> = None;
+    let mut inside: Option<ExprId> = None;
+    let mut weight: Option<ExprId> = None;
+    for k in (0..count).rev() {
+        let (size, reach) = (n.index(image, 0, k as i64)?, n.index(block, 0, k as i64)?);
+        let padded = n.with("add", size, (pads[k] + pads[k + count] - 1) as f64)?;
+        let less = n.with("subtract", reach, 1.0)?;
+        let less = n.with("multiply", less, dilations[k] as f64)?;
+        let room = n.sub(padded, less)?;
+        let steps = n.with("floor_divide", room, strides[k] as f64)?;
+        let steps = n.with("add", steps, 1.0)?;
+        let (w, t) = (n.bin("floor_mod", window, steps)?, n.bin("floor_mod", tap, reach)?);
+        (window, tap) = (n.bin("floor_divide", window, steps)?, n.bin("floor_divide", tap, reach)?);
+        let w = n.with("multiply", w, strides[k] as f64)?;
+        let t = n.with("multiply", t, dilations[k] as f64)?;
+        let t = n.with("subtract", t, pads[k] as f64)?;
+        let t = n.trailing(t, 1)?;
+        let p = n.add(t, w)?;
+        let (low, high) = (n.with("greater_equal", p, 0.0)?, n.bin("less", p, size)?);
+        let both = n.bin("logical_and", low, high)?;
+        inside = Some(match inside {
+            None => both,
+            Some(i) => n.bin("logical_and", i, both)?,
+        });
+        let part = match weight {
+            None => p,
+            Some(w) => n.mul(p, w)?,
+        };
+        place = Some(match place {
+            None => part,
+            Some(s) => n.add(s, part)?,
+        });
+        weight = Some(match weight {
+            None => size,
+            Some(w) => n.mul(w, size)?,
+        });
     }
-    let (rows, per) = (shape[0] * channels, taps * shape[2]);
-    let flat = n.reshape(x, &[rows, per])?;
-    let all = Tensor::from_i64_fn(DType::I64, &[rows as usize, per as usize], |i| places[i % per as usize]);
-    let places = n.constant(all);
-    let empty = n.constant(Tensor::zeros(n.dtype(x)?, &[rows as usize, total as usize + 1]));
-    let sum = n.op("scatter_elements", &[empty, places, flat], &[("axis", 1.into()), ("reduction", "add".into())])?;
-    let y = n.slice(sum, 1, 0, total)?;
-    let full = [&[shape[0], channels], image.as_slice()].concat();
-    let y = n.reshape(y, &full)?;
+    let (Some(place), Some(inside)) = (place, inside) else { return Err(n.refuse("the image has no axes")) };
+    // Channels lie one after another; what falls into the padding goes to a place behind them all.
+    let start = n.mul(channel, total)?;
+    let start = n.trailing(start, 1)?;
+    let place = n.add(place, start)?;
+    let below = n.c(taps, rows as f64)?;
+    let channels = n.bin("floor_divide", below, taps)?;
+    let length = n.mul(channels, total)?;
+    let place = n.select(inside, place, length)?;
+    let place = n.reshape(place, &[1, rows * columns])?;
+    let place = n.broadcast(place, &[batch, rows * columns])?;
+    let flat = n.reshape(x, &[batch, rows * columns])?;
+    let vector = |n: &mut Node, e: ExprId| n.reshape(e, &[1]);
+    let longer = n.with("add", length, 1.0)?;
+    let (all, longer) = (n.im.b.ints(&[batch]), vector(n, longer)?);
+    let extents = n.concat(&[all, longer], 0)?;
+    let zero = n.c(x, 0.0)?;
+    let empty = n.filled(zero, extents)?;
+    let sum = n.op("scatter_elements", &[empty, place, flat], &[("axis", 1.into()), ("reduction", "add".into())])?;
+    let (zeros, ones) = (n.im.b.ints(&[0, 0]), n.im.b.ints(&[1, 1]));
+    let length = vector(n, length)?;
+    let end = n.concat(&[all, length], 0)?;
+    let kept = match n.value(end) {
+        Some(v) => n.slice(sum, 1, 0, v.get_i64(1))?,
+        None => n.op("dyn.strided_slice", &[sum, zeros, end, ones], &[])?,
+    };
+    let channels = vector(n, channels)?;
+    let full = n.concat(&[all, channels, image], 0)?;
+    let y = n.reshape_to(kept, full)?;
     n.one(y)
 }
 
@@ -583,6 +730,14 @@ fn roi_align(n: &mut Node) -> Convert<Vec<Val>> {
         ("mode", mode.as_str().into()),
     ];
     let y = n.op("vision.roi_align", &[x, rois], &attrs)?;
+    n.one(y)
+}
+
+fn max_roi_pool(n: &mut Node) -> Convert<Vec<Val>> {
+    let (x, rois) = (n.x(0)?, n.x(1)?);
+    let size = n.ints("pooled_shape")?.ok_or_else(|| n.refuse("its attribute `pooled_shape` is not given"))?;
+    let scale = n.float("spatial_scale", 1.0)?;
+    let y = n.op("vision.roi_pool", &[x, rois], &[("pooled_size", size.into()), ("spatial_scale", scale.into())])?;
     n.one(y)
 }
 

@@ -14,6 +14,7 @@ use crate::{
             node::Node,
         },
     },
+    ir::{AttrValue, ExprId},
     tensor::DType,
 };
 
@@ -38,19 +39,25 @@ fn compare(n: &mut Node, name: &str) -> Convert<Vec<Val>> {
     n.one(z)
 }
 
-/// Two text tensors with innermost axes of one length, which must be known.
+/// Two text tensors with innermost axes of one length: the shorter one's is filled up with zeros.
 fn same_length(n: &mut Node, a: Tens, b: Tens) -> Convert<(Tens, Tens)> {
-    let length = |n: &Node, t: Tens| n.extent(t.e, n.rank(t.e)? - 1);
-    let (la, lb) = (length(n, a)?, length(n, b)?);
-    let longest = la.max(lb);
-    let pad = |n: &mut Node, t: Tens, by: i64| -> Convert<Tens> {
-        let rank = n.rank(t.e)?;
-        let (before, mut after) = (vec![0; rank], vec![0; rank]);
-        after[rank - 1] = by;
-        let zero = n.c(t.e, 0.0)?;
-        Ok(Tens { e: n.pad(t.e, &before, &after, zero)?, ..t })
+    let last = |n: &mut Node, t: Tens| -> Convert { n.size(t.e, n.rank(t.e)? - 1, DType::I64) };
+    let (la, lb) = (last(n, a)?, last(n, b)?);
+    let longest = n.bin("maximum", la, lb)?;
+    let pad = |n: &mut Node, t: Tens, own: ExprId| -> Convert<Tens> {
+        let (rank, missing, zero) = (n.rank(t.e)?, n.sub(longest, own)?, n.c(t.e, 0.0)?);
+        if let Some(v) = n.value(missing) {
+            let (before, mut after) = (vec![0; rank], vec![0; rank]);
+            after[rank - 1] = v.get_i64(0);
+            return Ok(Tens { e: n.pad(t.e, &before, &after, zero)?, ..t });
+        }
+        let none = n.im.b.ints(&vec![0; 2 * rank - 1]);
+        let missing = n.reshape(missing, &[1])?;
+        let widths = n.concat(&[none, missing], 0)?;
+        let widths = n.reshape(widths, &[rank as i64, 2])?;
+        Ok(Tens { e: n.op("dyn.nn.pad", &[t.e, widths, zero], &[("pad_width", AttrValue::ints(&[]))])?, ..t })
     };
-    Ok((pad(n, a, longest - la)?, pad(n, b, longest - lb)?))
+    Ok((pad(n, a, la)?, pad(n, b, lb)?))
 }
 
 fn equal(n: &mut Node) -> Convert<Vec<Val>> {

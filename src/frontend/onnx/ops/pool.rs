@@ -245,7 +245,7 @@ fn global(n: &mut Node, name: &str) -> Convert<Vec<Val>> {
 
 fn max_unpool(n: &mut Node) -> Convert<Vec<Val>> {
     let (x, places) = (n.x(0)?, n.x(1)?);
-    let given = n.known_ints(2)?;
+    let given = n.opt(2)?;
     let shape = n.shape(x)?;
     let kernel = n.ints("kernel_shape")?.ok_or_else(|| n.refuse("its attribute `kernel_shape` is not given"))?;
     let at = windows(n, x, kernel)?;
@@ -253,23 +253,17 @@ fn max_unpool(n: &mut Node) -> Convert<Vec<Val>> {
         .map(|k| (shape[k + 2] - 1) * at.strides[k] + at.kernel[k] - at.pads.0[k] - at.pads.1[k])
         .collect();
     let own = [&shape[..2], &inferred].concat();
-    // Places count within the extents that the windows give, also where the result has others.
-    let total: i64 = own.iter().product();
-    let zero = n.constant(Tensor::zeros(n.dtype(x)?, &[total as usize]));
+    // Places count within the whole result.
+    let to = match given {
+        Some(e) => n.cast(e, DType::I64)?,
+        None => n.im.b.ints(&own),
+    };
+    let total = n.reduce("prod", to, &[0], true)?;
+    let zero = n.c(x, 0.0)?;
+    let empty = n.filled(zero, total)?;
     let (flat, places) = (n.reshape(x, &[-1])?, n.reshape(places, &[-1])?);
     let places = n.cast(places, DType::I64)?;
-    match given {
-        Some(to) if to != own => {
-            let total: i64 = to.iter().product();
-            let zero = n.constant(Tensor::zeros(n.dtype(x)?, &[total as usize]));
-            let y = n.op("scatter_elements", &[zero, places, flat], &[("axis", 0.into())])?;
-            let y = n.reshape(y, &to)?;
-            n.one(y)
-        }
-        _ => {
-            let y = n.op("scatter_elements", &[zero, places, flat], &[("axis", 0.into())])?;
-            let y = n.reshape(y, &own)?;
-            n.one(y)
-        }
-    }
+    let y = n.op("scatter_elements", &[empty, places, flat], &[("axis", 0.into())])?;
+    let y = n.reshape_to(y, to)?;
+    n.one(y)
 }

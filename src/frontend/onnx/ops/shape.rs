@@ -313,6 +313,21 @@ fn split(n: &mut Node) -> Convert<Vec<Val>> {
     let given = if n.version >= 13 || n.version < 2 { n.known_ints(1)? } else { n.ints("split")? };
     let given = if given.is_none() && n.version < 2 { n.ints("split")? } else { given };
     let count = n.proto.output.len() as i64;
+    if given.is_none() && n.dims(t.e)?[axis].is_none() {
+        // Equal parts, of which the last one may be smaller.
+        let parts = n.int("num_outputs", count)?.max(1);
+        let size = n.size(t.e, axis, DType::I64)?;
+        let more = n.with("add", size, (parts - 1) as f64)?;
+        let chunk = n.with("floor_divide", more, parts as f64)?;
+        let mut outputs = Vec::new();
+        for k in 0..parts {
+            let (b, e) = (n.with("multiply", chunk, k as f64)?, n.with("multiply", chunk, (k + 1) as f64)?);
+            let (b, e) = (n.reshape(b, &[1])?, n.reshape(e, &[1])?);
+            let y = sliced_while_running(n, t.e, b, e, &[axis], &[1])?;
+            outputs.push(Val::Tensor(Tens { e: y, elem: t.elem }));
+        }
+        return Ok(outputs);
+    }
     let sizes = match given {
         Some(s) => s,
         None => {

@@ -115,6 +115,10 @@ fn dft(n: &mut Node) -> Convert<Vec<Val>> {
         let axes = n.counted(axis, rank)?;
         let mut y = dft_along(n, x, rank - 2, inverse, onesided)?;
         for axis in 0..rank - 2 {
+            // An axis of one element has no other half.
+            if inverse && onesided && n.extent(x, axis)? < 2 {
+                continue;
+            }
             let (hit, along) = (n.among(axes, axis)?, dft_along(n, x, axis, inverse, onesided)?);
             y = n.either(hit, along, y)?;
         }
@@ -180,26 +184,75 @@ fn dft_along(n: &mut Node, x: ExprId, axis: usize, inverse: bool, onesided: bool
     n.stack(&[a, b], rank - 1)
 }
 
+/// The transform of frames whose length is known only while running: as [`transformed`], with tables that are computed then.
+fn transformed_while_running(
+    n: &mut Node,
+    (real, imaginary): (ExprId, Option<ExprId>),
+    length: ExprId,
+    onesided: bool,
+) -> Convert<(ExprId, ExprId)> {
+    let dtype = n.dtype(real)?;
+    let (zero, one) = (n.c(length, 0.0)?, n.c(length, 1.0)?);
+    let range = |n: &mut Node, end: ExprId| n.op("arange", &[zero, end, one], &[("dtype", DType::I64.into())]);
+    let kept = if onesided {
+        let half = n.with("floor_divide", length, 2.0)?;
+        n.with("add", half, 1.0)?
+    } else {
+        length
+    };
+    let (k, t) = (range(n, kept)?, range(n, length)?);
+    let k = n.trailing(k, 1)?;
+    let turns = n.mul(k, t)?;
+    let turns = n.bin("floor_mod", turns, length)?;
+    let turns = n.cast(turns, DType::F64)?;
+    let whole = n.cast(length, DType::F64)?;
+    let angle = n.div(turns, whole)?;
+    let angle = n.with("multiply", angle, 2.0 * PI)?;
+    let mut tables = Vec::new();
+    for name in ["cos", "sin"] {
+        let table = n.un(name, angle)?;
+        tables.push(n.cast(table, dtype)?);
+    }
+    let product = |n: &mut Node, e: ExprId, k: usize| n.op("nn.dense", &[e, tables[k]], &[]);
+    let (rc, rs) = (product(n, real, 0)?, product(n, real, 1)?);
+    match imaginary {
+        None => Ok((rc, n.un("negative", rs)?)),
+        Some(i) => {
+            let (ic, is) = (product(n, i, 0)?, product(n, i, 1)?);
+            Ok((n.add(rc, is)?, n.sub(ic, rs)?))
+        }
+    }
+}
+
 fn stft(n: &mut Node) -> Convert<Vec<Val>> {
-    let (mut x, window) = (n.x(0)?, n.opt(2)?);
+    let (mut x, step, window) = (n.x(0)?, n.x(1)?, n.opt(2)?);
     let onesided = n.flag("onesided", true)?;
-    let step =
-        n.known_ints(1)?.and_then(|l| l.first().copied()).ok_or_else(|| n.refuse("its frame_step is not given"))?;
     if n.rank(x)? == 2 {
         x = n.trailing(x, 1)?;
     }
-    let signal = n.extent(x, 1)?;
-    let length = match (n.known_ints(3)?.and_then(|l| l.first().copied()), window) {
-        (Some(l), _) => l,
-        (None, Some(w)) => n.extent(w, 0)?,
+    let scalar = |n: &mut Node, e: ExprId| -> Convert {
+        let e = n.reshape(e, &[])?;
+        n.cast(e, DType::I64)
+    };
+    let step = scalar(n, step)?;
+    let signal = n.size(x, 1, DType::I64)?;
+    let length = match (n.opt(3)?, window) {
+        (Some(l), _) => scalar(n, l)?,
+        (None, Some(w)) => n.size(w, 0, DType::I64)?,
         (None, None) => signal,
     };
-    n.ensure(step > 0 && length > 0 && length <= signal, || {
-        format!("frames of {length} in steps of {step} do not fit")
-    })?;
-    let frames = 1 + (signal - length) / step;
-    let places: Vec<i64> = (0..frames * length).map(|i| i / length * step + i % length).collect();
-    let places = n.constant(Tensor::from_slice(&[frames as usize, length as usize], &places));
+    // Places of the frames' elements: constants, where steps and lengths are.
+    let room = n.sub(signal, length)?;
+    let more = n.bin("floor_divide", room, step)?;
+    let frames = n.with("add", more, 1.0)?;
+    let range = |n: &mut Node, end: ExprId| -> Convert {
+        let (zero, one) = (n.c(end, 0.0)?, n.c(end, 1.0)?);
+        n.op("arange", &[zero, end, one], &[("dtype", DType::I64.into())])
+    };
+    let (f, t) = (range(n, frames)?, range(n, length)?);
+    let starts = n.mul(f, step)?;
+    let starts = n.trailing(starts, 1)?;
+    let places = n.add(starts, t)?;
     let (real, imaginary) = parts(n, x)?;
     let framed = |n: &mut Node, e: ExprId| -> Convert {
         let e = n.take(e, places, 1)?;
@@ -213,8 +266,7 @@ fn stft(n: &mut Node) -> Convert<Vec<Val>> {
         Some(i) => Some(framed(n, i)?),
         None => None,
     };
-    let kept = if onesided { length / 2 + 1 } else { length };
-    let (a, b) = transformed(n, (real, imaginary), length, false, kept)?;
+    let (a, b) = transformed_while_running(n, (real, imaginary), length, onesided)?;
     let y = n.stack(&[a, b], 3)?;
     n.one(y)
 }
@@ -223,15 +275,13 @@ fn mel_weights(n: &mut Node) -> Convert<Vec<Val>> {
     let Elem::Plain(to) = n.elem(n.int("output_datatype", 1)?)? else {
         return Err(n.refuse("weights of small types are not supported"));
     };
-    let bins = n.known_ints(0)?.and_then(|v| v.first().copied()).unwrap_or(0);
     let scalar = |n: &mut Node, i: usize| -> Convert {
         let e = n.x(i)?;
         let e = n.reshape(e, &[])?;
         n.cast(e, DType::F64)
     };
-    let (length, rate, low, high) = (scalar(n, 1)?, scalar(n, 2)?, scalar(n, 3)?, scalar(n, 4)?);
-    let count = n.known_ints(1)?.and_then(|v| v.first().copied()).unwrap_or(0) / 2 + 1;
-    n.ensure((1..=4096).contains(&bins) && (1..=1 << 20).contains(&count), || "it is too large".into())?;
+    let (bins, length, rate) = (scalar(n, 0)?, scalar(n, 1)?, scalar(n, 2)?);
+    let (low, high) = (scalar(n, 3)?, scalar(n, 4)?);
     let mel = |n: &mut Node, hertz: ExprId| -> Convert {
         let v = n.with("divide", hertz, 700.0)?;
         let v = n.with("add", v, 1.0)?;
@@ -240,21 +290,31 @@ fn mel_weights(n: &mut Node) -> Convert<Vec<Val>> {
     };
     let (low, high) = (mel(n, low)?, mel(n, high)?);
     let width = n.sub(high, low)?;
-    let step = n.with("divide", width, (bins + 2) as f64)?;
-    let numbers = n.constant(Tensor::from_f64_fn(DType::F64, &[bins as usize + 2], |i| i as f64));
-    let at = n.mul(numbers, step)?;
-    let at = n.add(at, low)?;
-    let at = n.with("divide", at, 2595.0)?;
-    let at = n.from("power", 10.0, at)?;
-    let at = n.with("subtract", at, 1.0)?;
-    let at = n.with("multiply", at, 700.0)?;
+    let edges = n.with("add", bins, 2.0)?;
+    let step = n.div(width, edges)?;
+    let one = n.c(bins, 1.0)?;
+    let zero = n.c(bins, 0.0)?;
+    let numbers = n.op("arange", &[zero, bins, one], &[("dtype", DType::F64.into())])?;
     let longer = n.with("add", length, 1.0)?;
-    let at = n.mul(at, longer)?;
-    let at = n.div(at, rate)?;
-    let at = n.un("floor", at)?;
-    // Triangles: rising from the left place to the middle one, falling to the right one.
-    let (left, middle, right) = (n.slice(at, 0, 0, bins)?, n.slice(at, 0, 1, bins + 1)?, n.slice(at, 0, 2, bins + 2)?);
-    let rows = n.constant(Tensor::from_f64_fn(DType::F64, &[count as usize, 1], |i| i as f64));
+    // The spectrum's place of an edge of each triangle: the left one, the middle, the right one.
+    let edge = |n: &mut Node, offset: f64| -> Convert {
+        let at = n.with("add", numbers, offset)?;
+        let at = n.mul(at, step)?;
+        let at = n.add(at, low)?;
+        let at = n.with("divide", at, 2595.0)?;
+        let at = n.from("power", 10.0, at)?;
+        let at = n.with("subtract", at, 1.0)?;
+        let at = n.with("multiply", at, 700.0)?;
+        let at = n.mul(at, longer)?;
+        let at = n.div(at, rate)?;
+        n.un("floor", at)
+    };
+    let (left, middle, right) = (edge(n, 0.0)?, edge(n, 1.0)?, edge(n, 2.0)?);
+    let count = n.with("multiply", length, 0.5)?;
+    let count = n.un("floor", count)?;
+    let count = n.with("add", count, 1.0)?;
+    let rows = n.op("arange", &[zero, count, one], &[("dtype", DType::F64.into())])?;
+    let rows = n.trailing(rows, 1)?;
     let ramp = |n: &mut Node, from: ExprId, to: ExprId, above: ExprId| -> Convert {
         let d = n.sub(to, from)?;
         let none = n.with("equal", d, 0.0)?;
@@ -270,11 +330,10 @@ fn mel_weights(n: &mut Node) -> Convert<Vec<Val>> {
     let rising = n.bin("logical_and", after_left, to_middle)?;
     let (from_middle, before_right) = (n.bin("greater_equal", rows, middle)?, n.bin("less", rows, right)?);
     let falling = n.bin("logical_and", from_middle, before_right)?;
-    let zero = n.c(up, 0.0)?;
     // A rise of no width is one at its place.
     let (same, here) = (n.bin("equal", left, middle)?, n.bin("equal", rows, middle)?);
     let peak = n.bin("logical_and", same, here)?;
-    let one = n.c(up, 1.0)?;
+    let (zero, one) = (n.c(up, 0.0)?, n.c(up, 1.0)?);
     let y = n.select(rising, up, zero)?;
     let y = n.select(peak, one, y)?;
     let y = n.select(falling, down, y)?;

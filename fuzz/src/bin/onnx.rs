@@ -1,0 +1,2 @@
+#![no_main]
+resat_fuzz::target!("onnx");
