@@ -304,14 +304,14 @@ impl Node<'_, '_> {
     }
 
     /// Moves an axis to the end.
-    pub(super) fn to_last(&mut self, x: ExprId, axis: usize) -> Convert {
+    pub(super) fn axis_to_last(&mut self, x: ExprId, axis: usize) -> Convert {
         let rank = self.rank(x)?;
         let axes: Vec<usize> = (0..rank).filter(|&a| a != axis).chain([axis]).collect();
         self.transpose(x, &axes)
     }
 
     /// Moves the last axis to a place.
-    pub(super) fn from_last(&mut self, x: ExprId, axis: usize) -> Convert {
+    pub(super) fn last_to_axis(&mut self, x: ExprId, axis: usize) -> Convert {
         let rank = self.rank(x)?;
         let axes: Vec<usize> = (0..axis).chain([rank - 1]).chain(axis..rank - 1).collect();
         self.transpose(x, &axes)

@@ -240,9 +240,9 @@ fn by_equations(
     let target: Vec<char> = (0..rank).map(letter).collect();
     let mut source = target.clone();
     let mut next = rank;
-    for i in 0..rank - 1 {
+    for (i, axis) in source.iter_mut().enumerate().take(rank - 1) {
         if axes.contains(&i) {
-            source[i] = letter(next);
+            *axis = letter(next);
             next += 1;
         }
     }

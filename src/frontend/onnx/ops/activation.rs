@@ -78,7 +78,7 @@ fn selu(n: &mut Node) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
     let (alpha, gamma) = match n.version {
         1..6 => (1.6732, 1.0507),
-        _ => (1.67326319217681884765625, 1.05070102214813232421875),
+        _ => (1.673_263_192_176_818_8, 1.050_701_022_148_132_3),
     };
     let (alpha, gamma) = (n.float("alpha", alpha)?, n.float("gamma", gamma)?);
     let negative = exponential(n, x, alpha, 1.0)?;

@@ -188,9 +188,9 @@ fn resized(n: &mut Node, x: ExprId, axes: &[(usize, Axis)], m: &Method) -> Conve
         let weights = Tensor::from_f64_fn(within, &[axis.to as usize, from], |i| rows[i]);
         let weights = n.constant(weights);
         y = n.cast(y, within)?;
-        let moved = n.to_last(y, *at)?;
+        let moved = n.axis_to_last(y, *at)?;
         let made = n.op("nn.dense", &[moved, weights], &[])?;
-        y = n.from_last(made, *at)?;
+        y = n.last_to_axis(made, *at)?;
     }
     if dtype.is_int() && n.dtype(y)? != dtype {
         y = super::math::round_even(n, y)?;
@@ -484,9 +484,9 @@ fn mixed(n: &mut Node, x: ExprId, at: usize, m: &Method, p: &Running, place: Exp
     let places = held(n, all, p)?;
     let wide = n.cast(x, DType::F32)?;
     let around = n.take(wide, places, at)?;
-    let around = n.to_last(around, at)?;
+    let around = n.axis_to_last(around, at)?;
     let y = n.op("nn.dense", &[around, w], &[])?;
-    n.from_last(y, at)
+    n.last_to_axis(y, at)
 }
 
 /// The weight of what is so far away.

@@ -33,7 +33,7 @@ fn pool_windows(n: &Node, x: ExprId) -> Convert<(Windows, Vec<i64>)> {
     let at = windows(n, x, kernel)?;
     let mut added = vec![0; at.kernel.len()];
     if ceil {
-        for k in 0..added.len() {
+        for (k, added) in added.iter_mut().enumerate() {
             let (extent, step) = (n.extent(x, k + 2)?, at.strides[k]);
             let reach = (at.kernel[k] - 1) * at.dilations[k] + 1;
             let room = extent + at.pads.0[k] + at.pads.1[k] - reach;
@@ -42,7 +42,7 @@ fn pool_windows(n: &Node, x: ExprId) -> Convert<(Windows, Vec<i64>)> {
             if (count - 1) * step >= extent + at.pads.0[k] {
                 count -= 1;
             }
-            added[k] = ((count - 1) * step - room).max(0);
+            *added = ((count - 1) * step - room).max(0);
         }
     }
     Ok((at, added))
@@ -116,7 +116,7 @@ fn windowed(n: &mut Node, x: ExprId, at: &Windows) -> Convert {
         let places = n.constant(Tensor::from_slice(&[steps as usize, at.kernel[k] as usize], &places));
         y = n.take(y, places, k + 2)?;
         // The window's axis goes to the end.
-        y = n.to_last(y, k + 3)?;
+        y = n.axis_to_last(y, k + 3)?;
     }
     Ok(y)
 }

@@ -142,9 +142,9 @@ fn dft_along(n: &mut Node, x: ExprId, axis: usize, inverse: bool, onesided: bool
     let length =
         n.known_ints(1)?.and_then(|l| l.first().copied()).unwrap_or(if back { 2 * (extent - 1) } else { extent });
     let (mut real, mut imaginary) = parts(n, x)?;
-    real = n.to_last(real, axis)?;
+    real = n.axis_to_last(real, axis)?;
     if let Some(i) = imaginary {
-        imaginary = Some(n.to_last(i, axis)?);
+        imaginary = Some(n.axis_to_last(i, axis)?);
     }
     if back {
         // The other half is the mirrored conjugate of this one.
@@ -176,11 +176,11 @@ fn dft_along(n: &mut Node, x: ExprId, axis: usize, inverse: bool, onesided: bool
     }
     let kept = if onesided && !inverse { length / 2 + 1 } else { length };
     let (a, b) = transformed(n, (real, imaginary), length, inverse, kept)?;
-    let a = n.from_last(a, axis)?;
+    let a = n.last_to_axis(a, axis)?;
     if back {
         return n.trailing(a, 1);
     }
-    let b = n.from_last(b, axis)?;
+    let b = n.last_to_axis(b, axis)?;
     n.stack(&[a, b], rank - 1)
 }
 
