@@ -5,10 +5,7 @@
 use std::time::{Duration, Instant};
 
 use resat::{
-    codegen::{
-        CodegenTarget,
-        llvm::{JitLibrary, compile},
-    },
+    codegen::llvm::{JitLibrary, compile},
     loops::{AxisId, Buffer, Kernel, LoopKind::*, Scalar, Space, Stmt, TensorId},
     runtime::abi::ResatCtx,
     tensor::{DType, Tensor},

@@ -6,7 +6,7 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use resat::{
-    codegen::{CodegenTarget, llvm},
+    codegen::llvm,
     ir::{AttrValue, Name},
     loops::{Builder, Operand},
     lower::kernel,

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use resat::{codegen::CodegenTarget, driver::load_params, relay::npz, target::Target, tensor::Tensor};
+use resat::{driver::load_params, relay::npz, target::Target, tensor::Tensor};
 use tempfile::TempDir;
 
 fn shipped(file: &str) -> PathBuf {

@@ -20,9 +20,9 @@ use resat::{
 };
 
 /// A program's e-graph may become so many times as large.
-pub const TIMES: usize = 40;
+pub(crate) const TIMES: usize = 40;
 /// E-nodes that a graph may have in any case: of a program of a few calls everything counts, attributes too.
-pub const FLOOR: usize = 1000;
+pub(crate) const FLOOR: usize = 1000;
 
 /// Passes with arguments, which their names alone do not make.
 const WITH_ARGUMENTS: &[&str] = &[
@@ -47,7 +47,7 @@ fn settings() -> Settings {
 }
 
 /// The passes that are made of rules, and each ruleset that runs by request alone, with their names.
-pub fn rule_passes() -> Vec<(String, Box<dyn Pass>)> {
+pub(crate) fn rule_passes() -> Vec<(String, Box<dyn Pass>)> {
     let named = passes().map(|(name, _)| name.to_owned()).chain(WITH_ARGUMENTS.iter().map(|p| p.to_string()));
     // Kernels are formed of what all others have found; alone there is nothing to form them of.
     let sets = rules::by_request().into_iter().filter(|s| s.name.as_str() != "fusion");
@@ -66,16 +66,17 @@ pub fn rule_passes() -> Vec<(String, Box<dyn Pass>)> {
 
 /// What rules made of one program.
 #[derive(Clone, Debug)]
-pub struct Grown {
-    pub stop: Stop,
-    pub nodes: usize,
-    pub before: usize,
-    pub seconds: f64,
+pub(crate) struct Grown {
+    pub(crate) stop: Stop,
+    pub(crate) nodes: usize,
+    pub(crate) before: usize,
+    #[allow(dead_code, reason = "the bench prints it")]
+    pub(crate) seconds: f64,
 }
 
 impl Grown {
     /// What is wrong with it, for a program that has so many e-nodes without any operator of a dialect.
-    pub fn fault(&self, plain: usize) -> Option<String> {
+    pub(crate) fn fault(&self, plain: usize) -> Option<String> {
         let most = (TIMES * self.before.max(plain)).max(FLOOR);
         match self.stop {
             Stop::Saturated | Stop::GrowthBounded if self.nodes <= most => None,
@@ -89,7 +90,7 @@ impl Grown {
 
 /// What a pass makes of the functions of a module, one after the other; more than one for a pass that saturates again where its rules made
 /// operators of dialects.
-pub fn grown(pass: &dyn Pass, module: &Module) -> Result<Vec<Grown>, String> {
+pub(crate) fn grown(pass: &dyn Pass, module: &Module) -> Result<Vec<Grown>, String> {
     let found: Arc<Mutex<Vec<Grown>>> = Arc::default();
     let out = found.clone();
     let mut cx = PassContext {
@@ -105,7 +106,7 @@ pub fn grown(pass: &dyn Pass, module: &Module) -> Result<Vec<Grown>, String> {
 }
 
 /// The e-nodes of each function of a module once its operators of dialects are plain ones.
-pub fn legalized(module: &Module) -> usize {
+pub(crate) fn legalized(module: &Module) -> usize {
     let legalize = sequence("Legalize", &settings()).expect("a pass");
     let Ok(plain) = legalize.run(module.clone(), &mut PassContext::default()) else { return 0 };
     let nothing = sequence("EliminateCommonSubexpr", &settings()).expect("a pass");
@@ -117,7 +118,7 @@ pub fn legalized(module: &Module) -> usize {
 }
 
 /// The folders of the corpus' models; none, with a line that says so, where it is missing. `RESAT_MODEL` names one of them.
-pub fn corpus() -> Vec<PathBuf> {
+pub(crate) fn corpus() -> Vec<PathBuf> {
     let shared = std::env::var_os("RESAT_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
     let only = std::env::var("RESAT_MODEL").ok();
@@ -133,7 +134,7 @@ pub fn corpus() -> Vec<PathBuf> {
 
 /// A model as it is written, and with constants for its parameters: its own where it has them, else arrays of the right types of which
 /// no two are equal.
-pub fn model(dir: &Path) -> Result<[Module; 2], String> {
+pub(crate) fn model(dir: &Path) -> Result<[Module; 2], String> {
     let written = load_module(&dir.join("model.relay")).map_err(|e| e.to_string())?;
     let values: Vec<(Name, Tensor)> = match std::fs::read(dir.join("model.params")) {
         Ok(bytes) => params::read("model.params", &bytes).map_err(|e| e.to_string())?,
@@ -185,7 +186,7 @@ const TAKEN: usize = 2;
 
 /// Programs of two and three operators, each a function of a module, named after them: what a sample of each operator gives goes to samples of
 /// others, where their types allow. With `constants`, all but the first value are constants.
-pub fn compositions(constants: bool) -> Module {
+pub(crate) fn compositions(constants: bool) -> Module {
     let mut rng = Rng(7);
     let samples: Vec<(OpId, ops::Sample)> = ops::all()
         .into_iter()
