@@ -235,7 +235,15 @@ fn resize(n: &mut Node) -> Convert<Vec<Val>> {
     let sizes = if scales.is_some() { None } else { sizes };
     let crops = n.version >= 11 && method.coordinates == "tf_crop_and_resize";
     let unknown = [scales.or(sizes), if crops { n.opt(1)? } else { None }];
-    if unknown.into_iter().flatten().any(|e| n.value(e).is_none()) {
+    // Axes that keep their extents need none.
+    let factors = match scales {
+        Some(e) => n.value(e).map(|v| v.to_f64_vec()),
+        None => None,
+    };
+    let dims = n.dims(x)?;
+    let kept = |k: usize| factors.as_ref().is_some_and(|f| f.get(k) == Some(&1.0));
+    let open = axes.iter().enumerate().any(|(k, &a)| dims[a].is_none() && !kept(k));
+    if open || unknown.into_iter().flatten().any(|e| n.value(e).is_none()) {
         return resize_while_running(n, x, &axes, &method, scales, sizes);
     }
     let roi = if n.version >= 11 && method.coordinates == "tf_crop_and_resize" {
@@ -306,7 +314,14 @@ fn resize_while_running(
     };
     let mut plan = Vec::new();
     let mut ratio: Option<ExprId> = None;
+    let factors = match scales {
+        Some(e) => n.value(e).map(|v| v.to_f64_vec()),
+        None => None,
+    };
     for (k, &at) in axes.iter().enumerate() {
+        if m.coordinates != "tf_crop_and_resize" && factors.as_ref().is_some_and(|f| f.get(k) == Some(&1.0)) {
+            continue;
+        }
         let from = n.size(x, at, DType::F32)?;
         let (to, scale) = match (scales, sizes) {
             (Some(s), _) => {
@@ -331,10 +346,10 @@ fn resize_while_running(
             ("tf_crop_and_resize", Some(r)) => Some((of(n, r, k)?, of(n, r, k + axes.len())?)),
             _ => None,
         };
-        plan.push(Running { from, to, scale, roi });
+        plan.push((at, Running { from, to, scale, roi }));
     }
     if let Some(r) = ratio {
-        for p in &mut plan {
+        for (_, p) in &mut plan {
             let to = n.mul(r, p.from)?;
             let to = n.with("add", to, 0.5)?;
             (p.to, p.scale) = (n.un("floor", to)?, r);
@@ -344,7 +359,8 @@ fn resize_while_running(
     let rank = n.rank(x)?;
     let mut y = x;
     let mut outside: Option<ExprId> = None;
-    for (p, &at) in plan.iter().zip(axes) {
+    for (at, p) in &plan {
+        let at = *at;
         let place = coordinates(n, m, p)?;
         if m.coordinates == "tf_crop_and_resize" {
             let last = n.with("subtract", p.from, 1.0)?;

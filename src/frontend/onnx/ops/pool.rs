@@ -10,7 +10,7 @@ use crate::{
         Convert,
         onnx::{importer::Val, node::Node},
     },
-    ir::ExprId,
+    ir::{AttrValue, ExprId},
     tensor::{DType, Tensor},
 };
 
@@ -253,17 +253,22 @@ fn max_unpool(n: &mut Node) -> Convert<Vec<Val>> {
         .map(|k| (shape[k + 2] - 1) * at.strides[k] + at.kernel[k] - at.pads.0[k] - at.pads.1[k])
         .collect();
     let own = [&shape[..2], &inferred].concat();
-    // Places count within the whole result.
-    let to = match given {
-        Some(e) => n.cast(e, DType::I64)?,
-        None => n.im.b.ints(&own),
-    };
-    let total = n.reduce("prod", to, &[0], true)?;
-    let zero = n.c(x, 0.0)?;
-    let empty = n.filled(zero, total)?;
+    // Places count within the extents that the windows give, also where the result is larger: the rest of it is zeros.
+    let total: i64 = own.iter().product();
+    let empty = n.constant(Tensor::zeros(n.dtype(x)?, &[total.max(0) as usize]));
     let (flat, places) = (n.reshape(x, &[-1])?, n.reshape(places, &[-1])?);
     let places = n.cast(places, DType::I64)?;
     let y = n.op("scatter_elements", &[empty, places, flat], &[("axis", 0.into())])?;
-    let y = n.reshape_to(y, to)?;
+    let mut y = n.reshape(y, &own)?;
+    if let Some(e) = given {
+        let to = n.cast(e, DType::I64)?;
+        let own = n.im.b.ints(&own);
+        let missing = n.sub(to, own)?;
+        let none = n.c(missing, 0.0)?;
+        let none = n.mul(missing, none)?;
+        let widths = n.stack(&[none, missing], 1)?;
+        let zero = n.c(y, 0.0)?;
+        y = n.op("dyn.nn.pad", &[y, widths, zero], &[("pad_width", AttrValue::ints(&[]))])?;
+    }
     n.one(y)
 }

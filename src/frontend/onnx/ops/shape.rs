@@ -571,6 +571,13 @@ fn pad(n: &mut Node) -> Convert<Vec<Val>> {
     for (k, &a) in axes.iter().enumerate() {
         (before[a], after[a]) = (pads[k], pads[k + axes.len()]);
     }
+    // Where an extent matters and is not known, places are computed while running.
+    let dims = n.dims(x)?;
+    let matters = |a: usize| (mode != "constant" && (before[a], after[a]) != (0, 0)) || before[a] < 0 || after[a] < 0;
+    if (0..rank).any(|a| dims[a].is_none() && matters(a)) {
+        let widths = n.im.b.ints(&[before, after].concat());
+        return padded_by(n, x, widths, &mode);
+    }
     let value = pad_value(n, x)?;
     let y = padded(n, x, &before, &after, &mode, value)?;
     n.one(y)
@@ -590,7 +597,6 @@ fn pad_value(n: &mut Node, x: ExprId) -> Convert {
 }
 
 fn pad_while_running(n: &mut Node, x: ExprId, pads: ExprId, mode: &str) -> Convert<Vec<Val>> {
-    let value = pad_value(n, x)?;
     let rank = n.rank(x)?;
     let mut widths = n.cast(pads, DType::I64)?;
     if let Some(axes) = n.opt(3)? {
@@ -607,6 +613,13 @@ fn pad_while_running(n: &mut Node, x: ExprId, pads: ExprId, mode: &str) -> Conve
         }
         widths = n.concat(&columns, 1)?;
     }
+    padded_by(n, x, widths, mode)
+}
+
+/// Padded by numbers for all axes, those before first.
+fn padded_by(n: &mut Node, x: ExprId, widths: ExprId, mode: &str) -> Convert<Vec<Val>> {
+    let value = pad_value(n, x)?;
+    let rank = n.rank(x)?;
     let rows = n.reshape(widths, &[2, rank as i64])?;
     if mode == "constant" {
         // What is negative is cut off.
@@ -631,6 +644,10 @@ fn pad_while_running(n: &mut Node, x: ExprId, pads: ExprId, mode: &str) -> Conve
             n.index(r, 0, axis as i64)
         };
         let (before, after) = (at(n, 0)?, at(n, 1)?);
+        let none = |n: &mut Node, e: ExprId| n.value(e).is_some_and(|v| v.get_i64(0) == 0);
+        if none(n, before) && none(n, after) {
+            continue;
+        }
         let size = n.size(x, axis, DType::I64)?;
         let start = n.un("negative", before)?;
         let end = n.add(size, after)?;
