@@ -207,8 +207,10 @@ fn where_nothing_is_quantized_a_warning_says_why() {
         ("Quantize, Quantize", "`@main` has no layer of float32"),
     ] {
         let (_, cx) = quantized(passes, &settings);
-        let [warning] = &cx.warnings[..] else { panic!("{passes}: {:?}", cx.warnings) };
-        assert!(warning.contains("quantizes nothing") && warning.contains(why), "{passes}: {warning}");
+        // Other passes may have something to say as well.
+        let said = cx.warnings.iter().filter(|w| w.contains("quantizes nothing")).collect::<Vec<_>>();
+        let [warning] = said[..] else { panic!("{passes}: {:?}", cx.warnings) };
+        assert!(warning.contains(why), "{passes}: {warning}");
     }
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
     command.arg("opt").arg(folder().join("model.relay")).args(["--passes", "FuseOps, Quantize"]);

@@ -22,10 +22,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ("relay", &["tensor", "ir", "diag", "ops"]),
     ("interp", &["tensor", "ir", "diag", "ops", "infer"]),
     ("frontend", &["tensor", "ir", "diag", "ops", "relay"]),
-    // What runs knows kernels by name and type only; a codegen implements its trait for code.
-    ("runtime", &["tensor", "ir", "loops"]),
-    ("vm", &["tensor", "ir", "diag", "infer"]),
     ("output", &[]),
+    // What runs knows kernels by name and type only; a codegen implements its trait for code.
+    ("runtime", &["tensor", "ir", "loops", "output"]),
+    ("vm", &["tensor", "ir", "diag", "infer"]),
     ("store", &["runtime"]),
     ("codegen", &["tensor", "loops", "machine", "runtime", "store"]),
     ("egraph", &["tensor", "ir", "ops", "infer"]),
@@ -37,7 +37,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ("lower", &["tensor", "ir", "diag", "infer", "loops", "runtime"]),
     (
         "partition",
-        &["target", "tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower"],
+        &[
+            "output", "target", "tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen",
+            "rules", "lower",
+        ],
     ),
     (
         "pass",
@@ -62,6 +65,7 @@ const PARTS: &[(&str, &[&str])] = &[
     (
         "driver",
         &[
+            "output",
             "tensor",
             "ir",
             "diag",
@@ -91,8 +95,8 @@ const PARTS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "explore", "frontend", "tensor", "ir", "diag", "infer", "relay", "interp", "runtime", "target", "cost",
-            "extract", "saturate", "rules", "pass", "driver", "report", "store",
+            "output", "explore", "frontend", "tensor", "ir", "diag", "infer", "relay", "interp", "runtime", "target",
+            "cost", "extract", "saturate", "rules", "pass", "driver", "report", "store",
         ],
     ),
 ];

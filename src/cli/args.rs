@@ -210,6 +210,11 @@ impl ModelArgs {
         );
     }
 
+    /// Whether the file is one of Relay's own. One that can't be read is refused by whoever reads it next.
+    pub(super) fn is_relay(&self) -> bool {
+        std::fs::read(&self.file).is_ok_and(|bytes| frontend::is_relay(&bytes))
+    }
+
     /// What the user says of sizes.
     pub(super) fn sizes(&self) -> (&[String], &[String]) {
         (&self.dim, &self.shape)

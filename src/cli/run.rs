@@ -86,7 +86,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Some(path) => Some(inputs(path)?.iter().map(|(n, t)| (n.to_string(), t.shape().len())).collect::<Vec<_>>()),
         None => None,
     };
-    let name = format!("main {given:?}");
+    // Of Relay they change nothing: its types say all there is.
+    let given = given.filter(|_| !args.model.is_relay());
+    let name = given.as_ref().map_or_else(|| "main".to_owned(), |given| format!("main {given:?}"));
     let kept = native.then(|| {
         Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.tune.asked() || args.dump.asked())
     });

@@ -121,7 +121,10 @@ mod tests {
         for q in -128..=128i64 {
             let x = q as f64 / 16.0;
             let (short, long) = (q << 8, q << 24);
-            let near = |got: i64, one: f64, want: f64, by: f64| assert!((got as f64 / one - want).abs() < by, "{x}");
+            let near = |got: i64, one: f64, want: f64, by: f64| {
+                let got = got as f64 / one;
+                assert!((got - want).abs() < by, "{got} for {want} at {x}");
+            };
             let logistic = 1.0 / (1.0 + (-x).exp());
             if short <= SHORT.one() && long <= LONG.one() {
                 near(SHORT.logistic(short, 3), 32768.0, logistic, 1e-3);

@@ -67,6 +67,8 @@ pub trait Scope {
 pub struct Memo {
     sums: HashMap<usize, Affine>,
     facts: HashMap<usize, Facts>,
+    /// The expressions of those addresses: while they are held, no other expression can come to lie there.
+    held: Vec<Scalar>,
 }
 
 impl Memo {
@@ -74,6 +76,7 @@ impl Memo {
     pub fn clear(&mut self) {
         self.sums.clear();
         self.facts.clear();
+        self.held.clear();
     }
 }
 
@@ -190,6 +193,7 @@ pub fn affine(s: &Scalar, scope: &impl Scope, memo: &mut Memo) -> Affine {
         Some(sum) => sum,
         None => Affine::atom(Atom::Expr(s.clone()), facts(s, scope, memo)),
     };
+    memo.held.push(s.clone());
     memo.sums.insert(s.key(), sum.clone());
     sum
 }
@@ -288,6 +292,7 @@ fn facts(s: &Scalar, scope: &impl Scope, memo: &mut Memo) -> Facts {
             _ => None,
         };
     }
+    memo.held.push(s.clone());
     memo.facts.insert(s.key(), found);
     found
 }

@@ -79,7 +79,7 @@ pub struct NodeView<'a> {
 /// A model of one's own is a few lines. This one minimizes the bytes of intermediate results:
 ///
 /// ```
-/// use resat_search::cost::{CostModel, Head, NodeView};
+/// use resat::cost::{CostModel, Head, NodeView};
 ///
 /// struct ResultBytes;
 ///
@@ -97,8 +97,8 @@ pub struct NodeView<'a> {
 /// }
 ///
 /// # use std::sync::Arc;
-/// # use resat_search::{pass::{default_pipeline, Pass, PassContext, Settings}, relay::text, target::Target};
-/// # fn main() -> Result<(), resat_search::diag::Refused> {
+/// # use resat::{pass::{default_pipeline, Pass, PassContext, Settings}, relay::text, target::Target};
+/// # fn main() -> Result<(), resat::diag::Refused> {
 /// let mut settings = Settings::new(Target::host());
 /// settings.cost = Arc::new(ResultBytes);
 /// let module = text::parse_module(

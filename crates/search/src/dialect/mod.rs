@@ -7,7 +7,7 @@
 //! code as it is ([`Op::lower`]); one that can't be, and that no rule legalizes, is refused by name and place.
 //!
 //! ```
-//! use resat_search::{
+//! use resat::{
 //!     dialect::{self, Dialect},
 //!     ir::{Attrs, Type},
 //!     loops::{Builder, Operand},

@@ -413,9 +413,9 @@ mod tests {
         assert_eq!([3, 1, -1, -3].map(|x| rounded(x, Rounding::Upward)), [2, 1, 0, -1]);
         assert_eq!([3, 1, -1, -3].map(|x| rounded(x, Rounding::ToNearest)), [2, 1, -1, -2]);
         assert_eq!([3, 1, -1, -3].map(|x| rounded(x, Rounding::TfLite)), [2, 1, 0, -1]);
-        // Halves away from zero in the second step.
+        // Both steps round, the second one halves away from zero: 11 / 8 is 5.5 / 4, 6 / 4, 2.
         let eighth = fixed_point(0.125);
-        assert_eq!([11, 12, 13, -12, -11, -4].map(|x| multiply(x, eighth, Rounding::TfLite)), [1, 2, 2, -2, -1, -1]);
+        assert_eq!([11, 12, 13, -12, -11, -4].map(|x| multiply(x, eighth, Rounding::TfLite)), [2, 2, 2, -2, -1, -1]);
         // 0.3 with a significand of 15 bits.
         assert_eq!(multiply(1 << 20, fixed_point(0.3), Rounding::TfLiteWide), (1i64 << 20) * 19661 / 65536);
     }
