@@ -8,10 +8,14 @@ use std::{
 };
 
 use resat::{
-    driver::{Built, Cache, Options, build},
+    cost,
+    driver::{Built, Cache, Options, build, settings_key},
+    extract,
     ir::{Module, Name},
     pass::{Pass, Settings, default_pipeline},
     relay::{npz, params, text},
+    saturate::Grade,
+    store::KeyMaker,
     target::Target,
     tensor::{DType, Tensor},
 };
@@ -227,4 +231,64 @@ fn processes_share_a_cache() {
     let outputs: Vec<Vec<u8>> =
         (0..4).map(|i| fs::read(at.join(format!("out{i}.npz"))).expect("it was written")).collect();
     assert!(outputs.windows(2).all(|w| w[0] == w[1]));
+}
+
+/// A model whose prices no name tells.
+struct Own(f64);
+
+impl cost::CostModel for Own {
+    fn name(&self) -> &str {
+        "own"
+    }
+
+    fn cost(&self, _: &cost::NodeView) -> f64 {
+        self.0
+    }
+}
+
+#[test]
+fn what_decides_is_in_the_key_by_its_content() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("prices.json");
+    let table = |price: f64| {
+        fs::write(&file, format!("{{\"default\": {{\"cost\": {price:.1}}}}}")).expect("it can be written");
+        cost::parse(&format!("table:{}", file.display()), None).expect("it reads")
+    };
+    let key = |change: &mut dyn FnMut(&mut Settings)| {
+        let mut settings = Settings::new(Target::host());
+        change(&mut settings);
+        settings_key(KeyMaker::new(), &settings).map(|k| format!("{:?}", k.key()))
+    };
+    let mut seen = vec![key(&mut |_| {}).expect("resat's own parts have content")];
+    assert_eq!(key(&mut |_| {}).as_ref(), seen.first());
+    type Change<'a> = Box<dyn FnMut(&mut Settings) + 'a>;
+    let changes: Vec<Change> = vec![
+        Box::new(|s| s.target = Target::parse("llvm -mcpu=haswell").expect("a target")),
+        Box::new(|s| s.target.cores += 1),
+        Box::new(|s| s.limits.nodes += 1),
+        Box::new(|s| s.limits.time *= 2),
+        Box::new(|s| s.limits.error = 0.5),
+        Box::new(|s| s.cost = table(1.0)),
+        Box::new(|s| s.cost = table(2.0)),
+        Box::new(|s| s.cost = cost::parse("0.5*flops + 2*nodes", None).expect("it reads")),
+        Box::new(|s| s.cost = cost::parse("0.5*flops + 3*nodes", None).expect("it reads")),
+        Box::new(|s| s.extractor = Arc::new(extract::TreeGreedy)),
+        Box::new(|s| s.extractor = Arc::new(extract::Search::default())),
+        Box::new(|s| s.extractor = Arc::new(extract::Search { most_moves: 1, ..Default::default() })),
+        Box::new(|s| s.grade = Grade::Exact),
+        Box::new(|s| s.without.push("algebra/some-rule".into())),
+        Box::new(|s| s.rulesets_off.push("algebra".into())),
+        Box::new(|s| s.rulesets_on.push("fusion".into())),
+    ];
+    for (i, mut change) in changes.into_iter().enumerate() {
+        let found = key(&mut change).unwrap_or_else(|| panic!("change {i} has content"));
+        assert!(!seen.contains(&found), "change {i} makes no new key");
+        seen.push(found);
+    }
+    // What can't be told is not kept.
+    assert_eq!(key(&mut |s| s.cost = Arc::new(Own(1.0))), None);
+    assert_eq!(
+        key(&mut |s| s.rulesets = resat::rules::load("f", "(ruleset f :numerics exact)").expect("it reads")),
+        None
+    );
 }
