@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     diag::{Diagnostic, Refused},
-    driver::{self, Allowed, Options, difference_within},
+    driver::{self, Allowed, Options, difference_within, shortest_float},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Module, Name, Type, VarId, input_names, output_names},
@@ -247,7 +247,7 @@ fn allowed(module: Module, reports: &[Report], max_error: Option<f64>) -> Result
     let predicted: f64 = reports.iter().map(|r| r.error).sum();
     let error = max_error.unwrap_or(OF_PREDICTED * predicted);
     // Rounding to integers in another place makes a step of difference.
-    Ok(Allowed { error, steps: approximate.into(), dtypes })
+    Ok(Allowed { error, steps: approximate.into(), dtypes, computed_in: shortest_float(&typed) })
 }
 
 /// What is at fault for a difference: the rule, the pass, or the back end.
