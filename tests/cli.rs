@@ -795,3 +795,27 @@ fn results_are_written_whole_and_readable() {
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("no/such/folder.relay"), "{}", ran.stderr);
 }
+
+#[test]
+fn what_is_known_of_the_machine_is_shown_and_measured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let said = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_resat"))
+            .arg("machine")
+            .args(args)
+            .env("XDG_CACHE_HOME", folder.path())
+            .output()
+            .expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let before = said(&[]);
+    assert!(before.contains("family: ") && before.contains("FMA latency") && !before.contains(" measured  "));
+    assert!(said(&["--measure"]).contains("L2 bandwidth"));
+    // What was measured is kept: later commands know it.
+    let after: serde_json::Value = serde_json::from_str(&said(&["--json"])).expect("JSON");
+    let facts = after["facts"].as_array().expect("facts");
+    let clock = facts.iter().find(|f| f["name"] == "clock").expect("the clock");
+    assert!(clock["measured"].as_f64().is_some_and(|hz| hz > 1e8), "{clock}");
+    assert!(facts.iter().all(|f| ["table", "detected", "measured"].contains(&f["from"].as_str().unwrap_or_default())));
+}

@@ -77,6 +77,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let tensors = inputs.iter().flat_map(Value::flatten).collect();
             let progress = Progress::new();
             let mut options = Options::new(settings);
+            options.release_memory = true;
             options.passes = Some(Box::new(passes));
             args.regions.tell(&mut options);
             args.tune.fill(&mut options)?;

@@ -108,6 +108,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let dump = args.dump.start()?;
     let native = |module: Module, passes: Sequential| {
         let mut options = Options::new(settings.clone());
+        options.release_memory = true;
         options.passes = Some(Box::new(passes));
         args.regions.tell(&mut options);
         args.tune.fill(&mut options)?;
