@@ -5,6 +5,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError, mpsc},
+    time::Duration,
 };
 
 use super::{
@@ -18,6 +19,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     ir::Module,
     loops::Digest,
+    pass::Settings,
     runtime::Pool,
     tensor::Tensor,
 };
@@ -53,15 +55,17 @@ pub trait Crew: Send {
 
 /// Does tasks of an exploration anywhere, given the same options.
 pub struct Worker {
-    options: Options,
     lanes: Lanes,
+    settings: Settings,
+    threads: usize,
+    measure: Duration,
 }
 
 impl Worker {
     /// Refused are the options that [`explore`](super::explore) refuses.
     pub fn new(options: Options) -> Result<Worker, Refused> {
         let lanes = Lanes::new(&options)?;
-        Ok(Worker { options, lanes })
+        Ok(Worker { lanes, settings: options.settings, threads: options.threads, measure: options.measure })
     }
 
     /// Runs the pass of a task over its module. Nothing else is looked at, nothing is changed.
@@ -77,10 +81,10 @@ impl Worker {
     /// Compiles and measures programs in turns, on this machine and its threads: records, as lines of the state's file, for all but a first
     /// one that is there to be compared with. See [`Crew::measure`].
     pub fn measure(&self, programs: Vec<(String, Module)>, inputs: &[Tensor]) -> Result<Vec<String>, Refused> {
-        let pool = std::sync::Arc::new(Pool::new(self.options.threads));
+        let pool = std::sync::Arc::new(Pool::new(self.threads));
         let (mut records, mut runners, mut measured) = (Vec::new(), Vec::new(), Vec::new());
         for (program, module) in programs {
-            let (mut code, refused) = match compile(module, &self.options) {
+            let (mut code, refused) = match compile(module, &self.settings, self.threads) {
                 Ok((code, built)) => match Runner::new(built, inputs, &pool) {
                     Ok(runner) => {
                         runners.push(runner);
@@ -97,7 +101,7 @@ impl Worker {
         let want = runners.first().map(|r| r.outputs().to_vec());
         let differences: Vec<Option<f64>> =
             runners.iter().map(|r| want.as_ref().and_then(|w| measure::difference(w, r.outputs()))).collect();
-        measure::measure(&mut runners, inputs, self.options.measure, &mut |_, _| {})?;
+        measure::measure(&mut runners, inputs, self.measure, &mut |_, _| {})?;
         for ((program, runner), difference) in measured.into_iter().zip(runners).zip(differences) {
             records.push(Record::Latency { program, latencies_s: runner.latencies, difference });
         }

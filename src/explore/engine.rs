@@ -21,8 +21,8 @@ use crate::{
     extract::DagGreedy,
     ir::Module,
     loops::Digest,
-    pass::{Pass, PassContext, Saturate, Sequential},
-    saturate::Stop,
+    pass::{Pass, PassContext, Saturate, Sequential, Settings},
+    saturate::{Cancel, Stop},
 };
 
 /// A module that was met: itself, where it is there, and how it comes about.
@@ -52,6 +52,8 @@ pub(super) struct Engine<'a> {
     kept: HashMap<Digest, Kept<'a>>,
     used: HashSet<(String, Digest)>,
     pub state: State,
+    /// By which somebody ends the exploration: what was under way then is not believed.
+    pub cancel: Cancel,
 }
 
 impl<'a> Engine<'a> {
@@ -66,7 +68,15 @@ impl<'a> Engine<'a> {
         let key = digest_text(&format!("{program} {about:?}"));
         let state = State::open(file, &key, &about)?;
         let kept = HashMap::from_iter([(root, Kept { module: Some(module), via: None })]);
-        Ok(Engine { root, constants, kept, used: HashSet::new(), state })
+        Ok(Engine { root, constants, kept, used: HashSet::new(), state, cancel: Cancel::default() })
+    }
+
+    /// Refuses to go on where somebody has ended the exploration.
+    pub(super) fn go_on(&self) -> Result<(), Refused> {
+        match self.cancel.is_cancelled() {
+            true => Err(Diagnostic::new("the exploration was cancelled; what it has found out is kept").into()),
+            false => Ok(()),
+        }
     }
 
     /// Counts [`Engine::passes_used`] from zero.
@@ -147,6 +157,7 @@ impl<'a> Engine<'a> {
     ///
     /// Refused is another result than a former run had.
     pub(super) fn done(&mut self, station: &Station<'a>, from: Digest, found: Found) -> Result<(), Refused> {
+        self.go_on()?;
         let Found { mut outcome, module } = found;
         if let Some(made) = module {
             let (made, to) = canonical(&made, &mut self.constants);
@@ -224,7 +235,7 @@ impl<'a> Engine<'a> {
         program: Digest,
         options: &Options,
     ) -> Result<Result<(Code, Runnable), String>, Refused> {
-        Ok(compile(self.module(program)?, options))
+        Ok(compile(self.module(program)?, &options.settings, options.threads))
     }
 
     /// What a saturation does with a module that was met, without remembering it.
@@ -235,11 +246,11 @@ impl<'a> Engine<'a> {
 }
 
 /// The code of a module that went through its passes, and what there is to say of it; or why there is none.
-pub(super) fn compile(module: Module, options: &Options) -> Result<(Code, Runnable), String> {
-    let mut build = driver::Options::new(options.settings.clone());
+pub(super) fn compile(module: Module, settings: &Settings, threads: usize) -> Result<(Code, Runnable), String> {
+    let mut build = driver::Options::new(settings.clone());
     build.passes = Some(Box::new(Sequential::default()));
-    build.threads = options.threads;
-    let cost = cost(&module, options);
+    build.threads = threads;
+    let cost = cost(&module, settings);
     let start = Instant::now();
     let built = guarded(|| driver::build(module, &[], build).map_err(|e| e.to_string()))?;
     let compile_s = start.elapsed().as_secs_f64();
@@ -268,8 +279,8 @@ fn differs(station: &Station<'_>, refused: Option<String>) -> Refused {
 }
 
 /// What a program costs by the model, as it stands.
-fn cost(module: &Module, options: &Options) -> Option<f64> {
-    let mut settings = options.settings.clone();
+fn cost(module: &Module, settings: &Settings) -> Option<f64> {
+    let mut settings = settings.clone();
     settings.extractor = std::sync::Arc::new(DagGreedy::default());
     let mut cx = PassContext::default();
     Saturate::new("Cost", Vec::new(), &settings).run(module.clone(), &mut cx).ok()?;

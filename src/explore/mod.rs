@@ -93,6 +93,7 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
     let mut tell = options.on_progress.take().unwrap_or_else(|| Box::new(|_| {}));
     let about = lanes::about(&options, inputs);
     let mut engine = Engine::new(&module, options.state.as_deref(), &about)?;
+    engine.cancel = options.settings.limits.cancel.clone();
 
     let mut runs = Vec::with_capacity(orders.len());
     let total = orders.len() + 3;
@@ -188,6 +189,7 @@ fn measure_all(
         let (mut runners, mut measured) = (Vec::new(), Vec::new());
         for &program in batch {
             tell(Progress { phase: "compiling", done, total: todo.len() });
+            engine.go_on()?;
             done += 1;
             let (mut code, refused) = match engine.compile(program, options)? {
                 Ok((code, built)) => match Runner::new(built, inputs, &pool) {
@@ -208,6 +210,7 @@ fn measure_all(
         measure::measure(&mut runners, inputs, options.measure, &mut |done, total| {
             tell(Progress { phase: "measuring", done, total });
         })?;
+        engine.go_on()?;
         for ((program, runner), difference) in measured.into_iter().zip(runners).zip(differences) {
             let latencies_s = runner.latencies;
             engine.state.add(Record::Latency { program: program.to_string(), latencies_s, difference })?;
@@ -279,6 +282,11 @@ fn anytime(
     }
     engine.state.add(Record::Anytime { from: from.to_string(), points: points.clone() })?;
     Ok(points)
+}
+
+/// A digest of a module's content: the same for modules that differ in the names and numbers of variables and expressions only.
+pub fn digest(module: &Module) -> Digest {
+    canonical::canonical(module, &mut canonical::Constants::default()).1
 }
 
 /// The digest of some text.
