@@ -8,7 +8,7 @@ __all__ = ["empty", "plain"]
 
 
 def plain(value, wanted: str | None):
-    """A dense row-major array over `value`, and the element type that its bits are.
+    """A dense row-major array of at least one axis over `value`, the element type that its bits are, and its shape.
 
     Tensors of other frameworks come by DLPack, without a copy where they lie in this processor's memory. Python's own numbers and lists
     take the wanted type; arrays keep theirs. Element types that NumPy has from ml_dtypes are given as their bits.
@@ -27,18 +27,19 @@ def plain(value, wanted: str | None):
     else:
         array = np.asarray(value)
     name = array.dtype.name
-    array = np.ascontiguousarray(array).reshape(array.shape)
+    shape = array.shape
+    array = np.ascontiguousarray(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if name == "bfloat16":
-        return array.view(np.uint16), name
+        return array.view(np.uint16), name, shape
     if name in ("int4", "uint4", "int2", "uint2"):
         # Relay's programs hold small integers in bytes.
         wide = "int8" if name.startswith("int") else "uint8"
-        return array.astype(wide), wide
+        return array.astype(wide), wide, shape
     if array.dtype.kind not in "biuf" or name in ("float128", "longdouble"):
         raise TypeError(f"resat has no element type `{array.dtype}`")
-    return array, name
+    return array, name, shape
 
 
 def _of_dlpack(value, np):

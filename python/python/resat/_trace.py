@@ -31,6 +31,9 @@ class PassRecord:
     reports: list[dict[str, Any]] = field(repr=False, default_factory=list)
     """A dict for each of its saturations: stop, iterations, nodes, classes, cost_before, cost_after, saturate_s, extract_s, grade, error, rules, …"""
 
+    depth: int = 0
+    """How many passes it ran within: those that a pass runs itself come before it, and deeper."""
+
     @property
     def changed(self) -> bool:
         """Whether the text differs."""
@@ -65,7 +68,7 @@ class Trace:
 
     def __init__(self) -> None:
         self.passes: list[PassRecord] = []
-        """A record for each pass, in the order in which they ran. Passes that are made of others are these."""
+        """A record for each pass, in the order in which they ended. Sequences are the passes that they are made of."""
         self.warnings: list[str] = []
         self._token: Any = None
 
@@ -80,10 +83,12 @@ class Trace:
         all_ = told["passes"]
         for i, one in enumerate(all_):
             # Passes come in the order in which they end: right after a deeper one comes the one around it.
-            if i > 0 and all_[i - 1]["depth"] > one["depth"]:
+            if i > 0 and all_[i - 1]["depth"] > one["depth"] and _is_sequence(one["name"]):
                 continue
             number = len(self.passes)
-            self.passes.append(PassRecord(number, one["name"], one["seconds"], one["before"], one["after"], one["reports"]))
+            self.passes.append(
+                PassRecord(number, one["name"], one["seconds"], one["before"], one["after"], one["reports"], one["depth"])
+            )
         self.warnings += told["warnings"]
 
     @property
@@ -118,6 +123,16 @@ class Trace:
         records = self.to_records()
         head = list(records[0]) if records else ["pass"]
         return table(head, [list(r.values()) for r in records])
+
+
+def _is_sequence(name: str) -> bool:
+    """Whether a name is that of passes one after another, which are recorded each."""
+    depth = 0
+    for c in name:
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            return True
+    return name[:1].isdigit()
 
 
 class _Many:
