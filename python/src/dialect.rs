@@ -86,7 +86,7 @@ impl Op for PyOp {
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let asked = Python::attach(|py| {
             let args = args.iter().map(|v| value_to_py(py, v)).collect::<PyResult<Vec<_>>>()?;
-            value_from_py(&self.eval.bind(py).call1((attrs_to_py(py, attrs)?, PyTuple::new(py, args)?))?)
+            value_from_py(&self.eval.bind(py).call1((attrs_to_py(py, attrs)?, PyTuple::new(py, args)?))?, None)
         });
         asked.map_err(|e| said(&e))
     }

@@ -10,7 +10,7 @@ use resat::{
     infer::{TypedModule, infer_types},
     interp,
     ir::{
-        AttrValue, Attrs, Copier, Expr, ExprId, Function, Module as Ir, Name, Pattern, VarId, input_names, map_children, output_names,
+        AttrValue, Attrs, Copier, Expr, ExprId, Function, Module as Ir, Name, Pattern, Type, VarId, input_names, map_children, output_names,
         reachable,
     },
     pass::{bind_params, unbound_weights},
@@ -206,7 +206,12 @@ impl Module {
     /// order; the result is a list of arrays, tuples flattened depth first.
     #[pyo3(signature = (args, function = "main"))]
     fn interpret(&self, py: Python<'_>, args: Vec<Bound<'_, PyAny>>, function: &str) -> PyResult<Vec<Py<PyAny>>> {
-        let args = args.iter().map(value_from_py).collect::<PyResult<Vec<_>>>()?;
+        let types: Vec<Option<Type>> = match self.0.function(function) {
+            Some(f) => f.params.iter().map(|&p| self.0.var(p).ty.clone()).collect(),
+            None => Vec::new(),
+        };
+        let args = args.iter().enumerate().map(|(i, v)| value_from_py(v, types.get(i).and_then(Option::as_ref)));
+        let args = args.collect::<PyResult<Vec<_>>>()?;
         let (m, function) = (self.0.clone(), function.to_owned());
         let made = long(py, &Shared::new(), move || Ok(interp::run_flat(&m, &function, args)?))?;
         made.into_iter().map(|t| to_numpy(py, t)).collect()

@@ -13,7 +13,10 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyDict, PyString, PyTuple},
 };
-use resat::tensor::{self as rt, DType};
+use resat::{
+    ir::Type,
+    tensor::{self as rt, DType},
+};
 
 use crate::{
     call::{Failure, guarded, refuse, refused},
@@ -291,11 +294,15 @@ pub fn value_to_py(py: Python<'_>, value: &rt::Value) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// The other way; tuples are tuples.
-pub fn value_from_py(value: &Bound<'_, PyAny>) -> PyResult<rt::Value> {
+/// The other way; tuples are tuples. Python's own numbers and lists take the element type of the wanted type.
+pub fn value_from_py(value: &Bound<'_, PyAny>, wanted: Option<&Type>) -> PyResult<rt::Value> {
     match value.cast::<PyTuple>() {
-        Ok(fields) => Ok(rt::Value::Tuple(fields.iter().map(|f| value_from_py(&f)).collect::<PyResult<_>>()?)),
-        Err(_) => Ok(rt::Value::Tensor(copied(value, None)?)),
+        Ok(fields) => {
+            let types = wanted.and_then(Type::as_tuple);
+            let fields = fields.iter().enumerate().map(|(i, f)| value_from_py(&f, types.and_then(|t| t.get(i))));
+            Ok(rt::Value::Tuple(fields.collect::<PyResult<_>>()?))
+        }
+        Err(_) => Ok(rt::Value::Tensor(copied(value, wanted.and_then(Type::as_tensor).map(|t| t.dtype))?)),
     }
 }
 

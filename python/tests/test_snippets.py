@@ -81,8 +81,8 @@ def test_legalize_finds_the_dialects():
     assert y.tolist() == [0.0, 0.5, -1.0, -2.0]
 
 
-def test_inspection(model):
-    mod = rs.load(model)
+def test_inspection(mlp):
+    mod = mlp
     p = rs.default_pipeline()
     with rs.Trace() as t:
         mod = p(mod)

@@ -206,7 +206,7 @@ class Study:
     @property
     def points(self) -> list[dict[str, Any]]:
         """The programs between all floats and all integers that are worth a thought."""
-        return self.data["points"]
+        return self.data["curve"]
 
     def __str__(self) -> str:
         return self.text

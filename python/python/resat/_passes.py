@@ -45,8 +45,8 @@ class Pass:
     def __init__(self, text: str, samples: "Mapping[str, Any] | None" = None):
         self.text = text
         self.samples = None if samples is None else dict(samples)
-        # Arguments that can't be are refused here.
-        if self.samples is None:
+        # Arguments that can't be are refused here, but for rulesets: those of one's own are known where the pass is used.
+        if self.samples is None and self.name != "Saturate":
             _resat.check_passes(text, current().settings())
 
     @property
