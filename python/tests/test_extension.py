@@ -95,7 +95,7 @@ class Numpy(rs.ExternalCompiler):
         return run
 
 
-def test_a_compiler_whose_code_is_python(mlp, x):
+def test_a_compiler_whose_code_is_python(mlp, x, tmp_path):
     compiler = Numpy()
     rs.register_compiler(compiler)
     assert "numpy_regions" in rs.compilers()
@@ -105,7 +105,7 @@ def test_a_compiler_whose_code_is_python(mlp, x):
     assert compiler.calls == len(compiler.regions) > 0
     assert compiler.regions[0].inputs[0].shape == (4, 32) and compiler.regions[0].symbol in repr(compiler.regions[0])
     with pytest.raises(rs.Refused, match="exported"):
-        exe.save("/tmp/none.so")
+        exe.save(tmp_path / "none.so")
     with pytest.raises(rs.Refused, match="already"):
         rs.register_compiler(compiler)
 
