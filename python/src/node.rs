@@ -10,11 +10,12 @@ use pyo3::{
 };
 use resat::{
     cost::{Head, NodeView},
-    ir::{Attrs, OpId, Type},
+    ir::{Attrs, Expr, Function, Module as Ir, OpId, Type},
     ops::Work,
 };
 
 use crate::{
+    module::Module,
     tensor::column,
     values::{attrs_to_py, type_to_py},
 };
@@ -149,6 +150,19 @@ impl Node {
     #[getter]
     fn bytes_written(&self) -> f64 {
         self.work.bytes_written
+    }
+
+    /// The call by itself: a module whose `@main` takes the arguments and calls the operator, to be built and timed.
+    fn program(&self) -> Module {
+        let mut m = Ir::new();
+        let vars: Vec<_> = (0..self.key.args.len())
+            .map(|i| m.new_var(format!("p{i}"), Some(self.key.args[i].clone())))
+            .collect();
+        let args = vars.iter().map(|&v| m.add(Expr::Var(v))).collect();
+        let call = m.call_op(self.key.op, args, self.key.attrs.clone());
+        let main = m.add(Expr::Func(Box::new(Function::new(vars, call, None))));
+        m.define("main", main);
+        Module(m)
     }
 
     fn __repr__(&self) -> String {
