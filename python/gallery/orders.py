@@ -25,7 +25,8 @@ mod = mod.bind({k: rng.standard_normal(v, "float32") for k, v in shapes.items()}
 # %%
 passes = [rs.FoldScaleAxis(), rs.AlterOpLayout(), rs.FoldConstant(), rs.SimplifyExpr()]
 with ThreadPoolExecutor(2) as workers:
-    found = rs.explore(mod, passes, workers=workers, measure_seconds=0.02, threads=1)
+    few = rs.BuildConfig(limits={"nodes": 4000, "iterations": 8})
+    found = rs.explore(mod, passes, workers=workers, measure_seconds=0.02, threads=1, config=few)
 print(found.summary)
 
 # %%

@@ -1,10 +1,13 @@
 """Docstrings and README, run."""
 
+import ast
 import doctest
 import importlib
 import pathlib
 import pkgutil
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -34,3 +37,33 @@ def test_everything_public_is_documented():
     for name in resat.__all__:
         thing = getattr(resat, name)
         assert isinstance(thing, str) or (thing.__doc__ or "").strip(), name
+
+
+def declared(body):
+    """What a stub declares, by name: members of classes as sets, None for all else."""
+    found = {}
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = set(declared(node.body))
+        elif isinstance(node, (ast.FunctionDef, ast.AnnAssign)):
+            found[node.name if isinstance(node, ast.FunctionDef) else node.target.id] = None
+    return found
+
+
+def test_stubs_say_what_there_is():
+    """The types of the Rust part are written by hand; their names, and those of members and parameters, are compared with it."""
+    stub = pathlib.Path(resat.__file__).with_name("_resat.pyi")
+    said = declared(ast.parse(stub.read_text()).body)
+    module = resat._resat
+    assert {n for n in vars(module) if not n.startswith("__")} == {n for n in said if not n.startswith("__")}
+    for name, members in said.items():
+        if members is None:
+            continue
+        there = {n for n in vars(getattr(module, name)) if not n.startswith("_")}
+        assert there == {n for n in members if not n.startswith("_")}, name
+
+
+def test_passes_have_stubs():
+    """Classes of passes are made when the package is imported; their stubs are made by `make_stubs.py`."""
+    made = subprocess.run([sys.executable, HERE / "make_stubs.py"], capture_output=True, text=True, check=True).stdout
+    assert pathlib.Path(resat.__file__).with_name("__init__.pyi").read_text() == made, "run make_stubs.py"

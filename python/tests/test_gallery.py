@@ -11,6 +11,7 @@ SCRIPTS = sorted(p.stem for p in GALLERY.glob("*.py") if p.name != "to_notebooks
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.filterwarnings("ignore::resat.ResatWarning")
 def test_gallery(name, tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     monkeypatch.syspath_prepend(str(GALLERY))

@@ -44,7 +44,7 @@ def _unpack(text: str, keys: list[bytes]) -> Module:
 
 # What workers do.
 
-_workers: dict[bytes, Any] = {}
+_workers: dict[tuple[bytes, int], Any] = {}
 _lock = threading.Lock()
 
 
