@@ -52,7 +52,10 @@ impl CostModel for Told {
 
     fn cost(&self, node: &NodeView) -> f64 {
         let told = self.0.lock().expect("nothing panics with the lock");
-        assert!(matches!(node.head, Head::Tuple) || told.contains(&Told::key(node)), "{node:?} is asked for unannounced");
+        assert!(
+            matches!(node.head, Head::Tuple) || told.contains(&Told::key(node)),
+            "{node:?} is asked for unannounced"
+        );
         1.0
     }
 
@@ -67,7 +70,8 @@ impl CostModel for Told {
 
 #[test]
 fn models_that_want_to_are_told_of_nodes_at_once() {
-    let text = "#[version = \"0.0.5\"] def @main(%x: Tensor[(2, 3), float32]) { nn.relu(transpose(transpose(exp(%x)))) }";
+    let text =
+        "#[version = \"0.0.5\"] def @main(%x: Tensor[(2, 3), float32]) { nn.relu(transpose(transpose(exp(%x)))) }";
     let module = parse_module("told", text).expect("legal");
     let mut settings = Settings::new(target());
     let model = Arc::new(Told::default());

@@ -76,7 +76,11 @@ fn gather<'a>(
     }
     let items: Vec<Bound<'_, PyAny>> = match given.cast::<PyTuple>() {
         Ok(items) => items.iter().collect(),
-        Err(_) => given.cast::<PyList>().map_err(|_| refuse("inputs are a dict by name, or a list in order"))?.iter().collect(),
+        Err(_) => given
+            .cast::<PyList>()
+            .map_err(|_| refuse("inputs are a dict by name, or a list in order"))?
+            .iter()
+            .collect(),
     };
     if items.len() != count {
         return Err(refuse(format!("the program takes {count} inputs, but {} were given", items.len())));
@@ -91,7 +95,8 @@ fn mismatch(given: &Bound<'_, PyDict>, names: &[&str]) -> PyErr {
     for (key, _) in given.iter() {
         let key = key.str().map(|k| k.to_string()).unwrap_or_default();
         if !names.contains(&key.as_str()) && !key.parse().is_ok_and(|n: usize| n < names.len()) {
-            let d = resat::diag::Diagnostic::new(format!("the program has no input `{key}`; it has {}", names.join(", ")));
+            let d =
+                resat::diag::Diagnostic::new(format!("the program has no input `{key}`; it has {}", names.join(", ")));
             complaints.push(match resat::diag::nearest(&key, names.iter().copied()) {
                 Some(near) => d.help(format!("did you mean `{near}`?")),
                 None => d,
@@ -158,7 +163,11 @@ impl Executable {
     fn outputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
         let types = self.result.flatten().unwrap_or_default();
         let name = |i: usize| self.outputs.get(i).cloned().unwrap_or_else(|| i.to_string());
-        types.into_iter().enumerate().map(|(i, t)| Ok((name(i), Bound::new(py, TensorType(t))?.into_any().unbind()))).collect()
+        types
+            .into_iter()
+            .enumerate()
+            .map(|(i, t)| Ok((name(i), Bound::new(py, TensorType(t))?.into_any().unbind())))
+            .collect()
     }
 
     /// The module as the passes left it.
@@ -243,7 +252,12 @@ impl Executable {
 
     fn __repr__(&self) -> String {
         let names: Vec<&str> = self.inputs.iter().map(|i| i.name.as_str()).collect();
-        format!("<resat.Executable ({}), {} kernels in {} calls>", names.join(", "), self.built.kernels.len(), self.built.calls)
+        format!(
+            "<resat.Executable ({}), {} kernels in {} calls>",
+            names.join(", "),
+            self.built.kernels.len(),
+            self.built.calls
+        )
     }
 }
 

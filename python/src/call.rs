@@ -89,7 +89,11 @@ static REFUSED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static INTERNAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static COMPILE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-fn of_class(cell: &'static PyOnceLock<Py<PyType>>, name: &'static str, arguments: impl FnOnce(Python<'_>, Bound<'_, PyType>) -> PyResult<Py<PyAny>>) -> PyErr {
+fn of_class(
+    cell: &'static PyOnceLock<Py<PyType>>,
+    name: &'static str,
+    arguments: impl FnOnce(Python<'_>, Bound<'_, PyType>) -> PyResult<Py<PyAny>>,
+) -> PyErr {
     Python::attach(|py| match class(py, cell, name).and_then(|c| arguments(py, c)) {
         Ok(error) => PyErr::from_value(error.into_bound(py)),
         Err(e) => e,

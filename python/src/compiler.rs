@@ -101,7 +101,8 @@ impl ExternalCompiler for PyCompiler {
     fn supports(&self, op: OpId, attrs: &Attrs, args: &[Type], result: &Type) -> bool {
         let asked = Python::attach(|py| -> PyResult<bool> {
             let types = args.iter().map(|t| type_to_py(py, t)).collect::<PyResult<Vec<_>>>()?;
-            let arguments = (op.op().name(), attrs_to_py(py, attrs)?, PyTuple::new(py, types)?, type_to_py(py, result)?);
+            let arguments =
+                (op.op().name(), attrs_to_py(py, attrs)?, PyTuple::new(py, types)?, type_to_py(py, result)?);
             self.supports.bind(py).call1(arguments)?.is_truthy()
         });
         asked.unwrap_or_else(|e| {
@@ -143,10 +144,14 @@ impl ExternalCompiler for PyCompiler {
                 return Ok(Compiled::object(object.as_bytes().to_vec()));
             }
             if made.is_callable() {
-                let function = PyFunction { function: made.unbind(), inputs: region.inputs(), outputs: region.outputs() };
+                let function =
+                    PyFunction { function: made.unbind(), inputs: region.inputs(), outputs: region.outputs() };
                 return Ok(Compiled::callable(function));
             }
-            Err(refuse(format!("`compile` gives C (str), an object file (bytes) or a function, not {}", made.get_type().name()?)))
+            Err(refuse(format!(
+                "`compile` gives C (str), an object file (bytes) or a function, not {}",
+                made.get_type().name()?
+            )))
         });
         made.map_err(|e| region.refuse(e.to_string()))
     }

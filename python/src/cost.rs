@@ -77,15 +77,16 @@ impl PyModel {
             None => None,
         };
         // Objects that take no attributes have their prices for one call only.
-        let memo = match model.getattr_opt("_resat_memo")?.and_then(|m| m.cast::<Memo>().ok().map(|m| m.get().0.clone())) {
-            Some(known) => known,
-            None => {
-                let memo = Memo::default();
-                let prices = memo.0.clone();
-                let _ = model.setattr("_resat_memo", Bound::new(py, memo)?);
-                prices
-            }
-        };
+        let memo =
+            match model.getattr_opt("_resat_memo")?.and_then(|m| m.cast::<Memo>().ok().map(|m| m.get().0.clone())) {
+                Some(known) => known,
+                None => {
+                    let memo = Memo::default();
+                    let prices = memo.0.clone();
+                    let _ = model.setattr("_resat_memo", Bound::new(py, memo)?);
+                    prices
+                }
+            };
         Ok(PyModel { name, fingerprint, asks, memo, shared: shared.clone() })
     }
 
@@ -160,7 +161,9 @@ impl CostModel for PyModel {
         let mut order: Vec<Key> = Vec::new();
         {
             let memo = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
-            for key in nodes.iter().filter(|n| !n.constant.iter().all(|&c| c) || n.constant.is_empty()).filter_map(KeyView::of) {
+            for key in
+                nodes.iter().filter(|n| !n.constant.iter().all(|&c| c) || n.constant.is_empty()).filter_map(KeyView::of)
+            {
                 if memo.get(&key).is_none() && new.get(&key).is_none() {
                     let key = key.key();
                     new.insert(key.clone());

@@ -77,9 +77,8 @@ impl Op for PyOp {
     }
 
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
-        let asked = Python::attach(|py| {
-            type_from_py(&self.infer.bind(py).call1((attrs_to_py(py, attrs)?, types(py, args)?))?)
-        });
+        let asked =
+            Python::attach(|py| type_from_py(&self.infer.bind(py).call1((attrs_to_py(py, attrs)?, types(py, args)?))?));
         asked.map_err(|e| said(&e))
     }
 
@@ -149,7 +148,8 @@ fn op(given: &Bound<'_, PyDict>) -> PyResult<PyOp> {
     };
     let inputs: Vec<String> = get("inputs")?.extract()?;
     let inputs: Vec<&'static str> = inputs.into_iter().map(leaked).collect();
-    let attrs = get("attrs")?.cast::<PyDict>()?.iter().map(|(k, v)| field(k.extract()?, &v)).collect::<PyResult<Vec<_>>>()?;
+    let attrs =
+        get("attrs")?.cast::<PyDict>()?.iter().map(|(k, v)| field(k.extract()?, &v)).collect::<PyResult<Vec<_>>>()?;
     let attrs: &'static [AttrField] = Box::leak(attrs.into_boxed_slice());
     let name = |n: String| -> PyResult<&'static str> {
         let found = attrs.iter().find(|f| f.name == n);

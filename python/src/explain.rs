@@ -36,7 +36,13 @@ fn taken<T>(all: &Mutex<Vec<T>>) -> Vec<T> {
 type Look = Box<dyn FnMut(Extracted) + Send>;
 
 /// Runs passes over a module while somebody looks at what saturations extract.
-fn watched(py: Python<'_>, module: resat::ir::Module, item: &Bound<'_, PyAny>, settings: &Settings, look: Look) -> PyResult<()> {
+fn watched(
+    py: Python<'_>,
+    module: resat::ir::Module,
+    item: &Bound<'_, PyAny>,
+    settings: &Settings,
+    look: Look,
+) -> PyResult<()> {
     let pass = make(item, settings, &rust_of(settings)?)?;
     let (before, _) = Watcher::new(false, &settings.shared).hooks();
     long(py, &settings.shared, move || {

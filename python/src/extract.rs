@@ -134,7 +134,9 @@ impl Extractor for PyExtractor {
         }
         let asked = Python::attach(|py| {
             let choice = of_array(&self.function.bind(py).call1((Problem(problem.clone()),))?)?;
-            choice.check(problem).map_err(|flaw| refuse(format!("extractor `{}` gives no program: {flaw}", self.name)))?;
+            choice
+                .check(problem)
+                .map_err(|flaw| refuse(format!("extractor `{}` gives no program: {flaw}", self.name)))?;
             Ok(choice)
         });
         asked.unwrap_or_else(|e: PyErr| {

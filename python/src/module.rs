@@ -10,8 +10,8 @@ use resat::{
     infer::{TypedModule, infer_types},
     interp,
     ir::{
-        AttrValue, Attrs, Copier, Expr, ExprId, Function, Module as Ir, Name, Pattern, Type, VarId, input_names, map_children, output_names,
-        reachable,
+        AttrValue, Attrs, Copier, Expr, ExprId, Function, Module as Ir, Name, Pattern, Type, VarId, input_names,
+        map_children, output_names, reachable,
     },
     pass::{bind_params, unbound_weights},
     relay::{json, npz, params, text},
@@ -43,7 +43,8 @@ impl Module {
     fn parse(text: &str, name: &str) -> PyResult<Module> {
         guarded(|| {
             let file = SourceFile { name, bytes: text.as_bytes(), folder: None };
-            let front_end = frontend::ALL.iter().filter(|f| f.name().starts_with("relay")).find(|f| f.recognizes(file.bytes));
+            let front_end =
+                frontend::ALL.iter().filter(|f| f.name().starts_with("relay")).find(|f| f.recognizes(file.bytes));
             let Some(front_end) = front_end else {
                 return Err(Failure::Refused(Diagnostic::new(format!("{name}: no Relay program")).into()));
             };
@@ -342,7 +343,9 @@ fn imported(from: &Ir, id: ExprId, out: &mut Ir) -> PyResult<ExprId> {
         match p {
             Pattern::Wildcard => {}
             Pattern::Var(v) => *v = vars[v.0 as usize],
-            Pattern::Constructor(_, fields) | Pattern::Tuple(fields) => fields.iter_mut().for_each(|f| pattern(f, vars)),
+            Pattern::Constructor(_, fields) | Pattern::Tuple(fields) => {
+                fields.iter_mut().for_each(|f| pattern(f, vars))
+            }
         }
     }
     Ok(Copier::new().copy_with(from, id, out, |out, of, expr| {

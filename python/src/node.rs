@@ -68,9 +68,7 @@ impl<'a> KeyView<'a> {
     /// carried costs what is inside of it.
     pub fn of(view: &NodeView<'a>) -> Option<KeyView<'a>> {
         match view.head {
-            Head::Op(op, attrs) => {
-                Some(KeyView { op, attrs, args: view.args, constant: view.constant, out: view.out })
-            }
+            Head::Op(op, attrs) => Some(KeyView { op, attrs, args: view.args, constant: view.constant, out: view.out }),
             _ => None,
         }
     }
@@ -155,9 +153,8 @@ impl Node {
     /// The call by itself: a module whose `@main` takes the arguments and calls the operator, to be built and timed.
     fn program(&self) -> Module {
         let mut m = Ir::new();
-        let vars: Vec<_> = (0..self.key.args.len())
-            .map(|i| m.new_var(format!("p{i}"), Some(self.key.args[i].clone())))
-            .collect();
+        let vars: Vec<_> =
+            (0..self.key.args.len()).map(|i| m.new_var(format!("p{i}"), Some(self.key.args[i].clone()))).collect();
         let args = vars.iter().map(|&v| m.add(Expr::Var(v))).collect();
         let call = m.call_op(self.key.op, args, self.key.attrs.clone());
         let main = m.add(Expr::Func(Box::new(Function::new(vars, call, None))));

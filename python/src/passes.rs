@@ -12,8 +12,8 @@ use resat::{
     infer::infer_types,
     ir::{Module as Ir, Name},
     pass::{
-        AfterPass, BeforePass, Calibrate, Pass, PassContext, Pipeline, Quantize, QuantizeOptions, Sequential, Settings as Rust,
-        default_pass, parse_specs, passes, sequence,
+        AfterPass, BeforePass, Calibrate, Pass, PassContext, Pipeline, Quantize, QuantizeOptions, Sequential,
+        Settings as Rust, default_pass, parse_specs, passes, sequence,
     },
     saturate::Report,
     tensor::Tensor,

@@ -50,8 +50,17 @@ fn limits(given: &Bound<'_, PyDict>) -> PyResult<Limits> {
             "unions" => limits.unions = value.extract()?,
             "weights_known" => limits.weights_known = value.extract()?,
             _ => {
-                let known =
-                    ["nodes", "iterations", "time", "bytes", "matches", "growing_matches", "growth", "unions", "weights_known"];
+                let known = [
+                    "nodes",
+                    "iterations",
+                    "time",
+                    "bytes",
+                    "matches",
+                    "growing_matches",
+                    "growth",
+                    "unions",
+                    "weights_known",
+                ];
                 let d = Diagnostic::new(format!("there is no limit `{name}`; there are {}", known.join(", ")));
                 return Err(refused(&match nearest(&name, known) {
                     Some(near) => d.help(format!("did you mean `{near}`?")).into(),
@@ -105,13 +114,19 @@ impl Settings {
             Err(_) => s.cost = Arc::new(PyModel::new(py, cost, &shared)?),
         }
         if extractor.is_none() {
-            s.extractor = Arc::from(extract::by_name(config.extractor(), seconds("extract_time", extract_time)?).map_err(|e| refused(&e))?);
+            s.extractor = Arc::from(
+                extract::by_name(config.extractor(), seconds("extract_time", extract_time)?)
+                    .map_err(|e| refused(&e))?,
+            );
         } else if let Ok(name) = extractor.extract::<String>() {
-            s.extractor = Arc::from(extract::by_name(&name, seconds("extract_time", extract_time)?).map_err(|e| refused(&e))?);
+            s.extractor =
+                Arc::from(extract::by_name(&name, seconds("extract_time", extract_time)?).map_err(|e| refused(&e))?);
         } else if extractor.is_callable() || extractor.hasattr("extract")? {
             s.extractor = Arc::new(PyExtractor::new(extractor, &shared)?);
         } else {
-            return Err(PyTypeError::new_err("an extractor is a name, a function of a problem, or an object with a method `extract`"));
+            return Err(PyTypeError::new_err(
+                "an extractor is a name, a function of a problem, or an object with a method `extract`",
+            ));
         }
         s.grade = grade.parse::<Grade>().map_err(refuse)?;
         if let Some(error) = max_error {
@@ -124,7 +139,8 @@ impl Settings {
         for (name, text) in &rules {
             s.rulesets.extend(rules::load(name, text).map_err(|e| refused(&e))?);
         }
-        let shipped = || rules::shipped_definitions().iter().flat_map(|set| set.rules.iter().map(|r| r.name().to_string()));
+        let shipped =
+            || rules::shipped_definitions().iter().flat_map(|set| set.rules.iter().map(|r| r.name().to_string()));
         for name in &without {
             let mine = s.rulesets.iter().flat_map(|set| &set.rules).any(|r| r.is_named(name));
             if !mine && !shipped().any(|n| n == *name) {

@@ -262,7 +262,8 @@ fn any(value: &Bound<'_, PyAny>, wanted: Option<DType>, borrow: bool) -> PyResul
     }
     let py = value.py();
     let helper = py.import("resat._arrays")?.getattr("plain")?;
-    let (array, dtype, shape): (Bound<'_, PyAny>, String, Vec<usize>) = helper.call1((value, wanted.map(DType::name)))?.extract()?;
+    let (array, dtype, shape): (Bound<'_, PyAny>, String, Vec<usize>) =
+        helper.call1((value, wanted.map(DType::name)))?.extract()?;
     let dtype = element(&dtype)?;
     let found = of_buffer(&array, borrow)?.ok_or_else(|| refuse(format!("an array of {dtype} can't be read")))?;
     Ok(found.reinterpreted(dtype).reshaped(&shape))
