@@ -1,3 +1,5 @@
+import signal
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,14 @@ def @main(%x: Tensor[(1, 16, 16, 8), float32], %w1: Tensor[(3, 3, 8, 16), float3
 def weights(shapes, seed=0):
     rng = np.random.default_rng(seed)
     return {name: rng.standard_normal(shape).astype("float32") / 4 for name, shape in shapes.items()}
+
+
+@pytest.fixture(autouse=True)
+def interrupts():
+    """Where tests run in a shell's background, Ctrl-C is ignored from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
