@@ -17,6 +17,7 @@ demo: setup
 test: setup
 	@sh tools/setup.sh tests python
 	cargo fmt --all --check
+	cargo fmt --manifest-path python/Cargo.toml --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cargo check --release --workspace --no-default-features
 	cargo build --release

@@ -67,3 +67,15 @@ def test_passes_have_stubs():
     """Classes of passes are made when the package is imported; their stubs are made by `make_stubs.py`."""
     made = subprocess.run([sys.executable, HERE / "make_stubs.py"], capture_output=True, text=True, check=True).stdout
     assert pathlib.Path(resat.__file__).with_name("__init__.pyi").read_text() == made, "run make_stubs.py"
+
+
+def test_objects_show_themselves(mlp, x):
+    """What notebooks show is HTML, whatever texts hold."""
+    exe = resat.build(mlp)
+    with resat.Trace() as t:
+        resat.default_pipeline()(mlp)
+    shown = [mlp, mlp["main"], exe, t, t.passes[-1], resat.default_pipeline(), resat.explain(mlp, pipeline="Saturate")]
+    shown.append(resat.Ruleset("(ruleset t) (rule a (negative (negative ?x)) => ?x)"))
+    for thing in shown:
+        html = thing._repr_html_()
+        assert html.startswith("<") and "Tensor[(4, 32)" in html or "<t" in html or "<pre>" in html, thing

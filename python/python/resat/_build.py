@@ -86,6 +86,20 @@ def build(
     return made
 
 
+def _html(self: Executable) -> str:
+    from ._html import table
+
+    memory = self.memory
+    ports = [("input", n, t) for n, t in self.inputs] + [("output", n, t) for n, t in self.outputs]
+    facts = [("kernels", len(self.kernels)), ("calls", self.calls), ("built in, s", self.build_seconds)]
+    if memory is not None:
+        facts += [("intermediate results, bytes", memory[0]), ("constants, bytes", memory[1])]
+    return table(["", "name", "type"], ports) + table(["", ""], facts)
+
+
+setattr(Executable, "_repr_html_", _html)
+
+
 def run(module: "Module | str | os.PathLike[str]", inputs: Any, **options: Any) -> list[Any]:
     """Builds a module and runs it once; see `build` for the options."""
     return build(module, **options).run(inputs)

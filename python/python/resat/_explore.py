@@ -103,8 +103,8 @@ class _Crew:
 
     def _submit(self, number: int, task: tuple, sent: dict[bytes, Any]) -> None:
         name, text, keys = task
-        # Equal calls are not pure: a pass may be run again after its worker was lost.
-        future = self.workers.submit(_do_pass, self.spec, name, text, keys, sent, **_options(self.workers))
+        # Executors take equal calls for different ones (Dask's do, too): a pass is run again after its worker was lost.
+        future = self.workers.submit(_do_pass, self.spec, name, text, keys, sent)
         self.pending[future] = (number, task)
 
     def start(self, number: int, name: str, _from: str, module: Module) -> None:
@@ -140,7 +140,7 @@ class _Crew:
         sent: dict[bytes, Any] = {}
         for _ in range(8):
             try:
-                result = self.measurer.submit(_do_measure, self.spec, packed, inputs, sent, **_options(self.measurer)).result()
+                result = self.measurer.submit(_do_measure, self.spec, packed, inputs, sent).result()
             except BaseException as error:
                 if _is_lost(error):
                     continue
@@ -162,16 +162,6 @@ def _size(executor: futures.Executor) -> int:
     if known is None and client is not None:
         known = sum(client.ncores().values())
     return known or os.cpu_count() or 1
-
-
-def _options(executor: futures.Executor) -> dict[str, Any]:
-    """What calls of an executor need besides: Dask takes equal calls for one result where it is not told otherwise."""
-    return {"pure": False} if type(executor).__module__.partition(".")[0] == "distributed" and _takes_pure(executor) else {}
-
-
-def _takes_pure(executor: Any) -> bool:
-    # Client.get_executor has its calls impure already, and passes further options to the function.
-    return not hasattr(executor, "_client")
 
 
 class RayExecutor(futures.Executor):
