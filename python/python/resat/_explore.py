@@ -103,8 +103,7 @@ class _Crew:
 
     def _submit(self, number: int, task: tuple, sent: dict[bytes, Any]) -> None:
         name, text, keys = task
-        # Executors take equal calls for different ones (Dask's do, too): a pass is run again after its worker was lost.
-        future = self.workers.submit(_do_pass, self.spec, name, text, keys, sent)
+        future = _submit(self.workers, _do_pass, self.spec, name, text, keys, sent)
         self.pending[future] = (number, task)
 
     def start(self, number: int, name: str, _from: str, module: Module) -> None:
@@ -140,7 +139,7 @@ class _Crew:
         sent: dict[bytes, Any] = {}
         for _ in range(8):
             try:
-                result = self.measurer.submit(_do_measure, self.spec, packed, inputs, sent).result()
+                result = _submit(self.measurer, _do_measure, self.spec, packed, inputs, sent).result()
             except BaseException as error:
                 if _is_lost(error):
                     continue
@@ -162,6 +161,14 @@ def _size(executor: futures.Executor) -> int:
     if known is None and client is not None:
         known = sum(client.ncores().values())
     return known or os.cpu_count() or 1
+
+
+def _submit(executor: futures.Executor, function: Callable[..., Any], *args: Any) -> futures.Future:
+    """Begins a call, also one that is equal to another: times differ, and a pass is run again after its worker was lost. Dask's executor would
+    take equal calls for one where it is not told."""
+    if type(executor).__name__ == "ClientExecutor":
+        return executor.submit(function, *args, pure=False)
+    return executor.submit(function, *args)
 
 
 class RayExecutor(futures.Executor):
