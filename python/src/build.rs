@@ -147,7 +147,12 @@ impl Executable {
         let given = gather(inputs, self.inputs.iter().map(|i| (i.name.as_str(), i.dtype)))?;
         let outputs = match &self.built.executable {
             Runnable::Plain(exe) => py.detach(|| exe.run(&given)).map_err(run_error)?,
-            runnable => py.detach(|| runnable.run(&given)).map_err(|e| refused(&e))?,
+            // Code for extents that were met is known by the values that decided them, which outlive the call.
+            runnable => {
+                let kept = given.iter().map(|t| rt::Tensor::from_bytes(t.dtype(), t.shape(), t.bytes()));
+                let kept = kept.collect::<Result<Vec<_>, _>>().map_err(refuse)?;
+                py.detach(|| runnable.run(&kept)).map_err(|e| refused(&e))?
+            }
         };
         arrays(py, outputs, &given)
     }

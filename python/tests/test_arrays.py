@@ -127,6 +127,14 @@ def test_extents_that_are_not_known():
         assert exe.run([-np.ones((n, 2), "float32")])[0].shape == (n, 2)
 
 
+def test_values_that_decide_extents_are_not_borrowed():
+    exe = rs.build(program("dyn.reshape(%x, %s)", "%x: Tensor[(6), float32], %s: Tensor[(2), int64]"))
+    x, s = np.arange(6, dtype="float32"), rs.empty((2,), "int64")
+    for shape in ((2, 3), (3, 2), (2, 3), (6, 1), (3, 2)):
+        s[:] = shape
+        assert exe.run([x, s])[0].shape == shape
+
+
 def test_parameter_files(tmp_path):
     arrays = {"a": np.arange(3, dtype="int64"), "b": np.ones((2, 2), "float16")}
     for name in ("p.params", "p.npz"):
