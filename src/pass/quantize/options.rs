@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use super::{layers::Selection, ranges::Method};
 use crate::{
     diag::{Diagnostic, Refused, nearest},
+    ir::Name,
     pass::PassSpec,
-    tensor::DType,
+    tensor::{DType, Tensor},
 };
 
 /// What is quantized, and how.
@@ -17,8 +18,8 @@ pub struct Options {
     pub(super) dtype_input: DType,
     /// Whether weights have a scale per channel.
     pub(super) per_channel: bool,
-    /// An npz archive of samples.
-    pub(super) calibration: Option<PathBuf>,
+    /// Where samples come from.
+    pub(super) calibration: Option<Samples>,
     pub(super) method: Method,
     /// Whether the zero point of activations is in the middle of their type's range.
     pub(super) symmetric: bool,
@@ -43,6 +44,15 @@ impl Default for Options {
     }
 }
 
+/// Where samples come from.
+#[derive(Clone, Debug)]
+pub(super) enum Samples {
+    /// An npz archive.
+    File(PathBuf),
+    /// Arrays at hand, by the names of parameters.
+    Arrays(Vec<(Name, Tensor)>),
+}
+
 /// Every argument, for messages.
 const ARGUMENTS: [&str; 13] = [
     "from_layer",
@@ -63,7 +73,12 @@ const ARGUMENTS: [&str; 13] = [
 impl Options {
     /// The options that a pass' arguments say.
     pub fn parse(spec: &PassSpec) -> Result<Options, Refused> {
-        let mut o = Options::default();
+        Options::parse_with(spec, None)
+    }
+
+    /// The same with samples that are no file: an array for each parameter, with an axis of samples in front.
+    pub fn parse_with(spec: &PassSpec, samples: Option<Vec<(Name, Tensor)>>) -> Result<Options, Refused> {
+        let mut o = Options { calibration: samples.map(Samples::Arrays), ..Options::default() };
         let mut errors = Vec::new();
         let (mut scale, mut percentile, mut method, mut symmetric) = (None, None, None, None);
         let mut seen: Vec<&str> = Vec::new();
@@ -104,7 +119,7 @@ impl Options {
                     Ok(b) if name == "integer" => o.integer = b,
                     Ok(b) => symmetric = Some(b),
                 },
-                "calibration" => o.calibration = Some(v.into()),
+                "calibration" => o.calibration = Some(Samples::File(v.into())),
                 "method" if Method::NAMES.contains(&v) => method = Some(v),
                 "method" => wrong(&format!("one of {}", Method::NAMES.join(", "))),
                 "scale" | "percentile" | "max_error" => {

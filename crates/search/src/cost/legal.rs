@@ -35,6 +35,14 @@ impl CostModel for Legal<'_> {
         self.model.name()
     }
 
+    fn prepares(&self) -> bool {
+        self.model.prepares()
+    }
+
+    fn prepare(&self, nodes: &[NodeView]) {
+        self.model.prepare(nodes);
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let price = self.model.cost(node);
         match node.head {

@@ -47,6 +47,14 @@ impl CostModel for Watched<'_> {
         self.model.name()
     }
 
+    fn prepares(&self) -> bool {
+        self.model.prepares()
+    }
+
+    fn prepare(&self, nodes: &[NodeView]) {
+        self.model.prepare(nodes);
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         self.look(self.model.cost(node), || match node.head {
             Head::Op(op, _) => op.op().name().to_owned(),
