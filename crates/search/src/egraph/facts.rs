@@ -6,9 +6,10 @@ use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use hashbrown::HashMap;
 
 use super::{
-    Errors, News, RegionId,
+    Errors, News, Range, RegionId,
     kernel::KernelBody,
     node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId},
+    range,
     uses::Uses,
 };
 use crate::{
@@ -44,6 +45,8 @@ pub struct Fact {
     pub constant: bool,
     /// The value, where it is a constant of the program or a small constant computation.
     pub value: Option<ConstId>,
+    /// Between which numbers the elements lie, of constants where that is known: then all of them are finite.
+    pub range: Option<Range>,
 }
 
 impl Fact {
@@ -62,13 +65,13 @@ impl Fact {
 
     fn given(ty: Option<&Type>) -> Fact {
         match ty {
-            Some(ty) => Fact { what: What::Type(ty.clone()), constant: false, value: None },
+            Some(ty) => Fact { what: What::Type(ty.clone()), constant: false, value: None, range: None },
             None => Fact::ill("inference found no type"),
         }
     }
 
     fn ill(reason: impl Into<Arc<str>>) -> Fact {
-        Fact { what: What::Ill(reason.into()), constant: false, value: None }
+        Fact { what: What::Ill(reason.into()), constant: false, value: None, range: None }
     }
 }
 
@@ -79,6 +82,7 @@ pub struct Tables {
     attrs_ids: HashMap<Attrs, AttrsId>,
     consts: Vec<Tensor>,
     const_ids: HashMap<Tensor, ConstId>,
+    const_ranges: HashMap<ConstId, Option<Range>>,
     inputs: Vec<Option<Type>>,
     /// Inputs that count as known before the program runs.
     known: Vec<InputId>,
@@ -129,6 +133,16 @@ impl Tables {
         self.consts.push(t.clone());
         self.const_ids.insert(t.clone(), id);
         id
+    }
+
+    /// Between which numbers a constant's elements lie, where all are finite. Found out once.
+    fn range(&mut self, id: ConstId) -> Option<Range> {
+        if let Some(&range) = self.const_ranges.get(&id) {
+            return range;
+        }
+        let range = Range::of(self.constant(id));
+        self.const_ranges.insert(id, range);
+        range
     }
 
     /// The constant of an id.
@@ -365,9 +379,9 @@ fn meet_dim(a: Dim, b: Dim) -> Option<Dim> {
 /// The fact of a node by those of its children, its value aside.
 pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) -> Fact {
     let all_constant = || node.children().iter().all(|&c| fact(c).constant);
-    let value = |ty: Type, constant: bool| Fact { what: What::Type(ty), constant, value: None };
+    let value = |ty: Type, constant: bool| Fact { what: What::Type(ty), constant, value: None, range: None };
     match node.case() {
-        Case::Attrs(id) => Fact { what: What::Attrs(id), constant: true, value: None },
+        Case::Attrs(id) => Fact { what: What::Attrs(id), constant: true, value: None, range: None },
         Case::Const(id) => {
             let t = tables.constant(id);
             let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
@@ -392,7 +406,7 @@ pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) 
         // What crosses into a region or out of it stays the same value.
         Case::Enter(_) | Case::Leave(_) => {
             let value = fact(node.children()[0]);
-            Fact { what: value.what.clone(), constant: value.constant, value: None }
+            Fact { what: value.what.clone(), constant: value.constant, value: None, range: value.range }
         }
         Case::Kernel(id) => {
             let body = tables.kernel(id);
@@ -429,11 +443,17 @@ impl Analysis<Node> for Facts {
 
     fn make(graph: &mut Graph, node: &Node, _: Id) -> Fact {
         let mut fact = fact_of(&graph.analysis.tables, node, |c| &graph[c].data);
+        fact.range = match node.case() {
+            Case::Const(id) => graph.analysis.tables.range(id),
+            Case::Op(_) if fact.constant => range::of_call(node, &fact, |c| &graph[c].data),
+            _ => fact.range,
+        };
         if fact.constant
             && fact.value.is_none()
             && let Some(value) = small_value(graph, node, &fact)
         {
-            fact.value = Some(graph.analysis.tables.intern_const(&value));
+            let id = graph.analysis.tables.intern_const(&value);
+            (fact.value, fact.range) = (Some(id), graph.analysis.tables.range(id));
         }
         fact
     }
@@ -457,7 +477,9 @@ impl Analysis<Node> for Facts {
         };
         // Real-grade rules may give values that differ in rounding: the older one stays.
         let value = [a.value, b.value].into_iter().flatten().min();
-        let merged = Fact { what, constant: a.constant || b.constant, value };
+        // Whichever was known first, so that ranges that each other's terms narrow come to an end.
+        let range = a.range.or(b.range);
+        let merged = Fact { what, constant: a.constant || b.constant, value, range };
         let did = DidMerge(merged != *a, merged != b);
         *a = merged;
         did

@@ -1,6 +1,9 @@
 //! Attention: softmax(Q K^T * scale + mask) V as one operator, of which no array of scores reaches memory.
 
-use super::numbers::{dot, sum_products};
+use super::{
+    norm::overflowing,
+    numbers::{dot, sum_products},
+};
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{Builder, Combine, Operand, Scalar, UnOp},
@@ -129,7 +132,9 @@ impl Op for Attention {
             let head = row / queries;
             let score = |t: usize| {
                 let sum = dot(&q[row * inner..][..inner], &k[(head * keys + t) * inner..][..inner]);
-                sum * attrs.float("scale") + m.get_f64(masks.at(row * keys + t))
+                // Scores are of the element type, which has no number for very large ones.
+            let scaled = overflowing(overflowing(sum, args[0].tensor().dtype()) * attrs.float("scale"), args[0].tensor().dtype());
+            overflowing(scaled + m.get_f64(masks.at(row * keys + t)), args[0].tensor().dtype())
             };
             let scores: Vec<f64> = (0..keys).map(score).collect();
             let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -20,6 +20,16 @@ const CENTER: AttrField = AttrField::new("center", AttrKind::Bool, AttrDefault::
 const SCALE: AttrField = AttrField::new("scale", AttrKind::Bool, AttrDefault::Bool(true));
 
 /// An axis, counted from the end where negative.
+/// A number computed with more digits, or infinity where a float type has none so large.
+pub(in crate::ops) fn overflowing(x: f64, dtype: DType) -> f64 {
+    let most = match dtype {
+        DType::F64 => f64::MAX,
+        DType::F16 => 65504.0,
+        _ => f32::MAX as f64,
+    };
+    if x.abs() > most { x.signum() * f64::INFINITY } else { x }
+}
+
 pub(in crate::ops) fn axis_of(axis: i64, rank: usize) -> Result<usize, OpError> {
     let k = if axis < 0 { axis + rank as i64 } else { axis };
     match usize::try_from(k) {
@@ -277,7 +287,9 @@ impl Op for Standardize {
         let mut means = vec![0.0; count];
         xs.iter().zip(&sets).for_each(|(v, &s)| means[s] += v / size);
         let mut variances = vec![0.0; count];
-        xs.iter().zip(&sets).for_each(|(v, &s)| variances[s] += (v - means[s]).powi(2) / size);
+        // A square that the element type has no number for is infinite, as it is where sums are formed in that type.
+        let square = |v: f64| overflowing(v * v, x.dtype());
+        xs.iter().zip(&sets).for_each(|(v, &s)| variances[s] += square(v - means[s]) / size);
         let (epsilon, center, scale) = (attrs.float("epsilon"), attrs.bool("center"), attrs.bool("scale"));
         let out = Tensor::from_f64_fn(x.dtype(), shape, |i| {
             let (s, c) = (sets[i], i / inner % extent);
@@ -426,9 +438,11 @@ impl Op for L2Normalize {
         };
         let sets: Vec<usize> = (0..x.len()).map(set).collect();
         let mut sums = vec![0.0; sets.iter().max().map_or(0, |m| m + 1)];
-        sets.iter().enumerate().for_each(|(i, &s)| sums[s] += x.get_f64(i).powi(2));
+        // As where sums are formed in the element type; the larger of NaN and eps is NaN.
+        sets.iter().enumerate().for_each(|(i, &s)| sums[s] += overflowing(x.get_f64(i).powi(2), x.dtype()));
         let eps = attrs.float("eps");
-        Ok(Tensor::from_f64_fn(x.dtype(), x.shape(), |i| x.get_f64(i) / sums[sets[i]].max(eps).sqrt()).into())
+        let larger = |sum: f64| if sum < eps { eps } else { sum };
+        Ok(Tensor::from_f64_fn(x.dtype(), x.shape(), |i| x.get_f64(i) / larger(sums[sets[i]]).sqrt()).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let rank = args[0].as_tensor().map_or(0, TensorType::rank);
