@@ -60,7 +60,7 @@ pub use regions::{Regions, split};
 use registry::make;
 pub use registry::{default_pass, default_pipeline, passes, sequence, sequence_with};
 pub use saturate::{Legalize, Saturate, Settings};
-pub use spec::{PassSpec, SpecArg, parse_specs};
+pub use spec::{PassSpec, SpecArg, parse_optional_specs, parse_specs};
 
 use crate::{
     diag::Refused,

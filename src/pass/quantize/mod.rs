@@ -219,6 +219,10 @@ impl CostModel for Marked {
         self.0.name()
     }
 
+    fn told(&self, _price: f64) -> Option<f64> {
+        None
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let price = self.0.cost(node);
         match node.head {

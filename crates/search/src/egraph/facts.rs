@@ -83,7 +83,9 @@ pub struct Tables {
     consts: Vec<Tensor>,
     const_ids: HashMap<Tensor, ConstId>,
     const_ranges: HashMap<ConstId, Option<Range>>,
+    const_names: HashMap<ConstId, Name>,
     inputs: Vec<Option<Type>>,
+    input_names: HashMap<InputId, Name>,
     /// Inputs that count as known before the program runs.
     known: Vec<InputId>,
     opaques: Vec<OpaqueInfo>,
@@ -156,6 +158,20 @@ impl Tables {
         InputId(self.inputs.len() as u32 - 1)
     }
 
+    /// What an input is called where people read it.
+    pub(super) fn name_input(&mut self, id: InputId, name: Name) {
+        self.input_names.insert(id, name);
+    }
+
+    /// What constants are called where people read them: by their values, such as a model's parameters.
+    pub fn name_constants<'n>(&mut self, names: impl IntoIterator<Item = (&'n Name, &'n Tensor)>) {
+        for (name, t) in names {
+            if let Some(&id) = self.const_ids.get(t) {
+                self.const_names.entry(id).or_insert_with(|| name.clone());
+            }
+        }
+    }
+
     /// Lets an input count as known before the program runs, though its value is not known here.
     pub(super) fn assume_known(&mut self, id: InputId) {
         self.known.push(id);
@@ -214,13 +230,20 @@ impl Tables {
         &self.places[id.0 as usize]
     }
 
-    /// What a node is called where people read it: an operator by its name, a kernel by its operators', with its compiler where
-    /// that is not resat.
+    /// What a node is called where people read it: an operator by its name, an input by that of its variable, a constant by its own,
+    /// its number or its type, a kernel by its operators', with its compiler where that is not resat.
     pub fn name_of(&self, node: &Node) -> String {
         match node.case() {
             Case::Kernel(id) => match self.kernel(id).place() {
                 Some(place) => format!("{}[{}]", self.place(place).as_str(), self.kernel(id).name()),
                 None => format!("kernel[{}]", self.kernel(id).name()),
+            },
+            Case::Input(id) if self.input_names.contains_key(&id) => format!("%{}", self.input_names[&id]),
+            Case::Const(id) => match (self.const_names.get(&id), self.constant(id)) {
+                (Some(name), _) => name.to_string(),
+                (None, t) if t.len() == 1 && t.dtype().is_float() => format!("{:?}", t.get_f64(0) as f32),
+                (None, t) if t.len() == 1 => t.get_i64(0).to_string(),
+                (None, t) => format!("{}{:?}", t.dtype(), t.shape()),
             },
             Case::Enter(id) => format!("enter.{}", self.place(id).as_str()),
             Case::Leave(id) => format!("leave.{}", self.place(id).as_str()),

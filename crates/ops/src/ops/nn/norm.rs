@@ -20,14 +20,17 @@ const CENTER: AttrField = AttrField::new("center", AttrKind::Bool, AttrDefault::
 const SCALE: AttrField = AttrField::new("scale", AttrKind::Bool, AttrDefault::Bool(true));
 
 /// An axis, counted from the end where negative.
-/// A number computed with more digits, or infinity where a float type has none so large.
-pub(in crate::ops) fn overflowing(x: f64, dtype: DType) -> f64 {
-    let most = match dtype {
-        DType::F64 => f64::MAX,
-        DType::F16 => 65504.0,
-        _ => f32::MAX as f64,
-    };
-    if x.abs() > most { x.signum() * f64::INFINITY } else { x }
+/// A number computed with more digits as one of a float type has it: rounded where that is float32, infinite where the type has
+/// none so large.
+pub(in crate::ops) fn rounded(x: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => x,
+        DType::F16 if x.abs() >= 65520.0 => x.signum() * f64::INFINITY,
+        DType::F16 => x,
+        _ if x.abs() > f32::MAX as f64 => x as f32 as f64,
+        DType::F32 => x as f32 as f64,
+        _ => x,
+    }
 }
 
 pub(in crate::ops) fn axis_of(axis: i64, rank: usize) -> Result<usize, OpError> {
@@ -287,8 +290,9 @@ impl Op for Standardize {
         let mut means = vec![0.0; count];
         xs.iter().zip(&sets).for_each(|(v, &s)| means[s] += v / size);
         let mut variances = vec![0.0; count];
-        // A square that the element type has no number for is infinite, as it is where sums are formed in that type.
-        let square = |v: f64| overflowing(v * v, x.dtype());
+        // Means and differences are of the element type, and so a square that it has no number for is infinite.
+        means.iter_mut().for_each(|m| *m = rounded(*m, x.dtype()));
+        let square = |v: f64| rounded(rounded(v, x.dtype()).powi(2), x.dtype());
         xs.iter().zip(&sets).for_each(|(v, &s)| variances[s] += square(v - means[s]) / size);
         let (epsilon, center, scale) = (attrs.float("epsilon"), attrs.bool("center"), attrs.bool("scale"));
         let out = Tensor::from_f64_fn(x.dtype(), shape, |i| {
@@ -438,11 +442,10 @@ impl Op for L2Normalize {
         };
         let sets: Vec<usize> = (0..x.len()).map(set).collect();
         let mut sums = vec![0.0; sets.iter().max().map_or(0, |m| m + 1)];
-        // As where sums are formed in the element type; the larger of NaN and eps is NaN.
-        sets.iter().enumerate().for_each(|(i, &s)| sums[s] += overflowing(x.get_f64(i).powi(2), x.dtype()));
+        // As where sums are formed in the element type.
+        sets.iter().enumerate().for_each(|(i, &s)| sums[s] += rounded(x.get_f64(i).powi(2), x.dtype()));
         let eps = attrs.float("eps");
-        let larger = |sum: f64| if sum < eps { eps } else { sum };
-        Ok(Tensor::from_f64_fn(x.dtype(), x.shape(), |i| x.get_f64(i) / larger(sums[sets[i]]).sqrt()).into())
+        Ok(Tensor::from_f64_fn(x.dtype(), x.shape(), |i| x.get_f64(i) / sums[sets[i]].max(eps).sqrt()).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let rank = args[0].as_tensor().map_or(0, TensorType::rank);

@@ -38,8 +38,8 @@ pub(super) struct Draft<'a> {
     seqs: HashMap<(usize, usize), Id>,
     /// Whether floats are of 64 bits, so that rounding does not blur what real-grade rules say.
     wide: bool,
-    /// Whether inputs and constants have infinities, NaN, subnormal numbers, and such as overflow or cancel.
-    pub(super) specials: bool,
+    /// What inputs hold besides ordinary numbers.
+    pub(super) flavours: Flavours,
 }
 
 impl<'a> Draft<'a> {
@@ -73,10 +73,11 @@ impl<'a> Draft<'a> {
             elements: 2 + random.below(2),
             seqs: HashMap::new(),
             wide: matches!(rule.grade, Grade::Real | Grade::Finite) && attempt.is_multiple_of(2),
-            specials: match rule.grade {
-                Grade::Exact => attempt.is_multiple_of(2),
-                Grade::Real => random.chance(60),
-                Grade::Finite | Grade::Approx => false,
+            flavours: match rule.grade {
+                Grade::Exact if attempt.is_multiple_of(2) => Flavours::Anything,
+                Grade::Real => [Flavours::Plain, Flavours::Plain, Flavours::Special, Flavours::Special, Flavours::Tiny]
+                    [random.below(5)],
+                Grade::Exact | Grade::Finite | Grade::Approx => Flavours::Plain,
             },
         };
         for hint in hints {
@@ -111,18 +112,9 @@ impl<'a> Draft<'a> {
         inputs.sort_unstable();
         for id in inputs {
             values.resize(id.0 as usize + 1, None);
-            values[id.0 as usize] = Some(random.value(self.graph.analysis.tables.input(id)?, self.flavours())?);
+            values[id.0 as usize] = Some(random.value(self.graph.analysis.tables.input(id)?, self.flavours)?);
         }
         Some(values)
-    }
-
-    /// What inputs hold besides ordinary numbers.
-    fn flavours(&self) -> Flavours {
-        match (self.specials, self.rule.grade) {
-            (false, _) => Flavours::Plain,
-            (true, Grade::Exact) => Flavours::Anything,
-            (true, _) => Flavours::Special,
-        }
     }
 
     fn type_of(&self, id: Id) -> Option<Type> {
@@ -258,7 +250,7 @@ impl<'a> Draft<'a> {
                 let t = match value {
                     Some(x) => Tensor::from_f64_fn(t.dtype, &shape, |_| x),
                     // Now and then a constant is no number that one computes with.
-                    None if self.rule.grade == Grade::Real && self.specials && random.chance(25) => {
+                    None if self.flavours == Flavours::Special && random.chance(25) => {
                         random.special_constant(t.dtype, &shape)
                     }
                     None => random.constant(t.dtype, &shape),

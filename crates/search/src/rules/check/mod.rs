@@ -8,7 +8,10 @@ mod random;
 
 use egg::Id;
 
-use self::{draft::Draft, random::Random};
+use self::{
+    draft::Draft,
+    random::{Flavours, Random},
+};
 use super::{
     Definition,
     apply::{Built, Stop, build},
@@ -88,7 +91,7 @@ pub fn check(rule: &Definition) -> CheckReport {
             };
             for (left, right) in results {
                 let differs = match (eval(&draft.graph, left, &values), eval(&draft.graph, right, &values)) {
-                    (Ok(x), Ok(y)) => compare::differ(&x, &y, def.grade, error, draft.specials),
+                    (Ok(x), Ok(y)) => compare::differ(&x, &y, def.grade, error, draft.flavours == Flavours::Special),
                     (Err(_), Err(_)) => continue,
                     (Err(why), Ok(_)) => Some(format!("the left side alone has no value: {why}")),
                     (Ok(_), Err(why)) => Some(format!("the right side alone has no value: {why}")),

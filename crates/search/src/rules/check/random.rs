@@ -23,9 +23,11 @@ pub(super) enum Flavours {
     Plain,
     /// Anything of the type, up to its extremes.
     Anything,
-    /// Tensor by tensor: some infinities, some NaN, numbers whose products overflow and whose sums cancel, subnormal ones, and such
-    /// as overflow an exponential. What overflows by a sum of two is left out: see [`RIM`](crate::saturate::RIM).
+    /// Tensor by tensor: some infinities, some NaN, numbers whose products overflow and whose sums cancel, and such as overflow an
+    /// exponential. What overflows by a sum of two is left out: see [`RIM`](crate::saturate::RIM).
     Special,
+    /// Zeros of both signs and subnormal numbers. Not beside infinities: what may count as zero makes NaN of them.
+    Tiny,
 }
 
 /// The exponents of two that large numbers of a type have: their products overflow, the numbers are not within
@@ -97,6 +99,14 @@ impl Random {
     fn tensor(&mut self, dtype: DType, shape: &[usize], flavours: Flavours, range: usize) -> Tensor {
         let specials = flavours != Flavours::Plain;
         match dtype.int_range() {
+            None if flavours == Flavours::Tiny => Tensor::from_f64_fn(dtype, shape, |_| {
+                let sign = if self.chance(50) { 1.0 } else { -1.0 };
+                match self.below(4) {
+                    0 => sign * extremes(dtype).1,
+                    1 => sign * 0.0,
+                    _ => sign * (self.below(17) as f64 / 2.0),
+                }
+            }),
             None if flavours == Flavours::Special => {
                 let (flavour, exponents) = (self.below(8), large_exponents(dtype));
                 let exponent = exponents.0 + self.below(exponents.1 - exponents.0);
@@ -109,7 +119,7 @@ impl Random {
                         // All of one magnitude: sums of them cancel.
                         2 => sign * 2f64.powi(exponent as i32),
                         3 => half * 2f64.powi(exponent as i32),
-                        4 if self.chance(50) => sign * [0.0, extremes(dtype).1][self.below(2)],
+                        4 if self.chance(50) => sign * 0.0,
                         5 => half * 2f64.powi(self.below(12) as i32),
                         6 if self.chance(20) => {
                             [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, sign * 2f64.powi(exponent as i32)][self.below(6)]
@@ -141,12 +151,7 @@ impl Random {
     /// A constant that is not one of those that one computes with: infinite, NaN, very large. Numbers below the least normal one,
     /// which may count as zero, are none.
     pub(super) fn special_constant(&mut self, dtype: DType, shape: &[usize]) -> Tensor {
-        let t = self.tensor(dtype, shape, Flavours::Special, 1);
-        let least = if dtype == DType::F16 { 2f64.powi(-14) } else { f32::MIN_POSITIVE as f64 };
-        match dtype.is_float() {
-            true => Tensor::from_f64_fn(dtype, shape, |i| if t.get_f64(i).abs() < least { 0.0 } else { t.get_f64(i) }),
-            false => t,
-        }
+        self.tensor(dtype, shape, Flavours::Special, 1)
     }
 
     /// A constant of a type: more often than an input one number everywhere, 0, 1, or positive.
