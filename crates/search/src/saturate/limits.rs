@@ -33,6 +33,9 @@ pub struct Limits {
     pub weights_known: bool,
     /// Whether to keep what is needed to explain equalities; several times slower.
     pub explanations: bool,
+    /// Whether to find out how far from the cheapest program the chosen one may be, where the extractor does not say: a bound by
+    /// relaxation takes as long as some extractions.
+    pub bound: bool,
 }
 
 impl Default for Limits {
@@ -50,6 +53,7 @@ impl Default for Limits {
             everything: false,
             weights_known: false,
             explanations: false,
+            bound: false,
         }
     }
 }

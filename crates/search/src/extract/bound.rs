@@ -1,0 +1,226 @@
+//! A price that no program is cheaper than, by relaxation: what a class costs is shared out among the classes that may use it.
+//!
+//! Each class gives each class that may need it a share of its price, shares that add up to 1 at most. A class then costs the least,
+//! over its candidates, of the candidate's own price and its shares of what that needs. In a program, a class is charged by its users
+//! in all no more than once, whoever they are; so what the root costs is no more than any program does. Which shares give the
+//! greatest bound is found step by step: they move to those who take them, starting with those of the program that was chosen.
+
+use super::{Choice, Problem};
+
+/// Bounds above this many candidates are not improved upon: what is found first must do.
+const MANY: usize = 200_000;
+/// So often shares move.
+const STEPS: usize = 24;
+/// So often prices are carried upwards, at most; graphs are seldom deeper than that in candidates that are cheapest.
+const SWEEPS: usize = 64;
+
+/// A lower bound of what the root costs; `None` where it has no program.
+pub fn bound(p: &Problem, choice: &Choice) -> Option<f64> {
+    let mut shares = Shares::of(p);
+    let order = order(p);
+    let mut best = shares.price(p, &order)?;
+    if p.candidates() > MANY {
+        return Some(best.0);
+    }
+    let chosen: Vec<Option<u32>> = (0..p.classes() as u32).map(|c| choice.get(c)).collect();
+    for mix in [0.5, 0.8, 0.95] {
+        let mut some = Shares::of(p);
+        some.toward(p, &chosen, mix);
+        if let Some(found) = some.price(p, &order).filter(|f| f.0 > best.0) {
+            (best, shares) = (found, some);
+        }
+    }
+    let mut step = 0.5;
+    let mut current = best.1.clone();
+    for _ in 0..STEPS {
+        let mut next = shares.clone();
+        next.toward(p, &current, step);
+        let Some((value, taken)) = next.price(p, &order) else { break };
+        current = taken;
+        match value > best.0 {
+            true => (best.0, shares) = (value, next),
+            false => step *= 0.7,
+        }
+    }
+    Some(best.0)
+}
+
+/// The classes, those that others need before these, as far as there is such an order.
+fn order(p: &Problem) -> Vec<u32> {
+    let mut order = Vec::with_capacity(p.classes());
+    let mut seen = vec![false; p.classes()];
+    let mut stack: Vec<(u32, bool)> = vec![(p.root(), false)];
+    while let Some((class, done)) = stack.pop() {
+        if done {
+            order.push(class);
+        } else if !std::mem::replace(&mut seen[class as usize], true) {
+            stack.push((class, true));
+            let needs = p.of_class(class).flat_map(|n| p.needs(n).iter().copied());
+            stack.extend(needs.filter(|&c| !seen[c as usize]).map(|c| (c, false)));
+        }
+    }
+    order
+}
+
+/// Which share of each class' price each class that may need it bears.
+#[derive(Clone)]
+struct Shares {
+    /// For each candidate and each of its needs, the place of the share in `of`.
+    places: Vec<Vec<u32>>,
+    /// The shares.
+    of: Vec<f64>,
+    /// For each class, its shares' places.
+    given: Vec<Vec<u32>>,
+}
+
+impl Shares {
+    /// Equal ones.
+    fn of(p: &Problem) -> Shares {
+        let mut places = vec![Vec::new(); p.candidates()];
+        let mut given: Vec<Vec<u32>> = vec![Vec::new(); p.classes()];
+        let mut n = 0;
+        let mut mine: Vec<(u32, u32)> = Vec::new();
+        for class in 0..p.classes() as u32 {
+            mine.clear();
+            for candidate in p.of_class(class) {
+                for &need in p.needs(candidate) {
+                    let place = match mine.iter().find(|m| m.0 == need) {
+                        Some(m) => m.1,
+                        None => {
+                            mine.push((need, n));
+                            given[need as usize].push(n);
+                            n += 1;
+                            n - 1
+                        }
+                    };
+                    // One that needs a value twice is charged once.
+                    if !places[candidate as usize].contains(&place) {
+                        places[candidate as usize].push(place);
+                    }
+                }
+            }
+        }
+        let mut of = vec![0.0; n as usize];
+        for all in &given {
+            all.iter().for_each(|&place| of[place as usize] = 1.0 / all.len() as f64);
+        }
+        Shares { places, of, given }
+    }
+
+    /// Moves a part of all shares to the classes that take them by these candidates.
+    fn toward(&mut self, p: &Problem, taken: &[Option<u32>], part: f64) {
+        let mut takes = vec![false; self.of.len()];
+        let mut reached = vec![false; p.classes()];
+        let mut stack = vec![p.root()];
+        while let Some(class) = stack.pop() {
+            if std::mem::replace(&mut reached[class as usize], true) {
+                continue;
+            }
+            if let Some(candidate) = taken[class as usize] {
+                self.places[candidate as usize].iter().for_each(|&place| takes[place as usize] = true);
+                stack.extend(p.needs(candidate));
+            }
+        }
+        for all in &self.given {
+            let users = all.iter().filter(|&&place| takes[place as usize]).count();
+            if users > 0 {
+                for &place in all {
+                    let own = if takes[place as usize] { 1.0 / users as f64 } else { 0.0 };
+                    self.of[place as usize] = (1.0 - part) * self.of[place as usize] + part * own;
+                }
+            }
+        }
+    }
+
+    /// What the root costs by these shares, and the candidates by which classes cost least.
+    fn price(&self, p: &Problem, order: &[u32]) -> Option<(f64, Vec<Option<u32>>)> {
+        // From 0 upwards: each sweep's prices are bounds.
+        let mut price = vec![0.0f64; p.classes()];
+        let mut by = vec![None; p.classes()];
+        for _ in 0..SWEEPS {
+            let mut changed = false;
+            for &class in order {
+                let mut least = f64::INFINITY;
+                for candidate in p.of_class(class) {
+                    let needs = distinct(p.needs(candidate));
+                    let shared: f64 =
+                        needs.zip(&self.places[candidate as usize]).map(|(c, &s)| self.of[s as usize] * price[c as usize]).sum();
+                    let cost = p.candidate(candidate).cost + shared;
+                    if cost < least {
+                        (least, by[class as usize]) = (cost, Some(candidate));
+                    }
+                }
+                if least.is_infinite() {
+                    by[class as usize] = None;
+                }
+                if least > price[class as usize] * (1.0 + 1e-9) {
+                    (price[class as usize], changed) = (least, true);
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        let root = price[p.root() as usize];
+        root.is_finite().then_some((root, by))
+    }
+}
+
+/// Each class once, in the order of their first places.
+fn distinct(needs: &[u32]) -> impl Iterator<Item = u32> + '_ {
+    needs.iter().enumerate().filter(|(i, c)| !needs[..*i].contains(c)).map(|(_, &c)| c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::{DagGreedy, Extractor};
+
+    /// The cheapest program, by trying all.
+    fn cheapest(p: &Problem) -> f64 {
+        fn go(p: &Problem, class: usize, chosen: &mut Vec<Option<u32>>, least: &mut f64) {
+            if class == p.classes() {
+                let cost = Choice::new(chosen.clone()).cost(p);
+                *least = least.min(cost.unwrap_or(f64::INFINITY));
+                return;
+            }
+            for candidate in p.of_class(class as u32) {
+                chosen.push(Some(candidate));
+                go(p, class + 1, chosen, least);
+                chosen.pop();
+            }
+        }
+        let mut least = f64::INFINITY;
+        go(p, 0, &mut Vec::new(), &mut least);
+        least
+    }
+
+    #[test]
+    fn no_program_is_cheaper() {
+        let mut state = 1u64;
+        let mut next = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        let mut tight = 0;
+        for _ in 0..200 {
+            // Class k needs classes before it; the last one is the root.
+            let n = 3 + next(5);
+            let classes: Vec<Vec<(f64, Vec<u32>)>> = (0..n)
+                .map(|k| {
+                    let candidate = |next: &mut dyn FnMut(usize) -> usize| {
+                        let needs = (0..if k == 0 { 0 } else { next(3) }).map(|_| next(k) as u32).collect();
+                        (next(10) as f64, needs)
+                    };
+                    (0..1 + next(3)).map(|_| candidate(&mut next)).collect()
+                })
+                .collect();
+            let p = Problem::from_parts(&classes, n as u32 - 1);
+            let choice = DagGreedy::default().extract(&p);
+            let (bound, least) = (bound(&p, &choice).expect("it has programs"), cheapest(&p));
+            assert!(bound <= least + 1e-9, "{bound} is above {least}: {classes:?}");
+            tight += (bound > 0.95 * least - 1e-9) as usize;
+        }
+        assert!(tight > 100, "{tight} of 200 bounds are near");
+    }
+}
