@@ -103,7 +103,8 @@ fn special_values_are_kept() -> Result<(), Failed> {
         }
     }
     // A side that has a value alone is wrong at any grade.
-    let partial = "(ruleset special) (rule shift :numerics finite (right_shift ?x (full {..} ?v)) => (right_shift ?x ?v)
+    let partial =
+        "(ruleset special) (rule shift :numerics finite (right_shift ?x (full {..} ?v)) => (right_shift ?x ?v)
   :when (int ?x) (same-dtype ?x ?v) :sample ((?x [3 0] int8) (?v [] int8 16.0)))";
     let sets = rules::define("special.rules", partial).map_err(|e| e.to_string())?;
     match rules::check(&sets[0].rules[0]) {

@@ -11,8 +11,8 @@ use crate::{
     ir::Name,
     loops::{Digest, digest_bytes},
     pass::{
-        BuildConfig, Pass, Pipeline, Sequential, Settings, SpecArg, default_pipeline, parse_optional_specs, parse_specs,
-        passes, sequence,
+        BuildConfig, Pass, Pipeline, Sequential, Settings, SpecArg, default_pipeline, parse_optional_specs,
+        parse_specs, passes, sequence,
     },
     tensor::Tensor,
 };
@@ -71,7 +71,8 @@ impl Member {
                         .extend(d.into_iter().map(|d| Diagnostic { span: None, ..d }.at(Some(spec.span.clone()))));
                     continue;
                 }
-                let label = label.unwrap_or(name).to_owned() + &if chosen.is_empty() { chosen } else { format!("[{chosen}]") };
+                let label =
+                    label.unwrap_or(name).to_owned() + &if chosen.is_empty() { chosen } else { format!("[{chosen}]") };
                 if members.iter().any(|m| m.label == label) {
                     let d = Diagnostic::new(format!("`{label}` is there twice")).at(Some(spec.span.clone()));
                     complaints.push(d.help("write `LABEL:PASS` to tell passes of one name apart"));

@@ -54,7 +54,8 @@ pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
 pub use place::{Fastest, Placement, Strategy};
 pub use quantize::{
-    Backend, Calibrate, CalibrationMethod, Interpreted, LayerSelection, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
+    Backend, Calibrate, CalibrationMethod, Interpreted, LayerSelection, LayerStudy, Point, Prepared, Quantize,
+    QuantizeOptions, Study,
 };
 pub use regions::{Regions, split};
 use registry::make;

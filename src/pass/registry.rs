@@ -267,7 +267,8 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     }
     // A ruleset that runs by request alone may hold only where all is finite: it was asked for.
     let asked = by_request.iter().any(|n| names.contains(&n.as_str()));
-    let priced = &Settings { grade: if asked { priced.grade.max(Grade::Finite) } else { priced.grade }, ..priced.clone() };
+    let priced =
+        &Settings { grade: if asked { priced.grade.max(Grade::Finite) } else { priced.grade }, ..priced.clone() };
     for set in named.iter_mut().chain(&mut all).filter(|set| !by_request.contains(&set.name)) {
         set.rules.retain(|r| r.grade <= settings.grade || settings.rulesets_on.contains(&set.name));
     }

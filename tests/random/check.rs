@@ -422,7 +422,8 @@ fn agree(expected: &Expected, found: &[Tensor], exact_route: bool) -> Result<(),
             // Rules keep where results stop being finite, but for what nearly overflows.
             let rim = if want.dtype() == DType::F16 { 1e3 } else { f32::MAX as f64 / resat::saturate::RIM };
             let near = |x: f64, y: f64| x.abs() >= rim && y.abs() >= rim && x.signum() == y.signum();
-            let kept = |a: f64, b: f64| a.is_finite() && b.is_finite() || a == b || a.is_nan() && b.is_nan() || near(a, b);
+            let kept =
+                |a: f64, b: f64| a.is_finite() && b.is_finite() || a == b || a.is_nan() && b.is_nan() || near(a, b);
             match (0..w.len()).find(|&i| !kept(w[i], f[i])) {
                 Some(i) => return Err(format!("result {k}, element {i} is {:?}, but should be {:?}", f[i], w[i])),
                 None => continue,

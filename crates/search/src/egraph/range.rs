@@ -119,7 +119,8 @@ pub(super) fn of_call<'f>(node: &Node, out: &Fact, fact: impl Fn(egg::Id) -> &'f
                 "negative" => arg(0).and_then(|r| Range::new(-r.greatest, -r.least)),
                 "abs" => {
                     let r = arg(0)?;
-                    let least = if r.least <= 0.0 && r.greatest >= 0.0 { 0.0 } else { r.least.abs().min(r.greatest.abs()) };
+                    let least =
+                        if r.least <= 0.0 && r.greatest >= 0.0 { 0.0 } else { r.least.abs().min(r.greatest.abs()) };
                     Range::new(least, r.magnitude())
                 }
                 "exp" => monotonous(f64::exp),
@@ -142,8 +143,8 @@ pub(super) fn of_call<'f>(node: &Node, out: &Fact, fact: impl Fn(egg::Id) -> &'f
                 "zeros" => Range::new(0.0, 0.0),
                 "ones" => Range::new(1.0, 1.0),
                 // What moves elements, all of them from the first argument, makes no new ones.
-                "reshape" | "transpose" | "squeeze" | "expand_dims" | "broadcast_to" | "strided_slice" | "reverse" | "copy" | "repeat"
-                | "tile" | "nn.batch_flatten" => arg(0),
+                "reshape" | "transpose" | "squeeze" | "expand_dims" | "broadcast_to" | "strided_slice" | "reverse"
+                | "copy" | "repeat" | "tile" | "nn.batch_flatten" => arg(0),
                 // Blocks that are filled up hold zeros.
                 "layout_transform" => arg(0).map(|r| r.join(Range { least: 0.0, greatest: 0.0 })),
                 _ => None,

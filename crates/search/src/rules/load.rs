@@ -335,7 +335,8 @@ impl<'a> Parts<'a> {
                 (":when", values) => parts.guards.extend(values),
                 (":special", values) => {
                     if grade != Grade::Real || values.is_empty() {
-                        let d = key.complain("`:special` says what must hold for a rule of grade real to keep special values");
+                        let d = key
+                            .complain("`:special` says what must hold for a rule of grade real to keep special values");
                         errors.push(d.help("write guards behind it, and `:numerics real`"));
                     }
                     parts.special.extend(values);

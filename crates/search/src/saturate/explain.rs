@@ -195,7 +195,8 @@ fn moved(graph: &Graph, id: Id, needed: &HashMap<Id, u32>) -> Option<(Node, Id)>
     let above = graph[class].parents().map(|p| graph.find(p)).filter(|p| needed.contains_key(p));
     let mut above: Vec<Id> = above.filter(|&p| graph[p].iter().filter(moves).any(|n| data(n) == Some(class))).collect();
     above.sort_unstable();
-    let (above, node) = above.first().and_then(|&p| Some((p, graph[p].iter().filter(moves).find(|n| data(n) == Some(class))?)))?;
+    let (above, node) =
+        above.first().and_then(|&p| Some((p, graph[p].iter().filter(moves).find(|n| data(n) == Some(class))?)))?;
     Some((now(graph, node), above))
 }
 
@@ -217,7 +218,8 @@ fn absorb(region: &RegionGraph, found: &mut [(Id, Option<Id>, Piece)]) {
         }
     }
     for i in 0..found.len() {
-        if let (Became::Unneeded, Some(by)) = (&found[i].2.became, taken.get(&found[i].0).and_then(|by| place.get(by))) {
+        if let (Became::Unneeded, Some(by)) = (&found[i].2.became, taken.get(&found[i].0).and_then(|by| place.get(by)))
+        {
             let (span, was) = (found[*by].2.span.clone(), found[*by].2.was.clone());
             found[i].2.became = Became::Absorbed { by: span, was };
         }

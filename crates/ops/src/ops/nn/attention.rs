@@ -134,8 +134,8 @@ impl Op for Attention {
             let score = |t: usize| {
                 let sum = dot(&q[row * inner..][..inner], &k[(head * keys + t) * inner..][..inner]);
                 // Scores are of the element type: very large ones are infinite, or no different from each other.
-            let scaled = rounded(rounded(sum, dtype) * attrs.float("scale"), dtype);
-            rounded(scaled + m.get_f64(masks.at(row * keys + t)), dtype)
+                let scaled = rounded(rounded(sum, dtype) * attrs.float("scale"), dtype);
+                rounded(scaled + m.get_f64(masks.at(row * keys + t)), dtype)
             };
             let scores: Vec<f64> = (0..keys).map(score).collect();
             let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -70,7 +70,9 @@ fn first_difference(x: &Tensor, y: &Tensor, grade: Grade, error: f64, specials: 
             Grade::Real if specials && scale > LARGE => false,
             Grade::Exact => !(bits(x, i) == bits(y, i) || a.is_nan() && b.is_nan()),
             // What the left side makes of infinities and NaN is no promise.
-            Grade::Real | Grade::Finite | Grade::Approx => a.is_finite() && !within((a - b).abs(), (epsilon * scale).max(least)),
+            Grade::Real | Grade::Finite | Grade::Approx => {
+                a.is_finite() && !within((a - b).abs(), (epsilon * scale).max(least))
+            }
         }
     })
 }

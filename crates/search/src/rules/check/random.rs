@@ -122,7 +122,8 @@ impl Random {
                         4 if self.chance(50) => sign * 0.0,
                         5 => half * 2f64.powi(self.below(12) as i32),
                         6 if self.chance(20) => {
-                            [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, sign * 2f64.powi(exponent as i32)][self.below(6)]
+                            [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, sign * 2f64.powi(exponent as i32)]
+                                [self.below(6)]
                         }
                         _ => half,
                     }
