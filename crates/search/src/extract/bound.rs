@@ -3,6 +3,8 @@
 //! Classes that need each other in circles, such as a value in its layouts, count as one: a program that has any of them has one of
 //! their candidates that needs none of the others, since programs have no circles. So no circle pays for itself.
 //!
+//! What every program has pays for itself in full, and nothing above it bears a share of it. For the others:
+//!
 //! Each class gives each class that may need it a share of its price, shares that add up to 1 at most. A class then costs the least,
 //! over its candidates, of the candidate's own price and its shares of what that needs. In a program, a class is charged by its users
 //! in all no more than once, whoever they are; so what the root costs is no more than any program does. Which shares give the
@@ -21,14 +23,16 @@ const SWEEPS: usize = 64;
 pub fn bound(problem: &Problem, choice: &Choice) -> Option<f64> {
     let (p, chosen) = without_circles(problem, choice);
     let p = &p;
-    let mut shares = Shares::of(p);
     let order = order(p);
+    let always = always(p, &order);
+    let even = Shares::of(p, &always);
+    let mut shares = even.clone();
     let mut best = shares.price(p, &order)?;
     if p.candidates() > MANY {
         return Some(best.0);
     }
     for mix in [0.5, 0.8, 0.95] {
-        let mut some = Shares::of(p);
+        let mut some = even.clone();
         some.toward(p, &chosen, mix);
         if let Some(found) = some.price(p, &order).filter(|f| f.0 > best.0) {
             (best, shares) = (found, some);
@@ -142,6 +146,36 @@ fn order(p: &Problem) -> Vec<u32> {
     order
 }
 
+/// Above this many classes, what every program has is not looked for: it takes a bit for each two of them.
+const MANY_CLASSES: usize = 20_000;
+
+/// The classes that every program has. Each has itself and, of each of its candidates, what any of the candidate's needs always has.
+fn always(p: &Problem, order: &[u32]) -> Vec<u32> {
+    if p.classes() > MANY_CLASSES {
+        return vec![p.root()];
+    }
+    let words = p.classes().div_ceil(64);
+    let mut has: Vec<Vec<u64>> = vec![Vec::new(); p.classes()];
+    for &class in order {
+        let mut all: Option<Vec<u64>> = None;
+        for candidate in p.of_class(class).filter(|&c| p.candidate(c).cost.is_finite()) {
+            let mut any = vec![0u64; words];
+            for &need in p.needs(candidate) {
+                any.iter_mut().zip(&has[need as usize]).for_each(|(a, h)| *a |= h);
+            }
+            match &mut all {
+                Some(all) => all.iter_mut().zip(&any).for_each(|(x, y)| *x &= y),
+                None => all = Some(any),
+            }
+        }
+        let mut all = all.unwrap_or_else(|| vec![0; words]);
+        all[class as usize / 64] |= 1 << (class % 64);
+        has[class as usize] = all;
+    }
+    let root = &has[p.root() as usize];
+    order.iter().copied().filter(|&c| root[c as usize / 64] >> (c % 64) & 1 == 1).collect()
+}
+
 /// Which share of each class' price each class that may need it bears.
 #[derive(Clone)]
 struct Shares {
@@ -149,13 +183,15 @@ struct Shares {
     places: Vec<Vec<u32>>,
     /// The shares.
     of: Vec<f64>,
-    /// For each class, its shares' places.
+    /// For each class that not every program has, its shares' places.
     given: Vec<Vec<u32>>,
+    /// The classes that every program has.
+    always: Vec<u32>,
 }
 
 impl Shares {
-    /// Equal ones.
-    fn of(p: &Problem) -> Shares {
+    /// Equal ones; none of what every program has.
+    fn of(p: &Problem, always: &[u32]) -> Shares {
         let mut places = vec![Vec::new(); p.candidates()];
         let mut given: Vec<Vec<u32>> = vec![Vec::new(); p.classes()];
         let mut n = 0;
@@ -180,11 +216,12 @@ impl Shares {
                 }
             }
         }
+        always.iter().for_each(|&class| given[class as usize].clear());
         let mut of = vec![0.0; n as usize];
         for all in &given {
             all.iter().for_each(|&place| of[place as usize] = 1.0 / all.len() as f64);
         }
-        Shares { places, of, given }
+        Shares { places, of, given, always: always.to_vec() }
     }
 
     /// Moves a part of all shares to the classes that take them by these candidates.
@@ -212,7 +249,7 @@ impl Shares {
         }
     }
 
-    /// What the root costs by these shares, and the candidates by which classes cost least.
+    /// What all that every program has costs by these shares, and the candidates by which classes cost least.
     fn price(&self, p: &Problem, order: &[u32]) -> Option<(f64, Vec<Option<u32>>)> {
         // From 0 upwards: each sweep's prices are bounds.
         let mut price = vec![0.0f64; p.classes()];
@@ -243,8 +280,8 @@ impl Shares {
                 break;
             }
         }
-        let root = price[p.root() as usize];
-        root.is_finite().then_some((root, by))
+        let sum: f64 = self.always.iter().map(|&class| price[class as usize]).sum();
+        sum.is_finite().then_some((sum, by))
     }
 }
 
