@@ -258,7 +258,11 @@ impl Builder {
                         wanted(&mut stack, &self.values, args);
                         let given: Option<Vec<Value>> =
                             args.iter().map(|a| self.values.get(a).cloned().flatten()).collect();
-                        given.and_then(|given| op.op().eval(attrs, &given).ok())
+                        match given {
+                            Some(given) => op.op().eval(attrs, &given).ok(),
+                            None if stack.len() == before => self.moved_extents(e),
+                            None => None,
+                        }
                     }
                     _ => None,
                 },

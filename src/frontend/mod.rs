@@ -5,6 +5,7 @@
 
 mod builder;
 pub mod keras;
+mod moved;
 mod onnx;
 mod relay;
 mod tflite;

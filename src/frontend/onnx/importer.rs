@@ -17,7 +17,7 @@ use super::{
 use crate::{
     diag::{Diagnostic, Refused, nearest},
     frontend::{Builder, Convert, LoadOptions, Model, SourceFile},
-    ir::{Dim, ExprId, TensorType, Type, VarId},
+    ir::{Dim, ExprId, Span, TensorType, Type, VarId},
     tensor::{DType, Tensor},
 };
 
@@ -534,6 +534,11 @@ impl<'m> Importer<'m> {
             true => Some(a),
             false => self.attributes.last().and_then(|known| known.get(a.ref_attr_name.as_str()).copied()),
         }
+    }
+
+    /// Where a node is in the model's listing.
+    pub(super) fn span(&self, node: &NodeProto) -> Option<Span> {
+        self.listing.span(node)
     }
 
     /// The model's folder, for data in other files.
