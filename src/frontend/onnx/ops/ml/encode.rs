@@ -126,10 +126,10 @@ fn hits(n: &mut Node, x: Tens, keys: Tens) -> Convert {
     let keys = n.cast(keys.e, dtype)?;
     let x = n.trailing(x.e, 1)?;
     let same = n.bin("equal", x, keys)?;
-    if !dtype.is_float() {
+    if !dtype.is_float() || n.version < 4 {
         return Ok(same);
     }
-    // NaN is a key like others.
+    // Since version 4 NaN is a key like others.
     let (a, b) = (n.un("isnan", x)?, n.un("isnan", keys)?);
     let both = n.bin("logical_and", a, b)?;
     n.bin("logical_or", same, both)

@@ -46,7 +46,7 @@ fn classifier(n: &mut Node) -> Convert<Vec<Val>> {
     let transform = Transform::of(n)?;
     let (y, count) = scores(n, None)?;
     if count == 1 && labels.count == 2 {
-        return of_one_score(n, &labels, y, transform, 0.0, false);
+        return of_one_score(n, &labels, y, transform, 0.0, true);
     }
     n.ensure(count == labels.count, || format!("it has {count} scores for {} classes", labels.count))?;
     classified(n, &labels, y, transform)

@@ -148,6 +148,14 @@ impl Labels {
     fn at(&self, n: &mut Node, classes: ExprId) -> Convert<Val> {
         Ok(Val::Tensor(Tens { e: n.take(self.names, classes, 0)?, elem: self.elem }))
     }
+
+    /// Of two labels the second where a score, (rows, 1), is above a bound, else the first.
+    fn above(&self, n: &mut Node, score: ExprId, bound: f64) -> Convert<Val> {
+        let above = n.with("greater", score, bound)?;
+        let class = n.cast(above, DType::I64)?;
+        let class = n.squeeze(class, &[1])?;
+        self.at(n, class)
+    }
 }
 
 /// The labels of the greatest of several scores, and the scores as they are given.
@@ -169,17 +177,14 @@ fn of_one_score(
     bound: f64,
     probability: bool,
 ) -> Convert<Vec<Val>> {
-    let above = n.with("greater", score, bound)?;
-    let class = n.cast(above, DType::I64)?;
-    let class = n.squeeze(class, &[1])?;
-    let label = labels.at(n, class)?;
+    let label = labels.above(n, score, bound)?;
     let (no, yes) = match (transform, probability) {
         (Transform::Probit, _) => return Err(n.refuse("the transform `PROBIT` of two classes is not supported")),
-        (_, true) => (n.from("subtract", 1.0, score)?, score),
-        (Transform::Logistic, false) => {
+        (Transform::Logistic, _) => {
             let no = n.un("negative", score)?;
             (n.un("sigmoid", no)?, n.un("sigmoid", score)?)
         }
+        (_, true) => (n.from("subtract", 1.0, score)?, score),
         (_, false) => (n.un("negative", score)?, score),
     };
     let shown = n.concat(&[no, yes], 1)?;

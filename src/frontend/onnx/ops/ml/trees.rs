@@ -415,26 +415,25 @@ fn classifier(n: &mut Node) -> Convert<Vec<Val>> {
     let x = matrix(n)?;
     let labels = Labels::of(n, "classlabels_int64s", "classlabels_strings")?;
     let transform = Transform::of(n)?;
-    let (mut base, _) = numbers(n, "base_values")?;
+    let (base, _) = numbers(n, "base_values")?;
     let mut forest = listed(n, "class", labels.count)?;
     let weights = || forest.nodes.iter().flat_map(|t| if let Tree::Leaf(l) = t { l.as_slice() } else { &[] });
     let one = weights().map(|w| w.0).min().filter(|&w| weights().all(|o| o.0 == w));
     let positive = weights().all(|w| w.1 >= 0.0);
-    if let (2, Some(class)) = (labels.count, one) {
-        // Leaves that weigh one class only: what is left is the other's.
+    let bound = if positive { 0.5 } else { 0.0 };
+    if (labels.count, one) == (2, Some(0)) {
+        // Leaves that weigh the first class only: it stands for what is decided, and the other one is what is left.
         forest.targets = 1;
-        for node in &mut forest.nodes {
-            if let Tree::Leaf(l) = node {
-                l.iter_mut().for_each(|w| w.0 = 0);
-            }
-        }
-        if base.len() == 2 {
-            base = vec![base[class]];
-        }
         let score = forest.scores(n, x, Fold::Sum, &base)?;
-        let bound = if positive { 0.5 } else { 0.0 };
         return of_one_score(n, &labels, score, transform, bound, positive);
     }
     let scores = forest.scores(n, x, Fold::Sum, &base)?;
+    if (labels.count, one) == (2, Some(1)) {
+        let score = n.slice(scores, 1, 1, 2)?;
+        let label = labels.above(n, score, bound)?;
+        let shown = transform.of_several(n, scores)?;
+        let shown = n.cast(shown, DType::F32)?;
+        return Ok(vec![label, n.out(shown)?]);
+    }
     classified(n, &labels, scores, transform)
 }
