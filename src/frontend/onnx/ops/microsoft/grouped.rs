@@ -141,7 +141,8 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
         let is_past = n.with("less", since, 0.0)?;
         let is_new = n.bin("less", since, length)?;
         let new = n.add(since, room)?;
-        let rest = n.bin("minimum", all, room)?;
+        let last = n.with("subtract", room, 1.0)?;
+        let rest = n.bin("minimum", all, last)?;
         let from = n.select(is_new, new, rest)?;
         let from = n.select(is_past, all, from)?;
         for (e, p) in [(&mut heads.k, pk), (&mut heads.v, pv)] {
