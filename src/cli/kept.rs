@@ -50,6 +50,11 @@ impl Kept {
         self
     }
 
+    /// Keeps nothing.
+    pub(super) fn nothing(self) -> Kept {
+        Kept { key: None, ..self }
+    }
+
     /// The program, where it was built before.
     pub(super) fn find(&self, settings: &Settings, threads: Option<NonZeroUsize>) -> Option<Built> {
         let threads = threads.map_or(settings.target.cores, NonZeroUsize::get);

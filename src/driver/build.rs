@@ -17,7 +17,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     dialect,
     infer::infer_types,
-    ir::{ExprId, Module, Name},
+    ir::{ExprId, Module, Name, dim_names},
     loops::Kernel,
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain},
     partition::CompilerError,
@@ -295,7 +295,7 @@ fn compile(
                     annotated,
                 })
                 .collect();
-            let machine = MachineProgram { program, kernels: primitives, params };
+            let machine = MachineProgram { program, kernels: primitives, params, dims: dim_names(m) };
             (Runnable::Machine(machine), code, objects, calls)
         }
     };

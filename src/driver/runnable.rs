@@ -3,7 +3,7 @@
 use super::specialize::Primitives;
 use crate::{
     diag::{Diagnostic, Refused},
-    ir::{Name, Type},
+    ir::{Name, Type, disagreeing},
     runtime::Executable,
     tensor::{Tensor, within_memory},
     vm,
@@ -22,6 +22,8 @@ pub struct MachineProgram {
     pub(super) program: vm::Program,
     pub(super) kernels: Primitives,
     pub(super) params: Vec<Parameter>,
+    /// Names of the inputs' extents, as the model has them.
+    pub(super) dims: Vec<Vec<String>>,
 }
 
 /// What is given to a program.
@@ -73,6 +75,11 @@ impl MachineProgram {
         let wanted: usize = self.params.iter().map(|p| p.ty.flatten().map_or(1, |t| t.len())).sum();
         if wanted != inputs.len() {
             let message = format!("the program takes {wanted} inputs, but {} were given", inputs.len());
+            return Err(Diagnostic::new(message).into());
+        }
+        // Models that name extents have tensors as inputs.
+        let named = self.params.iter().zip(inputs).map(|(p, t)| (p.name.as_str(), t.shape()));
+        if let Some(message) = disagreeing(&self.dims, named) {
             return Err(Diagnostic::new(message).into());
         }
         let mut given = inputs.iter();

@@ -58,6 +58,11 @@ impl LoadOptions {
         self.shapes.iter().find(|(n, _)| n == input).map(|(_, s)| s.as_slice())
     }
 
+    /// The number of axes of an input that is there.
+    pub fn rank_of(&self, input: &str) -> Option<usize> {
+        self.given.as_ref()?.iter().find(|(n, _)| n == input).map(|g| g.1)
+    }
+
     /// The extent that the user gave for a symbolic dimension.
     pub fn dim(&self, name: &str) -> Option<i64> {
         self.dims.iter().find(|(n, _)| n == name).map(|(_, d)| *d)

@@ -7,7 +7,8 @@ use crate::{
 };
 
 /// Operators that move elements of their first argument, and change none.
-const MOVES: &[&str] = &["take", "strided_slice", "reshape", "squeeze", "expand_dims", "concatenate", "transpose", "cast"];
+const MOVES: &[&str] =
+    &["take", "strided_slice", "reshape", "squeeze", "expand_dims", "concatenate", "transpose", "cast"];
 
 /// How many operators may lie between extents and what is picked from them.
 const MOST_MOVES: usize = 32;

@@ -3,6 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
+    custom,
     elem::Elem,
     history,
     listing::{Listing, described},
@@ -211,10 +212,12 @@ impl<'m> Importer<'m> {
     /// Flattens an output as npz archives have it.
     fn output(&mut self, name: &str, value: &Val, outputs: &mut Vec<(String, ExprId)>) -> Convert<()> {
         match value {
-            Val::Tensor(t) if t.elem == Elem::Text => {
-                return Err(self.refuse(format!("the output `{name}` holds strings, which is not supported")));
+            Val::Tensor(t) => {
+                if t.elem == Elem::Text {
+                    self.b.name_text(name);
+                }
+                outputs.push((name.to_owned(), t.e));
             }
-            Val::Tensor(t) => outputs.push((name.to_owned(), t.e)),
             Val::Seq(items) if items.is_empty() => {
                 let none = self.b.constant(Tensor::zeros(DType::F32, &[0]));
                 outputs.push((format!("{name}#"), none));
@@ -274,7 +277,12 @@ impl<'m> Importer<'m> {
                 if !ty.is_sensible() {
                     return Err(self.refuse(format!("the input `{input}` is {ty}, which no memory holds")));
                 }
+                let names = match (&t.shape, self.options.shape_of(input)) {
+                    (Some(declared), None) => self.open_dims(&declared.dim),
+                    _ => Vec::new(),
+                };
                 let e = self.b.input(key, ty.into());
+                self.b.name_dims(names);
                 Ok(Val::Tensor(Tens { e, elem }))
             }
             Some(TypeValue::Optional(of)) => {
@@ -321,6 +329,15 @@ impl<'m> Importer<'m> {
             });
         }
         shape
+    }
+
+    /// The names of extents that stay open.
+    fn open_dims(&self, dims: &[super::proto::Dimension]) -> Vec<String> {
+        let name = |d: &super::proto::Dimension| match &d.value {
+            Some(DimensionValue::Param(name)) if self.options.dim(name).is_none() => name.clone(),
+            _ => String::new(),
+        };
+        dims.iter().map(name).collect()
     }
 
     /// Declares the constants of a graph.
@@ -465,7 +482,14 @@ impl<'m> Importer<'m> {
             return self.function(f, node, inputs);
         }
         let version = self.opsets.last().and_then(|o| o.get(d)).copied();
-        let Some(row) = ops::find(d, &node.op_type) else { return Err(self.unknown(node)) };
+        let Some(row) = ops::find(d, &node.op_type) else {
+            return match custom::find(d, &node.op_type) {
+                Some(op) => {
+                    custom::convert(&mut Node { im: self, proto: node, inputs, version: version.unwrap_or(1) }, op)
+                }
+                None => Err(self.unknown(node)),
+            };
+        };
         let version = match version {
             Some(v) => v,
             // Exporters forget domains that are not ONNX's own.
@@ -485,11 +509,12 @@ impl<'m> Importer<'m> {
         let d = domain(&node.domain);
         let shown = if d.is_empty() { "ai.onnx" } else { d };
         let diagnostic =
-            Diagnostic::new(format!("the operator `{}` of domain `{shown}` is not supported", node.op_type));
+            Diagnostic::new(format!("the operator `{}` of domain `{shown}` is not supported", node.op_type))
+                .at(self.span(node));
         let known = ops::all().filter(|r| r.domain == d).map(|r| r.op);
         Refused::from(match nearest(&node.op_type, known) {
             Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
-            None if !d.is_empty() => diagnostic.help("a model may define it as a function of its own"),
+            None if !d.is_empty() => custom::help(diagnostic, d, &node.op_type),
             None => diagnostic,
         })
     }

@@ -21,7 +21,9 @@ mod reduce;
 mod sequence;
 mod shape;
 mod signal;
+mod text;
 mod training;
+mod twister;
 
 use super::{importer::Val, node::Node};
 use crate::frontend::Convert;
@@ -82,6 +84,7 @@ const FAMILIES: &[&[Row]] = &[
     sequence::OPS,
     shape::OPS,
     signal::OPS,
+    text::OPS,
     training::OPS,
 ];
 
@@ -110,8 +113,6 @@ mod tests {
         "RandomUniform",
         "RandomUniformLike",
         "RegexFullMatch",
-        "StringConcat",
-        "StringNormalizer",
         "StringSplit",
         "ai.onnx.ml.CastMap",
         "ai.onnx.ml.DictVectorizer",

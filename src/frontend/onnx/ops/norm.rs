@@ -35,7 +35,13 @@ pub(super) fn moments(n: &mut Node, x: ExprId, axes: &[usize]) -> Convert<(ExprI
 }
 
 /// (x - mean) / sqrt(variance + epsilon); the square root's reciprocal comes too.
-pub(super) fn normalized(n: &mut Node, x: ExprId, mean: ExprId, variance: ExprId, epsilon: f64) -> Convert<(ExprId, ExprId)> {
+pub(super) fn normalized(
+    n: &mut Node,
+    x: ExprId,
+    mean: ExprId,
+    variance: ExprId,
+    epsilon: f64,
+) -> Convert<(ExprId, ExprId)> {
     let sum = n.with("add", variance, epsilon)?;
     let root = n.un("sqrt", sum)?;
     let less = n.sub(x, mean)?;

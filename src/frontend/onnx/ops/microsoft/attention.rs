@@ -17,11 +17,8 @@ use crate::{
     tensor::DType,
 };
 
-pub(in crate::frontend::onnx::ops) const OPS: &[Row] = &[
-    own("Attention", attention),
-    own("MultiHeadAttention", multi_head),
-    own("QAttention", quantized),
-];
+pub(in crate::frontend::onnx::ops) const OPS: &[Row] =
+    &[own("Attention", attention), own("MultiHeadAttention", multi_head), own("QAttention", quantized)];
 
 /// What is attended to, by head: (batch, heads, length, size).
 pub(super) struct Heads {
@@ -171,8 +168,7 @@ fn of_projection(
         columns(n, all, sizes[0], sizes[0] + sizes[1])?,
         columns(n, all, sizes[0] + sizes[1], width)?,
     );
-    let mut heads =
-        Heads { q: split_heads(n, q, count)?, k: split_heads(n, k, count)?, v: split_heads(n, v, count)? };
+    let mut heads = Heads { q: split_heads(n, q, count)?, k: split_heads(n, k, count)?, v: split_heads(n, v, count)? };
     let present = after_past(n, &mut heads, past)?;
     let mut biases = Vec::new();
     if let Some(m) = mask {

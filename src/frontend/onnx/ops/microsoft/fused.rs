@@ -182,7 +182,9 @@ fn matmul_of_bits(n: &mut Node) -> Convert<Vec<Val>> {
     let (rows, width) = (n.int("N", 0)?, n.int("K", 0)?);
     let (bits, block) = (n.int("bits", 4)?, n.int("block_size", 0)?);
     n.ensure(matches!(bits, 2 | 4 | 8), || format!("weights of {bits} bits are not supported"))?;
-    n.ensure(rows > 0 && width > 0 && block > 0, || format!("its weights are {rows} by {width}, in blocks of {block}"))?;
+    n.ensure(rows > 0 && width > 0 && block > 0, || {
+        format!("its weights are {rows} by {width}, in blocks of {block}")
+    })?;
     let blocks = (width + block - 1) / block;
     let dtype = n.dtype(x)?;
     let elements = n.ty(b)?.elements();

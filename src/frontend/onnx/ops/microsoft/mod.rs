@@ -4,8 +4,8 @@ pub(super) mod attention;
 pub(super) mod fused;
 pub(super) mod grouped;
 pub(super) mod norm;
-pub(super) mod quant;
 pub(super) mod qlinear;
+pub(super) mod quant;
 
 use super::{Converter, Row, row_of};
 use crate::{

@@ -161,10 +161,14 @@ fn concat(n: &mut Node) -> Convert<Vec<Val>> {
 
 fn conv(n: &mut Node) -> Convert<Vec<Val>> {
     let last = n.flag("channels_last", false)?;
-    qlinear_conv(n, |n, x, w| {
-        let x = if last { channels_first(n, x)? } else { x };
-        convolved(n, x, w, Some(DType::I32))
-    }, |n, y| if last { channels_last(n, y) } else { Ok(y) })
+    qlinear_conv(
+        n,
+        |n, x, w| {
+            let x = if last { channels_first(n, x)? } else { x };
+            convolved(n, x, w, Some(DType::I32))
+        },
+        |n, y| if last { channels_last(n, y) } else { Ok(y) },
+    )
 }
 
 fn gemm(n: &mut Node) -> Convert<Vec<Val>> {

@@ -26,7 +26,10 @@ pub(in crate::frontend::onnx::ops) const OPS: &[Row] = &[
     ml("Scaler", scaler),
     ml("ZipMap", |n| {
         let d = Diagnostic::new("its result is a map, which has no form in Relay");
-        Err(d.at(n.span()).help("export the model without it (`zipmap=False` in skl2onnx): scores are a matrix then").into())
+        Err(d
+            .at(n.span())
+            .help("export the model without it (`zipmap=False` in skl2onnx): scores are a matrix then")
+            .into())
     }),
 ];
 
@@ -201,7 +204,9 @@ fn mapped(n: &mut Node, x: Tens, keys: (Elem, Tensor), values: (Elem, Tensor), d
 /// The default of a mapping to elements of that type.
 fn default_of(n: &mut Node, elem: Elem) -> Convert<Tensor> {
     if let Some((e, t)) = n.tensor_attr("default_tensor")? {
-        n.ensure(e == elem && (t.len() == 1 || e == Elem::Text), || "its default is of another type than its values".into())?;
+        n.ensure(e == elem && (t.len() == 1 || e == Elem::Text), || {
+            "its default is of another type than its values".into()
+        })?;
         return Ok(t);
     }
     match elem {

@@ -12,11 +12,8 @@ use crate::{
     tensor::{DType, Tensor},
 };
 
-pub(in crate::frontend::onnx::ops) const OPS: &[Row] = &[
-    ml("TreeEnsemble", ensemble),
-    ml("TreeEnsembleClassifier", classifier),
-    ml("TreeEnsembleRegressor", regressor),
-];
+pub(in crate::frontend::onnx::ops) const OPS: &[Row] =
+    &[ml("TreeEnsemble", ensemble), ml("TreeEnsembleClassifier", classifier), ml("TreeEnsembleRegressor", regressor)];
 
 /// How a node compares, in the order of `TreeEnsemble`'s numbers.
 const MODES: [(&str, &str); 6] = [
@@ -85,8 +82,7 @@ fn numbers(n: &Node, name: &str) -> Convert<(Vec<f64>, DType)> {
 fn listed(n: &Node, leaf: &str, targets: usize) -> Convert<Forest> {
     let list = |name: &str| -> Convert<Vec<i64>> { Ok(n.ints(name)?.unwrap_or_default()) };
     let (trees, ids) = (list("nodes_treeids")?, list("nodes_nodeids")?);
-    let (features, yes, no) =
-        (list("nodes_featureids")?, list("nodes_truenodeids")?, list("nodes_falsenodeids")?);
+    let (features, yes, no) = (list("nodes_featureids")?, list("nodes_truenodeids")?, list("nodes_falsenodeids")?);
     let modes = n.texts("nodes_modes")?.unwrap_or_default();
     let missing = list("nodes_missing_value_tracks_true")?;
     let (values, dtype) = numbers(n, "nodes_values")?;
@@ -221,7 +217,13 @@ impl Forest {
     }
 
     /// Of each node a number, as a table.
-    fn table(&self, n: &mut Node, dtype: DType, of: impl Fn(usize, &Branch) -> f64, leaf: impl Fn(usize) -> f64) -> ExprId {
+    fn table(
+        &self,
+        n: &mut Node,
+        dtype: DType,
+        of: impl Fn(usize, &Branch) -> f64,
+        leaf: impl Fn(usize) -> f64,
+    ) -> ExprId {
         let all: Vec<f64> = self
             .nodes
             .iter()
