@@ -277,6 +277,22 @@ fn bench_prints_json() {
 }
 
 #[test]
+fn bench_takes_several_inputs() {
+    let f = Folder::new();
+    let line = "bench digits.relay --params digits.params --inputs inputs.npz --inputs inputs.npz --repeat 2 --threads 1";
+    assert_eq!(f.line(line).done().matches("inputs.npz: median").count(), 2);
+    let printed = f.line(&format!("{line} --json")).done();
+    let json: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
+    let runs = json["runs"].as_array().unwrap_or_else(|| panic!("no runs in {printed}"));
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert_eq!(run["inputs"].as_str(), Some("inputs.npz"));
+        assert_eq!(run["latencies_s"].as_array().map(Vec::len), Some(2), "{printed}");
+        assert!(run["first_s"].as_f64().is_some_and(|s| s > 0.0), "{printed}");
+    }
+}
+
+#[test]
 fn a_region_for_an_external_compiler_agrees() {
     let f = Folder::new();
     let start = ["run", "digits.relay", "--params", "digits.params", "--inputs", "inputs.npz", "--outputs", "out.npz"];

@@ -21,19 +21,29 @@ def case(name, op, inputs, outputs=("y",), domain=MS, constants=(), version=None
     CASES[name] = dict(op=op, inputs=inputs, outputs=outputs, domain=domain, constants=constants, version=version or {MS: 1, ML: 3, "": 17}[domain], tolerance=tolerance, open_dims=open_dims, attrs=attrs)
 
 
+def network(name, nodes, inputs, weights, outputs=("y",), open_dims=(), relay=None):
+    """A model of several nodes: (operator, inputs, output, attributes) each, in the order that they are computed. `relay` is the same program
+    in Relay, whose parameters are the weights."""
+    CASES[name] = dict(op=name, nodes=nodes, inputs=[*inputs, *weights], outputs=outputs, domain="", constants=[k for k, _ in weights], tolerance=None, open_dims=open_dims, relay=relay)
+
+
 def rng(name):
     return np.random.default_rng(zlib.crc32(name.encode()))
 
 
 def model_of(c):
     elem = lambda a: helper.np_dtype_to_tensor_dtype(a.dtype)
-    node = helper.make_node(c["op"], [k for k, _ in c["inputs"]], list(c["outputs"]), domain=c["domain"], **c["attrs"])
+    if "nodes" in c:
+        nodes = [helper.make_node(op, list(ins), [out], **attrs) for op, ins, out, attrs in c["nodes"]]
+    else:
+        nodes = [helper.make_node(c["op"], [k for k, _ in c["inputs"]], list(c["outputs"]), domain=c["domain"], **c["attrs"])]
     given = {k: np.asarray(v) for k, v in c["inputs"] if k}
     weights = [numpy_helper.from_array(v, k) for k, v in given.items() if k in c["constants"]]
-    shape = lambda k, v: [None if (k, i) in c["open_dims"] else d for i, d in enumerate(v.shape)]
+    names = {key[:2]: key[2] if len(key) > 2 else None for key in c["open_dims"]}
+    shape = lambda k, v: [names.get((k, i), d) for i, d in enumerate(v.shape)]
     ins = [helper.make_tensor_value_info(k, elem(v), shape(k, v)) for k, v in given.items() if k not in c["constants"]]
     outs = [onnx.ValueInfoProto(name=o) for o in c["outputs"] if o]
-    graph = helper.make_graph([node], "case", ins, outs, weights)
+    graph = helper.make_graph(nodes, "case", ins, outs, weights)
     opsets = [helper.make_opsetid("", 17)] + ([helper.make_opsetid(c["domain"], c["version"])] if c["domain"] else [])
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
@@ -245,10 +255,87 @@ def classical():
     ml("binarizer", "Binarizer", [("x", f(3, 5))], threshold=0.3, version=1)
 
 
+class Net:
+    """Nodes that are written one after another; a number of nodes makes names."""
+
+    def __init__(self, r):
+        self.nodes, self.weights, self.r = [], [], r
+
+    def w(self, *shape, values=None):
+        name = f"w{len(self.weights)}"
+        self.weights.append((name, np.asarray(values) if values is not None else (self.r.normal(0, 1, shape) / 4).astype("f4")))
+        return name
+
+    def op(self, op, *ins, out=None, **attrs):
+        out = out or f"t{len(self.nodes)}"
+        self.nodes.append((op, ins, out, attrs))
+        return out
+
+
+def networks():
+    r = rng("named")
+    net = Net(r)
+    net.op("MatMul", net.op("Add", "a", "b"), net.w(3, 2), out="y")
+    ins = [("a", r.normal(0, 1, (4, 3)).astype("f4")), ("b", r.normal(0, 1, (4, 3)).astype("f4"))]
+    network("named_dimensions", net.nodes, ins, net.weights, open_dims=(("a", 0, "batch"), ("b", 0, "batch")))
+
+    # A block of a transformer as exporters take it apart.
+    r = rng("block")
+    net = Net(r)
+    f4 = lambda v: net.w(values=np.array(v, "f4"))
+    ints = lambda *v: net.w(values=np.array(v, "i8"))
+
+    def layer_norm(x):
+        d = net.op("Sub", x, net.op("ReduceMean", x, axes=[-1]))
+        v = net.op("ReduceMean", net.op("Pow", d, f4(2.0)), axes=[-1])
+        n = net.op("Div", d, net.op("Sqrt", net.op("Add", v, f4(1e-5))))
+        return net.op("Add", net.op("Mul", n, net.w(32)), net.w(32))
+
+    def heads(x, perm):
+        return net.op("Transpose", net.op("Reshape", net.op("Add", net.op("MatMul", x, net.w(32, 32)), net.w(32)), ints(1, 6, 4, 8)), perm=perm)
+
+    n = layer_norm("x")
+    q, k, v = heads(n, [0, 2, 1, 3]), heads(n, [0, 2, 3, 1]), heads(n, [0, 2, 1, 3])
+    p = net.op("Softmax", net.op("Div", net.op("MatMul", q, k), f4(8**0.5)), axis=-1)
+    a = net.op("Reshape", net.op("Transpose", net.op("MatMul", p, v), perm=[0, 2, 1, 3]), ints(1, 6, 32))
+    x = net.op("Add", "x", net.op("MatMul", a, net.w(32, 32)))
+    h = net.op("Add", net.op("MatMul", layer_norm(x), net.w(32, 64)), net.w(64))
+    g = net.op("Mul", net.op("Mul", h, net.op("Add", net.op("Erf", net.op("Div", h, f4(2**0.5))), f4(1.0))), f4(0.5))
+    net.op("Add", x, net.op("MatMul", g, net.w(64, 32)), out="y")
+    network("exported_block", net.nodes, [("x", r.normal(0, 1, (1, 6, 32)).astype("f4"))], net.weights)
+
+    # A convolutional network, and the same in Relay.
+    net = Net(rng("convolutional"))
+    c1 = net.op("Conv", "x", net.w(16, 3, 3, 3), net.w(16), pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+    bn = net.op("BatchNormalization", c1, net.w(16), net.w(16), net.w(16), net.w(values=np.abs(net.r.normal(1, 0.1, 16)).astype("f4")))
+    c2 = net.op("Conv", net.op("MaxPool", net.op("Relu", bn), kernel_shape=[2, 2], strides=[2, 2]), net.w(16, 16, 3, 3), net.w(16), pads=[1, 1, 1, 1])
+    flat = net.op("Flatten", net.op("GlobalAveragePool", net.op("Relu", c2)))
+    net.op("Gemm", flat, net.w(10, 16), net.w(10), out="y", transB=1)
+    types = ", ".join(f"%{k}: Tensor[({', '.join(map(str, v.shape))}), float32]" for k, v in [("x", np.zeros((1, 3, 16, 16))), *net.weights])
+    relay = f"""#[version = "0.0.5"]
+def @main({types}) {{
+  %0 = nn.conv2d(%x, %w0, padding=[1, 1, 1, 1], channels=16, kernel_size=[3, 3]);
+  %1 = nn.bias_add(%0, %w1);
+  %2 = nn.batch_norm(%1, %w2, %w3, %w4, %w5, epsilon=1e-05f);
+  %3 = nn.relu(%2.0);
+  %4 = nn.max_pool2d(%3, pool_size=[2, 2], strides=[2, 2], padding=[0, 0, 0, 0]);
+  %5 = nn.conv2d(%4, %w6, padding=[1, 1, 1, 1], channels=16, kernel_size=[3, 3]);
+  %6 = nn.bias_add(%5, %w7);
+  %7 = nn.relu(%6);
+  %8 = nn.global_avg_pool2d(%7);
+  %9 = nn.batch_flatten(%8);
+  %10 = nn.dense(%9, %w8, units=10);
+  add(%10, %w9)
+}}
+"""
+    network("convolutional", net.nodes, [("x", net.r.normal(0, 1, (1, 3, 16, 16)).astype("f4"))], net.weights, relay=relay)
+
+
 if __name__ == "__main__":
     onnxruntime.set_default_logger_severity(3)
     microsoft()
     classical()
+    networks()
     lost = 0
     with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as archive:
         for name, c in CASES.items():
@@ -266,10 +353,21 @@ if __name__ == "__main__":
                 info.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(info, data)
             write("model.onnx", model.SerializeToString())
-            for file, arrays in (("inputs.npz", given), ("outputs.npz", results)):
+            files = [("inputs.npz", given), ("outputs.npz", results)]
+            if c.get("relay"):
+                write("model.relay", c["relay"])
+                files.append(("params.npz", {k: v for k, v in c["inputs"] if k in c["constants"]}))
+            for file, arrays in files:
                 buffer = io.BytesIO()
                 np.savez(buffer, **arrays)
                 write(file, buffer.getvalue())
             steps = 1 if c["op"].startswith(("QLinear", "QGemm")) else 0
             write("meta.json", json.dumps(dict(op=c["op"], steps=steps, tolerance=c["tolerance"] or 1e-4, runtime=onnxruntime.__version__)))
+        # A model with an operator that is nobody's: tests register it, or see it refused.
+        info = helper.make_tensor_value_info
+        node = helper.make_node("affine", ["x"], ["y"], name="mine", domain="toy", scale=2.0, shift=-1.0)
+        graph = helper.make_graph([node], "case", [info("x", T.FLOAT, [2, 5])], [info("y", T.FLOAT, [2, 5])])
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("toy", 1)]
+        write_model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+        archive.writestr(zipfile.ZipInfo("custom_operator/model.onnx", (1980, 1, 1, 0, 0, 0)), write_model)
     print(f"{len(CASES) - lost} cases, {lost} that ONNX Runtime does not run")
