@@ -277,6 +277,32 @@ fn bench_prints_json() {
 }
 
 #[test]
+fn inputs_go_by_the_names_of_signatures() {
+    use std::io::Read;
+    let f = Folder::new();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/frontends/tflite.zip");
+    let mut archive = zip::ZipArchive::new(fs::File::open(path).expect("the archive is there")).expect("an archive");
+    let mut file = |name: &str| {
+        let mut bytes = Vec::new();
+        archive.by_name(name).expect("it is there").read_to_end(&mut bytes).expect("it is whole");
+        bytes
+    };
+    f.write("model.tflite", file("abs_r2/model.tflite"));
+    f.write("own.npz", file("abs_r2/inputs.npz"));
+    let x = arrays(&f.path("own.npz")).swap_remove(0).1;
+    f.archive("signature.npz", "x0", &x);
+    f.line("build model.tflite -o model.so").done();
+    // The second of each finds the program in the cache.
+    for line in ["run model.tflite --inputs own.npz", "run model.tflite --inputs signature.npz"].repeat(2) {
+        f.line(&format!("{line} --outputs out.npz")).done();
+        assert_eq!(arrays(&f.path("out.npz"))[0].0.as_str(), "output_0");
+    }
+    f.line("run model.so --inputs signature.npz --outputs library.npz").done();
+    let (a, b) = (arrays(&f.path("out.npz")), arrays(&f.path("library.npz")));
+    assert!(a[0].0 == b[0].0 && a[0].1.same_bits(&b[0].1));
+}
+
+#[test]
 fn bench_takes_several_inputs() {
     let f = Folder::new();
     let line = "bench digits.relay --params digits.params --inputs inputs.npz --inputs inputs.npz --repeat 2 --threads 1";

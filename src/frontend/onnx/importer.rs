@@ -13,7 +13,7 @@ use super::{
         AttributeProto, DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
         TypeProto, TypeValue, ValueInfoProto,
     },
-    tensors,
+    tensors::{self, Files},
 };
 use crate::{
     diag::{Diagnostic, Refused, nearest},
@@ -110,6 +110,7 @@ pub(super) struct Importer<'m> {
     pub b: Builder,
     file: &'m SourceFile<'m>,
     options: &'m LoadOptions,
+    files: Files<'m>,
     listing: Listing,
     functions: HashMap<(&'m str, &'m str, &'m str), &'m FunctionProto>,
     frames: Vec<Frame>,
@@ -137,6 +138,7 @@ pub(super) fn import(model: &ModelProto, file: &SourceFile, options: &LoadOption
         b: Builder::new(),
         file,
         options,
+        files: Files::of(file.folder),
         listing: Listing::of(file.name, model),
         functions,
         frames: vec![Frame::default()],
@@ -278,7 +280,8 @@ impl<'m> Importer<'m> {
                     return Err(self.refuse(format!("the input `{input}` is {ty}, which no memory holds")));
                 }
                 let names = match (&t.shape, self.options.shape_of(input)) {
-                    (Some(declared), None) => self.open_dims(&declared.dim),
+                    // Elements of a sequence differ in what a name means.
+                    (Some(declared), None) if key == input => self.open_dims(&declared.dim),
                     _ => Vec::new(),
                 };
                 let e = self.b.input(key, ty.into());
@@ -343,13 +346,13 @@ impl<'m> Importer<'m> {
     /// Declares the constants of a graph.
     fn initializers(&mut self, graph: &'m GraphProto) -> Convert<()> {
         for t in &graph.initializer {
-            let (elem, value) = tensors::read(t, self.file.folder)
+            let (elem, value) = tensors::read(t, &self.files)
                 .map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
             self.weight(&t.name, elem, value)?;
         }
         for t in &graph.sparse_initializer {
             let name = t.values.as_ref().map_or("", |v| v.name.as_str());
-            let (elem, value) = tensors::read_sparse(t, self.file.folder)
+            let (elem, value) = tensors::read_sparse(t, &self.files)
                 .map_err(|e| self.refuse(format!("the initializer `{name}` {e}")))?;
             self.weight(name, elem, value)?;
         }
@@ -566,9 +569,9 @@ impl<'m> Importer<'m> {
         self.listing.span(node)
     }
 
-    /// The model's folder, for data in other files.
-    pub(super) fn folder(&self) -> Option<&'m std::path::Path> {
-        self.file.folder
+    /// The files beside the model, for data in them.
+    pub(super) fn files(&self) -> &Files<'m> {
+        &self.files
     }
 }
 

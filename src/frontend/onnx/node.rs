@@ -243,7 +243,7 @@ impl<'m> Node<'_, 'm> {
     }
 
     fn read_tensor(&self, name: &str, t: &TensorProto) -> Convert<(Elem, Tensor)> {
-        tensors::read(t, self.im.folder()).map_err(|e| self.refuse(format!("its attribute `{name}` {e}")))
+        tensors::read(t, self.im.files()).map_err(|e| self.refuse(format!("its attribute `{name}` {e}")))
     }
 
     /// A body.

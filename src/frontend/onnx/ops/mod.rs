@@ -14,10 +14,12 @@ mod microsoft;
 mod ml;
 mod norm;
 mod order;
+mod pad;
 mod pool;
 mod quant;
 mod recurrent;
 mod reduce;
+mod resize;
 mod sequence;
 mod shape;
 mod signal;
@@ -77,10 +79,12 @@ const FAMILIES: &[&[Row]] = &[
     ml::trees::OPS,
     norm::OPS,
     order::OPS,
+    pad::OPS,
     pool::OPS,
     quant::OPS,
     recurrent::OPS,
     reduce::OPS,
+    resize::OPS,
     sequence::OPS,
     shape::OPS,
     signal::OPS,
