@@ -305,7 +305,8 @@ fn inputs_go_by_the_names_of_signatures() {
 #[test]
 fn bench_takes_several_inputs() {
     let f = Folder::new();
-    let line = "bench digits.relay --params digits.params --inputs inputs.npz --inputs inputs.npz --repeat 2 --threads 1";
+    let line =
+        "bench digits.relay --params digits.params --inputs inputs.npz --inputs inputs.npz --repeat 2 --threads 1";
     assert_eq!(f.line(line).done().matches("inputs.npz: median").count(), 2);
     let printed = f.line(&format!("{line} --json")).done();
     let json: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");

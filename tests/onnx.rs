@@ -177,7 +177,8 @@ fn inputs_that_disagree_about_a_dimension_are_refused() {
     }
     #[cfg(feature = "llvm")]
     {
-        let built = build(case.module, &[], Options::new(Settings::new(Target::host()))).unwrap_or_else(|e| panic!("{e}"));
+        let built =
+            build(case.module, &[], Options::new(Settings::new(Target::host()))).unwrap_or_else(|e| panic!("{e}"));
         let other = Tensor::zeros(DType::F32, &[5, 3]);
         let refused = built.executable.run(&[case.inputs[0].clone(), other]).expect_err("they disagree").to_string();
         assert!(refused.contains("`batch`"), "{refused}");

@@ -346,8 +346,8 @@ impl<'m> Importer<'m> {
     /// Declares the constants of a graph.
     fn initializers(&mut self, graph: &'m GraphProto) -> Convert<()> {
         for t in &graph.initializer {
-            let (elem, value) = tensors::read(t, &self.files)
-                .map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
+            let (elem, value) =
+                tensors::read(t, &self.files).map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
             self.weight(&t.name, elem, value)?;
         }
         for t in &graph.sparse_initializer {

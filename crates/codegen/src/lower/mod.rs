@@ -11,6 +11,6 @@ mod tuned;
 
 pub use assemble::{Assembled, CodeSet, Tunable, assemble, is_plain, is_settled};
 pub use function::{FunctionGroup, stages};
-pub use schedule::{Reduced, Scheduled, VectorUnit, is_view, kernel, schedule};
+pub use schedule::{Reduced, Scheduled, is_view, kernel, schedule};
 pub use tuned::Tuned;
 pub use tuned::worth_measuring;

@@ -184,7 +184,7 @@ impl Emitter {
         });
         let turned: Vec<&Access> = accesses.iter().filter(|a| across(a, read.id)).collect();
         let widest = turned.iter().map(|a| self.group.decl(a.tensor).dtype.bytes() as i64).max()?;
-        let fits = self.unit.lanes().min(self.unit.bytes / widest).min(written.extent).min(read.extent);
+        let fits = self.unit.lanes().min(self.unit.vector_bytes / widest).min(written.extent).min(read.extent);
         let largest = 1 << fits.checked_ilog2()?;
         // What many operations are made of is not written out for each row of a square.
         if !others_fit || largest < LEAST_SQUARE || expense(value) > WRITTEN_OUT {

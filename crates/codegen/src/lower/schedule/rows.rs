@@ -13,11 +13,8 @@ use crate::{
     },
 };
 
-/// Bytes of a thread's stack that rows of intermediate tensors may take, by piece of the loop; there are up to two.
-const ON_STACK: i64 = 160 << 10;
-/// So many rows at once, at most, where products with what is the same for all rows are summed up: as many as a register tile
-/// has.
-const ROWS: i64 = 14;
+/// Bytes of a thread's stack that rows of intermediate tensors may take at most, by piece of the loop; there are up to two.
+const STACK: i64 = 256 << 10;
 /// Elements at once along an axis that is shared and lies densest in memory, in vectors.
 const VECTORS: i64 = 4;
 
@@ -61,7 +58,7 @@ impl Emitter {
         };
         let work: i64 = steps.iter().map(Step::visits).sum();
         let (mut own, bytes) = self.own(&steps, &plan, plan.block, later);
-        if bytes > ON_STACK {
+        if bytes > self.on_stack() {
             own.clear();
         }
         let shared: Vec<&Step> = steps.iter().filter(|s| !own.contains_key(&s.tensor)).collect();
@@ -75,6 +72,11 @@ impl Emitter {
             all.push(self.piece(&steps, &plan, &own, piece, work >= PARALLEL_FROM));
         }
         all
+    }
+
+    /// Bytes of rows of intermediate tensors that stay in the second cache, on a thread's stack.
+    fn on_stack(&self) -> i64 {
+        (self.unit.timing.l2.bytes * 5 / 32).min(STACK)
     }
 
     /// Steps by themselves.
@@ -137,8 +139,9 @@ impl Emitter {
                 |p: &Plan| (0..p.shared.len()).filter(|&i| again(&p.shared[i])).max_by_key(|&i| p.shared[i].extent);
             let others = steps.iter().filter(|s| !self.is_copy(s)).count();
             plan.block = rows(&plan).filter(|_| others > 1).and_then(|i| {
-                let most = ROWS.min(plan.shared[i].extent);
-                (1..=most).rev().map(|n| (i, n)).find(|&b| self.own(steps, &plan, Some(b), later).1 <= ON_STACK)
+                // Where products with what is the same for all rows are summed up: as many as a register tile has.
+                let most = ((self.unit.vector_registers - 4) / 2).min(plan.shared[i].extent);
+                (1..=most).rev().map(|n| (i, n)).find(|&b| self.own(steps, &plan, Some(b), later).1 <= self.on_stack())
             });
             if plan.block.is_none() {
                 // Products want their register tiles: only what lies outside of all else is shared.
