@@ -277,7 +277,7 @@ fn compile(
             told(&compiling(&code));
             let Assembled { program, calls, .. } = assembled;
             let (objects, library) = compile_code(&mut code, &target, machine.cache.as_deref())?;
-            (Runnable::Plain(Executable::link(program, library, machine.pool)?), code, objects, calls)
+            (Runnable::Plain(Box::new(Executable::link(program, library, machine.pool)?)), code, objects, calls)
         }
         false => {
             let program = vm::compile(&typed, "main")?;

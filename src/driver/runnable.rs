@@ -12,7 +12,7 @@ use crate::{
 /// A built program. Any number of threads may run it at once.
 pub enum Runnable {
     /// A sequence of calls on tensors of known extents, with one memory plan. It can be exported.
-    Plain(Executable),
+    Plain(Box<Executable>),
     /// Anything else: control flow, data types, functions as values, and extents found while running.
     Machine(Box<MachineProgram>),
 }
@@ -59,7 +59,7 @@ impl Runnable {
     /// The plain program, where it is one.
     pub fn as_plain(&self) -> Option<&Executable> {
         match self {
-            Runnable::Plain(exe) => Some(exe),
+            Runnable::Plain(exe) => Some(exe.as_ref()),
             Runnable::Machine(_) => None,
         }
     }
