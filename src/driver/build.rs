@@ -17,7 +17,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     dialect,
     infer::infer_types,
-    ir::{ExprId, Module, Name},
+    ir::{ExprId, Module, Name, dim_names},
     loops::Kernel,
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain},
     partition::CompilerError,
@@ -284,7 +284,7 @@ fn compile(
             told(&compiling(&code));
             let Assembled { program, calls, .. } = assembled;
             let (objects, library) = compile_code(&mut code, &target, machine.cache.as_deref())?;
-            (Runnable::Plain(Executable::link(program, library, machine.pool)?), code, objects, calls)
+            (Runnable::Plain(Box::new(Executable::link(program, library, machine.pool)?)), code, objects, calls)
         }
         false => {
             let program = vm::compile(&typed, "main")?;
@@ -302,7 +302,7 @@ fn compile(
                     annotated,
                 })
                 .collect();
-            let machine = MachineProgram { program, kernels: primitives, params };
+            let machine = MachineProgram { program, kernels: primitives, params, dims: dim_names(m) };
             (Runnable::Machine(Box::new(machine)), code, objects, calls)
         }
     };
