@@ -66,6 +66,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let dump = args.dump.start()?;
     if args.emit == Emit::C {
         let mut options = Options::new(settings.clone());
+        options.release_memory = true;
         options.passes = Some(Box::new(args.passes.sequence(&settings)?));
         options.name = name;
         options.on_phase = Some(Box::new(progress.teller()));
@@ -84,6 +85,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Some(found) => found,
         None => {
             let mut options = Options::new(settings.clone());
+            options.release_memory = true;
             options.passes = Some(Box::new(args.passes.sequence(&settings)?));
             args.regions.tell(&mut options);
             args.tune.fill(&mut options)?;

@@ -50,6 +50,9 @@ pub(super) struct Args {
     /// Threads; all cores where not given
     #[arg(long, value_name = "N", value_parser = super::args::threads)]
     threads: Option<NonZeroUsize>,
+    /// So many passes run at the same time; the times that they take are told of them then, not of them alone
+    #[arg(long, value_name = "N", default_value = "1")]
+    workers: NonZeroUsize,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -124,6 +127,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         state: args.state.clone(),
         model: name(&args.model.file),
         about,
+        workers: args.workers.get(),
+        crew: None,
         on_progress: Some(Box::new(move |p| {
             teller.set_message(p.phase);
             teller.set_length(p.total as u64);

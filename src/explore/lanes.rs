@@ -230,6 +230,12 @@ impl Lanes {
         self.baseline.iter().map(station).collect()
     }
 
+    /// The pass that is remembered by this key.
+    pub(super) fn station(&self, key: &str) -> Option<Station<'_>> {
+        let all = [&self.before, &self.members, &self.after, &self.saturation, &self.default, &self.baseline];
+        all.into_iter().flatten().find(|h| h.key == key).map(station)
+    }
+
     /// The passes around every order.
     pub(super) fn around(&self) -> (Vec<String>, Vec<String>) {
         let shown = |list: &[Held]| list.iter().map(|h| h.shown.clone()).collect();
@@ -342,6 +348,7 @@ pub(super) fn copied(o: &Options) -> Options {
         model: o.model.clone(),
         about: o.about.clone(),
         on_progress: None,
+        crew: None,
         ..*o
     }
 }

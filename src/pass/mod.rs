@@ -103,6 +103,8 @@ pub struct PassEntry {
     pub time: Duration,
     /// Expressions before and after.
     pub expressions: (usize, usize),
+    /// Which of [`PassContext::reports`] are of its saturations.
+    pub reports: std::ops::Range<usize>,
 }
 
 /// A transformation of modules. Passes never edit: they give a new module.
@@ -164,10 +166,15 @@ pub fn run_logged(pass: &dyn Pass, module: Module, cx: &mut PassContext) -> Resu
     if let Some(f) = &mut cx.before_pass {
         f(pass, &module)?;
     }
-    let (start, before) = (Instant::now(), module.len());
+    let (start, before, reports) = (Instant::now(), module.len(), cx.reports.len());
     let original = cx.after_pass.is_some().then(|| module.clone());
     let module = pass.run(module, cx)?;
-    cx.log.push(PassEntry { name, time: start.elapsed(), expressions: (before, module.len()) });
+    cx.log.push(PassEntry {
+        name,
+        time: start.elapsed(),
+        expressions: (before, module.len()),
+        reports: reports..cx.reports.len(),
+    });
     if let (Some(f), Some(original)) = (&mut cx.after_pass, original) {
         f(pass, &original, &module)?;
     }

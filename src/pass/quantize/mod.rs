@@ -29,6 +29,7 @@ pub use report::{LayerStudy, Point, Study};
 
 use self::{
     layers::{LAYERS, Layer, layers},
+    options::Samples,
     sites::{Site, marked},
 };
 use super::{Pass, PassContext, PassSpec, Saturate, Settings, dead_code, fold_constant, inline, sequence};
@@ -177,13 +178,22 @@ pub struct Calibrate(Quantize);
 impl Calibrate {
     /// The pass that a user has written. It takes the arguments of `Quantize`, but for those that say what becomes of the marks.
     pub(super) fn from_spec(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+        Ok(Box::new(Calibrate::with_samples(spec, None, settings)?))
+    }
+
+    /// The pass with these arguments, and samples that are at hand.
+    pub fn with_samples(
+        spec: &PassSpec,
+        samples: Option<Vec<(Name, Tensor)>>,
+        settings: &Settings,
+    ) -> Result<Calibrate, Refused> {
         let odd = spec.args.iter().filter_map(|a| a.name.as_deref()).find(|n| ["max_error", "integer"].contains(n));
         if let Some(odd) = odd {
             let d = Diagnostic::new(format!("pass `{}` marks alone: it takes no `{odd}`", spec.name));
             return Err(d.at(Some(spec.span.clone())).help("`Quantize` does").into());
         }
-        let quantize = Quantize::new(QuantizeOptions::parse(spec)?, settings)?;
-        Ok(Box::new(Calibrate(Quantize { name: "Calibrate".into(), ..quantize })))
+        let quantize = Quantize::new(QuantizeOptions::parse_with(spec, samples)?, settings)?;
+        Ok(Calibrate(Quantize { name: "Calibrate".into(), ..quantize }))
     }
 }
 
@@ -226,6 +236,14 @@ const GIVES_WAY: f64 = 1e9;
 impl CostModel for Marked {
     fn name(&self) -> &str {
         self.0.name()
+    }
+
+    fn prepares(&self) -> bool {
+        self.0.prepares()
+    }
+
+    fn prepare(&self, nodes: &[NodeView]) {
+        self.0.prepare(nodes);
     }
 
     fn told(&self, _price: f64) -> Option<f64> {

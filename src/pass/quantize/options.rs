@@ -117,7 +117,12 @@ impl Options {
 
     /// The options that a pass' arguments say.
     pub fn parse(spec: &PassSpec) -> Result<Options, Refused> {
-        let mut o = Options::default();
+        Options::parse_with(spec, None)
+    }
+
+    /// The same with samples that are no file: an array for each parameter, with an axis of samples in front.
+    pub fn parse_with(spec: &PassSpec, samples: Option<Vec<(Name, Tensor)>>) -> Result<Options, Refused> {
+        let mut o = Options { samples: samples.unwrap_or_default(), ..Options::default() };
         let mut errors = Vec::new();
         let (mut scale, mut percentile, mut method, mut symmetric) = (None, None, None, None);
         let mut seen: Vec<&str> = Vec::new();
@@ -179,7 +184,7 @@ impl Options {
             }
         }
         // Without samples, there is one range for all.
-        let default = if o.calibration.is_some() { "minmax" } else { "global_scale" };
+        let default = if o.has_samples() { "minmax" } else { "global_scale" };
         o.method = match method.unwrap_or(default) {
             "global_scale" => Method::GlobalScale(scale.take().unwrap_or(8.0)),
             "percentile" => Method::Percentile(percentile.take().unwrap_or(99.99)),

@@ -126,6 +126,16 @@ pub trait CostModel: Send + Sync {
     /// The price of one evaluation of the node, its arguments not included.
     fn cost(&self, node: &NodeView) -> f64;
 
+    /// Whether the model would rather hear of many nodes at once, by [`CostModel::prepare`], before it is asked for the price of each.
+    fn prepares(&self) -> bool {
+        false
+    }
+
+    /// Nodes that the model is about to be asked for, where it [wants](CostModel::prepares) to know.
+    fn prepare(&self, nodes: &[NodeView]) {
+        let _ = nodes;
+    }
+
     /// The price of a whole kernel, its arguments not included. It is asked for where the ruleset `fusion` forms kernels: then every
     /// operator is in one, by itself or with others. A model that knows nothing of kernels adds up the calls.
     fn kernel(&self, kernel: &KernelView) -> f64 {

@@ -47,6 +47,14 @@ impl CostModel for Watched<'_> {
         self.model.name()
     }
 
+    fn prepares(&self) -> bool {
+        self.model.prepares()
+    }
+
+    fn prepare(&self, nodes: &[NodeView]) {
+        self.model.prepare(nodes);
+    }
+
     fn told(&self, price: f64) -> Option<f64> {
         self.model.told(price)
     }

@@ -100,7 +100,7 @@ pub fn optimize_observed(
         let original = region.original();
         let (before, ty) = term_cost(&original, &region.graph.analysis.tables, model, target)
             .unwrap_or_else(|why| unreachable!("an encoded term is well typed: {why}"));
-        let found = match frozen {
+        let found = match frozen || limits.cancel.is_cancelled() {
             true => Ok(None),
             false => {
                 let wanted = Wanted { error: left.error, bound: limits.bound };

@@ -28,6 +28,8 @@ pub enum Stop {
     Time,
     /// The limit of unions.
     Unions,
+    /// Somebody asked for it.
+    Cancelled,
 }
 
 impl fmt::Display for Stop {
@@ -40,6 +42,7 @@ impl fmt::Display for Stop {
             Stop::Memory => "stopped at the memory limit",
             Stop::Time => "stopped at the time limit",
             Stop::Unions => "stopped at the union limit",
+            Stop::Cancelled => "cancelled",
         })
     }
 }
