@@ -57,7 +57,7 @@ impl Range {
                 for i in 0..t.len() {
                     (least, greatest) = (least.min(t.get_i64(i)), greatest.max(t.get_i64(i)));
                 }
-                (t.len() > 0).then(|| Range::new(least as f64, greatest as f64)).flatten()
+                (!t.is_empty()).then(|| Range::new(least as f64, greatest as f64)).flatten()
             }
         }
     }
