@@ -74,7 +74,6 @@ fn special_values_are_kept() -> Result<(), Failed> {
         "(sqrt (multiply ?x ?x)) => (abs ?x)",
         "(multiply (sqrt ?x) (sqrt ?x)) => ?x",
         "(add (multiply ?x ?y) (multiply ?x ?z)) => (multiply ?x (add ?y ?z)) :when (same-type ?y ?z)",
-        "(multiply ?x (multiply ?y ?z)) => (multiply (multiply ?x ?y) ?z) :when (const ?z) (same-type ?x ?y) (older ?x ?y)",
         "(divide ?x (divide ?y ?z)) => (divide (multiply ?x ?z) ?y)",
     ];
     for (i, rule) in rules.iter().enumerate() {
