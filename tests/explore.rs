@@ -346,3 +346,27 @@ fn whoever_works_finds_the_same() {
         assert!(found.orders.iter().all(|run| run.median_s.is_some() && run.difference.is_some_and(|d| d < 1e-4)));
     }
 }
+
+#[test]
+fn alternatives_and_subsets_are_tried_and_the_winner_can_be_made() {
+    let f = Folder::new(PROGRAM);
+    let x = f.json(&[
+        "--passes",
+        "ConvertLayout(from=NCHW, to=\"NHWC|NCHW4c\"), fold:FoldConstant?",
+        "--measure-seconds",
+        "0.05",
+    ]);
+    let names: Vec<&str> = array(&x, "orders").iter().map(|o| o["name"].as_str().expect("a name")).collect();
+    let [plain, blocked] = ["ConvertLayout[NHWC]", "ConvertLayout[NCHW4c]"];
+    let mut wanted: Vec<String> = Vec::new();
+    for layout in [plain, blocked] {
+        wanted.extend([format!("{layout}, fold"), format!("fold, {layout}"), layout.to_owned()]);
+    }
+    assert_eq!((names, x["orders_possible"].as_u64()), (wanted.iter().map(String::as_str).collect(), Some(6)));
+    // The passes of the fastest are passes that there are.
+    let winner = x["winner"].as_str().expect("a winner");
+    assert!(
+        resat::pass::sequence(winner, &resat::pass::Settings::new(resat::target::Target::host())).is_ok(),
+        "{winner}"
+    );
+}

@@ -21,10 +21,11 @@ const PARTS: &[(&str, &[&str])] = &[
     ("infer", &["tensor", "ir", "diag", "ops"]),
     ("relay", &["tensor", "ir", "diag", "ops"]),
     ("interp", &["tensor", "ir", "diag", "ops", "infer"]),
-    ("frontend", &["tensor", "ir", "diag", "ops", "relay"]),
     ("output", &[]),
     // What runs knows kernels by name and type only; a codegen implements its trait for code.
     ("runtime", &["tensor", "ir", "loops", "output"]),
+    // Weights in files of their own are mapped.
+    ("frontend", &["tensor", "ir", "diag", "ops", "relay", "runtime"]),
     ("vm", &["tensor", "ir", "diag", "infer"]),
     ("store", &["runtime"]),
     ("codegen", &["tensor", "loops", "machine", "runtime", "store"]),

@@ -89,7 +89,8 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
     let start = std::time::Instant::now();
     let module = infer_types(module.clone())?.into_module();
     let lanes = lanes::Lanes::new(&options)?;
-    let orders = orders::orders(options.members.len(), options.max_orders, options.seed);
+    let choices = lanes::choices(&options.members);
+    let orders = orders::orders(&choices, options.max_orders, options.seed);
     let mut tell = options.on_progress.take().unwrap_or_else(|| Box::new(|_| {}));
     let about = lanes::about(&options, inputs);
     let mut engine = Engine::new(&module, options.state.as_deref(), &about)?;
@@ -127,7 +128,7 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
         resat: env!("CARGO_PKG_VERSION").into(),
         model: options.model.clone(),
         members: options.members.clone(),
-        orders_possible: orders::count(options.members.len()),
+        orders_possible: orders::possible(&choices),
         seed: options.seed,
         saturation: described(&saturation, "saturation"),
         saturation_passes: lanes.saturation().iter().map(|l| l.shown.to_owned()).collect(),
@@ -139,6 +140,7 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
             .zip(&orders)
             .map(|(run, order)| result::describe(run, names(order).join(", "), names(order), &engine.state))
             .collect(),
+        winner: None,
         best: None,
         median: None,
         worst: None,
@@ -153,6 +155,10 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
         seconds: 0.0,
     };
     exploration.rank();
+    exploration.winner = exploration.fastest().map(|place| match place {
+        Some(order) => lanes.order(&orders[order]).iter().map(|l| l.shown.as_str()).collect::<Vec<_>>().join(", "),
+        None => exploration.saturation_passes.join(", "),
+    });
     exploration.seconds = start.elapsed().as_secs_f64();
     Ok(exploration)
 }

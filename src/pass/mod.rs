@@ -54,13 +54,14 @@ pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
 pub use place::{Fastest, Placement, Strategy};
 pub use quantize::{
-    Backend, Calibrate, CalibrationMethod, Interpreted, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
+    Backend, Calibrate, CalibrationMethod, Interpreted, LayerSelection, LayerStudy, Point, Prepared, Quantize,
+    QuantizeOptions, Study,
 };
 pub use regions::{Regions, split};
 use registry::make;
 pub use registry::{default_pass, default_pipeline, passes, sequence, sequence_with};
 pub use saturate::{Legalize, Saturate, Settings};
-pub use spec::{PassSpec, SpecArg, parse_specs};
+pub use spec::{PassSpec, SpecArg, parse_optional_specs, parse_specs};
 
 use crate::{
     diag::Refused,

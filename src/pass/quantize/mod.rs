@@ -22,6 +22,7 @@ mod sites;
 use std::sync::Arc;
 
 pub use backend::{Backend, Interpreted, Prepared};
+pub use layers::Selection as LayerSelection;
 pub use options::Options as QuantizeOptions;
 pub use ranges::Method as CalibrationMethod;
 pub use report::{LayerStudy, Point, Study};
@@ -51,14 +52,21 @@ pub struct Quantize {
 }
 
 impl Quantize {
-    /// The pass with these options. Refuses samples that can't be read.
+    /// The pass with these options. Refuses options that do not fit each other, and samples that can't be read.
     pub fn new(options: QuantizeOptions, settings: &Settings) -> Result<Quantize, Refused> {
-        let samples = match &options.calibration {
-            Some(Samples::File(path)) => samples::read(path)?,
-            Some(Samples::Arrays(arrays)) => arrays.clone(),
+        let complaints = options.complaints();
+        if !complaints.is_empty() {
+            let tell = |e: String| Diagnostic::new(format!("pass `Quantize`: {e}"));
+            return Err(Refused(complaints.into_iter().map(tell).collect()));
+        }
+        let mut samples = match &options.calibration {
+            Some(path) => samples::read(path)?,
             None => Vec::new(),
         };
-        Ok(Quantize { name: "Quantize".into(), options, samples, settings: settings.clone() })
+        samples.extend(options.samples.iter().cloned());
+        // Whoever quantizes asks for no infinities.
+        let settings = Settings { grade: settings.grade.max(Grade::Finite), ..settings.clone() };
+        Ok(Quantize { name: "Quantize".into(), options, samples, settings })
     }
 
     /// The pass that a user has written.
@@ -96,9 +104,9 @@ impl Quantize {
             };
             return Err(Refused(strangers.iter().map(tell).collect()));
         }
-        let runs = match self.options.calibration {
-            Some(_) => samples::runs(&module, &self.samples)?,
-            None => Vec::new(),
+        let runs = match self.options.has_samples() {
+            true => samples::runs(&module, &self.samples)?,
+            false => Vec::new(),
         };
         let chosen: Vec<usize> = (0..found.len()).filter(|&n| self.options.selection.holds(n, &found[n])).collect();
         let backend = self.settings.backend.as_ref();
@@ -236,6 +244,10 @@ impl CostModel for Marked {
 
     fn prepare(&self, nodes: &[NodeView]) {
         self.0.prepare(nodes);
+    }
+
+    fn told(&self, _price: f64) -> Option<f64> {
+        None
     }
 
     fn cost(&self, node: &NodeView) -> f64 {

@@ -160,6 +160,11 @@ pub trait CostModel: Send + Sync {
         false
     }
 
+    /// What people are told of a program's price: nothing where a pass' wishes are part of it, which say nothing of the machine.
+    fn told(&self, price: f64) -> Option<f64> {
+        Some(price)
+    }
+
     /// What the prices given so far rest on that a user should know, such as which operators could not be measured.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -75,6 +75,9 @@ pub struct Limits {
     pub explanations: bool,
     /// By which somebody else may end the run: rules stop, and the program stays as it was.
     pub cancel: Cancel,
+    /// Whether to find out how far from the cheapest program the chosen one may be, where the extractor does not say: a bound by
+    /// relaxation takes as long as some extractions.
+    pub bound: bool,
 }
 
 impl Default for Limits {
@@ -93,6 +96,7 @@ impl Default for Limits {
             weights_known: false,
             explanations: false,
             cancel: Cancel::default(),
+            bound: false,
         }
     }
 }

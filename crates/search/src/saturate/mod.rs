@@ -13,5 +13,5 @@ pub use limits::{Cancel, Limits};
 pub use optimize::{Extracted, Optimized, optimize, optimize_observed};
 pub use placed::PlacedReport;
 pub use report::{KernelReport, Report, RuleReport, Stop};
-pub use rule::{Grade, Rule, Ruleset};
+pub use rule::{Grade, RIM, Rule, Ruleset};
 pub use run::saturate;
