@@ -29,7 +29,6 @@ pub use report::{LayerStudy, Point, Study};
 
 use self::{
     layers::{LAYERS, Layer, layers},
-    options::Samples,
     sites::{Site, marked},
 };
 use super::{Pass, PassContext, PassSpec, Saturate, Settings, dead_code, fold_constant, inline, sequence};
