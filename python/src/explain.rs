@@ -52,7 +52,8 @@ fn watched(
     })
 }
 
-/// What became of each call of the program, as dicts: was, place, became ("itself", "inside", "unneeded", "other"), now, kernel, steps.
+/// What became of each call of the program, as dicts: was, place, became ("itself", "inside", "moved",
+/// "absorbed", "unneeded", "other"), now, kernel, steps.
 #[pyfunction]
 fn pieces<'py>(
     py: Python<'py>,
@@ -73,6 +74,8 @@ fn pieces<'py>(
         let (became, now, kernel) = match &piece.became {
             Became::Itself => ("itself", None, None),
             Became::Inside { kernel } => ("inside", None, Some(kernel)),
+            Became::Moved { now, .. } => ("moved", Some(now), None),
+            Became::Absorbed { was, .. } => ("absorbed", Some(was), None),
             Became::Unneeded => ("unneeded", None, None),
             Became::Other { now, .. } => ("other", Some(now), None),
         };
@@ -80,7 +83,7 @@ fn pieces<'py>(
         one.set_item("now", now)?;
         one.set_item("kernel", kernel)?;
         let steps = PyList::empty(py);
-        if let Became::Other { steps: all, .. } = &piece.became {
+        if let Became::Other { steps: all, .. } | Became::Moved { steps: all, .. } = &piece.became {
             for step in all {
                 let d = PyDict::new(py);
                 d.set_item("rule", &step.rule)?;

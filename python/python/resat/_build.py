@@ -115,8 +115,10 @@ class Explanation:
     """What became of the calls of a program, rule by rule."""
 
     pieces: list[dict[str, Any]]
-    """A dict for each call: was, place, became ("itself", "inside", "unneeded", "other"), now, kernel, steps (dicts of rule, forward, path,
-    before, after)."""
+    """A dict for each call: was, place, became, now, kernel, steps (dicts of rule, forward, path, before, after).
+
+    It became "itself"; "inside" of a kernel; "moved", which is the same in another layout; "absorbed" by what became of another call (`now`);
+    "unneeded"; or "other"."""
 
     def __str__(self) -> str:
         lines = []
@@ -127,13 +129,16 @@ class Explanation:
             if p["became"] == "inside":
                 lines.append(f"  is computed inside of {p['kernel']}")
                 continue
-            lines.append(f"  became {p['now']}")
+            if p["became"] == "absorbed":
+                lines.append(f"  is part of what became of {p['now']}")
+                continue
+            lines.append(f"  {'is computed in another layout:' if p['became'] == 'moved' else 'became'} {p['now']}")
             for i, step in enumerate(p["steps"], 1):
                 way = "" if step["forward"] else ", backwards"
                 lines.append(f"  {i:3}. {step['rule']}{way}: {step['before']} => {step['after']}")
-        counts = {b: sum(p["became"] == b for p in self.pieces) for b in ("other", "inside", "unneeded", "itself")}
+        counts = {b: sum(p["became"] == b for p in self.pieces) for b in ("other", "moved", "absorbed", "inside", "unneeded", "itself")}
         lines.append(
-            f"{len(self.pieces)} calls: {counts['other']} changed, {counts['inside']} run inside of kernels, "
+            f"{len(self.pieces)} calls: {counts['other'] + counts['moved'] + counts['absorbed']} changed, {counts['inside']} run inside of kernels, "
             f"{counts['unneeded']} are not needed any more, {counts['itself']} stayed"
         )
         return "\n".join(lines)
