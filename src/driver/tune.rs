@@ -1,4 +1,8 @@
 //! Measures how the reductions of a program run fastest: the candidates that the model ranks first are compiled and timed.
+//!
+//! Measuring corrects the model and keeps its list: a build takes the first candidate, or the one that was measured to be the fastest of
+//! the first dozen. A measurement is known by the kernel's expressions and by the list itself, so that a change of the model forgets what
+//! was measured under another one.
 
 use std::{
     fmt,

@@ -1,4 +1,8 @@
 //! Runs passes over modules, each pass over each different module once.
+//!
+//! Orders are paths in one graph: modules are known by their content, and passes are edges, run once each, so that orders share what they
+//! begin with and whatever comes to the same. The state is a list of edges and measurements, from which modules are made again where a
+//! resumed run needs them.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -1,4 +1,7 @@
 //! Which rule is at fault, where a program computes something else after its passes than before.
+//!
+//! Equalities are counted as rules find them, and a saturation can be stopped after any number of them. The rule of the first one after
+//! which the program is wrong is left out, until the program is right; so a wrong rule is found by its effect, by bisection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,9 @@
 //! `ConvertLayout`: the rulesets that convert operators and move layout transforms, under prices that count transforms.
+//!
+//! The pass runs the same moves of transforms as the default pipeline, further rules that offer each operator in the layouts that are asked
+//! for, and a cost model under which a call in another layout costs more than any transforms, and a transform more than any bytes. What
+//! can't be converted is then simply the dearest part of the cheapest program. A transform moves up by inserting it and its inverse on the
+//! operand: the inverse is what moves down, and cancels.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

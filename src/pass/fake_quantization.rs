@@ -1,4 +1,7 @@
 //! `FakeQuantizationToInteger`: the ruleset of that name, under prices that prefer integers.
+//!
+//! A quantized value's meaning is its dequantize. Scale, zero point and axis are not kept beside the program: a dequantize moves down, a
+//! quantize moves up, and where they meet they are a requantize.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Patterns of operators become functions with the attribute `Composite`: what a compiler takes as one.
+//!
+//! Composites are left sides of rules, searched as rules are, in an e-graph that holds the program and nothing else; the match is followed
+//! back to the expressions, since equal calls are one class.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Extraction again from other starting points.
+//!
+//! A region pays only once all of it has moved, so extraction starts again from prices that are wrong on purpose. Minimum cuts would be
+//! exact for two makers and a fixed program, but know nothing of kernels and layouts.
 
 use std::sync::Arc;
 

@@ -8,6 +8,9 @@
 //! program within the error, the layers that it has quantized are, and what the result's error is on the samples is measured again.
 //!
 //! Everything is deterministic, but for the time limits of searches.
+//!
+//! What is made of constants alone is no rule's root. Weights are therefore quantized by a rule on their layer, which sees the marks of
+//! both operands.
 
 mod backend;
 mod calibrate;

@@ -1,4 +1,7 @@
 //! Which inputs of a kernel an output may take the place of.
+//!
+//! In place is proved, not declared: every read of the input must stand in a store to the output, at the element that is stored, and there
+//! are no more stores than elements. It is read off the finished loops, so schedules need not know; such pointers are not `noalias`.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,8 @@
 //! Prices under which floats give way to integers.
+//!
+//! A pass that wants one form wherever it can be had (integers, short floats, fast functions) is a ruleset under a cost model that wraps
+//! the user's and makes the other forms dear. No rule says what is wanted, and the rulesets stay of use to others, who weigh the same forms
+//! by time and error.
 
 use std::sync::Arc;
 

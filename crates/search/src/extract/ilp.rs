@@ -1,4 +1,7 @@
 //! Extraction by integer linear programs, solved by HiGHS.
+//!
+//! Cycles are cut when they turn up: the integer program forbids a cycle of classes only once a solution has it. No order of classes is
+//! imposed beforehand, so nothing acyclic is lost.
 
 use std::{
     collections::BTreeMap,

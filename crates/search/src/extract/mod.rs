@@ -1,4 +1,8 @@
 //! Choosing one node per class: the cheapest program of an e-graph.
+//!
+//! One layer that stands for several pays only once all of them use it, so that no choice class by class finds it. Extraction takes a class
+//! outside of the program, looks up through slices, fields and layers that are merged again for all classes of the program that could use
+//! it, and prices their change together (`improve`).
 
 mod alternatives;
 mod bound;

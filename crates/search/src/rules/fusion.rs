@@ -8,6 +8,14 @@
 //! Not every kernel that there could be is made. Of each class that an operator reads, it is offered: the largest kernel, the
 //! largest without a reduction, the largest that computes nothing again that others use, and the operator by itself.
 //! So a chain of n operators makes O(n) kernels, and no class holds more than [`KERNELS_OF_CLASS`] of a kind.
+//!
+//! A kernel equals what its operators compute, so that one extraction decides about rewriting and grouping, by prices of whole kernels. No
+//! rule looks at kernels: they are formed once the other rules are done, from the bottom, a few for each class, so that their number is
+//! linear in the program's size. Whether a kernel computes again what others need is asked of the program as written; of a value that rules
+//! made, of the value that it is a layout of: else the transform back, which every blocked value has in the e-graph, would keep each
+//! convolution apart from its epilogue.
+//!
+//! This ruleset is Rust, since the body of a kernel is a program, of which patterns can't speak.
 
 mod assembly;
 mod offers;

@@ -1,4 +1,9 @@
 //! Finds a rule's matches.
+//!
+//! Rules look at what changed. What a rule finds at a class depends on what stands within its patterns' depth below. After each round the
+//! classes are compared with what they were (nodes, facts, and for rules that ask who uses a value, uses), changes are carried upwards step
+//! by step, and a rule is searched where a change is as near as its depth. Later roots are looked at as well, and lead back to the first by
+//! the class that they share.
 
 use std::sync::Arc;
 

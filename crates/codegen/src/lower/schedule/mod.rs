@@ -1,4 +1,10 @@
 //! From steps to loop nests: which axis becomes the vector, which are tiled into registers, in which order the rest runs.
+//!
+//! Operators say what each element is (`Op::lower`), never in which order: one schedule for reductions serves convolutions, dense layers,
+//! matrix multiplications, pooling and sums. It enumerates vector axes and register tiles and prices them with a model of a core
+//! (`choose`). Operands whose order is wrong, or whose rows lie powers of two apart, are packed first where the model says that it pays
+//! (`pack`); axes that an operand has in blocks are split (`split`), so that packed constants are read in order; long sums are cut into
+//! parts (`depth`); while the tiles that share a panel of weights compute, the next panel is prefetched into L2 (`ahead`).
 
 mod ahead;
 mod cache;

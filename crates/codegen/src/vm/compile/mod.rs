@@ -1,4 +1,10 @@
 //! From a typed module to a program.
+//!
+//! Relay's shared expressions are evaluated once per activation, where first asked for. What every path needs is computed once, what only
+//! branches of one `if` need in each of them, and only what is left (shared by closures, or by branches one after another) is delayed in a
+//! cell. Passes keep the sharing, and with it the number and order of effects; random programs that leave traces compare them with the
+//! interpreter. Loops are tail calls, so that code jumps forward only: one walk backwards finds last uses, and a register's live range is
+//! an interval.
 
 mod facts;
 mod finish;
