@@ -19,6 +19,8 @@ mod registers;
 #[cfg(feature = "llvm")]
 mod runnable;
 #[cfg(feature = "llvm")]
+mod sizes;
+#[cfg(feature = "llvm")]
 mod specialize;
 #[cfg(feature = "llvm")]
 mod stopwatch;

@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 
 use crate::{
     diag::{Diagnostic, Refused},
+    infer::TypedModule,
     ir::{Expr, ExprId, Function, Module, Type, VarId},
     loops::{Builder, Operand, Scalar, Stages, TensorId},
     tensor::Tensor,
@@ -21,12 +22,20 @@ pub struct FunctionGroup {
 /// functions that stand right there and are the same (composites of an external compiler). Its parameters' types must be
 /// annotated and their extents known.
 pub fn stages(m: &Module, f: &Function) -> Result<FunctionGroup, Refused> {
+    stages_with(m, f, &|p| m.var(p).ty.as_ref().expect("parameters of primitive functions are annotated"))
+}
+
+/// The same, where inference knows the parameters' types.
+pub(super) fn stages_of(typed: &TypedModule, f: &Function) -> Result<FunctionGroup, Refused> {
+    stages_with(typed.module(), f, &|p| typed.var_ty(p))
+}
+
+fn stages_with<'a>(m: &Module, f: &Function, type_of: &dyn Fn(VarId) -> &'a Type) -> Result<FunctionGroup, Refused> {
     let mut b = Builder::new();
     let mut values = HashMap::new();
     for &p in &f.params {
-        let info = m.var(p);
-        let ty = info.ty.as_ref().expect("parameters of primitive functions are annotated");
-        values.insert(p, argument(&mut b, ty).map_err(|t| unknown_extent(&info.name, &t))?);
+        let ty = type_of(p);
+        values.insert(p, argument(&mut b, ty).map_err(|t| unknown_extent(&m.var(p).name, &t))?);
     }
     let body = Lowering { m, b: &mut b, values, done: HashMap::new() }.function(f)?;
     Ok(FunctionGroup { stages: b.finish_with(&body) })

@@ -90,8 +90,12 @@ fn is_read_by(d: &Definition, t: TensorId) -> bool {
 }
 
 /// The work of a group, in order. `whole` says of which types operands of products are read whole rows at a time, so that padding can't
-/// be decided where it is read.
-pub(crate) fn parts(group: &Stages, whole: &dyn Fn(DType) -> bool) -> Vec<Part> {
+/// be decided where it is read. `decide` is told whether a definition is to be written into its readers, and has the last word.
+pub(crate) fn parts(
+    group: &Stages,
+    whole: &dyn Fn(DType) -> bool,
+    decide: &mut dyn FnMut(bool) -> bool,
+) -> Vec<Part> {
     let mut inlined: HashMap<TensorId, (Vec<AxisId>, Scalar)> = HashMap::new();
     let mut kept: Vec<Definition> = Vec::new();
     for (at, definition) in group.definitions.iter().enumerate() {
@@ -111,7 +115,9 @@ pub(crate) fn parts(group: &Stages, whole: &dyn Fn(DType) -> bool) -> Vec<Part> 
         };
         let stage = Stage { body, ..stage.clone() };
         match &stage.body {
-            Body::Map(v) if !group.results.contains(&stage.tensor) && may_inline(group, at, v, whole) => {
+            Body::Map(v)
+                if !group.results.contains(&stage.tensor) && decide(may_inline(group, at, v, whole)) =>
+            {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
             _ => kept.push(Definition::Stage(stage)),

@@ -31,7 +31,8 @@ impl Emitter {
         let body = r.body.map(&mut |e| self.flatten(e), &|t| self.buffer_of[&t]);
         let size = |t: TensorId| self.group.decl(t).shape.iter().product::<i64>();
         let touched: i64 = r.reads().into_iter().chain(r.defines.iter().copied()).map(size).max().unwrap_or(0);
-        all.push(if touched.max(visits(&body)) >= PARALLEL_FROM { body } else { serial(body) });
+        let parallel = self.decide(|_| touched.max(visits(&body)) >= PARALLEL_FROM);
+        all.push(if parallel { body } else { serial(body) });
         Stmt::Block(all)
     }
 }

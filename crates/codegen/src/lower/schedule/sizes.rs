@@ -1,0 +1,285 @@
+//! Schedules of kernels whose extents change: loops of the same form at every size.
+//!
+//! A schedule for given extents chooses (which axis is the vector, how large tiles are, in which order loops run), and cuts what does
+//! not come out even as the extents ask for. Of a kernel that is to serve many sizes, what is chosen at one is noted, and taken at all
+//! others; and loops over axes that change keep their form whatever the extents are: so many whole tiles, then smaller ones, and any of
+//! these may be none. So kernels for two sizes differ in numbers only, which a [`Family`](crate::loops::Family) makes one of.
+
+use std::{any::Any, sync::Arc};
+
+use hashbrown::{HashMap, HashSet};
+
+use super::{Emitter, Loop, bind};
+use crate::{
+    loops::{
+        AxisId, Kernel, LoopKind, Scalar, ScalarKind, Stages, Stmt,
+        affine::{self, Affine, Facts, Meaning, Memo},
+    },
+};
+
+/// A choice, and the first variable that was free after it was made.
+#[derive(Clone)]
+struct Decision {
+    made: Arc<dyn Any + Send + Sync>,
+    next_axis: u32,
+}
+
+/// What was chosen for a kernel at one size, to be chosen at others.
+#[derive(Clone, Default)]
+pub struct Decisions(Vec<Decision>);
+
+impl std::fmt::Debug for Decisions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} decisions", self.0.len())
+    }
+}
+
+/// How a kernel is scheduled whose extents change.
+pub(super) struct Sizes {
+    /// Axes and loop variables whose extents do.
+    changing: HashSet<AxisId>,
+    decisions: Vec<Decision>,
+    /// The decision that is taken next; none while they are made.
+    next: Option<usize>,
+    /// Whether what was chosen at another size can't be chosen here.
+    diverged: bool,
+    /// Numbers with names, which are bound around the whole kernel.
+    numbers: Vec<(AxisId, i64)>,
+}
+
+/// The axes of stages whose extents differ between groups that are otherwise lowered alike; none where they are not.
+pub fn changing(groups: &[&Stages]) -> Option<HashSet<AxisId>> {
+    let axes: Vec<Vec<(AxisId, i64)>> = groups.iter().map(|g| all_axes(g)).collect();
+    let first = axes.first()?;
+    let mut found = HashSet::new();
+    for other in &axes[1..] {
+        if other.len() != first.len() {
+            return None;
+        }
+        for (a, b) in first.iter().zip(other) {
+            if a.0 != b.0 {
+                return None;
+            }
+            if a.1 != b.1 {
+                found.insert(a.0);
+            }
+        }
+    }
+    Some(found)
+}
+
+fn all_axes(group: &Stages) -> Vec<(AxisId, i64)> {
+    use crate::loops::{Body, Definition, Stage};
+    let of = |s: &Stage| -> Vec<(AxisId, i64)> {
+        let reduced = match &s.body {
+            Body::Reduce { axes, .. } => &axes[..],
+            Body::Map(_) => &[],
+        };
+        s.axes.iter().chain(reduced).map(|a| (a.id, a.extent)).collect()
+    };
+    let definition = |d: &Definition| match d {
+        Definition::Stage(s) => of(s),
+        Definition::Routine(r) => {
+            r.starts.iter().flat_map(of).chain(r.indices.iter().map(|a| (a.id, a.extent))).collect()
+        }
+    };
+    group.definitions.iter().flat_map(definition).collect()
+}
+
+/// The kernel of a group of which these axes change, by decisions that were made at another size; or with decisions of its own, where none
+/// are given. None where those can't be taken here.
+pub fn schedule_sized(
+    name: &str,
+    group: &Stages,
+    unit: super::VectorUnit,
+    changing: &HashSet<AxisId>,
+    decisions: Option<&Decisions>,
+) -> Option<(Kernel, Decisions)> {
+    let sizes = Sizes {
+        changing: changing.clone(),
+        decisions: decisions.map_or_else(Vec::new, |d| d.0.clone()),
+        next: decisions.map(|_| 0),
+        diverged: false,
+        numbers: Vec::new(),
+    };
+    let (kernel, sizes) = super::scheduled(name, group, unit, &[], Some(sizes));
+    let sizes = sizes.filter(|s| !s.diverged)?;
+    Some((kernel.kernel, Decisions(sizes.decisions)))
+}
+
+/// The interval of values of variables, for conditions that hold all over a piece of a loop.
+pub(super) struct Known {
+    ranges: HashMap<AxisId, (i64, i64)>,
+    numbers: HashMap<AxisId, Affine>,
+}
+
+impl affine::Scope for Known {
+    fn meaning(&self, axis: AxisId) -> Meaning<'_> {
+        match self.numbers.get(&axis) {
+            Some(n) => Meaning::Sum(n),
+            None => Meaning::Atom(Facts { range: self.ranges.get(&axis).copied(), level: 0, varying: false }),
+        }
+    }
+}
+
+impl Known {
+    /// The expression without the choices whose conditions are the same for all these values.
+    pub(super) fn settle(&self, e: &Scalar) -> Scalar {
+        let mut memo = Memo::default();
+        let mut done: HashMap<usize, (Scalar, Scalar)> = HashMap::new();
+        self.walk(e, &mut memo, &mut done)
+    }
+
+    fn walk(&self, e: &Scalar, memo: &mut Memo, done: &mut HashMap<usize, (Scalar, Scalar)>) -> Scalar {
+        if let Some((_, new)) = done.get(&e.key()) {
+            return new.clone();
+        }
+        let mut of = |e: &Scalar| self.walk(e, memo, done);
+        let new = match e.kind() {
+            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => e.clone(),
+            // Indices and the values that are read have no choices between them that windows make.
+            ScalarKind::Read(..) => e.clone(),
+            ScalarKind::Binary(op, a, b) => Scalar::binary(*op, of(a), of(b)),
+            ScalarKind::Unary(op, a) => Scalar::unary(*op, of(a)),
+            ScalarKind::Cast(a) => of(a).cast(e.dtype()),
+            ScalarKind::Bits(a) => of(a).bits(e.dtype()),
+            ScalarKind::Select(c, a, b) => {
+                let (a, b) = (of(a), of(b));
+                match affine::reads(c) {
+                    true => Scalar::select(c.clone(), a, b),
+                    false => Scalar::select(self.condition(c, memo), a, b),
+                }
+            }
+        };
+        done.insert(e.key(), (e.clone(), new.clone()));
+        new
+    }
+
+    /// A condition without its parts that always hold.
+    fn condition(&self, c: &Scalar, memo: &mut Memo) -> Scalar {
+        if let Some(known) = affine::decide(c, self, memo) {
+            return Scalar::bool(known);
+        }
+        match c.kind() {
+            ScalarKind::Binary(crate::loops::BinOp::And, a, b) if a.dtype() == crate::tensor::DType::Bool => {
+                let a = self.condition(a, memo);
+                a.and(self.condition(b, memo))
+            }
+            _ => c.clone(),
+        }
+    }
+}
+
+impl Emitter {
+    /// What is chosen here: what was chosen at another size, where the kernel is for many.
+    pub(super) fn decide<T: Any + Clone + Send + Sync>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+        let Some(sizes) = &mut self.sizes else { return make(self) };
+        let Some(next) = sizes.next else {
+            let made = make(self);
+            let decision = Decision { made: Arc::new(made.clone()), next_axis: self.next_axis };
+            if let Some(sizes) = &mut self.sizes {
+                sizes.decisions.push(decision);
+            }
+            return made;
+        };
+        sizes.next = Some(next + 1);
+        let decision = sizes.decisions.get(next).cloned();
+        let made = decision.and_then(|d| Some((d.made.downcast_ref::<T>()?.clone(), d.next_axis)));
+        match made {
+            Some((made, next_axis)) => {
+                self.next_axis = next_axis;
+                made
+            }
+            None => {
+                self.diverge();
+                make(self)
+            }
+        }
+    }
+
+    /// What was chosen elsewhere is not what can be done here.
+    pub(super) fn diverge(&mut self) {
+        if let Some(sizes) = &mut self.sizes {
+            sizes.diverged = true;
+        }
+    }
+
+    /// Whether the kernel is for many sizes.
+    pub(super) fn is_sized(&self) -> bool {
+        self.sizes.is_some()
+    }
+
+    /// Whether an axis' extent, or how often a loop runs, changes from size to size.
+    pub(super) fn changes(&self, axis: AxisId) -> bool {
+        self.sizes.as_ref().is_some_and(|s| s.changing.contains(&axis))
+    }
+
+    /// Notes that how often a loop over this variable runs changes from size to size, where the kernel is for many.
+    pub(super) fn mark(&mut self, axis: AxisId) {
+        if let Some(sizes) = &mut self.sizes {
+            sizes.changing.insert(axis);
+        }
+    }
+
+    /// A number that changes from size to size: an expression that is the same whatever it is.
+    pub(super) fn number(&mut self, n: i64) -> Scalar {
+        let axis = self.fresh();
+        match &mut self.sizes {
+            Some(sizes) => sizes.numbers.push((axis, n)),
+            None => return Scalar::index(n),
+        }
+        Scalar::axis(axis)
+    }
+
+    /// How often a loop runs.
+    pub(super) fn turns(&mut self, l: &Loop) -> Scalar {
+        if self.changes(l.var) { self.number(l.extent) } else { Scalar::index(l.extent) }
+    }
+
+    /// One loop; none where it is known to run once.
+    pub(super) fn one_loop(&mut self, l: &Loop, kind: LoopKind, body: Stmt) -> Stmt {
+        if self.changes(l.var) {
+            let extent = self.number(l.extent);
+            return Stmt::For { var: l.var, extent, kind, body: Box::new(body) };
+        }
+        match l.extent {
+            1 => bind(l.var, Scalar::index(0), body),
+            n => super::for_(l.var, n, kind, body),
+        }
+    }
+
+    /// What is known of variables: of these their ranges, of named numbers all.
+    pub(super) fn known(&self, ranges: HashMap<AxisId, (i64, i64)>) -> Known {
+        let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
+        Known { ranges, numbers: numbers.map(|&(a, n)| (a, Affine::constant(n))).collect() }
+    }
+
+    /// The statement with the named numbers bound around it.
+    pub(super) fn with_numbers(&self, body: Stmt) -> Stmt {
+        let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
+        numbers.rev().fold(body, |body, &(var, n)| bind(var, Scalar::index(n), body))
+    }
+}
+
+/// An extent that changes in pieces of `largest`, then of lesser ones: (first element, pieces, extent of each), any of which may be none.
+pub(super) fn descending(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
+    let mut done = 0;
+    sizes
+        .iter()
+        .map(|&size| {
+            let (first, count) = (done, (extent - done) / size);
+            done += count * size;
+            (first, count, size)
+        })
+        .collect()
+}
+
+/// What is left of an extent after tiles of a size goes through tiles of these.
+pub(super) fn rests(size: i64) -> Vec<i64> {
+    match size {
+        1 => vec![],
+        2 | 3 => vec![1],
+        4..=8 => vec![2, 1],
+        _ => vec![4, 1],
+    }
+}

@@ -1,0 +1,109 @@
+//! Code for extents that change from run to run: compiled once, and told the extents.
+//!
+//! Each size that is met has a program of its own, with the calls, the memory plan and the numbers that follow from its extents; making
+//! one compiles nothing, since its calls are of kernels that serve all sizes ([`Sites`]). Calls that have no such kernel are compiled
+//! for the extents at hand.
+
+use std::sync::Arc;
+
+use super::{
+    build::BuildError,
+    specialize::{Code, Machine, compile_kernels},
+};
+use crate::{
+    infer::TypedModule,
+    ir::{Dim, Type},
+    lower::{CodeSet, Sites, assemble, groups},
+    runtime::CompiledCode,
+    tensor::Shape,
+};
+
+/// Kernels are looked at in so many sizes before they are compiled for all.
+const LOOKED_AT: usize = 3;
+
+/// The code of a function, for all sizes that were met.
+pub(super) struct Sizes {
+    set: CodeSet,
+    /// So many of the kernels are compiled.
+    compiled: usize,
+    code: Vec<Arc<dyn CompiledCode>>,
+    /// Calls that were compiled for the extents at hand.
+    pub(super) specialized: usize,
+}
+
+impl Sizes {
+    /// For a function that is met at a size; `instance` gives it at others.
+    pub(super) fn new(
+        machine: &Machine,
+        entry: &str,
+        types: &[Type],
+        met: &TypedModule,
+        shapes: &[Shape],
+        instance: impl Fn(&[Shape]) -> Option<TypedModule>,
+    ) -> Result<Sizes, BuildError> {
+        let mut sizes = vec![groups(met, entry)?];
+        for other in others(types, shapes) {
+            if sizes.len() == LOOKED_AT {
+                break;
+            }
+            let found = instance(&other).and_then(|typed| groups(&typed, entry).ok());
+            sizes.extend(found.filter(|g| g.len() == sizes[0].len()));
+        }
+        let mut set = machine.code(Vec::new());
+        set.sites = Some(Sites::new(machine.unit, &sizes));
+        Ok(Sizes { set, compiled: 0, code: Vec::new(), specialized: 0 })
+    }
+
+    /// The code for one size, which the types say.
+    pub(super) fn code(
+        &mut self,
+        typed: &TypedModule,
+        entry: &str,
+        machine: &Machine,
+    ) -> Result<Arc<Code>, BuildError> {
+        let assembled = assemble(typed, entry, entry, &mut self.set)?;
+        self.specialized += self.set.sites.as_ref().map_or(0, |s| s.missed);
+        if self.compiled < self.set.kernels.len() {
+            let code = compile_kernels(&self.set.kernels[self.compiled..], machine)?;
+            self.compiled = self.set.kernels.len();
+            self.code.push(code);
+        }
+        Code::link(assembled, self.code.clone(), machine.pool.clone())
+    }
+
+    /// How many calls have one kernel for all sizes, and how many one for each.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        self.set.sites.as_ref().map_or((0, 0), Sites::counts)
+    }
+}
+
+/// Other sizes that a function may be met at, for parameters of these types: those first where all unknown extents differ from each other.
+fn others(types: &[Type], shapes: &[Shape]) -> Vec<Vec<Shape>> {
+    let tensors: Vec<_> = types.iter().filter_map(Type::flatten).flatten().collect();
+    if tensors.len() != shapes.len() {
+        return Vec::new();
+    }
+    let unknown = |d: &Dim| d.known().is_none();
+    let grown = |by: &dyn Fn(usize, usize) -> usize| -> Vec<Shape> {
+        let mut place = 0;
+        let mut extents = |(t, s): (&crate::ir::TensorType, &Shape)| -> Shape {
+            let extent = |(d, &n): (&Dim, &usize)| match unknown(d) {
+                true => {
+                    place += 1;
+                    by(n, place)
+                }
+                false => n,
+            };
+            t.shape.iter().zip(s.iter()).map(extent).collect()
+        };
+        tensors.iter().zip(shapes).map(&mut extents).collect()
+    };
+    vec![
+        grown(&|n, place| 2 * n + 2 * place + 1),
+        grown(&|n, place| 3 * n + 7 * place + 2),
+        grown(&|n, _| 2 * n + 1),
+        grown(&|n, _| 3 * n + 2),
+        grown(&|n, _| 2 * n),
+        grown(&|n, _| 3 * n),
+    ]
+}
