@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
 use super::{
     build::BuildError,
     specialize::{Code, Machine, compile_kernels},
 };
 use crate::{
     infer::TypedModule,
-    ir::{Dim, Type},
+    ir::{Dim, TensorType, Type},
     lower::{CodeSet, Sites, assemble, groups},
     runtime::CompiledCode,
     tensor::Shape,
@@ -24,6 +26,8 @@ const LOOKED_AT: usize = 3;
 /// The code of a function, for all sizes that were met.
 pub(super) struct Sizes {
     set: CodeSet,
+    /// By which of the unknown extents are 1, where what there is to do takes another form.
+    classes: HashMap<Vec<bool>, Sites>,
     /// So many of the kernels are compiled.
     compiled: usize,
     code: Vec<Arc<dyn CompiledCode>>,
@@ -32,37 +36,43 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// For a function that is met at a size; `instance` gives it at others.
-    pub(super) fn new(
+    /// For a function that was not met at any size.
+    pub(super) fn new(machine: &Machine) -> Sizes {
+        let set = machine.code(Vec::new());
+        Sizes { set, classes: HashMap::new(), compiled: 0, code: Vec::new(), specialized: 0 }
+    }
+
+    /// The code for one size, which `typed` says; `instance` gives the function at others.
+    pub(super) fn code(
+        &mut self,
         machine: &Machine,
         entry: &str,
         types: &[Type],
-        met: &TypedModule,
+        typed: &TypedModule,
         shapes: &[Shape],
         instance: impl Fn(&[Shape]) -> Option<TypedModule>,
-    ) -> Result<Sizes, BuildError> {
-        let mut sizes = vec![groups(met, entry)?];
-        for other in others(types, shapes) {
-            if sizes.len() == LOOKED_AT {
-                break;
-            }
-            let found = instance(&other).and_then(|typed| groups(&typed, entry).ok());
-            sizes.extend(found.filter(|g| g.len() == sizes[0].len()));
-        }
-        let mut set = machine.code(Vec::new());
-        set.sites = Some(Sites::new(machine.unit, &sizes));
-        Ok(Sizes { set, compiled: 0, code: Vec::new(), specialized: 0 })
-    }
-
-    /// The code for one size, which the types say.
-    pub(super) fn code(
-        &mut self,
-        typed: &TypedModule,
-        entry: &str,
-        machine: &Machine,
     ) -> Result<Arc<Code>, BuildError> {
-        let assembled = assemble(typed, entry, entry, &mut self.set)?;
-        self.specialized += self.set.sites.as_ref().map_or(0, |s| s.missed);
+        let class = unknown_extents(types, shapes).into_iter().map(|n| n == 1).collect();
+        let sites = match self.classes.remove(&class) {
+            Some(sites) => sites,
+            None => {
+                let mut sizes = vec![groups(typed, entry)?];
+                for other in others(types, shapes) {
+                    if sizes.len() == LOOKED_AT {
+                        break;
+                    }
+                    let found = instance(&other).and_then(|typed| groups(&typed, entry).ok());
+                    sizes.extend(found.filter(|g| g.len() == sizes[0].len()));
+                }
+                Sites::new(machine.unit, &sizes)
+            }
+        };
+        self.set.sites = Some(sites);
+        let assembled = assemble(typed, entry, entry, &mut self.set);
+        let sites = self.set.sites.take();
+        self.specialized += sites.as_ref().map_or(0, |s| s.missed);
+        self.classes.extend(sites.map(|s| (class, s)));
+        let assembled = assembled?;
         if self.compiled < self.set.kernels.len() {
             let code = compile_kernels(&self.set.kernels[self.compiled..], machine)?;
             self.compiled = self.set.kernels.len();
@@ -73,21 +83,32 @@ impl Sizes {
 
     /// How many calls have one kernel for all sizes, and how many one for each.
     pub(super) fn counts(&self) -> (usize, usize) {
-        self.set.sites.as_ref().map_or((0, 0), Sites::counts)
+        self.classes.values().map(Sites::counts).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 }
 
+/// The extents at hand of those that are unknown.
+fn unknown_extents(types: &[Type], shapes: &[Shape]) -> Vec<usize> {
+    let tensors = types.iter().filter_map(Type::flatten).flatten();
+    let of = |(t, s): (TensorType, &Shape)| -> Vec<usize> {
+        t.shape.iter().zip(s.iter()).filter(|(d, _)| d.known().is_none()).map(|(_, n)| *n).collect()
+    };
+    tensors.zip(shapes).flat_map(of).collect()
+}
+
 /// Other sizes that a function may be met at, for parameters of these types: those first where all unknown extents differ from each other.
+/// Extents of 1 stay so, where not all are.
 fn others(types: &[Type], shapes: &[Shape]) -> Vec<Vec<Shape>> {
     let tensors: Vec<_> = types.iter().filter_map(Type::flatten).flatten().collect();
     if tensors.len() != shapes.len() {
         return Vec::new();
     }
     let unknown = |d: &Dim| d.known().is_none();
+    let all_one = unknown_extents(types, shapes).into_iter().all(|n| n == 1);
     let grown = |by: &dyn Fn(usize, usize) -> usize| -> Vec<Shape> {
         let mut place = 0;
-        let mut extents = |(t, s): (&crate::ir::TensorType, &Shape)| -> Shape {
-            let extent = |(d, &n): (&Dim, &usize)| match unknown(d) {
+        let mut extents = |(t, s): (&TensorType, &Shape)| -> Shape {
+            let extent = |(d, &n): (&Dim, &usize)| match unknown(d) && (n != 1 || all_one) {
                 true => {
                     place += 1;
                     by(n, place)

@@ -326,14 +326,8 @@ impl Primitives {
             false => self.instance(f, &types, shapes),
         };
         let typed = instance(&shapes)?;
-        let sizes = match sizes {
-            Some(sizes) => sizes,
-            None => {
-                let other = |shapes: &[Shape]| instance(shapes).ok();
-                sizes.insert(Sizes::new(&self.machine, &entry, &types, &typed, &shapes, other)?)
-            }
-        };
-        sizes.code(&typed, &entry, &self.machine)
+        let sizes = sizes.get_or_insert_with(|| Sizes::new(&self.machine));
+        sizes.code(&self.machine, &entry, &types, &typed, &shapes, |shapes| instance(shapes).ok())
     }
 
     /// A module that calls the function on tensors of these extents.

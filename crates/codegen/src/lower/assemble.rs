@@ -171,7 +171,7 @@ pub fn groups(typed: &TypedModule, entry: &str) -> Result<Vec<Stages>, Refused> 
             _ => None,
         };
         if let Some(f) = func.map(|f| m.func(f)).filter(|f| f.is_primitive() && f.compiler().is_none()) {
-            all.push(super::stages_of(typed, f)?.stages);
+            all.push(super::stages_of(typed, f, true)?.stages);
         }
     }
     Ok(all)
@@ -316,7 +316,7 @@ impl Assembler<'_> {
     }
 
     fn call_kernel(&mut self, id: ExprId, f: &Function, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
-        let group = super::stages_of(self.typed, f)?.stages;
+        let group = super::stages_of(self.typed, f, self.code.sites.is_some())?.stages;
         let ty = self.typed.ty(id).clone();
         let mut sites = self.code.sites.take();
         let met = sites.as_mut().map_or(Met::Alone, |s| s.meet(&group));

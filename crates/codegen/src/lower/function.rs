@@ -22,16 +22,21 @@ pub struct FunctionGroup {
 /// functions that stand right there and are the same (composites of an external compiler). Its parameters' types must be
 /// annotated and their extents known.
 pub fn stages(m: &Module, f: &Function) -> Result<FunctionGroup, Refused> {
-    stages_with(m, f, &|p| m.var(p).ty.as_ref().expect("parameters of primitive functions are annotated"))
+    stages_with(Builder::new(), m, f, &|p| m.var(p).ty.as_ref().expect("parameters of primitive functions are annotated"))
 }
 
-/// The same, where inference knows the parameters' types.
-pub(super) fn stages_of(typed: &TypedModule, f: &Function) -> Result<FunctionGroup, Refused> {
-    stages_with(typed.module(), f, &|p| typed.var_ty(p))
+/// The same, where inference knows the parameters' types. `all_sizes` where the kernel is to serve other extents, too.
+pub(super) fn stages_of(typed: &TypedModule, f: &Function, all_sizes: bool) -> Result<FunctionGroup, Refused> {
+    let b = if all_sizes { Builder::for_all_sizes() } else { Builder::new() };
+    stages_with(b, typed.module(), f, &|p| typed.var_ty(p))
 }
 
-fn stages_with<'a>(m: &Module, f: &Function, type_of: &dyn Fn(VarId) -> &'a Type) -> Result<FunctionGroup, Refused> {
-    let mut b = Builder::new();
+fn stages_with<'a>(
+    mut b: Builder,
+    m: &Module,
+    f: &Function,
+    type_of: &dyn Fn(VarId) -> &'a Type,
+) -> Result<FunctionGroup, Refused> {
     let mut values = HashMap::new();
     for &p in &f.params {
         let ty = type_of(p);

@@ -102,7 +102,25 @@ impl Sized {
         let changing = changing(&all)?;
         let (_, decisions) = schedule_sized("", first, unit, &changing, None)?;
         let kernels = all.iter().map(|g| Some(schedule_sized("", g, unit, &changing, Some(&decisions))?.0));
-        let kernels: Vec<Kernel> = kernels.collect::<Option<_>>()?;
+        let kernels: Vec<Option<Kernel>> = kernels.collect();
+        if std::env::var("DBG").is_ok() {
+            use std::sync::atomic::{AtomicUsize, Ordering};
+            static N: AtomicUsize = AtomicUsize::new(0);
+            let st: Vec<_> = kernels.iter().map(|k| k.as_ref().map(|k| k.outline().structure)).collect();
+            if kernels.len() < 2 || st.iter().any(|s| s.is_none() || *s != st[0]) {
+                let n = N.fetch_add(1, Ordering::Relaxed);
+                eprintln!("DBG site {n}: {} groups, {} kernels: {:?}", groups.len(), kernels.len(), st);
+                for (i, k) in kernels.iter().enumerate() {
+                    if let Some(k) = k {
+                        std::fs::write(format!("/tmp/sz/dbg/{n}_{i}.txt"), format!("{k}")).unwrap();
+                    }
+                }
+                for (i, k) in groups.iter().enumerate() {
+                        std::fs::write(format!("/tmp/sz/dbg/{n}_g{i}.txt"), format!("{k:#?}")).unwrap();
+                }
+            }
+        }
+        let kernels: Vec<Kernel> = kernels.into_iter().collect::<Option<_>>()?;
         // Of one size alone it is not known what changes.
         let structure = kernels[0].outline().structure;
         let kernels: Vec<Kernel> = kernels.into_iter().filter(|k| k.outline().structure == structure).collect();

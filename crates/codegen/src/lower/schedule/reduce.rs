@@ -8,7 +8,7 @@ use super::{
     bind,
     choose::{Form, Tiling, Together, ranked},
     cut_evenly, for_,
-    sizes::rests,
+    sizes::{Along, rests},
 };
 use crate::{
     loops::{
@@ -429,7 +429,7 @@ impl Emitter {
         let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
         let mut value = replace_axes(&r.value, &with);
         if self.is_sized() {
-            value = self.known(ranges_of(job, places, &turns, lane, lanes)).settle(&value);
+            value = self.settled(&value, ranges_of(job, places, &turns, lane, lanes), &along(places, &turns));
         }
         let value = self.flatten(&value);
 
@@ -602,6 +602,21 @@ impl Emitter {
         let rest = Loop { var: rest, extent: axis.extent - whole * factor };
         Stmt::Block(vec![stmt, self.one_loop(&rest, LoopKind::Serial, one)])
     }
+}
+
+/// The places of a tile along axes whose extents change.
+fn along(places: &[Place], turns: &[(AxisId, AxisId, i64)]) -> Vec<Along> {
+    let of = |p: &Place| {
+        let mut axes = Vec::new();
+        for_each_node(&p.at, &mut |n| {
+            if let ScalarKind::Axis(a) = n.kind() {
+                axes.push(*a);
+            }
+        });
+        axes.extend(turns.iter().filter(|t| t.0 == p.axis).map(|t| t.1));
+        Along { axes, inside: !p.piece.once && !p.piece.moves, is_met: p.piece.count > 0 }
+    };
+    places.iter().filter(|p| p.piece.changes).map(of).collect()
 }
 
 /// The values of all variables of a register tile; of a piece without iterations, those of one.

@@ -12,9 +12,11 @@ use hashbrown::{HashMap, HashSet};
 use super::{Emitter, Loop, bind};
 use crate::{
     loops::{
-        AxisId, Kernel, LoopKind, Scalar, ScalarKind, Stages, Stmt,
+        AxisId, BinOp, Kernel, LoopKind, Scalar, ScalarKind, Stages, Stmt,
         affine::{self, Affine, Facts, Meaning, Memo},
     },
+    lower::affine::for_each_node,
+    tensor::DType,
 };
 
 /// A choice, and the first variable that was free after it was made.
@@ -107,8 +109,8 @@ pub fn schedule_sized(
     Some((kernel.kernel, Decisions(sizes.decisions)))
 }
 
-/// The interval of values of variables, for conditions that hold all over a piece of a loop.
-pub(super) struct Known {
+/// The intervals of values of variables, for conditions that hold all over a piece of a loop.
+struct Known {
     ranges: HashMap<AxisId, (i64, i64)>,
     numbers: HashMap<AxisId, Affine>,
 }
@@ -122,52 +124,25 @@ impl affine::Scope for Known {
     }
 }
 
-impl Known {
-    /// The expression without the choices whose conditions are the same for all these values.
-    pub(super) fn settle(&self, e: &Scalar) -> Scalar {
-        let mut memo = Memo::default();
-        let mut done: HashMap<usize, (Scalar, Scalar)> = HashMap::new();
-        self.walk(e, &mut memo, &mut done)
+/// The parts of a condition that all must hold.
+fn parts_of<'a>(c: &'a Scalar, out: &mut Vec<&'a Scalar>) {
+    match c.kind() {
+        ScalarKind::Binary(BinOp::And, a, b) if a.dtype() == DType::Bool => {
+            parts_of(a, out);
+            parts_of(b, out);
+        }
+        _ => out.push(c),
     }
+}
 
-    fn walk(&self, e: &Scalar, memo: &mut Memo, done: &mut HashMap<usize, (Scalar, Scalar)>) -> Scalar {
-        if let Some((_, new)) = done.get(&e.key()) {
-            return new.clone();
-        }
-        let mut of = |e: &Scalar| self.walk(e, memo, done);
-        let new = match e.kind() {
-            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => e.clone(),
-            // Indices and the values that are read have no choices between them that windows make.
-            ScalarKind::Read(..) => e.clone(),
-            ScalarKind::Binary(op, a, b) => Scalar::binary(*op, of(a), of(b)),
-            ScalarKind::Unary(op, a) => Scalar::unary(*op, of(a)),
-            ScalarKind::Cast(a) => of(a).cast(e.dtype()),
-            ScalarKind::Bits(a) => of(a).bits(e.dtype()),
-            ScalarKind::Select(c, a, b) => {
-                let (a, b) = (of(a), of(b));
-                match affine::reads(c) {
-                    true => Scalar::select(c.clone(), a, b),
-                    false => Scalar::select(self.condition(c, memo), a, b),
-                }
-            }
-        };
-        done.insert(e.key(), (e.clone(), new.clone()));
-        new
-    }
-
-    /// A condition without its parts that always hold.
-    fn condition(&self, c: &Scalar, memo: &mut Memo) -> Scalar {
-        if let Some(known) = affine::decide(c, self, memo) {
-            return Scalar::bool(known);
-        }
-        match c.kind() {
-            ScalarKind::Binary(crate::loops::BinOp::And, a, b) if a.dtype() == crate::tensor::DType::Bool => {
-                let a = self.condition(a, memo);
-                a.and(self.condition(b, memo))
-            }
-            _ => c.clone(),
-        }
-    }
+/// The variables of a tile's place along an axis whose extent changes.
+pub(super) struct Along {
+    /// Variables.
+    pub(super) axes: Vec<AxisId>,
+    /// Whether no window reaches over an edge there.
+    pub(super) inside: bool,
+    /// Whether there is such a place at this size.
+    pub(super) is_met: bool,
 }
 
 impl Emitter {
@@ -248,10 +223,62 @@ impl Emitter {
         }
     }
 
-    /// What is known of variables: of these their ranges, of named numbers all.
-    pub(super) fn known(&self, ranges: HashMap<AxisId, (i64, i64)>) -> Known {
+    /// The value that a tile combines, without the conditions that hold at all its places because these lie inside. Conditions about
+    /// places at an edge stay as they are, so that all sizes have the same ones.
+    pub(super) fn settled(
+        &mut self,
+        value: &Scalar,
+        ranges: HashMap<AxisId, (i64, i64)>,
+        places: &[Along],
+    ) -> Scalar {
         let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
-        Known { ranges, numbers: numbers.map(|&(a, n)| (a, Affine::constant(n))).collect() }
+        let known = Known { ranges, numbers: numbers.map(|&(a, n)| (a, Affine::constant(n))).collect() };
+        let mut conditions: Vec<Scalar> = Vec::new();
+        for_each_node(value, &mut |n| {
+            if let ScalarKind::Select(c, ..) = n.kind()
+                && !affine::reads(c)
+                && !conditions.iter().any(|known| known.key() == c.key())
+            {
+                conditions.push(c.clone());
+            }
+        });
+        let mut memo = Memo::default();
+        let mut gone: Vec<Vec<bool>> = Vec::new();
+        let mut empty = Vec::new();
+        for c in &conditions {
+            let mut parts = Vec::new();
+            parts_of(c, &mut parts);
+            let about = |p: &Scalar| -> Vec<&Along> {
+                let is_in = |a: &&Along| affine::any(p, &mut |n| matches!(n.kind(), ScalarKind::Axis(x) if a.axes.contains(x)));
+                places.iter().filter(is_in).collect()
+            };
+            let inside = |p: &&Scalar| {
+                let about = about(p);
+                !about.is_empty() && about.iter().all(|a| a.inside)
+            };
+            empty.push(parts.iter().map(|p| about(p).iter().any(|a| !a.is_met)).collect::<Vec<bool>>());
+            let holds = |p: &&Scalar| inside(p) && affine::decide(p, &known, &mut memo) == Some(true);
+            gone.push(parts.iter().map(holds).collect());
+        }
+        let decided = self.decide(|_| gone.clone());
+        // A piece that there is none of may have any form.
+        let alike = decided.len() == gone.len()
+            && decided.iter().zip(&gone).zip(&empty).all(|((d, g), e)| {
+                d.len() == g.len() && d.iter().zip(g).zip(e).all(|((d, g), e)| !d || *g || *e)
+            });
+        if !alike {
+            self.diverge();
+            return value.clone();
+        }
+        let left = |c: &Scalar, gone: &[bool]| {
+            let mut parts = Vec::new();
+            parts_of(c, &mut parts);
+            let left = parts.into_iter().zip(gone).filter(|(_, gone)| !**gone).map(|(p, _)| p.clone());
+            left.reduce(Scalar::and).unwrap_or_else(|| Scalar::bool(true))
+        };
+        let left: HashMap<usize, Scalar> =
+            conditions.iter().zip(&decided).map(|(c, gone)| (c.key(), left(c, gone))).collect();
+        rebuilt(value, &left, &mut HashMap::new())
     }
 
     /// The statement with the named numbers bound around it.
@@ -259,6 +286,30 @@ impl Emitter {
         let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
         numbers.rev().fold(body, |body, &(var, n)| bind(var, Scalar::index(n), body))
     }
+}
+
+/// The value with other conditions, by the address of those that it has.
+fn rebuilt(e: &Scalar, with: &HashMap<usize, Scalar>, done: &mut HashMap<usize, Scalar>) -> Scalar {
+    if let Some(new) = done.get(&e.key()) {
+        return new.clone();
+    }
+    let new = match e.kind() {
+        ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) | ScalarKind::Read(..) => e.clone(),
+        ScalarKind::Binary(op, a, b) => {
+            let a = rebuilt(a, with, done);
+            Scalar::binary(*op, a, rebuilt(b, with, done))
+        }
+        ScalarKind::Unary(op, a) => Scalar::unary(*op, rebuilt(a, with, done)),
+        ScalarKind::Cast(a) => rebuilt(a, with, done).cast(e.dtype()),
+        ScalarKind::Bits(a) => rebuilt(a, with, done).bits(e.dtype()),
+        ScalarKind::Select(c, a, b) => {
+            let a = rebuilt(a, with, done);
+            let b = rebuilt(b, with, done);
+            Scalar::select(with.get(&c.key()).unwrap_or(c).clone(), a, b)
+        }
+    };
+    done.insert(e.key(), new.clone());
+    new
 }
 
 /// An extent that changes in pieces of `largest`, then of lesser ones: (first element, pieces, extent of each), any of which may be none.
