@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Kernels are looked at in so many sizes before they are compiled for all.
-const LOOKED_AT: usize = 3;
+const LOOKED_AT: usize = 4;
 
 /// The code of a function, for all sizes that were met.
 pub(super) struct Sizes {
@@ -122,6 +122,7 @@ fn others(types: &[Type], shapes: &[Shape]) -> Vec<Vec<Shape>> {
     vec![
         grown(&|n, place| 2 * n + 2 * place + 1),
         grown(&|n, place| 3 * n + 7 * place + 2),
+        grown(&|n, place| n + 5 * place + 6),
         grown(&|n, _| 2 * n + 1),
         grown(&|n, _| 3 * n + 2),
         grown(&|n, _| 2 * n),

@@ -21,6 +21,8 @@ enum Site {
     View(usize),
     /// One kernel for all sizes.
     Family(Box<Sized>),
+    /// The same at all sizes.
+    Same(Box<Stages>),
     /// A kernel for each size.
     Alone,
 }
@@ -70,6 +72,7 @@ impl Sites {
         self.next += 1;
         let met = match self.sites.get_mut(at) {
             Some(Site::View(arg)) if is_view(group) == Some(*arg) => return Met::View(*arg),
+            Some(Site::Same(same)) if **same == *group => return Met::Alone,
             Some(Site::Family(sized)) => sized.meet(group, self.unit),
             _ => None,
         };
@@ -89,6 +92,14 @@ impl Site {
         if let Some(Some(arg)) = views.first().filter(|first| views.iter().all(|v| v == *first)) {
             return Site::View(*arg);
         }
+        if let Some((first, others)) = groups.split_first()
+            && others.iter().all(|g| g == first)
+        {
+            return match others.is_empty() {
+                true => Site::Alone,
+                false => Site::Same(Box::new((*first).clone())),
+            };
+        }
         Sized::new(unit, groups).map_or(Site::Alone, |sized| Site::Family(Box::new(sized)))
     }
 }
@@ -102,25 +113,8 @@ impl Sized {
         let changing = changing(&all)?;
         let (_, decisions) = schedule_sized("", first, unit, &changing, None)?;
         let kernels = all.iter().map(|g| Some(schedule_sized("", g, unit, &changing, Some(&decisions))?.0));
-        let kernels: Vec<Option<Kernel>> = kernels.collect();
-        if std::env::var("DBG").is_ok() {
-            use std::sync::atomic::{AtomicUsize, Ordering};
-            static N: AtomicUsize = AtomicUsize::new(0);
-            let st: Vec<_> = kernels.iter().map(|k| k.as_ref().map(|k| k.outline().structure)).collect();
-            if kernels.len() < 2 || st.iter().any(|s| s.is_none() || *s != st[0]) {
-                let n = N.fetch_add(1, Ordering::Relaxed);
-                eprintln!("DBG site {n}: {} groups, {} kernels: {:?}", groups.len(), kernels.len(), st);
-                for (i, k) in kernels.iter().enumerate() {
-                    if let Some(k) = k {
-                        std::fs::write(format!("/tmp/sz/dbg/{n}_{i}.txt"), format!("{k}")).unwrap();
-                    }
-                }
-                for (i, k) in groups.iter().enumerate() {
-                        std::fs::write(format!("/tmp/sz/dbg/{n}_g{i}.txt"), format!("{k:#?}")).unwrap();
-                }
-            }
-        }
-        let kernels: Vec<Kernel> = kernels.into_iter().collect::<Option<_>>()?;
+        // A size at which decisions can't be taken says nothing of others.
+        let kernels: Vec<Kernel> = kernels.flatten().collect();
         // Of one size alone it is not known what changes.
         let structure = kernels[0].outline().structure;
         let kernels: Vec<Kernel> = kernels.into_iter().filter(|k| k.outline().structure == structure).collect();

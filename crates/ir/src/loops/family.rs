@@ -20,6 +20,8 @@ pub struct Outline {
     pub structure: Digest,
     /// Integers, and the bits of floats as `f64`.
     pub numbers: Vec<i64>,
+    /// So many of them, the first ones, are bound to variables around the whole kernel: schedules say by that what changes.
+    pub named: usize,
 }
 
 /// What a number of a family is.
@@ -39,6 +41,8 @@ pub struct Family {
     first: Kernel,
     /// By number, its value in each member that was met.
     columns: Vec<Vec<i64>>,
+    /// So many numbers, the first ones, are parameters whether or not they differ.
+    named: usize,
     slots: Vec<Slot>,
     parameters: usize,
 }
@@ -61,8 +65,20 @@ impl Kernel {
         }
         let mut walk = Walk { kernel: self, h, axes: HashMap::new(), known: HashMap::new(), numbers: Vec::new() };
         walk.stmt(&self.body);
-        Outline { structure: Digest(walk.h.end()), numbers: walk.numbers }
+        Outline { structure: Digest(walk.h.end()), numbers: walk.numbers, named: named(&self.body) }
     }
+}
+
+/// How many integers are bound to variables around the whole of a body.
+fn named(body: &Stmt) -> usize {
+    let (mut s, mut count) = (body, 0);
+    while let Stmt::Let { value, body, .. } = s
+        && matches!(value.kind(), ScalarKind::Int(_))
+        && value.dtype() == DType::I64
+    {
+        (s, count) = (body, count + 1);
+    }
+    count
 }
 
 /// Whether a buffer's elements are registers, whose places are part of the structure.
@@ -312,26 +328,28 @@ impl Family {
             return None;
         }
         let columns = (0..first.numbers.len()).map(|i| outlines.iter().map(|o| o.numbers[i]).collect()).collect();
+        let (structure, named) = (first.structure, first.named);
         let mut family =
-            Family { structure: first.structure, first: members[0].clone(), columns, slots: vec![], parameters: 0 };
+            Family { structure, first: members[0].clone(), columns, named, slots: vec![], parameters: 0 };
         family.settle();
         Some(family)
     }
 
-    /// Numbers that were the same in all members are fixed; others that were equal to each other are one parameter.
+    /// Numbers with names are parameters. Of others, those that were the same in all members are fixed, and those that were equal to each
+    /// other are one parameter.
     fn settle(&mut self) {
         let mut known: HashMap<&[i64], usize> = HashMap::new();
-        let mut slots = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
+        let mut slots: Vec<Slot> = (0..self.named).map(Slot::Parameter).collect();
+        for column in &self.columns[self.named..] {
             slots.push(match column.iter().all(|n| *n == column[0]) {
                 true => Slot::Fixed(column[0]),
                 false => {
-                    let next = known.len();
+                    let next = self.named + known.len();
                     Slot::Parameter(*known.entry(column).or_insert(next))
                 }
             });
         }
-        self.parameters = known.len();
+        self.parameters = self.named + known.len();
         self.slots = slots;
     }
 

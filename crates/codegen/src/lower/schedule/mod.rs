@@ -180,7 +180,9 @@ fn scheduled(
         e.declare(t, Space::Output((group.args.len() + i) as u32));
     }
     let mut body = Vec::new();
-    let parts = parts(group, &|dtype| unit.has_tiles(dtype), &mut |inline| e.decide(|_| inline));
+    let changing = e.changing().cloned();
+    let whole = |dtype| unit.has_tiles(dtype);
+    let parts = parts(group, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline));
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
@@ -209,7 +211,7 @@ pub fn is_view(group: &Stages) -> Option<usize> {
     if let Some(arg) = group.args.iter().position(|a| *a == result) {
         return Some(arg);
     }
-    let parts = parts(group, &|_| false, &mut |inline| inline);
+    let parts = parts(group, &|_| false, None, &mut |inline| inline);
     let [Part::Steps(steps)] = &parts[..] else { return None };
     let [Step { tensor, axes, reduction: None, value }] = &steps[..] else { return None };
     let ScalarKind::Read(source, index) = value.kind() else { return None };
@@ -274,7 +276,8 @@ impl Emitter {
 
     /// Flat element offset of a place in a tensor.
     fn flat(&self, t: TensorId, index: &[Scalar]) -> Scalar {
-        let sum = Simplifier::new(&self.extents).simplify(&flat_place(&self.group, t, index));
+        let mut simplifier = Simplifier::new(&self.extents).with_changing(self.changing());
+        let sum = simplifier.simplify(&flat_place(&self.group, t, index));
         // The order of terms by what they are multiplied by may differ from size to size.
         Affine::of(&sum).map_or(sum, |a| if self.is_sized() { a.in_order() } else { a.to_scalar() })
     }

@@ -16,7 +16,7 @@ impl Emitter {
         }
         r.locals.iter().for_each(|t| self.declare(*t, Space::Local));
         r.registers.iter().for_each(|t| self.declare(*t, Space::Register));
-        let starts: Vec<Step> = r.starts.iter().map(map_step).collect();
+        let starts: Vec<Step> = r.starts.iter().map(|s| map_step(s, self.changing())).collect();
         self.extents.extend(starts.iter().flat_map(|s| &s.axes).map(|a| (a.id, a.extent)));
         let later = r.defines.iter().chain(&r.scratch).copied().collect();
         let mut all = self.steps(starts, &later);

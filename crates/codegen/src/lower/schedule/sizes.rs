@@ -184,6 +184,11 @@ impl Emitter {
         self.sizes.is_some()
     }
 
+    /// The axes and loop variables whose extents change, where the kernel is for many sizes.
+    pub(super) fn changing(&self) -> Option<&HashSet<AxisId>> {
+        self.sizes.as_ref().map(|s| &s.changing)
+    }
+
     /// Whether an axis' extent, or how often a loop runs, changes from size to size.
     pub(super) fn changes(&self, axis: AxisId) -> bool {
         self.sizes.as_ref().is_some_and(|s| s.changing.contains(&axis))
