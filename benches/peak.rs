@@ -17,7 +17,7 @@ use std::{
 };
 
 use resat::{
-    driver::{self, Options, Registers, Runnable, load_module, load_params},
+    driver::{self, Options, Peak, Runnable, load_module, load_params},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Expr, ExprId, TensorType, reachable, reachable_outside},
@@ -138,7 +138,7 @@ fn main() {
         }
     }
     let target = Target { cores: 1, ..Target::host() };
-    let mut registers = Registers::new(&target).expect("kernels of this machine run here");
+    let mut registers = Peak::new(&target).expect("kernels of this machine run here");
     let module = load_module(&folder.join("model.relay")).unwrap_or_else(|e| panic!("{e}"));
     let weights = load_params(&weights).unwrap_or_else(|e| panic!("{e}"));
     let module = bind_params(&module, &weights).unwrap_or_else(|e| panic!("{e}"));

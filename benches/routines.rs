@@ -37,7 +37,7 @@ fn call(name: &str, attrs: &[(&str, AttrValue)], args: &[Tensor]) -> Executable 
     let out = id.op().lower(&attrs, &operands, &mut b).expect("is lowered");
     let group = b.finish_with(&out);
     let target = resat::codegen::llvm::host_target();
-    let unit = resat::driver::vector_unit(&target);
+    let unit = resat::machine::Core::here(&target);
     let kernel = kernel("k", &group, unit);
     let code = llvm::JitLibrary::load(&llvm::compile(&[&kernel], &target).expect("compiles")).expect("links");
     let mut program = Program::new("bench");

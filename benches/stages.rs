@@ -102,7 +102,7 @@ fn stages(c: &mut Criterion) {
         let fused = pipeline.run(m.module.clone(), &mut PassContext::default()).expect("passes run");
         let fused = infer_types(fused).expect("well typed");
         let target = settings.target.codegen();
-        let unit = resat::driver::vector_unit(&target);
+        let unit = resat::machine::Core::here(&target);
         group.bench_function("lower", |b| {
             b.iter(|| black_box(assemble(&fused, "main", m.name, &mut CodeSet::new(unit)).map(|a| a.calls)))
         });

@@ -255,7 +255,7 @@ fn assembly(target: &str, data: DType, weight: DType, sums: DType) -> String {
     let args = [b.arg(&[32, 64], data).into(), b.arg(&[4, 64 / together, 16, together], weight).into()];
     let out = op.op().lower(&attrs, &args, &mut b).expect("lowers");
     let target = Target::parse(target).expect("a target").codegen();
-    let kernel = kernel("dense", &b.finish_with(&out), driver::vector_unit(&target));
+    let kernel = kernel("dense", &b.finish_with(&out), resat::machine::Core::here(&target));
     llvm::listing(&[&kernel], &target).expect("compiles").assembly
 }
 

@@ -7,7 +7,8 @@ use common::{Data, Rng, cut_counted, difference, random_tensor};
 use resat::{
     ir::{AttrValue, Name, TensorType, Type},
     loops::{Builder, check, eval_stages},
-    lower::{VectorUnit, kernel},
+    lower::kernel,
+    machine::Core,
     ops,
     tensor::{DType, Tensor, Value},
 };
@@ -78,7 +79,7 @@ fn operators_compute_with_every_type_that_they_take() {
                 if let Err(e) = check(&kernel(
                     "k",
                     &stages,
-                    VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3, ..VectorUnit::SCALAR },
+                    Core { vector_bytes: 32, vector_registers: 16, int8_dot: 4, bf16_dot: 3, ..Core::SCALAR },
                 )) {
                     fail(e.to_string());
                     continue;

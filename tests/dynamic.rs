@@ -160,7 +160,8 @@ fn one_code_serves_all_sizes() {
     for (text, sizes) in AT_ALL_SIZES {
         let exe = built(text).executable;
         for (seed, shapes) in sizes.iter().enumerate() {
-            let inputs: Vec<Tensor> = shapes.iter().enumerate().map(|(i, s)| floats(s, (7 * seed + i) as u64)).collect();
+            let inputs: Vec<Tensor> =
+                shapes.iter().enumerate().map(|(i, s)| floats(s, (7 * seed + i) as u64)).collect();
             checked(text, &exe, &inputs);
         }
         let (general, special, kernels) = sized_calls(&exe);
@@ -174,13 +175,15 @@ fn the_least_sizes_are_right_too() {
         let exe = built(text).executable;
         // Whatever was met first, extents of 1 and 2 follow where the program does not say them.
         for least in [0, 1, 2, 3] {
-            let known = |n: i64, i: usize| if sizes.iter().all(|s| s[0][i] == sizes[0][0][i]) { n } else { n.min(least) };
+            let known =
+                |n: i64, i: usize| if sizes.iter().all(|s| s[0][i] == sizes[0][0][i]) { n } else { n.min(least) };
             let shape = |s: &&[i64]| -> Vec<i64> { s.iter().enumerate().map(|(i, &n)| known(n, i)).collect() };
             let shapes: Vec<Vec<i64>> = match least {
                 0 => sizes[0].iter().map(|s| s.to_vec()).collect(),
                 _ => {
                     let first = shape(&sizes[0][0]);
-                    let others = sizes[0][1..].iter().map(|s| if **s == *sizes[0][0] { first.clone() } else { s.to_vec() });
+                    let others =
+                        sizes[0][1..].iter().map(|s| if **s == *sizes[0][0] { first.clone() } else { s.to_vec() });
                     [first.clone()].into_iter().chain(others).collect()
                 }
             };

@@ -10,7 +10,8 @@ use resat::{
     codegen::{CodegenTarget, c, llvm},
     ir::Name,
     loops::{Builder, Kernel, eval_stages},
-    lower::{VectorUnit, kernel},
+    lower::kernel,
+    machine::Core,
     ops,
     runtime::{Call, CompiledCode, Executable, Pool, Port, Program, SharedLibrary, Step},
     tensor::{DType, Tensor},
@@ -70,8 +71,8 @@ fn large_products_agree() {
 fn kernels_in_c_agree_with_their_definitions() {
     let some = |name: &str| ["nn.conv2d", "nn.dense", "nn.softmax", "argsort", "sum", "multiply"].contains(&name);
     for (vectors, unit) in [
-        (false, VectorUnit::SCALAR),
-        (true, VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3, ..VectorUnit::SCALAR }),
+        (false, Core::SCALAR),
+        (true, Core { vector_bytes: 32, vector_registers: 16, int8_dot: 4, bf16_dot: 3, ..Core::SCALAR }),
     ] {
         compare_by(
             unit,
@@ -104,13 +105,13 @@ fn kernels_in_c_agree_with_their_definitions() {
 
 /// Compares the kernels of operators of such names.
 fn compare(target: &CodegenTarget, wanted: impl Fn(&str) -> bool) {
-    compare_by(resat::driver::vector_unit(target), wanted, |kernels| {
+    compare_by(Core::here(target), wanted, |kernels| {
         Arc::new(llvm::JitLibrary::load(&llvm::compile(kernels, target).expect("compiles")).expect("links"))
     });
 }
 
 /// Compares the kernels of operators of such names, as a compiler makes code of them.
-fn compare_by(unit: VectorUnit, wanted: impl Fn(&str) -> bool, compile: impl Fn(&[&Kernel]) -> Arc<dyn CompiledCode>) {
+fn compare_by(unit: Core, wanted: impl Fn(&str) -> bool, compile: impl Fn(&[&Kernel]) -> Arc<dyn CompiledCode>) {
     let mut groups = Vec::new();
     for id in ops::all().into_iter().filter(|id| wanted(id.op().name())) {
         let op = id.op();

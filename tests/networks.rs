@@ -5,7 +5,7 @@ mod networks;
 
 use networks::{TENSAT, bert, counts, layered, resnet50};
 use resat::{
-    driver::{CodeSet, assemble, vector_unit},
+    driver::{CodeSet, assemble},
     infer::infer_types,
     ir::Type,
     pass::{Pass, PassContext, Settings, default_pipeline, fuse},
@@ -72,7 +72,7 @@ const LOOSEST_PLAN: f64 = 1.2;
 #[test]
 fn memory_is_planned_tightly() {
     let settings = Settings::new(Target::parse("llvm -mcpu=x86-64-v3").expect("a target"));
-    let unit = vector_unit(&settings.target.codegen());
+    let unit = settings.target.core();
     let [resnet, bert] = [resnet50([1, 1, 1, 1]), bert(1)];
     let (mut shared, mut complaints) = (0, Vec::new());
     for (name, network) in [("ResNet", resnet), ("BERT", bert)] {

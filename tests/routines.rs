@@ -6,14 +6,16 @@ use common::{Rng, difference};
 use resat::{
     ir::{AttrValue, Name},
     loops::{Builder, Combine, Operand, Scalar, Stages, check, eval_stages, run_kernel},
-    lower::{VectorUnit, kernel},
+    lower::kernel,
+    machine::Core,
     ops,
     tensor::{DType, Tensor, Value},
 };
 
 /// The results of a group by its kernel.
 fn run(group: &Stages, args: &[Tensor]) -> Vec<Tensor> {
-    let kernel = kernel("k", group, VectorUnit { bytes: 32, registers: 16, dot: 4, pairs: 3, ..VectorUnit::SCALAR });
+    let kernel =
+        kernel("k", group, Core { vector_bytes: 32, vector_registers: 16, int8_dot: 4, bf16_dot: 3, ..Core::SCALAR });
     check(&kernel).expect("a legal kernel");
     // A buffer has an element even where its tensor has none.
     let filled = |t: &Tensor| if t.is_empty() { Tensor::zeros(t.dtype(), &[1]) } else { t.clone() };

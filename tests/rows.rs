@@ -6,7 +6,7 @@ mod common;
 
 use common::{Data, Rng, difference, random_tensor};
 use resat::{
-    driver::{Options, build, vector_unit},
+    driver::{Options, build},
     infer::infer_types,
     interp,
     ir::{Attrs, Type},
@@ -175,7 +175,7 @@ fn attention_keeps_no_scores_in_memory() {
     let attrs: Attrs = ops::make_attrs(id, &[]).expect("all have defaults");
     let out = id.op().lower(&attrs, &args, &mut b).expect("lowers");
     let group = b.finish_with(&out);
-    let kernel = kernel("attention", &group, vector_unit(&Target::host().codegen()));
+    let kernel = kernel("attention", &group, Target::host().core());
     let (scores, keys) = (heads * s * s * 4, heads * s * d * 4);
     let workspace = kernel.workspace().1;
     assert!(workspace <= keys + 4096, "{workspace} bytes; the keys take {keys}, the scores would take {scores}");

@@ -34,12 +34,12 @@ const PARTS: &[(&str, &[&str])] = &[
     ("saturate", &["ir", "egraph", "cost", "extract", "infer", "target"]),
     ("rules", &["tensor", "ir", "diag", "ops", "infer", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
-    ("lower", &["tensor", "ir", "diag", "infer", "loops", "runtime"]),
+    ("lower", &["tensor", "ir", "diag", "infer", "loops", "machine", "runtime"]),
     (
         "partition",
         &[
             "output", "target", "tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen",
-            "rules", "lower",
+            "rules", "lower", "machine",
         ],
     ),
     (
@@ -76,6 +76,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "frontend",
             "loops",
             "lower",
+            "machine",
             "runtime",
             "vm",
             "codegen",
@@ -96,7 +97,7 @@ const PARTS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "output", "explore", "frontend", "tensor", "ir", "diag", "infer", "relay", "interp", "runtime", "target",
-            "cost", "extract", "saturate", "rules", "pass", "driver", "report", "store",
+            "cost", "extract", "saturate", "rules", "pass", "driver", "report", "store", "machine",
         ],
     ),
 ];

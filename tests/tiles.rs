@@ -189,7 +189,7 @@ fn kernels_with_tiles_mean_what_they_were_made_of() {
         let args = [b.arg(&of(&shapes[0]), data).into(), b.arg(&of(&shapes[1]), weight).into()];
         let out = op.op().lower(&attrs, &args, &mut b).expect("lowers");
         let stages = b.finish_with(&out);
-        let kernel = lower::kernel("dense", &stages, driver::vector_unit(&with_tiles().codegen()));
+        let kernel = lower::kernel("dense", &stages, with_tiles().core());
         assert!(depth(&kernel) > 0 && kernel.to_string().contains("tiles b"), "{kernel}");
         let mut rng = Rng(3);
         let mut random = |dtype, shape: &[usize]| Tensor::from_f64_fn(dtype, shape, |_| (rng.next() % 7) as f64);

@@ -259,7 +259,11 @@ fn by_name<T>(what: &str, name: &str, found: Option<T>, names: &[&str]) -> Resul
 
 impl PassArgs {
     pub(super) fn settings(&self) -> Result<Settings, Refused> {
-        let mut settings = Settings::new(Target::parse(&self.target)?);
+        let mut target = Target::parse(&self.target)?;
+        if target.is_host() {
+            target.timing = crate::driver::machine::timing();
+        }
+        let mut settings = Settings::new(target);
         let watch: Arc<dyn cost::Machine> =
             Arc::new(Stopwatch::new(settings.target.clone(), Stopwatch::folder_of_user()));
         if !self.compiler.is_empty() {

@@ -49,6 +49,8 @@ commands! {
     run Run,
     /// Measure warm latencies
     bench Bench,
+    /// Say what is known of this machine, and measure it
+    machine Machine,
     /// Compare one saturation with every order of passes
     explore Explore,
     /// List passes, the stages of the default pipeline, levels of optimization and rulesets

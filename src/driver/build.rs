@@ -242,7 +242,7 @@ fn compile(
     let module = run_logged(&singly, module, &mut cx)?;
     let typed = infer_types(module)?;
     let target = settings.target.codegen();
-    let unit = super::vector_unit(&target);
+    let unit = settings.target.core();
     let pool = Arc::new(Pool::new(run.threads));
     let mut tuner = run.tuned.clone().zip(run.tune).map(|(tuned, budget)| Tuner::new(tuned, &target, budget));
     let machine =
@@ -296,7 +296,7 @@ fn compile(
                 })
                 .collect();
             let machine = MachineProgram { program, kernels: primitives, params };
-            (Runnable::Machine(machine), code, objects, calls)
+            (Runnable::Machine(Box::new(machine)), code, objects, calls)
         }
     };
     Ok(Built {

@@ -11,11 +11,13 @@ mod emit_c;
 mod external;
 mod load;
 #[cfg(feature = "llvm")]
+pub mod machine;
+#[cfg(feature = "llvm")]
 mod native;
 #[cfg(feature = "llvm")]
-mod race;
+mod probe;
 #[cfg(feature = "llvm")]
-mod registers;
+mod race;
 #[cfg(feature = "llvm")]
 mod runnable;
 #[cfg(feature = "llvm")]
@@ -30,20 +32,6 @@ mod trial;
 mod tune;
 
 pub use crate::lower::{Assembled, CodeSet, assemble, is_plain};
-use crate::{codegen::CodegenTarget, lower::VectorUnit, tensor::DType};
-
-/// What schedules need to know of a machine.
-pub fn vector_unit(target: &CodegenTarget) -> VectorUnit {
-    VectorUnit {
-        bytes: target.vector_bytes() as i64,
-        registers: target.vector_registers() as i64,
-        dot: target.byte_products() as i64,
-        pairs: target.short_products() as i64,
-        byte_tiles: target.multiplies_tiles_of(DType::I8),
-        pair_tiles: target.multiplies_tiles_of(DType::BF16),
-        taps: target.tap_products() as i64,
-    }
-}
 
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, build};
@@ -56,7 +44,7 @@ pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use native::Native;
 #[cfg(feature = "llvm")]
-pub use registers::Registers;
+pub use probe::Peak;
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable};
 #[cfg(feature = "llvm")]

@@ -14,7 +14,7 @@ pub enum Runnable {
     /// A sequence of calls on tensors of known extents, with one memory plan. It can be exported.
     Plain(Executable),
     /// Anything else: control flow, data types, functions as values, and extents found while running.
-    Machine(MachineProgram),
+    Machine(Box<MachineProgram>),
 }
 
 /// A program for the machine, and its kernels.

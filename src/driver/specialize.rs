@@ -28,7 +28,8 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
     loops::Kernel,
-    lower::{Assembled, CodeSet, Tuned, VectorUnit, assemble, is_plain_once_known, is_settled},
+    lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, is_settled},
+    machine::Core,
     pass::settle_calls,
     runtime::{
         Arguments, Callable, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError,
@@ -43,7 +44,7 @@ const KEPT: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     pub target: CodegenTarget,
-    pub unit: VectorUnit,
+    pub unit: Core,
     pub pool: Arc<Pool>,
     pub regions: Handling,
     pub cache: Option<Arc<Cache>>,

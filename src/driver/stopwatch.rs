@@ -14,8 +14,8 @@ use hashbrown::HashMap;
 
 use super::{
     external::{Handling, Regions, compile_regions},
+    probe::Peak,
     race::in_turns,
-    registers::Registers,
     specialize::compile_code,
 };
 use crate::{
@@ -227,7 +227,7 @@ impl Stopwatch {
         }
         let Regions { typed, compiled, .. } =
             compile_regions(typed, &target, Handling::default()).map_err(|e| e.to_string())?;
-        let mut code = CodeSet::new(super::vector_unit(&target));
+        let mut code = CodeSet::new(self.target.core());
         code.external = compiled;
         let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;
         let key = of_regions.unwrap_or_else(|| content(&assembled, &code));
@@ -268,9 +268,9 @@ impl Stopwatch {
 
     /// Operations of `float32` per second and core, out of registers.
     fn multiply_adds(&self, pulse: &mut Pulse) -> Result<f64, String> {
-        let mut registers = Registers::new(&self.target)?;
-        let timed = steady(pulse, || registers.run())?;
-        Ok(registers.operations() / timed.seconds)
+        let mut peak = Peak::new(&self.target)?;
+        let timed = steady(pulse, || peak.run())?;
+        Ok(peak.operations() / timed.seconds)
     }
 }
 

@@ -18,7 +18,8 @@ use crate::{
     },
     diag::Diagnostic,
     loops::{Kernel, Stages},
-    lower::{self, CodeSet, Tunable, Tuned, VectorUnit, worth_measuring},
+    lower::{self, CodeSet, Tunable, Tuned, worth_measuring},
+    machine::Core,
     runtime::{Call, CompiledCode, Executable, Pool, Port, Program, RunError, Step},
     target::Target,
     tensor::{Shape, Tensor},
@@ -178,7 +179,7 @@ impl Tuner {
         name: &str,
         choices: &[usize],
         which: usize,
-        unit: VectorUnit,
+        unit: Core,
         constants: &Constants,
     ) -> Result<Vec<f64>, BuildError> {
         let variant = |candidate: usize| {

@@ -9,7 +9,8 @@ use crate::{
     infer::infer_types,
     ir::{Attrs, ExprId, OpId, Type, reachable},
     loops::{Builder, Kernel, Operand},
-    lower::{Assembled, CodeSet, VectorUnit, assemble},
+    lower::{Assembled, CodeSet, assemble},
+    machine::Core,
     ops::kernel::LARGEST_KERNEL,
     pass::fuse,
     runtime::{
@@ -20,7 +21,7 @@ use crate::{
 };
 
 /// Scalar code: the C compiler may vectorize what it likes. Enough registers for tiles of four by four.
-pub(crate) const SCALAR: VectorUnit = VectorUnit::SCALAR;
+pub(crate) const SCALAR: Core = Core::SCALAR;
 
 /// The compiler `c`: every operator that has kernels, grouped into kernels as everywhere, written as C99 instead of given to LLVM.
 #[derive(Debug)]

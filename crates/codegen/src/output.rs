@@ -31,12 +31,22 @@ fn live() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes all working folders of this process: for who ends it at once, as on a signal.
+/// Attempts to remove a folder that a compiler of ours may still be writing to.
+const ATTEMPTS: usize = 20;
+
+/// Removes all working folders of this process, for who ends it at once, as on a signal. No thread can make another one afterwards: who
+/// tries waits for the end.
 pub fn remove_all() {
-    for folder in live().drain(..) {
-        // Nobody is left to be told.
-        let _ = fs::remove_dir_all(folder);
+    let mut folders = live();
+    for folder in folders.drain(..) {
+        for _ in 0..ATTEMPTS {
+            match fs::remove_dir_all(&folder) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => std::thread::sleep(Duration::from_millis(10)),
+                _ => break,
+            }
+        }
     }
+    std::mem::forget(folders);
 }
 
 /// A working folder, which goes with its owner.
@@ -57,20 +67,18 @@ impl WorkFolder {
         loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
-            // Known before it is there: a signal may come in between.
-            live().push(path.clone());
+            // It is made and listed in one step: a signal may come in between.
+            let mut folders = live();
             match fs::create_dir(&path) {
                 Ok(()) => {
+                    folders.push(path.clone());
+                    drop(folders);
                     let lock = File::create(path.join(LOCK))?;
                     lock.lock()?;
                     return Ok(WorkFolder { path, _lock: lock });
                 }
-                Err(e) => {
-                    live().retain(|p| *p != path);
-                    if e.kind() != io::ErrorKind::AlreadyExists {
-                        return Err(e);
-                    }
-                }
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+                Err(_) => {}
             }
         }
     }

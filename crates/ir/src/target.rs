@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use crate::{
     diag::{Diagnostic, Refused},
-    machine::{CodegenTarget, TargetError, matrix_registers_permitted},
+    machine::{Arch, CodegenTarget, Core, Family, Known, TargetError, Timing, X86_LEVELS, family, names},
     tensor::DType,
 };
 
@@ -19,10 +19,8 @@ pub struct Target {
     pub features: BTreeSet<String>,
     /// Threads to use.
     pub cores: usize,
-    /// Cycles per second. A nominal figure: costs are compared, and must not change with the weather.
-    pub clock: f64,
-    /// Bytes per second between one core and the caches that layers' results live in.
-    pub bandwidth_per_core: f64,
+    /// Rates, latencies and caches of a core: of its family, or of this machine.
+    pub timing: Timing,
     /// What was measured of this very machine, where it was: counts instead of the nominal figures.
     pub peaks: Option<Peaks>,
 }
@@ -44,124 +42,45 @@ impl Peaks {
     }
 }
 
-/// Nominal cycles per second of a server core under vector load.
-const NOMINAL_CLOCK: f64 = 3.0e9;
-
 /// How many times as much matrix registers multiply as both units for vectors of the same numbers do.
 const MATRIX: f64 = 8.0;
 
-/// Nominal bytes per second between a core and its outer caches.
-const NOMINAL_BANDWIDTH: f64 = 20.0e9;
-
-/// Extensions that processors of a level have, as LLVM names them; each level has those before it too.
-const X86_LEVELS: [(&str, &[&str]); 4] = [
-    ("x86-64", &["sse", "sse2"]),
-    ("x86-64-v2", &["sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"]),
-    ("x86-64-v3", &["avx", "avx2", "bmi", "bmi2", "f16c", "fma"]),
-    ("x86-64-v4", &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
-];
-
-/// Processors by name: their level of [`X86_LEVELS`] and what they have beyond it.
-const X86_CPUS: &[(&str, usize, &[&str])] = &[
-    ("nehalem", 1, &[]),
-    ("sandybridge", 1, &["avx"]),
-    ("haswell", 2, &[]),
-    ("core-avx2", 2, &[]),
-    ("broadwell", 2, &[]),
-    ("skylake", 2, &[]),
-    ("znver1", 2, &[]),
-    ("znver2", 2, &[]),
-    ("znver3", 2, &[]),
-    ("skylake-avx512", 3, &[]),
-    ("cascadelake", 3, &["avx512vnni"]),
-    ("cooperlake", 3, &["avx512vnni", "avx512bf16"]),
-    ("icelake-client", 3, &["avx512vbmi", "avx512vnni"]),
-    ("icelake-server", 3, &["avx512vbmi", "avx512vnni"]),
-    ("rocketlake", 3, &["avx512vbmi", "avx512vnni"]),
-    ("tigerlake", 3, &["avx512vbmi", "avx512vnni"]),
-    ("znver4", 3, &["avx512vbmi", "avx512vnni", "avx512bf16"]),
-    ("znver5", 3, &["avx512vbmi", "avx512vnni", "avx512bf16", "avxvnni"]),
-    (
-        "sapphirerapids",
-        3,
-        &["avx512vbmi", "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"],
-    ),
-    (
-        "graniterapids",
-        3,
-        &[
-            "avx512vbmi",
-            "avx512vnni",
-            "avx512bf16",
-            "avx512fp16",
-            "avxvnni",
-            "amx-tile",
-            "amx-int8",
-            "amx-bf16",
-            "amx-fp16",
-        ],
-    ),
-];
-
-/// Processors of 64-bit ARM by name, with what they have.
-const ARM_CPUS: &[(&str, &[&str])] = &[
-    ("generic", &["neon"]),
-    ("cortex-a53", &["neon", "crc"]),
-    ("cortex-a72", &["neon", "crc"]),
-    ("cortex-a76", &["neon", "crc", "dotprod", "fullfp16", "lse"]),
-    ("neoverse-n1", &["neon", "crc", "dotprod", "fullfp16", "lse"]),
-    ("neoverse-v1", &["neon", "crc", "dotprod", "fullfp16", "lse", "bf16", "i8mm"]),
-    ("neoverse-n2", &["neon", "crc", "dotprod", "fullfp16", "lse", "bf16", "i8mm"]),
-    ("neoverse-v2", &["neon", "crc", "dotprod", "fullfp16", "lse", "bf16", "i8mm"]),
-    ("apple-m1", &["neon", "crc", "dotprod", "fullfp16", "lse"]),
-];
-
 /// What LLVM calls the level of a feature set: the name to give it where the processor's own is not known.
-fn x86_level(features: &BTreeSet<String>) -> usize {
+fn x86_level(features: &BTreeSet<String>) -> &'static str {
     let has = |level: &&(&str, &[&str])| level.1.iter().all(|f| features.contains(*f));
-    X86_LEVELS.iter().take_while(has).count().saturating_sub(1)
+    X86_LEVELS.iter().take_while(has).last().map_or("generic", |l| l.0)
 }
 
-fn level_features(level: usize) -> impl Iterator<Item = String> {
-    X86_LEVELS[..=level].iter().flat_map(|(_, fs)| fs.iter().map(|f| f.to_string()))
-}
-
-/// The extensions of a processor of 64-bit ARM.
-fn arm_features_of(cpu: &str) -> Option<BTreeSet<String>> {
-    let found = ARM_CPUS.iter().find(|c| c.0 == cpu)?;
-    Some(found.1.iter().map(|f| f.to_string()).collect())
-}
-
-/// The extensions of a processor or level, or of `generic`, which has none; `None` where the name is not known.
-fn features_of(cpu: &str) -> Option<BTreeSet<String>> {
-    if cpu == "generic" {
-        return Some(BTreeSet::new());
-    }
-    let level = X86_LEVELS.iter().position(|l| l.0 == cpu).map(|level| (level, &[] as &[&str]));
-    let (level, extra) = level.or_else(|| X86_CPUS.iter().find(|c| c.0 == cpu).map(|c| (c.1, c.2)))?;
-    Some(level_features(level).chain(extra.iter().map(|e| e.to_string())).collect())
+fn features_of(family: &Family) -> BTreeSet<String> {
+    family.features().map(str::to_owned).collect()
 }
 
 impl Target {
     /// The machine that this runs on, with all its cores. The name is derived from the instruction sets that it reports:
     /// what virtual machines say of their model is often wrong.
     pub fn host() -> Target {
-        let features = host_features();
+        let known = Known::here();
+        let features = known.features.clone();
+        let has_all = |name| family(Arch::X86, name).is_some_and(|f| f.features().all(|x| features.contains(x)));
         let cpu = match std::env::consts::ARCH {
             // The newest processor whose matrix registers codegen knows by name; else the level says enough.
-            "x86_64" if features_of("sapphirerapids").is_some_and(|f| f.is_subset(&features)) => "sapphirerapids",
-            "x86_64" => X86_LEVELS[x86_level(&features)].0,
+            "x86_64" if has_all("sapphirerapids") => "sapphirerapids",
+            "x86_64" => x86_level(&features),
             _ => "generic",
         };
-        Target {
-            cpu: cpu.to_owned(),
-            triple: None,
-            features,
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            clock: NOMINAL_CLOCK,
-            bandwidth_per_core: NOMINAL_BANDWIDTH,
-            peaks: None,
-        }
+        let timing = known.timing;
+        Target { cpu: cpu.to_owned(), triple: None, features, cores: known.threads, timing, peaks: None }
+    }
+
+    /// A core of the machine, for schedules.
+    pub fn core(&self) -> Core {
+        Core::new(&self.codegen(), self.timing)
+    }
+
+    /// Whether it is this machine, as far as names and instruction sets tell.
+    pub fn is_host(&self) -> bool {
+        let host = Target::host();
+        self.triple.is_none() && self.cpu == host.cpu && self.features == host.features
     }
 
     /// The machine as the back end names it.
@@ -203,8 +122,7 @@ impl Target {
         if let Some(triple) = triple {
             target.triple = Some(triple.to_owned());
             if target.arch() != std::env::consts::ARCH {
-                target.cpu = "generic".to_owned();
-                target.features = target.known("generic").unwrap_or_default();
+                target.set_cpu("generic").map_err(&refuse)?;
             }
         }
         let mut attributes = Vec::new();
@@ -247,21 +165,21 @@ impl Target {
             "native" => return Err(format!("`native` is this machine, which is no {}", self.arch())),
             _ => {}
         }
-        self.features = match self.known(cpu) {
-            Some(features) => features,
-            None if self.triple.is_none() && arm_features_of(cpu).is_some() => {
+        let arch = if self.is_arm() { Arch::Arm } else { Arch::X86 };
+        let family = match family(arch, cpu) {
+            Some(family) => family,
+            None if self.triple.is_none() && family(Arch::Arm, cpu).is_some() => {
                 return Err(format!("`{cpu}` is a processor of 64-bit ARM: say `-mtriple=aarch64-linux-gnu` besides"));
             }
             None => {
-                let x86 = X86_LEVELS.iter().map(|l| l.0).chain(X86_CPUS.iter().map(|c| c.0));
-                let names: Vec<&str> =
-                    if self.is_arm() { ARM_CPUS.iter().map(|c| c.0).collect() } else { x86.collect() };
-                return Err(match crate::diag::nearest(cpu, names) {
+                return Err(match crate::diag::nearest(cpu, names(arch).collect::<Vec<_>>()) {
                     Some(near) => format!("there is no processor `{cpu}`; did you mean `{near}`?"),
                     None => format!("there is no processor `{cpu}` (`native` is this one, `generic` any)"),
                 });
             }
         };
+        self.features = features_of(family);
+        self.timing = family.timing;
         self.cpu = cpu.to_owned();
         Ok(())
     }
@@ -273,11 +191,6 @@ impl Target {
 
     fn is_arm(&self) -> bool {
         matches!(self.arch(), "aarch64" | "arm64")
-    }
-
-    /// The extensions of a processor of its architecture.
-    fn known(&self, cpu: &str) -> Option<BTreeSet<String>> {
-        if self.is_arm() { arm_features_of(cpu) } else { features_of(cpu) }
     }
 
     /// Whether it has an instruction set extension, by LLVM's name.
@@ -297,11 +210,7 @@ impl Target {
 
     /// Bytes in a vector register.
     pub fn vector_bytes(&self) -> usize {
-        match () {
-            _ if self.has("avx512f") => 64,
-            _ if self.has("avx") => 32,
-            _ => 16,
-        }
+        self.codegen().vector_bytes()
     }
 
     /// Elements of a type in a vector register.
@@ -311,16 +220,17 @@ impl Target {
 
     /// Multiply-adds per cycle and core on the type of the factors, each counted as two operations.
     fn ops_per_cycle(&self, dtype: DType) -> f64 {
-        // Two vector pipes; without fused multiply-add, one multiplies while the other adds.
-        let pipes = if self.has("fma") || self.is_arm() { 4.0 } else { 2.0 };
-        let f32s = pipes * self.lanes(DType::F32) as f64;
+        let lanes = self.lanes(DType::F32) as f64;
+        let f32s = 2.0 * self.timing.fma.per_cycle * lanes;
         match dtype {
             DType::I8 | DType::U8 if self.multiplies_tiles_of(dtype) => MATRIX * f32s * 4.0,
             DType::BF16 if self.multiplies_tiles_of(dtype) => MATRIX * f32s * 2.0,
             DType::F32 => f32s,
             DType::F64 => f32s / 2.0,
             // Four products in one lane of a dot-product instruction; else widened to 16 or 32 bits first.
-            DType::I8 | DType::U8 if self.has("avx512vnni") || self.has("avxvnni") || self.has("dotprod") => f32s * 4.0,
+            DType::I8 | DType::U8 if self.has("avx512vnni") || self.has("avxvnni") || self.has("dotprod") => {
+                8.0 * self.timing.dot.per_cycle * lanes
+            }
             DType::F16 if self.has("avx512fp16") => f32s * 2.0,
             DType::BF16 if self.has("avx512bf16") => f32s * 2.0,
             DType::F16 | DType::BF16 => f32s / 2.0,
@@ -331,7 +241,7 @@ impl Target {
 
     /// Operations per second of all cores together on factors of a type, at best.
     pub fn peak(&self, dtype: DType) -> f64 {
-        let nominal = |d| self.ops_per_cycle(d) * self.clock;
+        let nominal = |d| self.ops_per_cycle(d) * self.timing.clock;
         let of_core = self
             .peaks
             .as_ref()
@@ -341,7 +251,7 @@ impl Target {
 
     /// Bytes per second of all cores together.
     pub fn bandwidth(&self) -> f64 {
-        self.peaks.as_ref().map_or(self.bandwidth_per_core, |p| p.bandwidth) * self.cores as f64
+        self.peaks.as_ref().map_or(self.timing.memory, |p| p.bandwidth) * self.cores as f64
     }
 }
 
@@ -355,60 +265,9 @@ impl fmt::Display for Target {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn host_features() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    macro_rules! detect {
-        ($($name:tt as $llvm:literal),* $(,)?) => {
-            $(if std::arch::is_x86_feature_detected!($name) { found.insert($llvm.to_owned()); })*
-        };
-    }
-    detect!(
-        "sse" as "sse", "sse2" as "sse2", "sse3" as "sse3", "ssse3" as "ssse3", "sse4.1" as "sse4.1",
-        "sse4.2" as "sse4.2", "popcnt" as "popcnt", "avx" as "avx", "avx2" as "avx2", "bmi1" as "bmi", "bmi2" as "bmi2",
-        "f16c" as "f16c", "fma" as "fma", "avx512f" as "avx512f", "avx512bw" as "avx512bw", "avx512cd" as "avx512cd",
-        "avx512dq" as "avx512dq", "avx512vbmi" as "avx512vbmi", "avx512vl" as "avx512vl", "avx512vnni" as "avx512vnni",
-        "avx512bf16" as "avx512bf16", "avx512fp16" as "avx512fp16", "avxvnni" as "avxvnni",
-    );
-    // The standard library does not detect matrix registers on stable yet: CPUID leaf 7, EDX bits 22, 24, 25. The system may refuse them.
-    if let Some(edx) = cpuid_7_edx()
-        && edx & 1 << 24 != 0
-        && matrix_registers_permitted()
-    {
-        for (bit, name) in [(22, "amx-bf16"), (24, "amx-tile"), (25, "amx-int8")] {
-            if edx & (1 << bit) != 0 {
-                found.insert(name.to_owned());
-            }
-        }
-    }
-    found
-}
-
-#[cfg(target_arch = "x86_64")]
-fn cpuid_7_edx() -> Option<u32> {
-    (std::arch::x86_64::__get_cpuid_max(0).0 >= 7).then(|| std::arch::x86_64::__cpuid_count(7, 0).edx)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn host_features() -> BTreeSet<String> {
-    BTreeSet::new()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_back_end_knows_all_processors() {
-        let baseline = CodegenTarget { triple: "x86_64-unknown-linux-gnu".into(), ..CodegenTarget::baseline() };
-        for name in X86_LEVELS.iter().map(|l| l.0).chain(X86_CPUS.iter().map(|c| c.0)).chain(["generic"]) {
-            CodegenTarget { cpu: name.into(), ..baseline.clone() }.validate().expect("a processor's name");
-        }
-        for (name, _) in ARM_CPUS {
-            let triple = "aarch64-linux-gnu".into();
-            CodegenTarget { cpu: (*name).into(), triple, ..baseline.clone() }.validate().expect("a processor's name");
-        }
-    }
 
     #[test]
     fn targets_read_as_tvm_writes_them() {

@@ -24,7 +24,7 @@ pub struct Fastest {
 
 enum Judge {
     Machine(Arc<dyn Machine>),
-    Model(Modelled),
+    Model(Box<Modelled>),
 }
 
 /// Another program must be faster than the one by cost by this share: less is noise.
@@ -52,11 +52,11 @@ impl Fastest {
             .map(|(name, placement)| Ok((name, config.pipeline(&Settings { placement, ..settings.clone() })?)));
         let judge = match &placement.machine {
             Some(machine) => Judge::Machine(machine.clone()),
-            None => Judge::Model(Modelled {
+            None => Judge::Model(Box::new(Modelled {
                 model: settings.cost.clone(),
                 compilers: placement.compilers.clone(),
                 target: settings.target.clone(),
-            }),
+            })),
         };
         Ok(Fastest { candidates: made.collect::<Result<_, Refused>>()?, judge })
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::{
-    Reduced, Scheduled, Tuned, VectorUnit,
+    Reduced, Scheduled, Tuned,
     sites::{Met, Sites},
     worth_measuring,
 };
+use crate::machine::Core;
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
@@ -21,7 +22,7 @@ use crate::{
 /// The code that programs call and that is still to be made: shared by programs that are assembled together.
 #[derive(Debug)]
 pub struct CodeSet {
-    unit: VectorUnit,
+    unit: Core,
     /// The kernels, each once, named as the programs name their functions.
     pub kernels: Vec<Kernel>,
     /// What external compilers made of their functions, by the symbol that programs call: filled before programs that call them
@@ -83,7 +84,7 @@ struct Assembler<'a> {
 
 impl CodeSet {
     /// No code yet; kernels are going to be scheduled for these vectors.
-    pub fn new(unit: VectorUnit) -> CodeSet {
+    pub fn new(unit: Core) -> CodeSet {
         CodeSet {
             unit,
             kernels: Vec::new(),
@@ -106,7 +107,7 @@ impl CodeSet {
     }
 
     /// The vectors that kernels are scheduled for.
-    pub fn unit(&self) -> VectorUnit {
+    pub fn unit(&self) -> Core {
         self.unit
     }
 }

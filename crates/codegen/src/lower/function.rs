@@ -22,7 +22,9 @@ pub struct FunctionGroup {
 /// functions that stand right there and are the same (composites of an external compiler). Its parameters' types must be
 /// annotated and their extents known.
 pub fn stages(m: &Module, f: &Function) -> Result<FunctionGroup, Refused> {
-    stages_with(Builder::new(), m, f, &|p| m.var(p).ty.as_ref().expect("parameters of primitive functions are annotated"))
+    stages_with(Builder::new(), m, f, &|p| {
+        m.var(p).ty.as_ref().expect("parameters of primitive functions are annotated")
+    })
 }
 
 /// The same, where inference knows the parameters' types. `all_sizes` where the kernel is to serve other extents, too.

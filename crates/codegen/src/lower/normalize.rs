@@ -117,9 +117,7 @@ pub(crate) fn parts(
         };
         let stage = Stage { body, ..stage.clone() };
         match &stage.body {
-            Body::Map(v)
-                if !group.results.contains(&stage.tensor) && decide(may_inline(group, at, v, whole)) =>
-            {
+            Body::Map(v) if !group.results.contains(&stage.tensor) && decide(may_inline(group, at, v, whole)) => {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
             _ => kept.push(Definition::Stage(stage)),

@@ -2,13 +2,16 @@
 
 use hashbrown::HashSet;
 
-use super::{Decisions, VectorUnit, changing, is_view, schedule_sized};
-use crate::loops::{AxisId, Family, Kernel, Member, Stages};
+use super::{Decisions, changing, is_view, schedule_sized};
+use crate::{
+    loops::{AxisId, Family, Kernel, Member, Stages},
+    machine::Core,
+};
 
 /// The calls of a program, in order, as they were met at some sizes.
 #[derive(Debug)]
 pub struct Sites {
-    unit: VectorUnit,
+    unit: Core,
     sites: Vec<Site>,
     next: usize,
     /// Calls that no family has served, with the number of the call.
@@ -48,7 +51,7 @@ pub(super) enum Met<'a> {
 
 impl Sites {
     /// For calls that compute these groups: first those of the size that decisions are made for, then the same calls' at other sizes.
-    pub fn new(unit: VectorUnit, sizes: &[Vec<Stages>]) -> Sites {
+    pub fn new(unit: Core, sizes: &[Vec<Stages>]) -> Sites {
         let count = sizes.first().map_or(0, Vec::len);
         let others: Vec<&Vec<Stages>> = sizes.iter().filter(|s| s.len() == count).collect();
         let site = |i: usize| Site::new(unit, &others.iter().map(|s| &s[i]).collect::<Vec<_>>());
@@ -87,7 +90,7 @@ impl Sites {
 }
 
 impl Site {
-    fn new(unit: VectorUnit, groups: &[&Stages]) -> Site {
+    fn new(unit: Core, groups: &[&Stages]) -> Site {
         let views: Vec<Option<usize>> = groups.iter().map(|g| is_view(g)).collect();
         if let Some(Some(arg)) = views.first().filter(|first| views.iter().all(|v| v == *first)) {
             return Site::View(*arg);
@@ -105,7 +108,7 @@ impl Site {
 }
 
 impl Sized {
-    fn new(unit: VectorUnit, groups: &[&Stages]) -> Option<Sized> {
+    fn new(unit: Core, groups: &[&Stages]) -> Option<Sized> {
         let first = *groups.first()?;
         let alike: Vec<&Stages> =
             groups.iter().copied().filter(|g| changing(&[first, g]).is_some_and(|c| !c.is_empty())).collect();
@@ -116,7 +119,7 @@ impl Sized {
         // A size at which decisions can't be taken says nothing of others.
         let kernels: Vec<Kernel> = kernels.flatten().collect();
         // Of one size alone it is not known what changes.
-        let structure = kernels[0].outline().structure;
+        let structure = kernels.first()?.outline().structure;
         let kernels: Vec<Kernel> = kernels.into_iter().filter(|k| k.outline().structure == structure).collect();
         if kernels.len() < 2 {
             return None;
@@ -127,7 +130,7 @@ impl Sized {
     }
 
     /// The kernel for all sizes, and what it is told for that one; none where it does not serve it.
-    fn meet(&mut self, group: &Stages, unit: VectorUnit) -> Option<(&Kernel, Member)> {
+    fn meet(&mut self, group: &Stages, unit: Core) -> Option<(&Kernel, Member)> {
         let (kernel, _) = schedule_sized("", group, unit, &self.changing, Some(&self.decisions))?;
         let member = match self.family.member(&kernel) {
             Some(member) => member,

@@ -239,9 +239,7 @@ impl Rebuild<'_> {
                 let index = self.scalar(index, is_register(self.kernel, *buffer));
                 Stmt::Store { buffer: *buffer, index, value: self.scalar(value, false) }
             }
-            Stmt::Prefetch { buffer, index } => {
-                Stmt::Prefetch { buffer: *buffer, index: self.scalar(index, false) }
-            }
+            Stmt::Prefetch { buffer, index } => Stmt::Prefetch { buffer: *buffer, index: self.scalar(index, false) },
             Stmt::Let { var, value, body } => {
                 let value = self.scalar(value, false);
                 Stmt::Let { var: *var, value, body: Box::new(self.stmt(body)) }
@@ -303,7 +301,9 @@ impl Rebuild<'_> {
             }
             ScalarKind::Cast(a) => self.scalar(a, fixed).cast(s.dtype()),
             ScalarKind::Bits(a) => self.scalar(a, fixed).bits(s.dtype()),
-            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => unreachable!("leaves are told apart above"),
+            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => {
+                unreachable!("leaves are told apart above")
+            }
         };
         self.done.insert((s.key(), fixed), new.clone());
         new
@@ -329,8 +329,7 @@ impl Family {
         }
         let columns = (0..first.numbers.len()).map(|i| outlines.iter().map(|o| o.numbers[i]).collect()).collect();
         let (structure, named) = (first.structure, first.named);
-        let mut family =
-            Family { structure, first: members[0].clone(), columns, named, slots: vec![], parameters: 0 };
+        let mut family = Family { structure, first: members[0].clone(), columns, named, slots: vec![], parameters: 0 };
         family.settle();
         Some(family)
     }

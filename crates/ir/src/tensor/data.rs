@@ -8,6 +8,7 @@ use std::{
 
 use bytemuck::{Pod, Zeroable, allocation::try_zeroed_vec};
 use half::{bf16, f16};
+use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::{DType, out_of_memory};
@@ -175,6 +176,30 @@ impl Tensor {
         t
     }
 
+    /// The same, rows of `row` elements at a time and in parallel: `f` fills in the row of a number; the last one may be shorter. Floats
+    /// only, others panic.
+    pub fn from_f64_rows(dtype: DType, shape: &[usize], row: usize, f: impl Fn(usize, &mut [f64]) + Sync) -> Tensor {
+        fn go<T: Element + Send>(to: &mut [T], row: usize, f: impl Fn(usize, &mut [f64]) + Sync, of: fn(f64) -> T) {
+            to.par_chunks_mut(row.max(1)).enumerate().for_each_init(
+                || vec![0.0; row],
+                |values, (i, to)| {
+                    let values = &mut values[..to.len()];
+                    f(i, values);
+                    to.iter_mut().zip(values).for_each(|(to, v)| *to = of(*v));
+                },
+            );
+        }
+        let mut t = Tensor::zeros(dtype, shape);
+        match dtype {
+            DType::F32 => go::<f32>(t.as_mut_slice(), row, f, |v| v as f32),
+            DType::F64 => go::<f64>(t.as_mut_slice(), row, f, |v| v),
+            DType::F16 => go::<f16>(t.as_mut_slice(), row, f, f16::from_f64),
+            DType::BF16 => go::<bf16>(t.as_mut_slice(), row, f, bf16::from_f64),
+            other => panic!("rows of {other} are no floats"),
+        }
+        t
+    }
+
     /// An array of `dtype` with element `i` (row-major) converted from `f(i)`; integers wrap around.
     pub fn from_i64_fn(dtype: DType, shape: &[usize], mut f: impl FnMut(usize) -> i64) -> Tensor {
         let mut t = Tensor::zeros(dtype, shape);
@@ -213,6 +238,25 @@ impl Tensor {
             2 => go::<u16>(self.bytes(), t.bytes_mut(), f),
             4 => go::<u32>(self.bytes(), t.bytes_mut(), f),
             _ => go::<u64>(self.bytes(), t.bytes_mut(), f),
+        }
+        t
+    }
+
+    /// Element `bases[i] + within[k]` as element `k` of row `i`, all rows one after another; rows in parallel.
+    pub fn pick_rows(&self, shape: &[usize], bases: &[usize], within: &[usize]) -> Tensor {
+        fn go<T: Pod + Send + Sync>(from: &[u8], to: &mut [u8], bases: &[usize], within: &[usize]) {
+            let from: &[T] = bytemuck::cast_slice(from);
+            let rows = bytemuck::cast_slice_mut::<u8, T>(to).par_chunks_mut(within.len().max(1));
+            rows.with_min_len(256).zip(bases).for_each(|(to, base)| {
+                to.iter_mut().zip(within).for_each(|(to, k)| *to = from[base + k]);
+            });
+        }
+        let mut t = Tensor::zeros(self.dtype, shape);
+        match self.dtype.bytes() {
+            1 => go::<u8>(self.bytes(), t.bytes_mut(), bases, within),
+            2 => go::<u16>(self.bytes(), t.bytes_mut(), bases, within),
+            4 => go::<u32>(self.bytes(), t.bytes_mut(), bases, within),
+            _ => go::<u64>(self.bytes(), t.bytes_mut(), bases, within),
         }
         t
     }

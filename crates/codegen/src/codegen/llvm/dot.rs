@@ -116,7 +116,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     /// are brought together. What lies over an edge is left out.
     fn taps(&mut self, s: &Scalar) -> Option<Result<V<'ctx>, CodegenError>> {
         let lanes = self.lanes.filter(|l| l.count == 16 && s.dtype() == DType::I32)?;
-        if self.unit.target.tap_products() == 0 || self.masks.current().is_some() {
+        if self.unit.target.int8_dot_strided() == 0 || self.masks.current().is_some() {
             return None;
         }
         let mut rest = s.clone();

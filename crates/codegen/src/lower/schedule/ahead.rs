@@ -15,12 +15,6 @@ use crate::{
     },
 };
 
-/// Bytes of a panel that stay in the second cache together with the panel before it.
-const LARGEST: i64 = 640 << 10;
-/// An operand of fewer bytes is near anyhow.
-const LEAST: i64 = 32 << 10;
-/// Bytes that a processor fetches at once.
-const LINE: i64 = 64;
 /// Turns of a loop for each line: asking for the same one more often costs more than it brings.
 const TURNS_PER_LINE: i64 = 4;
 
@@ -35,6 +29,8 @@ pub(super) struct Ahead {
     within: Vec<(AxisId, i64)>,
     /// Bytes of an element.
     bytes: i64,
+    /// Bytes of a cache line.
+    line: i64,
 }
 
 /// What one tile asks for.
@@ -67,7 +63,9 @@ impl Emitter {
             let decl = self.group.decl(a.tensor);
             decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
         };
-        let candidates = accesses.iter().filter(|a| a.tensor != TensorId(u32::MAX) && size(a) >= LEAST);
+        // A smaller operand stays in the first cache anyhow.
+        let least = self.unit.timing.l1.bytes * 2 / 3;
+        let candidates = accesses.iter().filter(|a| a.tensor != TensorId(u32::MAX) && size(a) >= least);
         let (found, at) =
             candidates.filter_map(|a| Some((a, self.panels(loops, a, reduction)?))).max_by_key(|(a, _)| size(a))?;
         let (around, within) = loops.split_at(at + 1);
@@ -77,6 +75,7 @@ impl Emitter {
             around: around.iter().map(|l| l.0).collect(),
             within: within.iter().map(|l| (l.0, turns(&l.1))).collect(),
             bytes: self.group.decl(found.tensor).dtype.bytes() as i64,
+            line: self.unit.timing.l2.line,
         })
     }
 
@@ -99,7 +98,9 @@ impl Emitter {
             }
         }
         let bytes = step * stride * self.group.decl(access.tensor).dtype.bytes() as i64;
-        (places == stride && reach == stride && bytes <= LARGEST).then_some(at)
+        // A panel and the one before it stay in the second cache together.
+        let largest = self.unit.timing.l2.bytes * 5 / 8;
+        (places == stride && reach == stride && bytes <= largest).then_some(at)
     }
 }
 
@@ -122,7 +123,7 @@ impl Ahead {
             None => n * turns,
         });
         let tiles: i64 = self.within.iter().map(|w| w.1).product();
-        let line = LINE / self.bytes;
+        let line = self.line / self.bytes;
         let panel = step * self.around.last().map_or(0, |a| self.offset.coeff(*a));
         let elements = (panel + tiles * line - 1) / (tiles * line) * line;
         Slice { buffer: self.buffer, first: next + tile * elements, elements, line, var }
@@ -159,7 +160,8 @@ mod tests {
         let [panels, rows, row, line, turn] = [0, 1, 2, 3, 4].map(AxisId);
         let panel = 768 * 32;
         let offset = Affine { base: 0, terms: vec![(panels, panel / 2), (row, 16)] };
-        let ahead = Ahead { buffer: TensorId(1), offset, around: vec![panels], within: vec![(rows, 16)], bytes: 4 };
+        let ahead =
+            Ahead { buffer: TensorId(1), offset, around: vec![panels], within: vec![(rows, 16)], bytes: 4, line: 64 };
         let place = |axis, size, before: i64| Place {
             axis,
             at: Scalar::index(before * size),

@@ -4,9 +4,6 @@
 use super::{Access, Emitter, choose::Tiling};
 use crate::loops::{Axis, TensorId};
 
-/// Bytes of an operand that stay in the second cache beside everything else.
-const BUDGET: i64 = 400 << 10;
-
 /// A block has at least so many register tiles.
 const TILES: i64 = 4;
 
@@ -31,7 +28,9 @@ impl Emitter {
             .filter(|a| a.tensor != TensorId(u32::MAX) && a.axes.contains(&axis.id) && !a.axes.contains(&outer.id))
             .map(bytes)
             .max()?;
-        let blocks = (walked + BUDGET - 1) / BUDGET;
+        // What of an operand stays in the second cache beside everything else.
+        let budget = self.unit.timing.l2.bytes * 25 / 64;
+        let blocks = (walked + budget - 1) / budget;
         let block = (blocks..axis.extent).find(|n| axis.extent % n == 0).map(|n| axis.extent / n)?;
         (blocks > 1 && block >= TILES * tile).then_some((at, block))
     }

@@ -1,10 +1,11 @@
-//! The choice of vector axis and register tile for a reduction, by a small model of a core: two fused multiply-adds and two
-//! loads a cycle, a latency of four cycles to hide, a limited number of vector registers.
+//! The choice of vector axis and register tile for a reduction, by a small model of a core: fused multiply-adds and loads a
+//! cycle, a latency to hide, a limited number of vector registers, two caches.
 
-use super::{Access, VectorUnit, matrix::Matrix};
+use super::{Access, matrix::Matrix};
 use crate::{
     loops::{Axis, AxisId},
     lower::affine::Affine,
+    machine::{Core, Timing},
 };
 
 /// How a reduction runs.
@@ -44,47 +45,55 @@ pub(super) struct Together {
     pub(super) ops: i64,
 }
 
-/// Multiply-adds that must be in flight to keep both units busy.
-const IN_FLIGHT: f64 = 8.0;
-/// Cycles to store a vector of results, with what an epilogue does to it, and each of its lanes where these lie apart.
-pub(super) const STORE: f64 = 2.0;
+/// Cycles to store each lane of a vector of results where these lie apart.
 const SCATTER: f64 = 5.0;
 /// Cycles to combine the lanes of a vector, by lane.
 const COMBINE: f64 = 1.5;
 /// Cycles of each step for a vector that does not lie beside the others of its operand.
-const APART: f64 = 0.02;
+const STRIDED: f64 = 0.02;
 /// Bytes of an element, or of those that are treated at once.
 const ELEMENT: f64 = 4.0;
-/// Bytes of an operand that stay in the first cache beside everything else.
-const NEAR: f64 = 16384.0;
-/// Places at distances of [`ALIAS`] that the first cache holds together.
-const WAYS: i64 = 7;
-/// Bytes after which the first cache's sets come again.
-const ALIAS: i64 = 4096;
-/// Bytes a cycle from the second cache.
-const FAR_BYTES: f64 = 32.0;
-/// Bytes of a line of the caches.
-const LINE: f64 = 64.0;
-/// Bytes after which the second cache's sets come again, and how many lines each holds beside everything else.
-const FAR_ALIAS: i64 = 64 << 10;
-const FAR_WAYS: i64 = 12;
-/// Steps of so many bytes are too long to be foreseen.
-const LONG: f64 = 2048.0;
-/// Cycles of each step for what neither cache holds, lines that follow one another, and each line of them, where steps are long.
-const BEYOND: f64 = 6.0;
-const BEYOND_LINE: f64 = 1.5;
 /// No more than so many accumulators wide along one axis: code size.
 const WIDEST: i64 = 14;
 
 /// Registers that what is multiplied in groups passes through. Instructions for that read nothing from memory that is the same for all
-/// lanes, and it is loaded ahead of its use. A tile that leaves fewer is spilled as a whole around its innermost loop.
-const AHEAD: f64 = 4.0;
-/// Cycles to load a vector that mostly lies across two lines.
-const ACROSS: f64 = 0.9;
+/// lanes, and it is loaded before its use. A tile that leaves fewer is spilled as a whole around its innermost loop.
+const IN_PASSING: f64 = 4.0;
+
+/// What the model takes from a core's timing, in cycles and bytes. The shares are fitted to measured loops on processors with
+/// 48 KB of L1 and 1 MB of L2; that they are shares is what carries over to others.
+struct Limits {
+    /// Bytes of an operand that stay in L1 beside everything else.
+    l1_bytes: f64,
+    /// Lines of a set of L1, and of L2, that an operand may take beside everything else.
+    l1_ways: i64,
+    l2_ways: i64,
+    /// Cycles of each step for what neither cache holds and no prefetcher brings: out-of-order execution hides most of the latency.
+    beyond: f64,
+    /// And of each line of it.
+    beyond_line: f64,
+}
+
+impl Limits {
+    fn of(t: &Timing) -> Limits {
+        Limits {
+            l1_bytes: t.l1.bytes as f64 / 3.0,
+            l1_ways: (t.l1.ways * 3 / 5).max(1),
+            l2_ways: (t.l2.ways * 3 / 4).max(1),
+            beyond: t.l3.latency / 8.0,
+            beyond_line: t.l3.line as f64 / t.l3.bytes_per_cycle,
+        }
+    }
+}
+
+/// Cycles to store a vector of results, with what an epilogue does to it.
+pub(super) fn store_cycles(t: &Timing) -> f64 {
+    1.0 / t.stores + 1.0
+}
 
 struct Model<'a> {
     accesses: &'a [Access],
-    unit: VectorUnit,
+    unit: Core,
     /// Operations on a vector of values besides the multiply-add's two.
     extra_ops: f64,
     reduced: f64,
@@ -110,7 +119,7 @@ struct Stride {
 }
 
 impl Stride {
-    fn of(a: &Access, reduced: &[Axis]) -> Stride {
+    fn of(a: &Access, reduced: &[Axis], t: &Timing) -> Stride {
         let innermost =
             |o: &Affine| reduced.iter().rev().find(|r| o.coeff(r.id) != 0).map(|r| (o.coeff(r.id), r.extent));
         let Some((step, turns)) = a.offset.as_ref().and_then(innermost) else {
@@ -118,9 +127,14 @@ impl Stride {
         };
         let bytes = (step * ELEMENT as i64).abs();
         let apart = 1 << bytes.trailing_zeros();
-        let lines = bytes as f64 >= LINE;
-        let crowded = |alias: i64, ways: i64| lines && apart as f64 >= LINE && turns > (alias / apart).max(1) * ways;
-        Stride { lines, near: crowded(ALIAS, WAYS), far: bytes as f64 >= LONG && crowded(FAR_ALIAS, FAR_WAYS) }
+        let lines = bytes >= t.l1.line;
+        let crowded = |stride: i64, ways: i64| lines && apart >= t.l1.line && turns > (stride / apart).max(1) * ways;
+        let limits = Limits::of(t);
+        Stride {
+            lines,
+            near: crowded(t.l1.set_stride(), limits.l1_ways),
+            far: bytes >= t.prefetch_reach && crowded(t.l2.set_stride(), limits.l2_ways),
+        }
     }
 }
 
@@ -135,6 +149,8 @@ pub(super) fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
 impl Model<'_> {
     /// Cycles per step of the reduction for one tile of the given sizes.
     fn cycles(&self, vector: AxisId, lanes: i64, tiles: &[(AxisId, i64)]) -> f64 {
+        let t = &self.unit.timing;
+        let (limits, line) = (Limits::of(t), t.l1.line as f64);
         let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
         let (mut loads, mut far, mut beyond) = (0.0, 0.0, 0.0);
         let mut live: f64 = 0.0;
@@ -148,40 +164,41 @@ impl Model<'_> {
             };
             // Places that lie powers of two apart evict one another from the first cache, but for a few.
             let crowded = |(axis, size): &(AxisId, i64)| {
-                *size > WAYS && coeff(a, *axis).is_some_and(|c| c != 0 && (c * ELEMENT as i64) % ALIAS == 0)
+                *size > limits.l1_ways
+                    && coeff(a, *axis).is_some_and(|c| c != 0 && (c * ELEMENT as i64) % t.l1.set_stride() == 0)
             };
             loads += copies * each * if tiles.iter().any(crowded) { 4.0 } else { 1.0 };
             if coeff(a, vector) != Some(0) {
                 let beside = tiles.iter().find(|t| t.0 == vector).map_or(1, |t| t.1) as f64;
-                beyond += APART * (copies / beside - 1.0);
+                beyond += STRIDED * (copies / beside - 1.0);
             }
             // What a tile reads of an operand, step after step, is read again by the next tile: from the first cache only where
             // it fits there.
             let together = || tiles.iter().any(|t| t.1 > 1 && coeff(a, t.0) == Some(1));
             let bytes = match coeff(a, vector) {
                 Some(0) if !stride.lines => copies * ELEMENT,
-                Some(0) if together() => (copies * ELEMENT).max(LINE),
-                Some(0) => copies * LINE,
-                _ => copies * self.unit.bytes as f64,
+                Some(0) if together() => (copies * ELEMENT).max(line),
+                Some(0) => copies * line,
+                _ => copies * self.unit.vector_bytes as f64,
             };
-            if bytes * self.reduced > NEAR || stride.near {
+            if bytes * self.reduced > limits.l1_bytes || stride.near {
                 far += bytes;
             }
             if stride.far {
-                beyond += BEYOND + BEYOND_LINE * bytes / LINE;
+                beyond += limits.beyond + limits.beyond_line * bytes / line;
             }
             // The operand with the fewest copies stays in registers while the others stream by.
             live = if live == 0.0 { copies } else { live.min(copies) };
         }
         let passing = match self.accesses.len() {
             ..=1 => 0.0,
-            _ if self.together > 1 => AHEAD,
+            _ if self.together > 1 => IN_PASSING,
             _ => 1.0,
         };
         let registers = accumulators + live + passing;
-        let spilled = (registers - self.unit.registers as f64).max(0.0);
-        let arithmetic = accumulators * (1.0 + self.extra_ops) / 2.0;
-        arithmetic.max((loads + spilled) / 2.0).max(far / FAR_BYTES).max(IN_FLIGHT / 2.0)
+        let spilled = (registers - self.unit.vector_registers as f64).max(0.0);
+        let arithmetic = accumulators * (1.0 + self.extra_ops) / t.fma.per_cycle;
+        arithmetic.max((loads + spilled) / t.loads).max(far / t.l2.bytes_per_cycle).max(t.fma.latency)
             + beyond
             + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
     }
@@ -205,9 +222,12 @@ impl Model<'_> {
         let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
         let brought: Vec<f64> = self.accesses.iter().map(distinct).collect();
         let all: f64 = brought.iter().sum();
-        let spilled = (accumulators + all + AHEAD - self.unit.registers as f64).max(0.0);
+        let t = &self.unit.timing;
+        let spilled = (accumulators + all + IN_PASSING - self.unit.vector_registers as f64).max(0.0);
         let steps = self.reduced.max(1.0);
-        ((accumulators + all / steps) / 2.0).max(all * ACROSS / steps) + 2.0 * spilled / steps
+        // A vector that mostly lies across two lines takes two loads.
+        let loads = all * 1.8 / t.loads / steps;
+        ((accumulators + all / steps) / t.dot.per_cycle).max(loads) + 2.0 * spilled / steps
     }
 
     /// Cycles for all tiles of these axes, rests included, `outside` times.
@@ -266,7 +286,7 @@ pub(super) fn choose(
     reduced: &[Axis],
     accesses: &[Access],
     form: Form,
-    unit: VectorUnit,
+    unit: Core,
 ) -> Option<(f64, Tiling)> {
     ranked(axes, to, reduced, accesses, form, unit, 1).pop()
 }
@@ -278,10 +298,10 @@ pub(super) fn ranked(
     reduced: &[Axis],
     accesses: &[Access],
     form: Form,
-    unit: VectorUnit,
+    unit: Core,
     most: usize,
 ) -> Vec<(f64, Tiling)> {
-    let strides: Vec<Stride> = accesses.iter().map(|a| Stride::of(a, reduced)).collect();
+    let strides: Vec<Stride> = accesses.iter().map(|a| Stride::of(a, reduced, &unit.timing)).collect();
     let volume: f64 = reduced.iter().map(|a| a.extent as f64).product();
     let mut best: Vec<(f64, Tiling)> = Vec::new();
     let mut offer = |cost: f64, tiling: Tiling| {
@@ -305,12 +325,12 @@ pub(super) fn ranked(
             true => taps_along(v.id, lanes, reduced, accesses),
             false => None,
         };
-        let together = together.or(taps.map(|r| (r.id, Together { count: r.extent, ops: unit.taps })));
+        let together = together.or(taps.map(|r| (r.id, Together { count: r.extent, ops: unit.int8_dot_strided })));
         let model = Model {
             accesses,
             unit,
             store: match to.map(|t| t.coeff(v.id)) {
-                Some(0 | 1) => STORE,
+                Some(0 | 1) => store_cycles(&unit.timing),
                 // Lane by lane.
                 _ => SCATTER * lanes as f64,
             },
@@ -341,7 +361,7 @@ pub(super) fn ranked(
                 for s in 1..=a.1.min(WIDEST) {
                     let widest = if i == j { 1 } else { b.1.min(WIDEST) };
                     for t in 1..=widest {
-                        if s * t > unit.registers {
+                        if s * t > unit.vector_registers {
                             break;
                         }
                         let (tiles, extents) = match i == j {

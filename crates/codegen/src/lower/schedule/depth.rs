@@ -10,8 +10,6 @@ use crate::{
     },
 };
 
-/// Bytes of a row of an operand in one part, at most: a panel of as many rows as a register tile is wide fills the second cache.
-const DEPTH: i64 = 20 << 10;
 /// Operands of which each element is met less often than this gain nothing.
 const USES: i64 = 64;
 
@@ -26,7 +24,9 @@ impl Emitter {
             visits / self.group.decl(*t).shape.iter().product::<i64>().max(1) >= USES
         };
         let widest = operands.iter().map(|(t, _)| self.group.decl(*t).dtype.bytes() as i64).max()?;
-        let least = (summed.extent * widest + DEPTH - 1) / DEPTH;
+        // Bytes of a row of an operand in one part, at most: a panel of as many rows as a register tile is wide fills the second cache.
+        let row = self.unit.timing.l2.bytes * 5 / 256;
+        let least = (summed.extent * widest + row - 1) / row;
         let fits = r.combine == Combine::Sum && operands.len() == 2 && operands.iter().all(often);
         (least..2 * least).find(|n| summed.extent % n == 0).filter(|n| fits && *n > 1)
     }

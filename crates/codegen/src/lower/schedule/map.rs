@@ -203,7 +203,7 @@ impl Emitter {
         });
         let turned: Vec<&Access> = accesses.iter().filter(|a| across(a, read.id)).collect();
         let widest = turned.iter().map(|a| self.group.decl(a.tensor).dtype.bytes() as i64).max()?;
-        let fits = self.unit.lanes().min(self.unit.bytes / widest).min(written.extent).min(read.extent);
+        let fits = self.unit.lanes().min(self.unit.vector_bytes / widest).min(written.extent).min(read.extent);
         let largest = 1 << fits.checked_ilog2()?;
         // What many operations are made of is not written out for each row of a square.
         if !others_fit || largest < LEAST_SQUARE || expense(value) > WRITTEN_OUT {
@@ -373,8 +373,7 @@ impl Emitter {
     /// The output's axes with extents of 1 gone and neighbours merged where every access steps evenly along both. `to` and the
     /// expressions are rewritten alike; an axis that stands outside of reads in one of them stays as it is.
     pub(super) fn merge_axes(&mut self, axes: &[Axis], to: &mut Scalar, exprs: &mut [&mut Scalar]) -> Vec<Axis> {
-        let (mut axes, single): (Vec<Axis>, Vec<Axis>) =
-            axes.iter().partition(|a| a.extent != 1 || self.changes(a.id));
+        let (mut axes, single): (Vec<Axis>, Vec<Axis>) = axes.iter().partition(|a| a.extent != 1 || self.changes(a.id));
         let mut stand_still = |axes: &[Axis], to: &mut Scalar| {
             let with = axes.iter().map(|a| (a.id, Scalar::index(0))).collect();
             for e in exprs.iter_mut().map(|e| &mut **e).chain([to]) {

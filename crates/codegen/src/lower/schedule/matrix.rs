@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use super::{
     Access, Emitter, bind,
-    choose::{STORE, Tiling, coeff},
+    choose::{Tiling, coeff, store_cycles},
     for_,
     reduce::{ACCUMULATOR, Job, Place, narrow_multiplied},
 };
@@ -22,6 +22,7 @@ use crate::{
         affine::{Substitution, replace_axes},
         normalize::Reduction,
     },
+    machine::Timing,
 };
 
 /// How matrix registers go through a reduction.
@@ -34,13 +35,6 @@ pub(super) struct Matrix {
     /// How many words there are.
     depth: i64,
 }
-
-/// Cycles of a product of two tiles.
-const PRODUCT: f64 = 16.0;
-/// Cycles to load a tile: rows are cache lines, of which two come at a time.
-const LOAD: f64 = 8.0;
-/// Cycles to begin and end a block of sums, and to store a tile of it.
-const BLOCK: f64 = 40.0;
 
 /// The operands of a product: first the one whose rows are places of the output, then the one that has its columns.
 struct Operands {
@@ -86,7 +80,7 @@ impl Emitter {
             let steps = r.axes.iter().map(|a| a.extent as f64).product::<f64>() / (count * words.extent) as f64
                 * as_long_as_a_tile(words.extent);
             for tiling in tilings(axes, v, &operands, matrix) {
-                let cost = cycles(axes, &tiling, steps);
+                let cost = cycles(axes, &tiling, steps, &self.unit.timing);
                 if best.as_ref().is_none_or(|b| cost < b.0) {
                     best = Some((cost, tiling));
                 }
@@ -266,7 +260,7 @@ fn tilings(axes: &[Axis], columns: Axis, operands: &Operands, matrix: Matrix) ->
 }
 
 /// Cycles of all blocks of sums, where each takes so many steps.
-fn cycles(axes: &[Axis], tiling: &Tiling, steps: f64) -> f64 {
+fn cycles(axes: &[Axis], tiling: &Tiling, steps: f64, timing: &Timing) -> f64 {
     let (mut blocks, mut products, mut loads) = (1.0, 1.0, 0.0);
     let mut elements = 1.0;
     for a in axes {
@@ -284,6 +278,8 @@ fn cycles(axes: &[Axis], tiling: &Tiling, steps: f64) -> f64 {
         products *= tiles;
         loads += if tiling.tiles.iter().any(|t| t.0 == a.id) { tiles / pieces } else { 0.0 };
     }
-    let arithmetic = (products * PRODUCT).max(blocks * loads * LOAD);
-    steps * arithmetic + blocks * BLOCK + products * TILE as f64 + elements / TILE as f64 * (STORE + 1.0)
+    let rate = &timing.tiles;
+    let arithmetic = (products * rate.product).max(blocks * loads * rate.load);
+    let stored = products * TILE as f64 + elements / TILE as f64 * (store_cycles(timing) + 1.0);
+    steps * arithmetic + blocks * rate.block + stored
 }

@@ -23,50 +23,13 @@ use super::{
     normalize::{Part, Reduction, Step, parts, reads},
 };
 use crate::loops::{
-    Axis, AxisId, BinOp, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId, cut_evenly,
+    Axis, AxisId, BinOp, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId,
+    cut_evenly,
 };
-use crate::tensor::{DType, row_major_strides};
-
-/// What schedules need to know of the machine.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct VectorUnit {
-    /// Bytes of a vector register.
-    pub bytes: i64,
-    /// Number of vector registers.
-    pub registers: i64,
-    /// Instructions that add two products of `bfloat16` to each 32-bit lane; 0 where it is not worth to treat two at once.
-    pub pairs: i64,
-    /// Instructions that add four products of bytes to each 32-bit lane, of an unsigned and a signed operand; 0 where it is
-    /// not worth to treat four at once.
-    pub dot: i64,
-    /// Whether there are matrix registers that multiply tiles of bytes.
-    pub byte_tiles: bool,
-    /// Whether there are matrix registers that multiply tiles of `bfloat16`.
-    pub pair_tiles: bool,
-    /// The same for up to four bytes that lie as many bytes apart as a vector has lanes of 32 bits, such as a window's neighbours in
-    /// a convolution by channel; 0 where they can't be brought together at once.
-    pub taps: i64,
-}
-
-impl VectorUnit {
-    /// A machine without vectors.
-    pub const SCALAR: VectorUnit =
-        VectorUnit { bytes: 4, registers: 16, dot: 0, taps: 0, pairs: 0, byte_tiles: false, pair_tiles: false };
-
-    /// Lanes of 32 bits.
-    pub fn lanes(self) -> i64 {
-        self.bytes / 4
-    }
-
-    /// Whether there are matrix registers for numbers of a type.
-    pub(super) fn has_tiles(self, dtype: DType) -> bool {
-        match dtype {
-            DType::I8 | DType::U8 => self.byte_tiles,
-            DType::BF16 => self.pair_tiles,
-            _ => false,
-        }
-    }
-}
+use crate::{
+    machine::Core,
+    tensor::{DType, row_major_strides},
+};
 
 /// Below so many element operations a loop is not worth handing to other threads: waking them costs microseconds.
 const PARALLEL_FROM: i64 = 64 * 1024;
@@ -130,7 +93,7 @@ pub struct Scheduled {
 
 struct Emitter {
     group: Stages,
-    unit: VectorUnit,
+    unit: Core,
     buffers: Vec<Buffer>,
     buffer_of: HashMap<TensorId, BufferId>,
     next_axis: u32,
@@ -145,20 +108,20 @@ struct Emitter {
 }
 
 /// The kernel of a group: arguments are inputs 0.., results the pointers after them, in order.
-pub fn kernel(name: &str, group: &Stages, unit: VectorUnit) -> Kernel {
+pub fn kernel(name: &str, group: &Stages, unit: Core) -> Kernel {
     schedule(name, group, unit, &[]).kernel
 }
 
 /// The same, where the reductions take these of their candidates, in the order in which they are scheduled; what is not said, or out of
 /// range, is the model's choice.
-pub fn schedule(name: &str, group: &Stages, unit: VectorUnit, choices: &[usize]) -> Scheduled {
+pub fn schedule(name: &str, group: &Stages, unit: Core, choices: &[usize]) -> Scheduled {
     scheduled(name, group, unit, choices, None).0
 }
 
 fn scheduled(
     name: &str,
     group: &Stages,
-    unit: VectorUnit,
+    unit: Core,
     choices: &[usize],
     sizes: Option<sizes::Sizes>,
 ) -> (Scheduled, Option<sizes::Sizes>) {

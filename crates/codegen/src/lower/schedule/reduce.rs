@@ -3,7 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced, VectorUnit,
+    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced,
     ahead::{Ahead, Slice},
     bind,
     choose::{Form, Tiling, Together, ranked},
@@ -19,6 +19,7 @@ use crate::{
         affine::{Affine, Substitution, for_each_node, replace_axes},
         normalize::{Reduction, expense},
     },
+    machine::Core,
     tensor::DType,
 };
 
@@ -31,7 +32,7 @@ const BODY: i64 = 96;
 const BODY_TOGETHER: i64 = 112;
 
 /// What a reduction does with what it reads, on that machine.
-pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
+pub(super) fn form(r: &Reduction, unit: Core) -> Form {
     let mut ops = 0;
     for_each_node(&r.value, &mut |n| {
         ops += match n.kind() {
@@ -44,14 +45,17 @@ pub(super) fn form(r: &Reduction, unit: VectorUnit) -> Form {
             _ => 0,
         }
     });
-    let taps = matches!(multiplied(r), Some((DType::I8, DType::U8) | (DType::U8, DType::I8))) && unit.taps > 0;
+    let taps =
+        matches!(multiplied(r), Some((DType::I8, DType::U8) | (DType::U8, DType::I8))) && unit.int8_dot_strided > 0;
     let together = match narrow_multiplied(r) {
-        Some((DType::BF16, DType::BF16)) => Some(Together { count: 2, ops: unit.pairs }),
+        Some((DType::BF16, DType::BF16)) => Some(Together { count: 2, ops: unit.bf16_dot }),
         Some((DType::BF16, _) | (_, DType::BF16)) => None,
-        Some((a, b)) => Some(Together { count: 4, ops: if a == b { unit.dot.max(SAME_SIGNS) } else { unit.dot } }),
+        Some((a, b)) => {
+            Some(Together { count: 4, ops: if a == b { unit.int8_dot.max(SAME_SIGNS) } else { unit.int8_dot } })
+        }
         None => None,
     };
-    let together = together.filter(|t| t.ops > 0 && (t.count == 2 || unit.dot > 0));
+    let together = together.filter(|t| t.ops > 0 && (t.count == 2 || unit.int8_dot > 0));
     Form { extra_ops: (ops - 1).max(0) as f64, together, taps }
 }
 

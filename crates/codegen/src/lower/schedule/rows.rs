@@ -16,11 +16,8 @@ use crate::{
     },
 };
 
-/// Bytes of a thread's stack that rows of intermediate tensors may take, by piece of the loop; there are up to two.
-const ON_STACK: i64 = 160 << 10;
-/// So many rows at once, at most, where products with what is the same for all rows are summed up: as many as a register tile
-/// has.
-const ROWS: i64 = 14;
+/// Bytes of a thread's stack that rows of intermediate tensors may take at most, by piece of the loop; there are up to two.
+const STACK: i64 = 256 << 10;
 /// Elements at once along an axis that is shared and lies densest in memory, in vectors.
 const VECTORS: i64 = 4;
 
@@ -69,7 +66,7 @@ impl Emitter {
             let (own, bytes) = e.own(&steps, &plan, plan.block, later);
             let mut own: Vec<(TensorId, TensorId)> = own.into_iter().collect();
             own.sort_unstable();
-            if bytes > ON_STACK {
+            if bytes > e.on_stack() {
                 own.clear();
             }
             own
@@ -111,6 +108,11 @@ impl Emitter {
     /// Whether the extent of a shared axis changes from size to size.
     fn shared_changes(&self, plan: &Plan, shared: usize, steps: &[Step]) -> bool {
         steps.iter().zip(&plan.shared[shared].at).any(|(s, at)| self.changes(s.axes[*at].id))
+    }
+
+    /// Bytes of rows of intermediate tensors that stay in the second cache, on a thread's stack.
+    fn on_stack(&self) -> i64 {
+        (self.unit.timing.l2.bytes * 5 / 32).min(STACK)
     }
 
     /// Steps by themselves.
@@ -179,8 +181,9 @@ impl Emitter {
                 |p: &Plan| (0..p.shared.len()).filter(|&i| again(&p.shared[i])).max_by_key(|&i| p.shared[i].extent);
             let others = steps.iter().filter(|s| !self.is_copy(s)).count();
             plan.block = rows(&plan).filter(|_| others > 1).and_then(|i| {
-                let most = ROWS.min(plan.shared[i].extent);
-                (1..=most).rev().map(|n| (i, n)).find(|&b| self.own(steps, &plan, Some(b), later).1 <= ON_STACK)
+                // Where products with what is the same for all rows are summed up: as many as a register tile has.
+                let most = ((self.unit.vector_registers - 4) / 2).min(plan.shared[i].extent);
+                (1..=most).rev().map(|n| (i, n)).find(|&b| self.own(steps, &plan, Some(b), later).1 <= self.on_stack())
             });
             if plan.block.is_none() {
                 // Products want their register tiles: only what lies outside of all else is shared.

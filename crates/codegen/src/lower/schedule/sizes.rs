@@ -16,6 +16,7 @@ use crate::{
         affine::{self, Affine, Facts, Meaning, Memo},
     },
     lower::affine::for_each_node,
+    machine::Core,
     tensor::DType,
 };
 
@@ -93,7 +94,7 @@ fn all_axes(group: &Stages) -> Vec<(AxisId, i64)> {
 pub fn schedule_sized(
     name: &str,
     group: &Stages,
-    unit: super::VectorUnit,
+    unit: Core,
     changing: &HashSet<AxisId>,
     decisions: Option<&Decisions>,
 ) -> Option<(Kernel, Decisions)> {
@@ -230,12 +231,7 @@ impl Emitter {
 
     /// The value that a tile combines, without the conditions that hold at all its places because these lie inside. Conditions about
     /// places at an edge stay as they are, so that all sizes have the same ones.
-    pub(super) fn settled(
-        &mut self,
-        value: &Scalar,
-        ranges: HashMap<AxisId, (i64, i64)>,
-        places: &[Along],
-    ) -> Scalar {
+    pub(super) fn settled(&mut self, value: &Scalar, ranges: HashMap<AxisId, (i64, i64)>, places: &[Along]) -> Scalar {
         let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
         let known = Known { ranges, numbers: numbers.map(|&(a, n)| (a, Affine::constant(n))).collect() };
         let mut conditions: Vec<Scalar> = Vec::new();
@@ -254,7 +250,8 @@ impl Emitter {
             let mut parts = Vec::new();
             parts_of(c, &mut parts);
             let about = |p: &Scalar| -> Vec<&Along> {
-                let is_in = |a: &&Along| affine::any(p, &mut |n| matches!(n.kind(), ScalarKind::Axis(x) if a.axes.contains(x)));
+                let is_in =
+                    |a: &&Along| affine::any(p, &mut |n| matches!(n.kind(), ScalarKind::Axis(x) if a.axes.contains(x)));
                 places.iter().filter(is_in).collect()
             };
             let inside = |p: &&Scalar| {
@@ -268,9 +265,11 @@ impl Emitter {
         let decided = self.decide(|_| gone.clone());
         // A piece that there is none of may have any form.
         let alike = decided.len() == gone.len()
-            && decided.iter().zip(&gone).zip(&empty).all(|((d, g), e)| {
-                d.len() == g.len() && d.iter().zip(g).zip(e).all(|((d, g), e)| !d || *g || *e)
-            });
+            && decided
+                .iter()
+                .zip(&gone)
+                .zip(&empty)
+                .all(|((d, g), e)| d.len() == g.len() && d.iter().zip(g).zip(e).all(|((d, g), e)| !d || *g || *e));
         if !alike {
             self.diverge();
             return value.clone();

@@ -240,6 +240,9 @@ pub(in crate::ops) const OPS: Family = &[
     comparison!("greater_equal", "lhs >= rhs, broadcast.", >=, Ge),
 ];
 
+/// Elements that one thread evaluates at a time: few tensors of programs under test have more.
+const PART: usize = 1 << 14;
+
 impl Op for Binary {
     fn name(&self) -> &'static str {
         self.name
@@ -270,7 +273,13 @@ impl Op for Binary {
         let dtype = if self.to_bool { DType::Bool } else { a.dtype() };
         let out = if a.dtype().is_float() {
             let (x, y) = (Floats::of(a), Floats::of(b));
-            Tensor::from_f64_fn(dtype, &shape, |i| (self.float)(x.at(ia.at(i)), y.at(ib.at(i))))
+            let at = |i: usize| (self.float)(x.at(ia.at(i)), y.at(ib.at(i)));
+            match dtype.is_float() {
+                true => Tensor::from_f64_rows(dtype, &shape, PART, |part, out| {
+                    out.iter_mut().enumerate().for_each(|(k, out)| *out = at(part * PART + k));
+                }),
+                false => Tensor::from_f64_fn(dtype, &shape, at),
+            }
         } else {
             let (x, y) = (Integers::of(a), Integers::of(b));
             match self.refuses {

@@ -138,22 +138,26 @@ impl Op for WinogradWeight {
         let (g, strides) = (WinogradWeight::matrix(&p), row_major_strides(&shape));
         let (taps, rank) = (p.taps as usize, shape.len());
         let window = taps.pow(p.axes as u32);
-        let out = |flat: usize| {
-            let index: Vec<usize> = shape.iter().zip(&strides).map(|(n, s)| flat / s % n).collect();
+        let (filters, kept_planes) = (shape[rank - 2] * shape[rank - 1], p.depth.unwrap_or(1) as usize);
+        let given = w.to_f64_vec();
+        // A row of the result is one place of the transformed window, of all filters.
+        let row = |row: usize, out: &mut [f64]| {
+            let index: Vec<usize> = shape.iter().zip(&strides).map(|(n, s)| row * filters / s % n).collect();
             let kept = if p.depth.is_some() { index[p.axes] } else { 0 };
-            let filter = index[rank - 2] * w.shape()[1] + index[rank - 1];
-            let start = (filter * p.depth.unwrap_or(1) as usize + kept) * window;
-            (0..window)
-                .map(|k| {
-                    let factors = (0..p.axes).map(|axis| {
-                        let tap = k / taps.pow((p.axes - 1 - axis) as u32) % taps;
-                        g[index[axis]][tap]
-                    });
-                    w.get_f64(start + k) * factors.product::<f64>()
-                })
-                .sum()
+            let factor = |k: usize| {
+                let factors = (0..p.axes).map(|axis| {
+                    let tap = k / taps.pow((p.axes - 1 - axis) as u32) % taps;
+                    g[index[axis]][tap]
+                });
+                factors.product::<f64>()
+            };
+            let factors: Vec<f64> = (0..window).map(factor).collect();
+            let planes = given.chunks_exact(window).skip(kept).step_by(kept_planes);
+            for (out, plane) in out.iter_mut().zip(planes) {
+                *out = plane.iter().zip(&factors).map(|(w, f)| w * f).sum();
+            }
         };
-        Ok(Tensor::from_f64_fn(w.dtype(), &shape, out).into())
+        Ok(Tensor::from_f64_rows(w.dtype(), &shape, filters, row).into())
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
         opaque_axes(args)

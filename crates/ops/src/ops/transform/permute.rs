@@ -10,7 +10,7 @@ use crate::{
             tensor_arg, work_per_element,
         },
     },
-    tensor::{DType, IndexPart, Layout, SourceIndex, Value},
+    tensor::{DType, IndexPart, Layout, SourceIndex, Tensor, Value},
 };
 
 /// The family.
@@ -114,21 +114,14 @@ fn offsets(sources: &[SourceIndex], from: &[usize], to: &[usize]) -> Option<Vec<
     Some(tables)
 }
 
-/// The sums of one entry of each table, the last table's first.
-fn sums(tables: &[Vec<usize>]) -> impl FnMut(usize) -> Option<usize> + '_ {
-    let (inner, outer) = tables.split_last().map_or((&[0][..], &[][..]), |(inner, outer)| (&inner[..], outer));
+/// The elements of a tensor at the sums of one entry of each table, the last table's first.
+fn at_sums(x: &Tensor, shape: &[usize], tables: &[Vec<usize>]) -> Tensor {
+    let (within, outer) = tables.split_last().map_or((&[0][..], &[][..]), |(within, outer)| (&within[..], outer));
     let mut bases = vec![0];
     for table in outer {
         bases = bases.iter().flat_map(|&base| table.iter().map(move |&offset| base + offset)).collect();
     }
-    let (mut row, mut column) = (0, 0);
-    move |_| {
-        if column == inner.len() {
-            (row, column) = (row + 1, 0);
-        }
-        column += 1;
-        Some(bases[row] + inner[column - 1])
-    }
+    x.pick_rows(shape, &bases, within)
 }
 
 /// `layout_transform`.
@@ -174,7 +167,7 @@ impl Op for LayoutTransform {
             .collect();
         let sources = from.sources(&to).ok_or_else(|| OpError(format!("{from} does not convert to {to}")))?;
         if let Some(tables) = offsets(&sources, x.shape(), &shape) {
-            return Ok(x.pick(&shape, sums(&tables)).into());
+            return Ok(at_sums(x, &shape, &tables).into());
         }
         let mut index = vec![0i64; shape.len()];
         let out = x.pick(&shape, |_| {

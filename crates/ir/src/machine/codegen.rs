@@ -1,5 +1,6 @@
-//! The machine that code is made for.
+//! A target as LLVM is given it.
 
+use super::families::{Arch, family, names};
 use crate::tensor::DType;
 
 /// A machine: triple, processor and features, all by LLVM's names.
@@ -44,49 +45,6 @@ pub enum TargetError {
     Architecture(String),
 }
 
-/// Processors that LLVM knows and code is made for; of x86_64, then of aarch64.
-const X86_CPUS: &[&str] = &[
-    "generic",
-    "x86-64",
-    "x86-64-v2",
-    "x86-64-v3",
-    "x86-64-v4",
-    "nehalem",
-    "sandybridge",
-    "ivybridge",
-    "haswell",
-    "core-avx2",
-    "broadwell",
-    "skylake",
-    "skylake-avx512",
-    "cascadelake",
-    "cooperlake",
-    "icelake-client",
-    "icelake-server",
-    "rocketlake",
-    "tigerlake",
-    "alderlake",
-    "sapphirerapids",
-    "graniterapids",
-    "znver1",
-    "znver2",
-    "znver3",
-    "znver4",
-    "znver5",
-];
-
-const ARM_CPUS: &[&str] = &[
-    "generic",
-    "cortex-a53",
-    "cortex-a72",
-    "cortex-a76",
-    "neoverse-n1",
-    "neoverse-n2",
-    "neoverse-v1",
-    "neoverse-v2",
-    "apple-m1",
-];
-
 impl CodegenTarget {
     /// The plainest machine of the architecture that this program was built for.
     pub fn baseline() -> CodegenTarget {
@@ -104,15 +62,16 @@ impl CodegenTarget {
 
     /// Whether code can be made for it.
     pub fn validate(&self) -> Result<(), TargetError> {
-        let cpus = match self.arch() {
-            "x86_64" => X86_CPUS,
-            "aarch64" | "arm64" => ARM_CPUS,
+        let arch = match self.arch() {
+            "x86_64" => Arch::X86,
+            "aarch64" | "arm64" => Arch::Arm,
             _ => return Err(TargetError::Architecture(self.triple.clone())),
         };
-        if cpus.contains(&self.cpu.as_str()) {
+        if family(arch, &self.cpu).is_some() {
             return Ok(());
         }
-        Err(TargetError::Cpu { cpu: self.cpu.clone(), arch: self.arch().into(), known: cpus.join(", ") })
+        let known: Vec<&str> = names(arch).collect();
+        Err(TargetError::Cpu { cpu: self.cpu.clone(), arch: self.arch().into(), known: known.join(", ") })
     }
 
     /// Whether the features have one, such as `avx2`.
@@ -146,9 +105,9 @@ impl CodegenTarget {
         if self.has("avx512f") || self.arch() != "x86_64" { 32 } else { 16 }
     }
 
-    /// Instructions that add four products of an unsigned and a signed byte to each lane of 32 bits; 0 where code of separate
-    /// products is as good.
-    pub fn byte_products(&self) -> usize {
+    /// Instructions that add four products of an unsigned and a signed byte to each 32-bit lane; 0 where separate multiplications
+    /// are as good.
+    pub fn int8_dot(&self) -> usize {
         match () {
             _ if self.arch() != "x86_64" && self.has("i8mm") => 1,
             // One for the products, two for the 128 that unsigned bytes are more than signed ones.
@@ -163,14 +122,14 @@ impl CodegenTarget {
         }
     }
 
-    /// Instructions that do the same with bytes that are brought together from places a vector's lanes apart; 0 where the machine
-    /// can't bring them together at once.
-    pub fn tap_products(&self) -> usize {
+    /// Instructions that do the same with bytes that lie as many bytes apart as a vector has lanes; 0 where no permutation gathers
+    /// them.
+    pub fn int8_dot_strided(&self) -> usize {
         usize::from(self.arch() == "x86_64" && self.has("avx512vnni") && self.has("avx512vbmi") && self.has("avx512bw"))
     }
 
     /// Instructions that add two products of `bfloat16` to each lane of 32 bits.
-    pub fn short_products(&self) -> usize {
+    pub fn bf16_dot(&self) -> usize {
         match self.arch() == "x86_64" && self.has("avx512bf16") && self.has("avx512vl") {
             true => 1,
             // Multiply-adds of what is widened in place.

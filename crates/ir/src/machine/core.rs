@@ -1,0 +1,74 @@
+//! A core as schedules see it: registers, what dot products cost in instructions, and timing.
+
+use super::{CodegenTarget, Known, families::FAMILIES, timing::Timing};
+use crate::tensor::DType;
+
+/// What schedules need to know of the machine.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Core {
+    /// Bytes of a vector register.
+    pub vector_bytes: i64,
+    /// Number of vector registers.
+    pub vector_registers: i64,
+    /// Instructions that add four products of bytes to each 32-bit lane, of an unsigned and a signed operand; 0 where it is
+    /// not worth to treat four at once.
+    pub int8_dot: i64,
+    /// Instructions that add two products of `bfloat16` to each 32-bit lane; 0 where it is not worth to treat two at once.
+    pub bf16_dot: i64,
+    /// The same as `int8_dot` for up to four bytes that lie as many bytes apart as a vector has lanes of 32 bits, such as a window's
+    /// neighbours in a depthwise convolution; 0 where they can't be gathered by one permutation.
+    pub int8_dot_strided: i64,
+    /// Whether there are matrix registers that multiply tiles of bytes.
+    pub int8_tiles: bool,
+    /// Whether there are matrix registers that multiply tiles of `bfloat16`.
+    pub bf16_tiles: bool,
+    /// Rates, latencies, caches.
+    pub timing: Timing,
+}
+
+impl Core {
+    /// A machine without vectors.
+    pub const SCALAR: Core = Core {
+        vector_bytes: 4,
+        vector_registers: 16,
+        int8_dot: 0,
+        bf16_dot: 0,
+        int8_dot_strided: 0,
+        int8_tiles: false,
+        bf16_tiles: false,
+        timing: FAMILIES[0].timing,
+    };
+
+    /// A core of a target with this timing.
+    pub fn new(target: &CodegenTarget, timing: Timing) -> Core {
+        Core {
+            vector_bytes: target.vector_bytes() as i64,
+            vector_registers: target.vector_registers() as i64,
+            int8_dot: target.int8_dot() as i64,
+            bf16_dot: target.bf16_dot() as i64,
+            int8_dot_strided: target.int8_dot_strided() as i64,
+            int8_tiles: target.multiplies_tiles_of(DType::I8),
+            bf16_tiles: target.multiplies_tiles_of(DType::BF16),
+            timing,
+        }
+    }
+
+    /// A core of this machine, with the instruction sets of a target.
+    pub fn here(target: &CodegenTarget) -> Core {
+        Core::new(target, Known::here().timing)
+    }
+
+    /// Lanes of 32 bits.
+    pub fn lanes(self) -> i64 {
+        self.vector_bytes / 4
+    }
+
+    /// Whether there are matrix registers for numbers of a type.
+    pub fn has_tiles(self, dtype: DType) -> bool {
+        match dtype {
+            DType::I8 | DType::U8 => self.int8_tiles,
+            DType::BF16 => self.bf16_tiles,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Measuring the machine at hand, and keeping what was found: facts of [`machine::Timing`] by name.
+
+use std::{fs, path::PathBuf};
+
+use super::{
+    probe::{CHAINS, Probe},
+    stopwatch::{folder_of_user, processor},
+};
+use crate::{
+    loops::digest_bytes,
+    machine::{FACTS, Known, Timing},
+    output,
+    target::Target,
+};
+
+/// A fact by its name, and its value in the unit that [`FACTS`] gives it.
+pub type Measured = Vec<(String, f64)>;
+
+/// So often each loop runs; the fastest run counts.
+const RUNS: usize = 40;
+
+/// Runs of loops through main memory, which take milliseconds.
+const LONG_RUNS: usize = 4;
+
+/// Measures this machine, which takes a second or two: clock, arithmetic, loads, stores, bandwidth and latency of caches and memory. Refuses
+/// where code for it can't be made.
+pub fn measure() -> Result<Measured, String> {
+    let target = Target::host();
+    let known = target.timing;
+    let vector = target.core().vector_bytes as f64;
+    // The clock under vector load: vectors first, so that the processor has settled on the clock that it runs them at.
+    let (mut vectors, mut cycles) = (Probe::multiply_adds(&target, CHAINS)?, Probe::cycles(&target)?);
+    let mut cycle = f64::INFINITY;
+    let mut multiply_add = f64::INFINITY;
+    for _ in 0..RUNS {
+        multiply_add = multiply_add.min(vectors.fastest(1)?);
+        cycle = cycle.min(cycles.fastest(1)?);
+    }
+    let latency = Probe::multiply_adds(&target, 1)?.fastest(RUNS)?;
+    let inner = known.l1.bytes / 2;
+    // Mostly beyond the second cache, and within the third where there is one.
+    let outer = (8 * known.l2.bytes).min((known.l2.bytes + known.l3.bytes) / 2).max(known.l2.bytes * 3 / 2);
+    let far = (4 * known.l3.bytes).clamp(64 << 20, 512 << 20);
+    let read = |bytes: i64, runs: usize| Ok::<f64, String>(Probe::reads(&target, bytes)?.fastest(runs)?.recip());
+    let follow = |bytes: i64, line: i64| Probe::follows(&target, bytes, line)?.fastest(RUNS);
+    let l1 = read(inner, RUNS)?;
+    let l3 = read(outer, RUNS / 4)?;
+    let written = Probe::writes(&target, inner)?.fastest(RUNS)?.recip();
+    let found = [
+        ("clock", cycle.recip()),
+        ("FMA throughput", cycle / multiply_add),
+        ("FMA latency", latency / cycle),
+        ("loads", l1 * cycle / vector),
+        ("stores", written * cycle / vector),
+        ("L1 bandwidth", l1 * cycle),
+        ("L1 latency", follow(inner, known.l1.line)? / cycle),
+        ("L2 bandwidth", read(known.l2.bytes / 2, RUNS)? * cycle),
+        ("L2 latency", follow(known.l2.bytes / 2, known.l2.line)? / cycle),
+        ("L3 bandwidth", l3 * cycle),
+        ("L3 latency", follow(outer, known.l3.line)? / cycle),
+        ("bandwidth beyond L2", l3),
+        ("DRAM bandwidth", read(far, LONG_RUNS)?),
+    ];
+    Ok(found.map(|(name, value)| (name.to_owned(), value)).to_vec())
+}
+
+/// The file that keeps what was measured of this machine; none where there is no folder for caches. Another processor, other instruction sets
+/// or another number of threads are another machine.
+pub fn file() -> Option<PathBuf> {
+    let known = Known::here();
+    let features: Vec<&str> = known.features.iter().map(String::as_str).collect();
+    let machine = format!("{} {} {} {}", processor(), known.family, features.join(","), known.threads);
+    Some(folder_of_user("machine")?.join(format!("{}.tsv", digest_bytes(&[machine.as_bytes()]))))
+}
+
+/// What was measured of this machine and kept; none where nothing was. Lines that make no sense are passed over.
+pub fn kept() -> Option<Measured> {
+    let text = fs::read_to_string(file()?).ok()?;
+    let fact = |line: &str| {
+        let (name, value) = line.split_once('\t')?;
+        let value: f64 = value.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0)?;
+        FACTS.iter().find(|f| f.name == name).map(|f| (f.name.to_owned(), value))
+    };
+    let found: Measured = text.lines().filter_map(fact).collect();
+    (!found.is_empty()).then_some(found)
+}
+
+/// Keeps what was measured. The file, and none where there is no folder for it; refuses where it can't be written.
+pub fn keep(measured: &Measured) -> Result<Option<PathBuf>, String> {
+    let Some(file) = file() else { return Ok(None) };
+    let text: String = measured.iter().map(|(name, value)| format!("{name}\t{value:e}\n")).collect();
+    let folder = file.parent().unwrap_or(&file);
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    output::replace(&file, text.as_bytes()).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(Some(file))
+}
+
+/// A core of this machine with what was measured and kept.
+pub fn timing() -> Timing {
+    match kept() {
+        Some(measured) => Known::here().corrected(&measured).timing,
+        None => Known::here().timing,
+    }
+}
