@@ -9,7 +9,7 @@ use resat::{
     interp,
     ir::TensorType,
     pass::Settings,
-    relay::text::parse_module,
+    relay::{npz, text::parse_module},
     target::Target,
     tensor::{DType, Tensor},
 };
@@ -121,7 +121,8 @@ const AT_ALL_SIZES: [(&str, &[&[&[i64]]]); 8] = [
         &[&[&[2, 9, 48], &[48], &[48]], &[&[3, 70, 48], &[48], &[48]], &[&[5, 4, 48], &[48], &[48]]],
     ),
     (
-        "def @main(%x: Tensor[(?, ?, 32), float32], %y: Tensor[(?, ?, 32), float32]) { nn.batch_matmul(%x, %y) }",
+        "def @main(%x: Tensor[(?, ?, 32), float32], %y: Tensor[(?, ?, 32), float32]) {
+            nn.batch_matmul(%x, %y, transpose_b=True) }",
         &[&[&[2, 9, 32], &[2, 9, 32]], &[&[3, 70, 32], &[3, 70, 32]], &[&[6, 33, 32], &[6, 33, 32]]],
     ),
     (
@@ -199,4 +200,30 @@ fn the_least_sizes_are_right_too() {
             }
         }
     }
+}
+
+/// Several inputs of one program: each is told with its first run.
+#[test]
+fn bench_tells_first_runs_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("program.relay");
+    std::fs::write(&program, "#[version = \"0.0.5\"] def @main(%x: Tensor[(?, 8), float32]) { nn.softmax(%x) }")
+        .expect("it can be written");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
+    command.arg("bench").arg(&program).args(["--no-cache", "--json", "--repeat", "2"]);
+    for n in [5, 9] {
+        let file = folder.path().join(format!("{n}.npz"));
+        let archive = npz::write([("x", &floats(&[n, 8], 1))]).expect("an archive");
+        std::fs::write(&file, archive).expect("it can be written");
+        command.arg("--inputs").arg(file);
+    }
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let runs = found["runs"].as_array().expect("a list");
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert!(run["first_s"].is_number() && run["latencies_s"].as_array().is_some_and(|l| l.len() == 2), "{run}");
+    }
+    assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
 }

@@ -33,13 +33,15 @@ pub(super) struct Sizes {
     code: Vec<Arc<dyn CompiledCode>>,
     /// Calls that were compiled for the extents at hand.
     pub(super) specialized: usize,
+    /// Whether the back end failed on a kernel: then no size is served any more.
+    pub(super) broken: bool,
 }
 
 impl Sizes {
     /// For a function that was not met at any size.
     pub(super) fn new(machine: &Machine) -> Sizes {
         let set = machine.code(Vec::new());
-        Sizes { set, classes: HashMap::new(), compiled: 0, code: Vec::new(), specialized: 0 }
+        Sizes { set, classes: HashMap::new(), compiled: 0, code: Vec::new(), specialized: 0, broken: false }
     }
 
     /// The code for one size, which `typed` says; `instance` gives the function at others.
@@ -74,9 +76,10 @@ impl Sizes {
         self.classes.extend(sites.map(|s| (class, s)));
         let assembled = assembled?;
         if self.compiled < self.set.kernels.len() {
-            let code = compile_kernels(&self.set.kernels[self.compiled..], machine)?;
+            let code = compile_kernels(&self.set.kernels[self.compiled..], machine);
+            self.broken |= code.is_err();
+            self.code.push(code?);
             self.compiled = self.set.kernels.len();
-            self.code.push(code);
         }
         Code::link(assembled, self.code.clone(), machine.pool.clone())
     }

@@ -328,7 +328,15 @@ impl Primitives {
         };
         let typed = instance(&shapes)?;
         let sizes = sizes.get_or_insert_with(|| Sizes::new(&self.machine));
-        sizes.code(&self.machine, &entry, &types, &typed, &shapes, |shapes| instance(shapes).ok())
+        let other = |shapes: &[Shape]| instance(shapes).ok();
+        if !sizes.broken {
+            match sizes.code(&self.machine, &entry, &types, &typed, &shapes, other) {
+                Err(BuildError::Codegen(_)) if !self.is_whole(f) => {}
+                made => return made,
+            }
+        }
+        sizes.specialized += 1;
+        self.specialize(f, call)
     }
 
     /// A module that calls the function on tensors of these extents.

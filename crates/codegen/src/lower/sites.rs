@@ -4,7 +4,7 @@ use hashbrown::HashSet;
 
 use super::{Decisions, changing, is_view, schedule_sized};
 use crate::{
-    loops::{AxisId, Family, Kernel, Member, Stages},
+    loops::{AxisId, Family, Kernel, Member, Stages, check},
     machine::Core,
 };
 
@@ -125,7 +125,7 @@ impl Sized {
             return None;
         }
         let family = Family::of(&kernels)?;
-        let kernel = family.kernel();
+        let kernel = sound(&family)?;
         Some(Sized { changing, decisions, family, kernel })
     }
 
@@ -138,10 +138,15 @@ impl Sized {
                 if !self.family.join(&kernel) {
                     return None;
                 }
-                self.kernel = self.family.kernel();
+                self.kernel = sound(&self.family)?;
                 self.family.member(&kernel)?
             }
         };
         Some((&self.kernel, member))
     }
+}
+
+/// The kernel of a family, where it keeps the rules that the back end builds on: what is told of numbers may not be enough for that.
+fn sound(family: &Family) -> Option<Kernel> {
+    Some(family.kernel()).filter(|k| check(k).is_ok())
 }
