@@ -1,6 +1,6 @@
 # `make demo` shows resat at work, `make test` runs every check. Both install what the machine lacks.
 
-.PHONY: all demo test setup bench bench-rivals fuzz ilp
+.PHONY: all demo test setup bench bench-rivals fuzz ilp wheel
 
 # How long `make fuzz` stays with each reader, in seconds.
 TIME ?= 600
@@ -15,14 +15,21 @@ demo: setup
 	cargo run --release --example digits
 
 test: setup
-	@sh tools/setup.sh tests
+	@sh tools/setup.sh tests python
 	cargo fmt --all --check
+	cargo fmt --manifest-path python/Cargo.toml --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cargo check --release --workspace --no-default-features
 	cargo build --release
 	cargo test --release --workspace
 	sh tools/check-recorded.sh target/release/resat
 	sh tools/onnx-suite.sh target/release/resat
+	sh tools/python-tests.sh
+
+# The Python package, as a wheel in target/wheels.
+wheel:
+	@sh tools/setup.sh python
+	sh tools/wheel.sh
 
 bench: setup
 	cargo bench

@@ -22,6 +22,7 @@ use resat::{
     interp,
     ir::{Expr, ExprId, TensorType, reachable, reachable_outside},
     pass::{Settings, bind_params},
+    saturate::Grade,
     target::Target,
     tensor::Tensor,
 };
@@ -146,7 +147,9 @@ fn main() {
     let typed = infer_types(module).unwrap_or_else(|e| panic!("{e}"));
     let inputs = interp::random_inputs(&typed, 7).unwrap_or_else(|e| panic!("{e}"));
     let inputs: Vec<Tensor> = inputs.iter().flat_map(|v| v.flatten()).collect();
-    let mut options = Options::new(Settings::new(target));
+    // With Winograd's algorithm, which keeps no infinities.
+    let settings = Settings { grade: Grade::Finite, ..Settings::new(target) };
+    let mut options = Options::new(settings);
     options.threads = 1;
     let built = driver::build(typed.into_module(), &[], options).unwrap_or_else(|e| panic!("{e}"));
     let Runnable::Plain(exe) = &built.executable else {

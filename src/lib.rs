@@ -21,6 +21,8 @@ pub mod guide {
     pub mod adding_operators {}
     #[doc = include_str!("../docs/cost-models.md")]
     pub mod cost_models {}
+    #[doc = include_str!("../docs/extending.md")]
+    pub mod extending {}
 }
 
 /// The worked example of README.md, run as a test.

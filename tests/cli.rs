@@ -277,6 +277,49 @@ fn bench_prints_json() {
 }
 
 #[test]
+fn inputs_go_by_the_names_of_signatures() {
+    use std::io::Read;
+    let f = Folder::new();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/frontends/tflite.zip");
+    let mut archive = zip::ZipArchive::new(fs::File::open(path).expect("the archive is there")).expect("an archive");
+    let mut file = |name: &str| {
+        let mut bytes = Vec::new();
+        archive.by_name(name).expect("it is there").read_to_end(&mut bytes).expect("it is whole");
+        bytes
+    };
+    f.write("model.tflite", file("abs_r2/model.tflite"));
+    f.write("own.npz", file("abs_r2/inputs.npz"));
+    let x = arrays(&f.path("own.npz")).swap_remove(0).1;
+    f.archive("signature.npz", "x0", &x);
+    f.line("build model.tflite -o model.so").done();
+    // The second of each finds the program in the cache.
+    for line in ["run model.tflite --inputs own.npz", "run model.tflite --inputs signature.npz"].repeat(2) {
+        f.line(&format!("{line} --outputs out.npz")).done();
+        assert_eq!(arrays(&f.path("out.npz"))[0].0.as_str(), "output_0");
+    }
+    f.line("run model.so --inputs signature.npz --outputs library.npz").done();
+    let (a, b) = (arrays(&f.path("out.npz")), arrays(&f.path("library.npz")));
+    assert!(a[0].0 == b[0].0 && a[0].1.same_bits(&b[0].1));
+}
+
+#[test]
+fn bench_takes_several_inputs() {
+    let f = Folder::new();
+    let line =
+        "bench digits.relay --params digits.params --inputs inputs.npz --inputs inputs.npz --repeat 2 --threads 1";
+    assert_eq!(f.line(line).done().matches("inputs.npz: median").count(), 2);
+    let printed = f.line(&format!("{line} --json")).done();
+    let json: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
+    let runs = json["runs"].as_array().unwrap_or_else(|| panic!("no runs in {printed}"));
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert_eq!(run["inputs"].as_str(), Some("inputs.npz"));
+        assert_eq!(run["latencies_s"].as_array().map(Vec::len), Some(2), "{printed}");
+        assert!(run["first_s"].as_f64().is_some_and(|s| s > 0.0), "{printed}");
+    }
+}
+
+#[test]
 fn a_region_for_an_external_compiler_agrees() {
     let f = Folder::new();
     let start = ["run", "digits.relay", "--params", "digits.params", "--inputs", "inputs.npz", "--outputs", "out.npz"];
@@ -794,4 +837,28 @@ fn results_are_written_whole_and_readable() {
     let ran = f.line("parse digits.relay -o no/such/folder.relay");
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("no/such/folder.relay"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_is_known_of_the_machine_is_shown_and_measured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let said = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_resat"))
+            .arg("machine")
+            .args(args)
+            .env("XDG_CACHE_HOME", folder.path())
+            .output()
+            .expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let before = said(&[]);
+    assert!(before.contains("family: ") && before.contains("FMA latency") && !before.contains(" measured  "));
+    assert!(said(&["--measure"]).contains("L2 bandwidth"));
+    // What was measured is kept: later commands know it.
+    let after: serde_json::Value = serde_json::from_str(&said(&["--json"])).expect("JSON");
+    let facts = after["facts"].as_array().expect("facts");
+    let clock = facts.iter().find(|f| f["name"] == "clock").expect("the clock");
+    assert!(clock["measured"].as_f64().is_some_and(|hz| hz > 1e8), "{clock}");
+    assert!(facts.iter().all(|f| ["table", "detected", "measured"].contains(&f["from"].as_str().unwrap_or_default())));
 }

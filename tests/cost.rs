@@ -2,7 +2,7 @@
 #![cfg(feature = "llvm")]
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -11,6 +11,7 @@ use resat::{
     driver::Stopwatch,
     ir::{Module, Type},
     ops::{make_attrs, op},
+    pass::{Pass, PassContext, Settings, sequence},
     relay::text::parse_module,
     target::{Peaks, Target},
     tensor::DType,
@@ -32,6 +33,52 @@ fn price(model: &dyn CostModel, name: &str, args: &[Type]) -> f64 {
 
 fn square(n: i64) -> Type {
     Type::tensor(&[n, n], DType::F32)
+}
+
+/// A model that is told of nodes before it is asked for them.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Told {
+    fn key(node: &NodeView) -> String {
+        format!("{:?} {:?} {:?}", node.head, node.args, node.out)
+    }
+}
+
+impl CostModel for Told {
+    fn name(&self) -> &str {
+        "told"
+    }
+
+    fn cost(&self, node: &NodeView) -> f64 {
+        let told = self.0.lock().expect("nothing panics with the lock");
+        assert!(
+            matches!(node.head, Head::Tuple) || told.contains(&Told::key(node)),
+            "{node:?} is asked for unannounced"
+        );
+        1.0
+    }
+
+    fn prepares(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, nodes: &[NodeView]) {
+        self.0.lock().expect("nothing panics with the lock").extend(nodes.iter().map(Told::key));
+    }
+}
+
+#[test]
+fn models_that_want_to_are_told_of_nodes_at_once() {
+    let text =
+        "#[version = \"0.0.5\"] def @main(%x: Tensor[(2, 3), float32]) { nn.relu(transpose(transpose(exp(%x)))) }";
+    let module = parse_module("told", text).expect("legal");
+    let mut settings = Settings::new(target());
+    let model = Arc::new(Told::default());
+    settings.cost = model.clone();
+    let passes = sequence("Saturate", &settings).expect("legal");
+    passes.run(module, &mut PassContext::default()).expect("it runs");
+    assert!(model.0.lock().expect("nothing panics with the lock").len() > 4);
 }
 
 #[test]

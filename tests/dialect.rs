@@ -8,6 +8,7 @@ use resat::{
     diag::Refused,
     dialect::{self, Dialect},
     driver::{Options, build},
+    frontend::{LoadOptions, SourceFile, load_from},
     infer::infer_types,
     interp,
     ir::{Attrs, Expr, Module, Type, reachable},
@@ -228,6 +229,24 @@ fn what_nothing_legalizes_is_refused_by_name_and_place() {
     // What has a lowering may stay.
     let stays = run_passes(module("toy.twice(%x)"), "Legalize").unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(dialects_left(&stays), ["toy.twice"]);
+}
+
+#[test]
+fn nodes_of_an_onnx_model_are_operators_of_a_dialect() {
+    use std::io::Read;
+    register();
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/frontends/onnx.zip");
+    let file = std::fs::File::open(path).expect("the archive is there");
+    let mut archive = zip::ZipArchive::new(file).expect("it is an archive");
+    let mut bytes = Vec::new();
+    archive.by_name("custom_operator/model.onnx").expect("it is there").read_to_end(&mut bytes).expect("it is whole");
+    let file = SourceFile { name: "model.onnx", bytes: &bytes, folder: None };
+    let model = load_from(&file, &LoadOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(dialects_left(&model.module), ["toy.affine"]);
+    let built = build(model.module, &[], Options::new(settings())).unwrap_or_else(|e| panic!("{e}"));
+    let y = built.executable.run(&[input()]).unwrap_or_else(|e| panic!("{e}"));
+    let want = Tensor::from_f64_fn(DType::F32, &[2, 5], |i| 2.0 * input().get_f64(i) - 1.0);
+    assert!(y[0].same_bits(&want), "{:?}", y[0]);
 }
 
 #[test]

@@ -7,6 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use resat::{
+    diag::Refused,
+    explore::{self, Crew, Exploration, Found, Member, Options, Task, Worker},
+    infer::infer_types,
+    interp,
+    ir::Module,
+    pass::{BuildConfig, Settings},
+    relay::text::parse_module,
+    target::Target,
+    tensor::{Tensor, Value as Given},
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -256,4 +267,106 @@ fn the_page_opens_in_a_browser() {
     for part in ["one saturation", "best order", "Who before whom", "fold → FuseOps", "processor", "cost model"] {
         assert!(dom.contains(part), "`{part}` is not in\n{dom}");
     }
+}
+
+fn options() -> Options {
+    let settings = Settings::new(Target::host());
+    Options {
+        config: BuildConfig::default(),
+        members: Member::parse(PASSES, &settings).expect("legal"),
+        settings,
+        saturation: None,
+        threads: 1,
+        max_orders: 720,
+        seed: 0,
+        measure: Duration::from_millis(5),
+        anytime: false,
+        state: None,
+        model: "p".into(),
+        about: Vec::new(),
+        workers: 1,
+        crew: None,
+        on_progress: None,
+    }
+}
+
+fn explored(options: Options) -> Exploration {
+    let module = parse_module("p.relay", PROGRAM).expect("legal");
+    let typed = infer_types(module.clone()).expect("well typed");
+    let inputs: Vec<Tensor> =
+        interp::random_inputs(&typed, 0).expect("tensors").iter().flat_map(Given::flatten).collect();
+    explore::explore(&module, &inputs, options).expect("it explores")
+}
+
+fn programs(found: &Exploration) -> Vec<(String, Option<String>)> {
+    found.orders.iter().map(|run| (run.name.clone(), run.program.clone())).collect()
+}
+
+/// A crew that forgets every third task.
+struct Careless {
+    worker: Worker,
+    tasks: Vec<(usize, Task, Module)>,
+    taken: usize,
+}
+
+impl Crew for Careless {
+    fn room(&self) -> usize {
+        2
+    }
+
+    fn start(&mut self, number: usize, task: &Task, module: &Module) -> Result<(), Refused> {
+        self.tasks.push((number, task.clone(), module.clone()));
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(usize, Option<Found>), Refused> {
+        let (number, task, module) = self.tasks.remove(0);
+        self.taken += 1;
+        if self.taken.is_multiple_of(3) {
+            return Ok((number, None));
+        }
+        let (text, module) = self.worker.run(&task.pass, module)?.into_parts()?;
+        Ok((number, Some(Found::from_parts(&text, module)?)))
+    }
+
+    fn measure(&mut self, programs: &[(String, Module)], inputs: &[Tensor]) -> Result<Option<Vec<String>>, Refused> {
+        self.worker.measure(programs.to_vec(), inputs).map(Some)
+    }
+}
+
+#[test]
+fn whoever_works_finds_the_same() {
+    let alone = explored(options());
+    let threads = explored(Options { workers: 3, ..options() });
+    let worker = Worker::new(options()).expect("legal");
+    let crew = Box::new(Careless { worker, tasks: Vec::new(), taken: 0 });
+    let careless = explored(Options { crew: Some(crew), ..options() });
+    for found in [&threads, &careless] {
+        assert_eq!(programs(found), programs(&alone));
+        assert!(found.orders.iter().all(|run| run.median_s.is_some() && run.difference.is_some_and(|d| d < 1e-4)));
+    }
+}
+
+#[test]
+fn alternatives_and_subsets_are_tried_and_the_winner_can_be_made() {
+    let f = Folder::new(PROGRAM);
+    let x = f.json(&[
+        "--passes",
+        "ConvertLayout(from=NCHW, to=\"NHWC|NCHW4c\"), fold:FoldConstant?",
+        "--measure-seconds",
+        "0.05",
+    ]);
+    let names: Vec<&str> = array(&x, "orders").iter().map(|o| o["name"].as_str().expect("a name")).collect();
+    let [plain, blocked] = ["ConvertLayout[NHWC]", "ConvertLayout[NCHW4c]"];
+    let mut wanted: Vec<String> = Vec::new();
+    for layout in [plain, blocked] {
+        wanted.extend([format!("{layout}, fold"), format!("fold, {layout}"), layout.to_owned()]);
+    }
+    assert_eq!((names, x["orders_possible"].as_u64()), (wanted.iter().map(String::as_str).collect(), Some(6)));
+    // The passes of the fastest are passes that there are.
+    let winner = x["winner"].as_str().expect("a winner");
+    assert!(
+        resat::pass::sequence(winner, &resat::pass::Settings::new(resat::target::Target::host())).is_ok(),
+        "{winner}"
+    );
 }

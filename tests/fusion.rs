@@ -327,8 +327,8 @@ fn explanations_tell_what_runs_inside_of_which_kernel() {
     let mut cx = PassContext { on_region: Some(Box::new(on_region)), ..PassContext::default() };
     sequence("Saturate(fusion)", &settings).expect("legal").run(m, &mut cx).expect("runs");
     let told = told.lock().expect("nothing panics");
-    assert_eq!(told[0].1, "inside of kernel[nn.conv2d+nn.relu](input#0, input#1)");
-    assert_eq!(told[1].1, "kernel[nn.conv2d+nn.relu](input#0, input#1) by fusion/epilogue");
+    assert_eq!(told[0].1, "inside of kernel[nn.conv2d+nn.relu](%x, %w)");
+    assert_eq!(told[1].1, "kernel[nn.conv2d+nn.relu](%x, %w) by fusion/epilogue");
 }
 
 #[cfg(feature = "llvm")]

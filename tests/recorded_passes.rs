@@ -1,8 +1,7 @@
 //! Modules that were recorded before and after one pass of TVM: what our pass of that name makes of the first computes the same
 //! as the second, on random inputs by the interpreter, and is as good by the pass' measure.
 //!
-//! The recordings are `conformance/pass.tar.xz` in the folder that `RESAT_SHARED` names, else in `../shared`, or an unpacked folder that
-//! `RESAT_RECORDED_PASSES` names. Where there are none, nothing is tested, and a line says so.
+//! The recordings are `tests/recorded/tvm/pass.tar.gz`, or an unpacked folder that `RESAT_RECORDED_PASSES` names.
 
 use std::{
     path::{Path, PathBuf},
@@ -310,12 +309,7 @@ fn results(m: &TypedModule, inputs: Vec<Value>) -> Result<Vec<Tensor>, Failed> {
 
 fn main() {
     let args = Arguments::from_args();
-    let Some(folder) = recordings() else {
-        println!(
-            "recorded passes: skipped, as there are none (RESAT_SHARED may name a folder with conformance/pass.tar.xz)"
-        );
-        libtest_mimic::run(&args, Vec::new()).exit()
-    };
+    let folder = recordings();
     let mut trials = Vec::new();
     let mut cases: Vec<PathBuf> =
         std::fs::read_dir(&*folder).into_iter().flatten().map(|e| e.expect("the folder can be read").path()).collect();
@@ -348,23 +342,18 @@ impl std::ops::Deref for Folder {
 }
 
 /// The recordings, unpacked.
-fn recordings() -> Option<Folder> {
+fn recordings() -> Folder {
     if let Some(folder) = std::env::var_os("RESAT_RECORDED_PASSES") {
-        return Some(Folder(folder.into(), None));
+        return Folder(folder.into(), None);
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = std::env::var_os("RESAT_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
-    let archive = shared.join("conformance/pass.tar.xz");
-    if !archive.is_file() {
-        return None;
-    }
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/tvm/pass.tar.gz");
     let unpacked = tempfile::tempdir().expect("a folder can be made");
-    let status = Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(unpacked.path()).status();
+    let status = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(unpacked.path()).status();
     assert!(status.is_ok_and(|s| s.success()), "{} can't be unpacked", archive.display());
     // The cases may lie in a folder of the archive.
     let inner = unpacked.path().join("pass");
     let at = if inner.is_dir() { inner } else { unpacked.path().to_owned() };
-    Some(Folder(at, Some(Arc::new(unpacked))))
+    Folder(at, Some(Arc::new(unpacked)))
 }
 
 fn compare(case: &Path, row: &Row, made: &Made) -> Result<(), Failed> {

@@ -26,6 +26,7 @@ fn main() {
     trials.push(Trial::test("every rule says what it is", documented));
     trials.push(Trial::test("wrong rules are caught", wrong_rules_are_caught));
     trials.push(Trial::test("bounds are kept", bounds_are_kept));
+    trials.push(Trial::test("special values are kept", special_values_are_kept));
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fail")).into_iter().flatten() {
         let path = entry.expect("the folder can be read").path();
         if path.extension().is_some_and(|e| e == "rules") {
@@ -63,6 +64,53 @@ fn wrong_rules_are_caught() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// What holds where all is finite does not keep overflow, infinities, NaN and domains; with guards on constants it may.
+fn special_values_are_kept() -> Result<(), Failed> {
+    let rules = [
+        "(log (exp ?x)) => ?x",
+        "(exp (log ?x)) => ?x",
+        "(sqrt (multiply ?x ?x)) => (abs ?x)",
+        "(multiply (sqrt ?x) (sqrt ?x)) => ?x",
+        "(add (multiply ?x ?y) (multiply ?x ?z)) => (multiply ?x (add ?y ?z)) :when (same-type ?y ?z)",
+        "(multiply ?x (multiply ?y ?z)) => (multiply (multiply ?x ?y) ?z) :when (const ?z) (same-type ?x ?y) (older ?x ?y)",
+        "(divide ?x (divide ?y ?z)) => (divide (multiply ?x ?z) ?y)",
+    ];
+    for (i, rule) in rules.iter().enumerate() {
+        for (grade, holds) in [("real", false), ("finite", true)] {
+            let text = format!("(ruleset special)\n(rule r{i} :numerics {grade} {rule})");
+            let sets = rules::define("special.rules", &text).map_err(|e| e.to_string())?;
+            let report = rules::check(&sets[0].rules[0]);
+            if report.is_sound() != holds {
+                return Err(format!("{rule} as {grade}: {report}").into());
+            }
+        }
+    }
+    // With what `:special` asks of constants, and without it, they are two rules of two grades.
+    let guarded = "(ruleset special) (rule scale :numerics real
+  (multiply (multiply ?x ?c) ?d) => (multiply ?x (multiply ?c ?d)) :when (const ?c) (const ?d) (float ?x)
+  :special (bounded ?c) (bounded ?d))";
+    let sets = rules::define("special.rules", guarded).map_err(|e| e.to_string())?;
+    let found: Vec<String> = sets[0].rules.iter().map(|r| format!("{} {}", r.name(), r.grade())).collect();
+    if found != ["special/scale real", "special/scale.finite finite"] {
+        return Err(format!("{found:?}").into());
+    }
+    for rule in &sets[0].rules {
+        let report = rules::check(rule);
+        if !report.is_sound() {
+            return Err(report.to_string().into());
+        }
+    }
+    // A side that has a value alone is wrong at any grade.
+    let partial =
+        "(ruleset special) (rule shift :numerics finite (right_shift ?x (full {..} ?v)) => (right_shift ?x ?v)
+  :when (int ?x) (same-dtype ?x ?v) :sample ((?x [3 0] int8) (?v [] int8 16.0)))";
+    let sets = rules::define("special.rules", partial).map_err(|e| e.to_string())?;
+    match rules::check(&sets[0].rules[0]) {
+        report if report.is_sound() => Err(format!("{report}").into()),
+        _ => Ok(()),
+    }
 }
 
 /// A bound is a share of the largest magnitude, may be computed, and of integers lets the neighbours pass.

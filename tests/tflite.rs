@@ -52,9 +52,11 @@ struct Case {
 
 fn load(name: &str, files: &Files) -> Result<Case, String> {
     let file = SourceFile { name, bytes: &files["model.tflite"], folder: None };
-    let Model { module, params } = load_from(&file, &LoadOptions::default()).map_err(|e| e.to_string())?;
-    let module = bind_params(&module, &params).map_err(|e| e.to_string())?;
     let mut given = npz::read("inputs", &files["inputs.npz"]).map_err(|e| e.to_string())?;
+    let ranks = given.iter().map(|(n, t)| (n.to_string(), t.shape().len())).collect();
+    let options = LoadOptions { given: Some(ranks), ..LoadOptions::default() };
+    let Model { module, params } = load_from(&file, &options).map_err(|e| e.to_string())?;
+    let module = bind_params(&module, &params).map_err(|e| e.to_string())?;
     let main = module.function("main").ok_or("there is no @main")?;
     let mut inputs = Vec::new();
     for &p in &main.params {

@@ -2,8 +2,12 @@
 # Installs what building resat takes and the machine lacks: a C compiler and LLVM 22 with its headers. Needs Debian's apt (as
 # root, or with sudo); elsewhere it says what to install.
 #
-#     setup.sh [tests]    with `tests`, also a browser, in which a test opens a page, and oneDNN; without them such tests are skipped
+#     setup.sh [tests] [python]    with `tests`, also a browser, in which a test opens a page, and oneDNN; without them such tests are
+#                                  skipped; with `python`, what the wheel takes: LLVM's archives whole, zstd's, and Python itself
 set -eu
+
+asked() { case " $words " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+words="$*"
 
 missing=""
 command -v cargo >/dev/null 2>&1 || { echo "resat needs cargo (Rust 1.90 or later): see https://rustup.rs" >&2; exit 1; }
@@ -12,12 +16,18 @@ command -v cc >/dev/null 2>&1 || missing="$missing build-essential"
 if ! command -v llvm-config-22 >/dev/null 2>&1 || [ ! -e "$(llvm-config-22 --includedir)/llvm-c/Core.h" ]; then
     missing="$missing llvm-22-dev"
 fi
+if asked python; then
+    # llvm-config counts Polly among LLVM's archives, which Debian keeps in a package of its own.
+    [ -e "$(llvm-config-22 --libdir 2>/dev/null)/libPolly.a" ] || missing="$missing libpolly-22-dev"
+    [ "$(cc -print-file-name=libzstd.a 2>/dev/null)" != libzstd.a ] && command -v cc >/dev/null || missing="$missing libzstd-dev"
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+fi
 browser=""
-if [ "${1:-}" = tests ] && ! command -v chromium >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
+if asked tests && ! command -v chromium >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
     browser="chromium"
 fi
 onednn=""
-if [ "${1:-}" = tests ] && command -v apt-cache >/dev/null 2>&1 && ! /sbin/ldconfig -p 2>/dev/null | grep -q 'libdnnl\.so\.[23]'; then
+if asked tests && command -v apt-cache >/dev/null 2>&1 && ! /sbin/ldconfig -p 2>/dev/null | grep -q 'libdnnl\.so\.[23]'; then
     onednn="wanted"
 fi
 [ -n "$missing$browser$onednn" ] || exit 0

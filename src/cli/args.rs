@@ -103,9 +103,12 @@ pub(super) struct PassArgs {
     /// The machine, as "llvm,-mcpu=native"
     #[arg(long, value_name = "TARGET", default_value = "llvm,-mcpu=native")]
     pub(super) target: String,
-    /// The loosest rules that may be used: exact, real or approx
+    /// The loosest rules that may be used: exact, real (the same infinities and NaN), finite (where all is finite) or approx
     #[arg(long, value_name = "GRADE", default_value = "real")]
     pub(super) grade: String,
+    /// Rules may be used that hold only where all values are finite: short for `--grade finite`
+    #[arg(long, conflicts_with = "grade")]
+    pub(super) fast_math: bool,
     /// Approximate rules may be used as far as the error that they are predicted to bring in adds up to at most this share of the
     /// result's largest magnitude
     #[arg(long, value_name = "E")]
@@ -187,6 +190,11 @@ impl ModelArgs {
     pub(super) fn bound(&self) -> Result<Module, Refused> {
         let Model { module, params } = self.read()?;
         bind_params(&module, &params)
+    }
+
+    /// The parameters that are bound, with their names.
+    pub(super) fn parameters(&self) -> Result<Vec<(Name, Tensor)>, Refused> {
+        Ok(self.read()?.params.into_iter().map(|(name, t)| (name.as_str().into(), t)).collect())
     }
 
     /// The same with its types, of a program that is about to run. Of inputs that are known already these are the names and numbers of
@@ -282,6 +290,9 @@ impl PassArgs {
         let of_level = self.config.config().extractor();
         settings.extractor = Arc::from(extract::by_name(self.extractor.as_deref().unwrap_or(of_level), time)?);
         settings.grade = by_name("grade", &self.grade, self.grade.parse().ok(), &Grade::ALL.map(Grade::name))?;
+        if self.fast_math {
+            settings.grade = Grade::Finite;
+        }
         if let Some(error) = self.max_error {
             if error.is_nan() || error < 0.0 {
                 let d = Diagnostic::new(format!("--max-error is {error}, but should be a share such as 0.01"));

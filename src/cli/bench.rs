@@ -11,7 +11,7 @@ use super::{
     args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
     kept::{Kept, inputs_of},
     progress::Progress,
-    run::gather,
+    run::{gather, names_and_ranks},
 };
 use crate::{
     diag::Diagnostic,
@@ -34,8 +34,8 @@ pub(super) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     tune: TuneArgs,
-    /// An npz archive; keys are parameter names or positions. Random inputs where not given. Of several, each is run by the same program,
-    /// one after another, and its first run is told apart: of extents that were not met before, it is where code is made
+    /// An npz archive; keys are parameter names or positions. Random inputs where not given; where given several times, each is measured,
+    /// one after another in this process, and its first call apart from the others
     #[arg(long, value_name = "FILE")]
     inputs: Vec<PathBuf>,
     /// Threads; all cores where not given
@@ -44,10 +44,10 @@ pub(super) struct Args {
     /// Measured runs, after three that are not
     #[arg(long, value_name = "R", default_value = "20")]
     repeat: NonZeroUsize,
-    /// Print JSON: latencies_s (each run), median_s, min_s, p90_s, compile_s, cached; of memory, in bytes: arena, the most of it that
-    /// is in use at once, weights, and the peak of this process. Of several inputs: runs, each with inputs, first_s and latencies_s; of
-    /// programs whose extents are unknown also general_calls (of kernels that serve all extents), special_calls (of kernels that serve
-    /// one) and special_kernels (compiled for extents that were met)
+    /// Print JSON: latencies_s (each run), first_s (the first call, before those that warm up), median_s, min_s, p90_s, compile_s, cached;
+    /// of memory, in bytes: arena, the most of it that is in use at once, weights, and the peak of this process. Of several inputs
+    /// these latencies are the entries of `runs`, each with `inputs`, the file. Of programs whose extents are unknown: general_calls (of
+    /// kernels that serve all extents), special_calls (of kernels that serve one) and special_kernels (compiled for extents that were met)
     #[arg(long)]
     json: bool,
     /// Also say how long each kernel takes
@@ -59,35 +59,45 @@ pub(super) struct Args {
 const WARM_UP: usize = 3;
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
+    let paths: Vec<Option<&Path>> = match args.inputs.as_slice() {
+        [] => vec![None],
+        all => all.iter().map(|p| Some(p.as_path())).collect(),
+    };
     if args.model.file.extension().is_some_and(|e| e == "so") {
         let library = super::library::open(&args.model, args.threads)?;
-        let all = each(&args.inputs, |path| library.inputs(path))?;
-        if args.inputs.len() > 1 {
-            let once = |i: usize| library.run(&all[i]).map(drop);
-            return several(&args, 0.0, None, once);
-        }
-        let latencies = measure(args.repeat, || library.run(&all[0]).map(drop))?;
-        return report(&args, latencies, 0.0, None);
+        let tensors = paths.iter().map(|&p| library.inputs(p)).collect::<Result<Vec<_>, _>>()?;
+        let runs = measure(&args, &tensors, |tensors| library.run(tensors).map(drop))?;
+        return report(&args, &runs, 0.0, None);
     }
     let start = Instant::now();
     let settings = args.passes.settings()?;
-    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").anew(args.tune.asked());
-    let (built, compile, all) = match kept.find(&settings, args.threads) {
+    // Some models say of their inputs less than the inputs themselves do.
+    let given = match args.inputs.first().filter(|_| !args.model.is_relay()) {
+        Some(path) => Some(names_and_ranks(path)?),
+        None => None,
+    };
+    let name = given.as_ref().map_or_else(|| "main".to_owned(), |given| format!("main {given:?}"));
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.tune.asked());
+    let (built, compile, tensors) = match kept.find(&settings, args.threads) {
         Some(found) => {
             let compile = start.elapsed().as_secs_f64();
             let program = found.executable.as_plain().expect("only plain programs are kept");
-            let all = each(&args.inputs, |path| inputs_of(program, &found.parameters, path))?;
-            (found, compile, all)
+            let tensors = paths.iter().map(|&p| inputs_of(program, &found.parameters, p));
+            let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
+            (found, compile, tensors)
         }
         None => {
             let passes = args.passes.sequence(&settings)?;
-            let typed = args.model.bound_to_run(None)?;
+            let typed = args.model.bound_to_run(given)?;
             let read = Instant::now();
-            let gathered = |path: Option<&Path>| Ok(gather(&typed, path)?.iter().flat_map(Value::flatten).collect());
-            let all: Vec<Vec<Tensor>> = each(&args.inputs, gathered)?;
+            let flat = |path: &Option<&Path>| -> Result<Vec<Tensor>, Failure> {
+                Ok(gather(&typed, *path)?.iter().flat_map(Value::flatten).collect())
+            };
+            let tensors = paths.iter().map(flat).collect::<Result<Vec<_>, _>>()?;
             let read = read.elapsed();
             let progress = Progress::new();
             let mut options = Options::new(settings);
+            options.release_memory = true;
             options.passes = Some(Box::new(passes));
             args.regions.tell(&mut options);
             args.tune.fill(&mut options)?;
@@ -95,30 +105,32 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
             kept.fill(&mut options);
             let built = driver::build(typed.into_module(), &[], options).map_err(super::build_failure)?;
-            (built, (start.elapsed() - read).as_secs_f64(), all)
+            (built, (start.elapsed() - read).as_secs_f64(), tensors)
         }
     };
     kept.tell();
     super::warn(&built.warnings);
     tell_tuning(&built);
-    if args.inputs.len() > 1 {
-        return several(&args, compile, Some(&built), |i| Ok(built.executable.run(&all[i]).map(drop)?));
-    }
-    let tensors = &all[0];
     let Runnable::Plain(exe) = &built.executable else {
         let exe = &built.executable;
         if args.profile {
             let d = Diagnostic::new("`--profile` takes programs without control flow, of known extents");
             return Err(Failure::Refused(d.into()));
         }
-        let latencies = measure(args.repeat, || Ok(exe.run(tensors).map(drop)?))?;
-        return report(&args, latencies, compile, Some(&built));
+        let runs = measure(&args, &tensors, |tensors| Ok(exe.run(tensors).map(drop)?))?;
+        return report(&args, &runs, compile, Some(&built));
     };
     let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());
-    let mut outputs: Vec<Tensor> = exe.run(tensors).map_err(refuse)?;
-    let latencies = measure(args.repeat, || exe.run_into(tensors, &mut outputs).map_err(refuse))?;
+    let mut outputs: Option<Vec<Tensor>> = None;
+    let runs = measure(&args, &tensors, |tensors| match &mut outputs {
+        Some(outputs) => exe.run_into(tensors, outputs).map_err(refuse),
+        None => {
+            outputs = Some(exe.run(tensors).map_err(refuse)?);
+            Ok(())
+        }
+    })?;
     if args.profile {
-        let times = exe.profile(tensors).map_err(refuse)?;
+        let times = exe.profile(&tensors[0]).map_err(refuse)?;
         let mut rows: Vec<(f64, String)> = times
             .iter()
             .zip(exe.program().steps())
@@ -127,107 +139,114 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         rows.sort_by(|a, b| b.0.total_cmp(&a.0));
         rows.iter().for_each(|(t, name)| eprintln!("{:9.3} us  {name}", 1e6 * t));
     }
-    report(&args, latencies, compile, Some(&built))
+    report(&args, &runs, compile, Some(&built))
 }
 
-/// What each file of inputs holds; without any, one that is made up.
-fn each<T>(files: &[PathBuf], read: impl Fn(Option<&Path>) -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
-    match files {
-        [] => Ok(vec![read(None)?]),
-        files => files.iter().map(|f| read(Some(f))).collect(),
-    }
+/// What was measured with one set of inputs, in seconds.
+struct Run {
+    first: f64,
+    latencies: Vec<f64>,
 }
 
-/// Several inputs of one program, one after another, and what the first run of each takes.
-fn several(
-    args: &Args,
-    compile: f64,
-    built: Option<&Built>,
-    once: impl Fn(usize) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut runs = Vec::new();
-    for (i, file) in args.inputs.iter().enumerate() {
-        let start = Instant::now();
-        once(i)?;
-        let first = start.elapsed().as_secs_f64();
-        let latencies = measure(args.repeat, || once(i))?;
-        let mut sorted = latencies.clone();
+impl Run {
+    /// Median, least, and that which nine of ten runs do not exceed.
+    fn summary(&self) -> (f64, f64, f64) {
+        let mut sorted = self.latencies.clone();
         sorted.sort_by(f64::total_cmp);
-        let (median, least) = (sorted[sorted.len() / 2], sorted[0]);
-        if !args.json {
-            let line = format!(
-                "{}: first {:.3} ms, median {:.3} ms, min {:.3} ms over {} runs\n",
-                file.display(),
-                1e3 * first,
-                1e3 * median,
-                1e3 * least,
-                latencies.len()
-            );
-            super::print(&line)?;
-        }
-        runs.push(serde_json::json!({
-            "inputs": file, "first_s": first, "latencies_s": latencies, "median_s": median, "min_s": least,
-        }));
+        let at = |q: usize| sorted[(sorted.len() * q / 100).min(sorted.len() - 1)];
+        (at(50), sorted[0], at(90))
     }
+
+    fn json(&self) -> serde_json::Map<String, serde_json::Value> {
+        let (median, min, p90) = self.summary();
+        let json = serde_json::json!({
+            "latencies_s": self.latencies, "first_s": self.first, "median_s": median, "min_s": min, "p90_s": p90,
+        });
+        if let serde_json::Value::Object(fields) = json { fields } else { serde_json::Map::new() }
+    }
+}
+
+/// Each set of inputs in turn: the first call, those that warm up, and those that count.
+fn measure(
+    args: &Args,
+    tensors: &[Vec<Tensor>],
+    mut once: impl FnMut(&[Tensor]) -> Result<(), Failure>,
+) -> Result<Vec<Run>, Failure> {
+    let mut timed = |tensors: &Vec<Tensor>| {
+        let start = Instant::now();
+        once(tensors)?;
+        Ok::<_, Failure>(start.elapsed().as_secs_f64())
+    };
+    let mut runs = Vec::new();
+    for tensors in tensors {
+        let first = timed(tensors)?;
+        for _ in 0..WARM_UP {
+            timed(tensors)?;
+        }
+        let latencies = (0..args.repeat.get()).map(|_| timed(tensors)).collect::<Result<Vec<_>, _>>()?;
+        runs.push(Run { first, latencies });
+    }
+    Ok(runs)
+}
+
+fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Result<(), Failure> {
     let sized = built.and_then(|b| match &b.executable {
         Runnable::Machine(m) => Some(m.sized_calls()),
         Runnable::Plain(_) => None,
     });
     if args.json {
-        let json = serde_json::json!({
-            "runs": runs, "compile_s": compile, "general_calls": sized.map(|s| s.0),
-            "special_calls": sized.map(|s| s.1), "special_kernels": sized.map(|s| s.2),
-            "peak_memory_bytes": peak_memory(),
-        });
-        return super::print(&format!("{json}\n"));
-    }
-    let sized = sized.map(|(general, special, kernels)| {
-        format!(
-            "; {general} calls of kernels that serve all extents, {special} of kernels that serve one, \
-             {kernels} kernels compiled for extents that were met"
-        )
-    });
-    super::print(&format!("compiled in {compile:.2} s{}\n", sized.unwrap_or_default()))
-}
-
-fn measure(repeat: NonZeroUsize, mut once: impl FnMut() -> Result<(), Failure>) -> Result<Vec<f64>, Failure> {
-    for _ in 0..WARM_UP {
-        once()?;
-    }
-    (0..repeat.get())
-        .map(|_| {
-            let start = Instant::now();
-            once()?;
-            Ok(start.elapsed().as_secs_f64())
-        })
-        .collect()
-}
-
-fn report(args: &Args, latencies: Vec<f64>, compile: f64, built: Option<&Built>) -> Result<(), Failure> {
-    let mut sorted = latencies.clone();
-    sorted.sort_by(f64::total_cmp);
-    let at = |q: usize| sorted[(sorted.len() * q / 100).min(sorted.len() - 1)];
-    let (median, min, p90) = (at(50), sorted[0], at(90));
-    if args.json {
         let program = built.and_then(|b| b.executable.as_plain());
         let weights = |e: &Executable| e.program().constants().iter().map(|t| t.bytes().len()).sum::<usize>();
-        let json = serde_json::json!({
-            "latencies_s": latencies, "median_s": median, "min_s": min, "p90_s": p90, "compile_s": compile,
+        let mut json = serde_json::Map::new();
+        match runs {
+            [one] => json.extend(one.json()),
+            several => {
+                let named = several.iter().zip(&args.inputs).map(|(run, path)| {
+                    let mut entry = serde_json::Map::new();
+                    entry.insert("inputs".into(), path.display().to_string().into());
+                    entry.extend(run.json());
+                    serde_json::Value::Object(entry)
+                });
+                json.insert("runs".into(), named.collect());
+            }
+        }
+        let rest = serde_json::json!({
+            "compile_s": compile,
             "cached": built.is_some_and(|b| b.cached),
             "arena_bytes": program.map(|p| p.plan().arena),
             "arena_least_bytes": program.map(|p| p.plan().least),
             "weights_bytes": program.map(weights),
             "peak_memory_bytes": peak_memory(),
+            "general_calls": sized.map(|s| s.0),
+            "special_calls": sized.map(|s| s.1),
+            "special_kernels": sized.map(|s| s.2),
         });
-        return super::print(&format!("{json}\n"));
+        if let serde_json::Value::Object(rest) = rest {
+            json.extend(rest);
+        }
+        return super::print(&format!("{}\n", serde_json::Value::Object(json)));
     }
-    super::print(&format!(
-        "median {:.3} ms, min {:.3} ms, p90 {:.3} ms over {} runs (compiled in {:.2} s)\n",
-        1e3 * median,
-        1e3 * min,
-        1e3 * p90,
-        latencies.len(),
-        compile
-    ))
+    for (i, run) in runs.iter().enumerate() {
+        let (median, min, p90) = run.summary();
+        let of = match runs {
+            [_] => String::new(),
+            _ => format!("{}: ", args.inputs[i].display()),
+        };
+        super::print(&format!(
+            "{of}median {:.3} ms, min {:.3} ms, p90 {:.3} ms over {} runs (first {:.3} ms; compiled in {:.2} s)\n",
+            1e3 * median,
+            1e3 * min,
+            1e3 * p90,
+            run.latencies.len(),
+            1e3 * run.first,
+            compile
+        ))?;
+    }
+    if let Some((general, special, kernels)) = sized {
+        super::print(&format!(
+            "{general} calls of kernels that serve all extents, {special} of kernels that serve one; {kernels} kernels were compiled for \
+             extents that were met\n"
+        ))?;
+    }
+    Ok(())
 }
-

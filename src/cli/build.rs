@@ -66,6 +66,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let dump = args.dump.start()?;
     if args.emit == Emit::C {
         let mut options = Options::new(settings.clone());
+        options.release_memory = true;
         options.passes = Some(Box::new(args.passes.sequence(&settings)?));
         options.name = name;
         options.on_phase = Some(Box::new(progress.teller()));
@@ -84,6 +85,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Some(found) => found,
         None => {
             let mut options = Options::new(settings.clone());
+            options.release_memory = true;
             options.passes = Some(Box::new(args.passes.sequence(&settings)?));
             args.regions.tell(&mut options);
             args.tune.fill(&mut options)?;
@@ -116,14 +118,24 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         super::report(&built.log, &built.reports);
     }
     eprintln!(
-        "{} and {}: {} kernels in {} calls, {:.2} s",
+        "{} and {}: {}, {:.2} s",
         written.library.display(),
         written.header.display(),
-        executable.program().functions().len(),
-        built.calls,
+        kernels_in_calls(executable.program().functions().len(), built.calls),
         built.time.as_secs_f64()
     );
     Ok(())
+}
+
+/// How many kernels a program has, and how often it calls them.
+fn kernels_in_calls(kernels: usize, calls: usize) -> String {
+    let s = |n: usize| if n == 1 { "" } else { "s" };
+    match (kernels, calls) {
+        (0, _) => "no kernel, as its results are known beforehand".to_owned(),
+        // Only what every run calls is counted.
+        (k, 0) => format!("{k} kernel{}, which are called as control flow decides", s(k)),
+        (k, c) => format!("{k} kernel{} in {c} call{}", s(k), s(c)),
+    }
 }
 
 /// A file's name as part of C symbols.
@@ -134,4 +146,17 @@ fn symbol(path: &std::path::Path) -> String {
         name.insert(0, '_');
     }
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_explained() {
+        assert_eq!(kernels_in_calls(7, 9), "7 kernels in 9 calls");
+        assert_eq!(kernels_in_calls(1, 1), "1 kernel in 1 call");
+        assert_eq!(kernels_in_calls(7, 0), "7 kernels, which are called as control flow decides");
+        assert_eq!(kernels_in_calls(0, 0), "no kernel, as its results are known beforehand");
+    }
 }

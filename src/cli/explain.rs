@@ -53,12 +53,15 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let pieces: Arc<Mutex<Vec<Piece>>> = Arc::default();
     let (found, at) = (pieces.clone(), args.at);
     let wanted = move |span: Option<&Span>| at.is_none_or(|line| span.is_some_and(|s| s.line_col().0 == line));
+    let names = args.model.parameters()?;
     let on_region = move |mut x: Extracted| {
+        x.region.graph.analysis.tables.name_constants(names.iter().map(|(name, t)| (name, t)));
         found.lock().unwrap_or_else(PoisonError::into_inner).extend(explain(&mut x, &wanted));
     };
     watched(&args, &settings, Some(Box::new(on_region)))?;
     let pieces = std::mem::take(&mut *pieces.lock().unwrap_or_else(PoisonError::into_inner));
     let (mut text, mut stayed, mut unneeded, mut inside) = (String::new(), 0, 0, 0);
+    let (mut moved, mut absorbed) = (0, 0);
     for piece in &pieces {
         let place = piece.span.as_ref().map_or("computed by a pass".to_owned(), Span::to_string);
         let shown = args.all || args.at.is_some();
@@ -72,6 +75,18 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             Became::Inside { kernel } => {
                 inside += 1;
                 text += &format!("{place}: {}\n  is computed inside of {kernel}\n", piece.was);
+            }
+            Became::Moved { way, now, steps } => {
+                moved += 1;
+                text += &format!("{place}: {}\n  is computed in another layout (beside it stands {way}): {now}\n", piece.was);
+                for (i, step) in steps.iter().enumerate() {
+                    text += &format!("  {:3}. {step}\n", i + 1);
+                }
+            }
+            Became::Absorbed { by, was } => {
+                absorbed += 1;
+                let by = by.as_ref().map_or(was.clone(), |span| format!("{span}: {was}"));
+                text += &format!("{place}: {}\n  is part of what became of {by}\n", piece.was);
             }
             Became::Unneeded => {
                 unneeded += 1;
@@ -87,9 +102,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             }
         }
     }
-    let changed = pieces.len() - stayed - unneeded - inside;
+    let changed = pieces.len() - stayed - unneeded - inside - moved - absorbed;
     let inside = if inside > 0 { format!("{inside} run inside of kernels, ") } else { String::new() };
-    let summary = format!("{inside}{unneeded} are not needed any more, {stayed} stayed");
+    let moved = if moved > 0 { format!("{moved} are computed in another layout, ") } else { String::new() };
+    let absorbed = if absorbed > 0 { format!("{absorbed} are part of what others became, ") } else { String::new() };
+    let summary = format!("{moved}{absorbed}{inside}{unneeded} are not needed any more, {stayed} stayed");
     text += &format!("{} calls: {changed} changed, {summary}\n", pieces.len());
     super::print(&text)
 }

@@ -17,6 +17,8 @@ use crate::{
     diag::{Diagnostic, Refused, read_text},
     explore::{self, Member, Options},
     infer::infer_types,
+    pass::{Pass, PassContext, sequence},
+    relay::{json, text},
     tensor::{Tensor, Value},
 };
 
@@ -48,6 +50,9 @@ pub(super) struct Args {
     /// Threads; all cores where not given
     #[arg(long, value_name = "N", value_parser = super::args::threads)]
     threads: Option<NonZeroUsize>,
+    /// So many passes run at the same time; the times that they take are told of them then, not of them alone
+    #[arg(long, value_name = "N", default_value = "1")]
+    workers: NonZeroUsize,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -60,6 +65,9 @@ pub(super) struct Args {
     /// Where the page goes: one HTML file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Where the fastest program goes, after its passes: Relay JSON where the name ends in .json, else Relay text
+    #[arg(long, value_name = "FILE")]
+    winner: Option<PathBuf>,
     /// Print JSON instead of a summary
     #[arg(long)]
     json: bool,
@@ -74,7 +82,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     settings.limits.time = settings.limits.time.max(PATIENCE);
     let mut members = args.passes.passes.as_deref().map_or(Ok(Vec::new()), |text| Member::parse(text, &settings))?;
     for name in &args.rulesets {
-        let more = Member::parse(&format!("{0}:Saturate({0})", name.trim()), &settings)?;
+        let mut more = Member::parse(&format!("{0}:Saturate({0})", name.trim()), &settings)?;
+        more.iter_mut().for_each(|m| m.slot = members.last().map_or(0, |l| l.slot + 1));
         if members.iter().any(|m| m.label == more[0].label) {
             return Err(Refused::from(Diagnostic::new(format!("`{}` is there twice", more[0].label))).into());
         }
@@ -96,7 +105,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     let rules = args.passes.rules.iter().map(|p| read_text(p)).collect::<Result<Vec<String>, Refused>>()?;
     let mut about = vec![("rules of the user".to_owned(), rules.join("\n"))];
-    about.push(("costs".to_owned(), costs(&args.passes.cost)?));
+    about.push(("costs".to_owned(), settings.cost.fingerprint().unwrap_or_else(|| args.passes.cost.clone())));
     about.push(("seconds of extraction".to_owned(), args.passes.extract_time.to_string()));
     about.extend(args.passes.max_error.iter().map(|e| ("largest error".to_owned(), e.to_string())));
     about.extend(args.saturation.iter().map(|s| ("passes of the saturation".to_owned(), s.clone())));
@@ -118,14 +127,27 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         state: args.state.clone(),
         model: name(&args.model.file),
         about,
+        workers: args.workers.get(),
+        crew: None,
         on_progress: Some(Box::new(move |p| {
             teller.set_message(p.phase);
             teller.set_length(p.total as u64);
             teller.set_position(p.done as u64);
         })),
     };
+    let config = options.config.clone();
+    let shared = options.settings.clone();
     let found = explore::explore(&module, &inputs, options)?;
     bar.finish_and_clear();
+    if let (Some(path), Some(passes)) = (&args.winner, &found.winner) {
+        let passes = sequence(passes, &config.settings(&shared)?)?;
+        let module = passes.run(infer_types(module)?.into_module(), &mut PassContext::default())?;
+        let text = match path.extension().is_some_and(|e| e == "json") {
+            true => json::print_module(&module)?,
+            false => text::print_module(&module),
+        };
+        write_file(path, text.as_bytes())?;
+    }
     if let Some(path) = &args.output {
         write_file(path, explore::page(&found).as_bytes())?;
     }
@@ -134,18 +156,46 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let json = serde_json::to_string_pretty(&found).map_err(|e| Failure::Other(e.to_string()))?;
             super::print(&format!("{json}\n"))
         }
-        false => super::print(&found.summary()),
+        false => super::print(&(found.summary() + &found.winner.as_deref().map_or(String::new(), command))),
     }
 }
 
-/// The cost model as it was asked for, with the tables that it reads.
-fn costs(spec: &str) -> Result<String, Failure> {
-    let mut text = spec.to_owned();
-    for part in spec.split(|c: char| c.is_whitespace() || "+*".contains(c)) {
-        if let Some(path) = part.strip_prefix("table:") {
-            let table = std::fs::read_to_string(path).map_err(|e| Failure::Other(format!("{path}: {e}")))?;
-            text += &format!("; {}", table.split_whitespace().collect::<Vec<_>>().join(" "));
+/// What of this command line is its own, and not about the model and its passes: whether a value follows.
+const OWN: [(&str, bool); 15] = [
+    ("--passes", true),
+    ("--rulesets", true),
+    ("--saturation", true),
+    ("--max-orders", true),
+    ("--seed", true),
+    ("--measure-seconds", true),
+    ("--threads", true),
+    ("--inputs", true),
+    ("--state", true),
+    ("--output", true),
+    ("-o", true),
+    ("--winner", true),
+    ("--anytime", false),
+    ("--json", false),
+    ("explore", false),
+];
+
+/// The command line that makes the fastest program: this one's model and settings with its passes.
+fn command(passes: &str) -> String {
+    let quoted = |arg: &str| match !arg.is_empty() && arg.chars().all(|c| c.is_alphanumeric() || "-_./=:,+%@".contains(c)) {
+        true => arg.to_owned(),
+        false => format!("'{}'", arg.replace('\'', "'\\''")),
+    };
+    let (mut words, mut skip) = (vec!["resat build".to_owned()], false);
+    for arg in std::env::args().skip(1) {
+        if std::mem::take(&mut skip) {
+            continue;
+        }
+        let own = OWN.iter().find(|(flag, _)| arg == *flag || arg.starts_with(&format!("{flag}=")));
+        match own {
+            Some((flag, takes)) => skip = *takes && arg == *flag,
+            None => words.push(quoted(&arg)),
         }
     }
-    Ok(text)
+    words.extend(["--passes".to_owned(), quoted(passes), "-o model.so".to_owned()]);
+    format!("the fastest is made by\n  {}\n", words.join(" "))
 }

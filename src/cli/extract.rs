@@ -46,8 +46,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let mut best = None;
     for extractor in extractors {
         let start = std::time::Instant::now();
-        let solution = extractor.solve(p);
+        let mut solution = extractor.solve(p);
         let seconds = start.elapsed().as_secs_f64();
+        if solution.bound.is_none() {
+            solution.bound = extract::bound(p, &solution.choice);
+        }
         match (solution.choice.cost(p), solution.gap(p)) {
             (Ok(cost), gap) => {
                 let gap = gap.map_or(String::new(), |g| format!(", at most {:.3} % too much", 100.0 * g));

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     driver::{Built, Cache, Options, settings_key},
     interp::random_value,
-    ir::Type,
+    ir::{Name, Type},
     pass::Settings,
     runtime::{Executable, Port},
     store::{Key, KeyMaker},
@@ -48,6 +48,11 @@ impl Kept {
             cache.build_anew();
         }
         self
+    }
+
+    /// Keeps nothing.
+    pub(super) fn nothing(self) -> Kept {
+        Kept { key: None, ..self }
     }
 
     /// The program, where it was built before.
@@ -119,7 +124,12 @@ pub(super) fn inputs_of(
     let ports = program.program().inputs();
     if let Some(path) = path {
         let wanted: Vec<_> = ports.iter().map(|p| (p.name.to_string(), p.dtype)).collect();
-        return Ok(in_order(&wanted, inputs(path)?)?);
+        // Inputs go by the model's names and by those of the parameters.
+        let named = |(name, t): (Name, Tensor)| {
+            let port = ports.iter().find(|p| p.alias.as_ref() == Some(&name));
+            (port.map_or(name, |p| p.name.clone()), t)
+        };
+        return Ok(in_order(&wanted, inputs(path)?.into_iter().map(named).collect())?);
     }
     let ty = |p: &Port| Type::tensor(&p.shape.iter().map(|&n| n as i64).collect::<Vec<_>>(), p.dtype);
     let mut rest = ports.iter();

@@ -46,7 +46,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
-    let settings = args.passes.settings()?;
+    let mut settings = args.passes.settings()?;
+    settings.limits.bound = args.report;
     let passes = args.passes.sequence(&settings)?;
     let progress = Progress::new();
     let mut cx = PassContext { on_start: Some(Box::new(progress.teller())), ..PassContext::default() };

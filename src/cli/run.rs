@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{
     diag::{Diagnostic, Refused},
-    driver::{self, Allowed, Options, difference_within},
+    driver::{self, Allowed, Options, difference_within, shortest_float},
     infer::{TypedModule, infer_types},
     interp,
-    ir::{Module, Name, Type, VarId, input_names, output_names},
+    ir::{Module, Name, Type, VarId, dim_names, disagreeing, input_names, output_names, text_names},
     pass::{Pass, PassContext, Same, Sequential, Settings, blame},
     relay::npz,
     saturate::{Grade, Report},
@@ -83,7 +83,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let native = args.backend == Backend::Llvm && !args.validate;
     // Some models say of their inputs less than the inputs themselves do.
     let given = match &args.inputs {
-        Some(path) => Some(inputs(path)?.iter().map(|(n, t)| (n.to_string(), t.shape().len())).collect::<Vec<_>>()),
+        Some(path) => Some(names_and_ranks(path)?),
         None => None,
     };
     // Of Relay they change nothing: its types say all there is.
@@ -98,16 +98,20 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let outputs = found.executable.run(&inputs)?;
         tell_time(&args, start, ", found in the cache");
         let names: Vec<String> = program.program().outputs().map(|p| p.name.to_string()).collect();
-        return write_outputs(args.outputs.as_deref(), &names, &outputs);
+        return write_outputs(args.outputs.as_deref(), &names, &outputs, &[]);
     }
     let passes = args.passes.sequence(&settings)?;
     let typed = args.model.bound_to_run(given)?;
     let own_names = output_names(&typed);
+    let texts = text_names(&typed);
+    // What is kept does not say which outputs are strings.
+    let kept = kept.map(|k| if texts.is_empty() { k } else { k.nothing() });
     let inputs = gather(&typed, args.inputs.as_deref())?;
     let progress = Progress::new();
     let dump = args.dump.start()?;
     let native = |module: Module, passes: Sequential| {
         let mut options = Options::new(settings.clone());
+        options.release_memory = true;
         options.passes = Some(Box::new(passes));
         args.regions.tell(&mut options);
         args.tune.fill(&mut options)?;
@@ -132,7 +136,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let (outputs, _) = native(module, passes)?;
         dump.map_or(Ok(()), Dump::finish)?;
         tell_time(&args, start, "");
-        return write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs);
+        return write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs, &texts);
     }
     let (outputs, allowed) = match args.backend {
         Backend::Llvm => native(typed.module().clone(), passes)?,
@@ -173,7 +177,12 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             }
         }
     }
-    write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs)
+    write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs, &texts)
+}
+
+/// The names of what an archive holds, and numbers of axes.
+pub(super) fn names_and_ranks(path: &Path) -> Result<Vec<(String, usize)>, Failure> {
+    Ok(inputs(path)?.iter().map(|(n, t)| (n.to_string(), t.shape().len())).collect())
 }
 
 fn tell_time(args: &Args, start: Instant, how: &str) {
@@ -191,7 +200,12 @@ pub(super) fn gather(typed: &TypedModule, path: Option<&Path>) -> Result<Vec<Val
         name_inputs(m.var(p).name.to_string(), typed.var_ty(p), &mut wanted)?;
     }
     let given = by_own_names(m, &typed.entry("main")?.params, inputs(path)?);
-    let mut tensors = in_order(&wanted, given)?.into_iter();
+    let tensors = in_order(&wanted, given)?;
+    let named = wanted.iter().zip(&tensors).map(|((name, _), t)| (name.as_str(), t.shape()));
+    if let Some(message) = disagreeing(&dim_names(m), named) {
+        return Err(Refused::from(Diagnostic::new(message)).into());
+    }
+    let mut tensors = tensors.into_iter();
     Ok(typed.entry("main")?.params.iter().map(|&p| take_value(typed.var_ty(p), &mut tensors)).collect())
 }
 
@@ -247,7 +261,7 @@ fn allowed(module: Module, reports: &[Report], max_error: Option<f64>) -> Result
     let predicted: f64 = reports.iter().map(|r| r.error).sum();
     let error = max_error.unwrap_or(OF_PREDICTED * predicted);
     // Rounding to integers in another place makes a step of difference.
-    Ok(Allowed { error, steps: approximate.into(), dtypes })
+    Ok(Allowed { error, steps: approximate.into(), dtypes, computed_in: shortest_float(&typed) })
 }
 
 /// What is at fault for a difference: the rule, the pass, or the back end.
@@ -277,10 +291,11 @@ fn names_of_outputs(own: Option<Vec<String>>, count: usize) -> Vec<String> {
     own.filter(|names| names.len() == count).unwrap_or_else(|| (0..count).map(|i| i.to_string()).collect())
 }
 
-fn write_outputs(path: Option<&Path>, names: &[String], outputs: &[Tensor]) -> Result<(), Failure> {
+/// Writes or prints outputs; those named in `texts` are strings.
+fn write_outputs(path: Option<&Path>, names: &[String], outputs: &[Tensor], texts: &[String]) -> Result<(), Failure> {
     match path {
         Some(path) => {
-            let bytes = npz::write(names.iter().map(String::as_str).zip(outputs))?;
+            let bytes = npz::write_with_texts(names.iter().map(String::as_str).zip(outputs), texts)?;
             write_file(path, &bytes)
         }
         None => {
@@ -294,5 +309,5 @@ fn run_library(args: &Args) -> Result<(), Failure> {
     let library = super::library::open(&args.model, args.threads)?;
     let tensors = library.inputs(args.inputs.as_deref())?;
     let outputs = library.run(&tensors)?;
-    write_outputs(args.outputs.as_deref(), &library.output_names(), &outputs)
+    write_outputs(args.outputs.as_deref(), &library.output_names(), &outputs, &[])
 }

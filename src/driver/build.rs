@@ -17,7 +17,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     dialect,
     infer::infer_types,
-    ir::{ExprId, Module, Name},
+    ir::{ExprId, Module, Name, dim_names},
     loops::Kernel,
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain},
     partition::CompilerError,
@@ -26,7 +26,7 @@ use crate::{
         default_pass, dissolve_composites, drop_default_annotations, eta_expand, forgotten_annotations, fuse,
         run_logged,
     },
-    runtime::{Executable, LinkError, Pool, Thrift, give_back_memory},
+    runtime::{Executable, LinkError, MemoryRelease, Pool, give_back_memory},
     saturate::Report,
     store::{Key, KeyMaker},
     tensor::{Tensor, within_memory},
@@ -81,6 +81,9 @@ pub struct Options {
     /// How long to measure what is not known yet of the program's reductions; see [`Options::tuned`], without which it is
     /// forgotten after the build.
     pub tune: Option<Duration>,
+    /// Whether memory that the build frees goes back to the system at once, and code that ran once is dropped from memory, by settings of the
+    /// whole process: for programs that do nothing else, such as the command line. Off by default: a library leaves its host's allocator alone.
+    pub release_memory: bool,
 }
 
 impl Options {
@@ -101,6 +104,7 @@ impl Options {
             key: None,
             tuned: None,
             tune: None,
+            release_memory: false,
         }
     }
 }
@@ -162,6 +166,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         key,
         tuned,
         tune,
+        release_memory,
     } = options;
     if threads > Pool::MOST_THREADS {
         let d =
@@ -179,7 +184,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     {
         return Ok(Built { time: start.elapsed(), ..found });
     }
-    let thrift = Thrift::new();
+    let release = release_memory.then(MemoryRelease::new);
     let mut cx = PassContext { on_start: on_phase, before_pass, after_pass, ..PassContext::default() };
     // Errors of types are told of the program as it was written, before passes move things about.
     let bound = bind_params(&module, params)?;
@@ -198,7 +203,9 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let module = passes.run(module, &mut cx)?;
     cx.warnings.extend(forgotten_annotations(&annotated_for, &module, true));
     // What compiles next has threads with memory of their own.
-    give_back_memory();
+    if release.is_some() {
+        give_back_memory();
+    }
     let tuned = tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None))));
     let run =
         Run { threads, name, regions: Handling { fallback, check: check_regions }, cache: cache.clone(), tuned, tune };
@@ -210,7 +217,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     {
         cache.keep(key, exe.program(), &built, &settings.target.codegen());
     }
-    drop(thrift);
+    drop(release);
     built.time = start.elapsed();
     Ok(built)
 }
@@ -277,7 +284,7 @@ fn compile(
             told(&compiling(&code));
             let Assembled { program, calls, .. } = assembled;
             let (objects, library) = compile_code(&mut code, &target, machine.cache.as_deref())?;
-            (Runnable::Plain(Executable::link(program, library, machine.pool)?), code, objects, calls)
+            (Runnable::Plain(Box::new(Executable::link(program, library, machine.pool)?)), code, objects, calls)
         }
         false => {
             let program = vm::compile(&typed, "main")?;
@@ -295,7 +302,7 @@ fn compile(
                     annotated,
                 })
                 .collect();
-            let machine = MachineProgram { program, kernels: primitives, params };
+            let machine = MachineProgram { program, kernels: primitives, params, dims: dim_names(m) };
             (Runnable::Machine(Box::new(machine)), code, objects, calls)
         }
     };

@@ -105,7 +105,7 @@ impl Cache {
         let library = in_process(&objects, &CodegenTarget { triple, cpu, features }).ok()?;
         let executable = Executable::link(program, vec![library], Arc::new(Pool::new(threads))).ok()?;
         Some(Built {
-            executable: Runnable::Plain(executable),
+            executable: Runnable::Plain(Box::new(executable)),
             module: Module::new(),
             log: Vec::new(),
             reports: Vec::new(),

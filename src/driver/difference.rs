@@ -1,6 +1,10 @@
 //! How far results are apart.
 
-use crate::tensor::{DType, Tensor};
+use crate::{
+    infer::TypedModule,
+    ir::reachable,
+    tensor::{DType, Tensor},
+};
 
 /// Largest difference that floats may show, against the largest value, where rules round differently; integers may show none.
 /// Short floats may be so many units in the last place of the largest value apart, where that is more.
@@ -24,6 +28,17 @@ pub struct Allowed {
     pub steps: i64,
     /// The element types that the results were asked for in, where passes change them; none where they stay.
     pub dtypes: Option<Vec<DType>>,
+    /// The shortest float type that the program computes with, where that is shorter than its results: they are rounded to it on the way.
+    pub computed_in: Option<DType>,
+}
+
+/// The shortest float type of any value in a program, its inputs and constants included; none where it has no floats.
+pub fn shortest_float(typed: &TypedModule) -> Option<DType> {
+    let m = typed.module();
+    let all = reachable(m, m.functions().map(|(_, f)| f)).into_iter().filter_map(|e| typed.ty(e).flatten());
+    // Of both types of 16 bits, `bfloat16` rounds more.
+    let order = |d: &DType| (d.bytes(), *d != DType::BF16);
+    all.flatten().map(|t| t.dtype).filter(|d| d.is_float()).min_by_key(order)
 }
 
 /// The largest difference, as a share of the largest value; `Err` says where results differ by more than rounding.
@@ -53,7 +68,8 @@ pub fn difference_within(want: &[Tensor], got: &[Tensor], allowed: &Allowed) -> 
             continue;
         }
         let scale_of = |x: &[f64]| x.iter().filter(|x| x.is_finite()).fold(1e-6f64, |m, x| m.max(x.abs()));
-        let rounding = tolerance(w.dtype()).max(tolerance(asked));
+        let computed = allowed.computed_in.map_or(0.0, tolerance);
+        let rounding = tolerance(w.dtype()).max(tolerance(asked)).max(computed);
         let (w, g) = (w.to_f64_vec(), g.to_f64_vec());
         let scale = scale_of(&w);
         let most = match floats {
@@ -91,5 +107,8 @@ mod tests {
         assert!(difference(&floats(1.0), &short).is_err());
         assert!(difference_within(&floats(1.0), &short, &asked).is_ok());
         assert!(difference_within(&floats(1.0), &floats(1.0), &asked).is_err());
+        let computed_in = Allowed { computed_in: Some(DType::F16), ..Allowed::default() };
+        assert!(difference(&floats(1.0), &floats(1.0015)).is_err());
+        assert!(difference_within(&floats(1.0), &floats(1.0015), &computed_in).is_ok());
     }
 }

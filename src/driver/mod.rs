@@ -37,7 +37,7 @@ pub use crate::lower::{Assembled, CodeSet, assemble, is_plain};
 pub use build::{BuildError, Built, Options, build};
 #[cfg(feature = "llvm")]
 pub use cache::{Cache, settings_key};
-pub use difference::{Allowed, difference, difference_within};
+pub use difference::{Allowed, difference, difference_within, shortest_float};
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};
 pub use load::{load_module, load_params};

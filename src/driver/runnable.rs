@@ -3,16 +3,17 @@
 use super::specialize::Primitives;
 use crate::{
     diag::{Diagnostic, Refused},
-    ir::{Name, Type},
+    ir::{Name, Type, disagreeing},
     runtime::Executable,
     tensor::{Tensor, within_memory},
     vm,
 };
 
 /// A built program. Any number of threads may run it at once.
+#[allow(clippy::large_enum_variant, reason = "programs are few and stay where they are")]
 pub enum Runnable {
     /// A sequence of calls on tensors of known extents, with one memory plan. It can be exported.
-    Plain(Executable),
+    Plain(Box<Executable>),
     /// Anything else: control flow, data types, functions as values, and extents found while running.
     Machine(Box<MachineProgram>),
 }
@@ -22,6 +23,8 @@ pub struct MachineProgram {
     pub(super) program: vm::Program,
     pub(super) kernels: Primitives,
     pub(super) params: Vec<Parameter>,
+    /// Names of the inputs' extents, as the model has them.
+    pub(super) dims: Vec<Vec<String>>,
 }
 
 /// What is given to a program.
@@ -57,7 +60,7 @@ impl Runnable {
     /// The plain program, where it is one.
     pub fn as_plain(&self) -> Option<&Executable> {
         match self {
-            Runnable::Plain(exe) => Some(exe),
+            Runnable::Plain(exe) => Some(exe.as_ref()),
             Runnable::Machine(_) => None,
         }
     }
@@ -79,6 +82,11 @@ impl MachineProgram {
         let wanted: usize = self.params.iter().map(|p| p.ty.flatten().map_or(1, |t| t.len())).sum();
         if wanted != inputs.len() {
             let message = format!("the program takes {wanted} inputs, but {} were given", inputs.len());
+            return Err(Diagnostic::new(message).into());
+        }
+        // Models that name extents have tensors as inputs.
+        let named = self.params.iter().zip(inputs).map(|(p, t)| (p.name.as_str(), t.shape()));
+        if let Some(message) = disagreeing(&self.dims, named) {
             return Err(Diagnostic::new(message).into());
         }
         let mut given = inputs.iter();

@@ -21,8 +21,8 @@ use crate::{
     extract::DagGreedy,
     ir::Module,
     loops::Digest,
-    pass::{Pass, PassContext, Saturate, Sequential},
-    saturate::Stop,
+    pass::{Pass, PassContext, Saturate, Sequential, Settings},
+    saturate::{Cancel, Stop},
 };
 
 /// A module that was met: itself, where it is there, and how it comes about.
@@ -52,6 +52,8 @@ pub(super) struct Engine<'a> {
     kept: HashMap<Digest, Kept<'a>>,
     used: HashSet<(String, Digest)>,
     pub state: State,
+    /// By which somebody ends the exploration: what was under way then is not believed.
+    pub cancel: Cancel,
 }
 
 impl<'a> Engine<'a> {
@@ -60,14 +62,21 @@ impl<'a> Engine<'a> {
         let mut constants = Constants::default();
         let (module, root) = canonical(module, &mut constants);
         // What another resat found out may not be what this one would.
-        let program = std::env::current_exe().and_then(std::fs::metadata);
-        let program = program.map(|m| format!("{} {:?}", m.len(), m.modified().ok())).unwrap_or_default();
+        let program = env!("RESAT_SOURCES");
         let mut about = about.to_vec();
         about.push(("program".into(), root.to_string()));
         let key = digest_text(&format!("{program} {about:?}"));
         let state = State::open(file, &key, &about)?;
         let kept = HashMap::from_iter([(root, Kept { module: Some(module), via: None })]);
-        Ok(Engine { root, constants, kept, used: HashSet::new(), state })
+        Ok(Engine { root, constants, kept, used: HashSet::new(), state, cancel: Cancel::default() })
+    }
+
+    /// Refuses to go on where somebody has ended the exploration.
+    pub(super) fn go_on(&self) -> Result<(), Refused> {
+        match self.cancel.is_cancelled() {
+            true => Err(Diagnostic::new("the exploration was cancelled; what it has found out is kept").into()),
+            false => Ok(()),
+        }
     }
 
     /// Counts [`Engine::passes_used`] from zero.
@@ -107,6 +116,65 @@ impl<'a> Engine<'a> {
         Ok(ran)
     }
 
+    /// What has to be run next so that these lanes come further, each once, as far as the modules are at hand: passes over modules that
+    /// are not known, and those that make a module again that a former run had.
+    pub(super) fn ready(&mut self, lanes: &[Vec<Station<'a>>]) -> Vec<(Station<'a>, Digest)> {
+        let mut tasks: Vec<(Station<'a>, Digest)> = Vec::new();
+        for lane in lanes {
+            let mut at = self.root;
+            for station in lane {
+                let Some(known) = self.state.passes.get(&(station.key.to_owned(), at)) else {
+                    let task = self.obtaining(at).unwrap_or((*station, at));
+                    if !tasks.iter().any(|(s, from)| s.key == task.0.key && *from == task.1) {
+                        tasks.push(task);
+                    }
+                    break;
+                };
+                let Some(to) = known.to.as_deref().and_then(parse_digest) else { break };
+                self.kept.entry(to).or_insert(Kept { module: None, via: Some((*station, at)) });
+                at = to;
+            }
+        }
+        tasks
+    }
+
+    /// The pass that has to be run first to have a module again; none where it is there.
+    fn obtaining(&self, digest: Digest) -> Option<(Station<'a>, Digest)> {
+        let (mut at, mut first) = (digest, None);
+        while let Some(Kept { module: None, via: Some((station, from)) }) = self.kept.get(&at) {
+            first = Some((*station, *from));
+            at = *from;
+        }
+        first
+    }
+
+    /// The module that a task of [`Engine::ready`] is about.
+    pub(super) fn given(&self, from: Digest) -> Option<&Module> {
+        self.kept.get(&from)?.module.as_ref()
+    }
+
+    /// Takes what came of a task.
+    ///
+    /// Refused is another result than a former run had.
+    pub(super) fn done(&mut self, station: &Station<'a>, from: Digest, found: Found) -> Result<(), Refused> {
+        self.go_on()?;
+        let Found { mut outcome, module } = found;
+        if let Some(made) = module {
+            let (made, to) = canonical(&made, &mut self.constants);
+            outcome.to = Some(to.to_string());
+            let kept = self.kept.entry(to).or_insert(Kept { module: None, via: Some((*station, from)) });
+            kept.module.get_or_insert(made);
+        }
+        match self.state.passes.get(&(station.key.to_owned(), from)) {
+            Some(known) if known.to != outcome.to => Err(differs(station, outcome.refused)),
+            Some(_) => Ok(()),
+            None => {
+                let (pass, from) = (station.key.to_owned(), from.to_string());
+                self.state.add(Record::Pass { pass, from, result: outcome })
+            }
+        }
+    }
+
     /// What a saturation did, where this pass was one.
     pub(super) fn saturated(&self, key: &str, from: Digest) -> Option<&Saturated> {
         self.state.passes.get(&(key.to_owned(), from))?.saturated.as_ref()
@@ -121,22 +189,13 @@ impl<'a> Engine<'a> {
             }
             return Ok(known.clone());
         }
-        let module = self.module(from)?;
-        let (outcome, made) = attempt(station.pass, module);
-        let mut outcome = outcome;
-        if let Some(made) = made {
-            let (made, to) = canonical(&made, &mut self.constants);
-            outcome.to = Some(to.to_string());
-            let kept = self.kept.entry(to).or_insert(Kept { module: None, via: Some((*station, from)) });
-            kept.module.get_or_insert(made);
-        }
-        let record = Record::Pass { pass: key.0, from: from.to_string(), result: outcome.clone() };
-        self.state.add(record)?;
-        Ok(outcome)
+        let found = work(station.pass, self.module(from)?);
+        self.done(station, from, found)?;
+        Ok(self.state.passes[&key].clone())
     }
 
     /// The module of a digest: made again, where only a former run had it.
-    fn module(&mut self, digest: Digest) -> Result<Module, Refused> {
+    pub(super) fn module(&mut self, digest: Digest) -> Result<Module, Refused> {
         let mut way = Vec::new();
         let mut at = digest;
         let mut module = loop {
@@ -158,15 +217,7 @@ impl<'a> Engine<'a> {
                     self.kept.get_mut(&wanted).expect("it was on the way").module = Some(made.clone());
                     module = made;
                 }
-                _ => {
-                    let why = outcome
-                        .refused
-                        .unwrap_or_else(|| "it gives something else than in the run that is resumed".into());
-                    let d = Diagnostic::new(format!("pass `{}`: {why}", station.shown));
-                    return Err(d
-                        .help("delete the state's file to begin anew; a saturation that a time limit ends may differ")
-                        .into());
-                }
+                _ => return Err(differs(&station, outcome.refused)),
             }
         }
         Ok(module)
@@ -184,18 +235,7 @@ impl<'a> Engine<'a> {
         program: Digest,
         options: &Options,
     ) -> Result<Result<(Code, Runnable), String>, Refused> {
-        let module = self.module(program)?;
-        let mut build = driver::Options::new(options.settings.clone());
-        build.passes = Some(Box::new(Sequential::default()));
-        build.threads = options.threads;
-        let cost = cost(&module, options);
-        let start = Instant::now();
-        let built = guarded(|| driver::build(module, &[], build).map_err(|e| e.to_string()));
-        Ok(built.map(|built| {
-            let compile_s = start.elapsed().as_secs_f64();
-            let code = Code { cost, refused: None, compile_s, kernels: built.kernels.len(), calls: built.calls };
-            (code, built.executable)
-        }))
+        Ok(compile(self.module(program)?, &options.settings, options.threads))
     }
 
     /// What a saturation does with a module that was met, without remembering it.
@@ -205,9 +245,42 @@ impl<'a> Engine<'a> {
     }
 }
 
+/// The code of a module that went through its passes, and what there is to say of it; or why there is none.
+pub(super) fn compile(module: Module, settings: &Settings, threads: usize) -> Result<(Code, Runnable), String> {
+    let mut build = driver::Options::new(settings.clone());
+    build.passes = Some(Box::new(Sequential::default()));
+    build.threads = threads;
+    let cost = cost(&module, settings);
+    let start = Instant::now();
+    let built = guarded(|| driver::build(module, &[], build).map_err(|e| e.to_string()))?;
+    let compile_s = start.elapsed().as_secs_f64();
+    let code = Code { cost, refused: None, compile_s, kernels: built.kernels.len(), calls: built.calls };
+    Ok((code, built.executable))
+}
+
+/// What came of a pass.
+#[derive(Debug)]
+pub struct Found {
+    pub(super) outcome: Outcome,
+    pub(super) module: Option<Module>,
+}
+
+/// Runs a pass over a module; nothing else is looked at or changed.
+pub(super) fn work(pass: &dyn Pass, module: Module) -> Found {
+    let (outcome, module) = attempt(pass, module);
+    Found { outcome, module }
+}
+
+/// That a pass gives another module than in a former run.
+fn differs(station: &Station<'_>, refused: Option<String>) -> Refused {
+    let why = refused.unwrap_or_else(|| "it gives something else than in the run that is resumed".into());
+    let d = Diagnostic::new(format!("pass `{}`: {why}", station.shown));
+    d.help("delete the state's file to begin anew; a saturation that a time limit ends may differ").into()
+}
+
 /// What a program costs by the model, as it stands.
-fn cost(module: &Module, options: &Options) -> Option<f64> {
-    let mut settings = options.settings.clone();
+fn cost(module: &Module, settings: &Settings) -> Option<f64> {
+    let mut settings = settings.clone();
     settings.extractor = std::sync::Arc::new(DagGreedy::default());
     let mut cx = PassContext::default();
     Saturate::new("Cost", Vec::new(), &settings).run(module.clone(), &mut cx).ok()?;

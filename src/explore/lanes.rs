@@ -11,7 +11,8 @@ use crate::{
     ir::Name,
     loops::{Digest, digest_bytes},
     pass::{
-        BuildConfig, Pass, Pipeline, Sequential, Settings, SpecArg, default_pipeline, parse_specs, passes, sequence,
+        BuildConfig, Pass, Pipeline, Sequential, Settings, SpecArg, default_pipeline, parse_optional_specs,
+        parse_specs, passes, sequence,
     },
     tensor::Tensor,
 };
@@ -23,34 +24,62 @@ pub struct Member {
     pub label: String,
     /// The pass with its arguments.
     pub pass: String,
+    /// Which of the passes as written it is: of several that are one with other arguments, each order has one.
+    pub slot: usize,
+    /// Whether orders without it are tried, too.
+    pub optional: bool,
+}
+
+/// A pass for each way to choose among the alternatives of its arguments, `NHWC|NCHW8c`, in the order written, with what tells it apart.
+fn alternatives(args: &[SpecArg]) -> Vec<(Vec<SpecArg>, String)> {
+    let mut ways: Vec<(Vec<SpecArg>, Vec<&str>)> = vec![(Vec::new(), Vec::new())];
+    for arg in args {
+        let values: Vec<&str> = arg.value.split('|').map(str::trim).collect();
+        let mut more = Vec::new();
+        for (args, chosen) in &ways {
+            for &value in &values {
+                let (mut args, mut chosen): (Vec<SpecArg>, Vec<&str>) = (args.clone(), chosen.clone());
+                args.push(SpecArg { name: arg.name.clone(), value: value.to_owned() });
+                chosen.extend((values.len() > 1).then_some(value));
+                more.push((args, chosen));
+            }
+        }
+        ways = more;
+    }
+    ways.into_iter().map(|(args, chosen)| (args, chosen.join(" "))).collect()
 }
 
 impl Member {
     /// Reads a list of passes. Each is a pass with or without arguments, or a ruleset, or a stage of the default pipeline, which stand
     /// for the saturation with that ruleset and for the stage's pass; case does not count where a pass is meant. `LABEL:PASS` gives it
-    /// a name of its own.
+    /// a name of its own. Alternatives in an argument, `to="NHWC|NCHW8c"`, are as many members, of which each order has one, and a
+    /// pass with a question mark behind it is in some orders only.
     ///
     /// Refused are names that there are not, and two members of one label.
     pub fn parse(text: &str, settings: &Settings) -> Result<Vec<Member>, Refused> {
         let (mut members, mut complaints): (Vec<Member>, Vec<Diagnostic>) = (Vec::new(), Vec::new());
-        for spec in parse_specs(text)? {
+        for (slot, (spec, optional)) in parse_optional_specs(text)?.into_iter().enumerate() {
             let (label, name) = match spec.name.split_once(':') {
                 Some((label, name)) if !label.is_empty() && !name.is_empty() => (Some(label), name),
                 _ => (None, spec.name.as_str()),
             };
-            let pass = resolve(name, &spec.args, settings)?;
-            if let Err(Refused(d)) = sequence(&pass, settings) {
-                // Places are those of the whole list.
-                complaints.extend(d.into_iter().map(|d| Diagnostic { span: None, ..d }.at(Some(spec.span.clone()))));
-                continue;
+            for (args, chosen) in alternatives(&spec.args) {
+                let pass = resolve(name, &args, settings)?;
+                if let Err(Refused(d)) = sequence(&pass, settings) {
+                    // Places are those of the whole list.
+                    complaints
+                        .extend(d.into_iter().map(|d| Diagnostic { span: None, ..d }.at(Some(spec.span.clone()))));
+                    continue;
+                }
+                let label =
+                    label.unwrap_or(name).to_owned() + &if chosen.is_empty() { chosen } else { format!("[{chosen}]") };
+                if members.iter().any(|m| m.label == label) {
+                    let d = Diagnostic::new(format!("`{label}` is there twice")).at(Some(spec.span.clone()));
+                    complaints.push(d.help("write `LABEL:PASS` to tell passes of one name apart"));
+                    continue;
+                }
+                members.push(Member { label, pass, slot, optional });
             }
-            let label = label.unwrap_or(name).to_owned();
-            if members.iter().any(|m| m.label == label) {
-                let d = Diagnostic::new(format!("`{label}` is there twice")).at(Some(spec.span.clone()));
-                complaints.push(d.help("write `LABEL:PASS` to tell passes of one name apart"));
-                continue;
-            }
-            members.push(Member { label, pass });
         }
         if complaints.is_empty() { Ok(members) } else { Err(Refused(complaints)) }
     }
@@ -89,6 +118,18 @@ fn resolve(name: &str, args: &[SpecArg], settings: &Settings) -> Result<String, 
 
 /// The stage whose place the orders take.
 const OPTIMIZE: &str = "optimize";
+
+/// The members of each slot that an order may have: one of these, or none.
+pub(super) fn choices(members: &[Member]) -> Vec<(Vec<usize>, bool)> {
+    let mut slots: Vec<(usize, Vec<usize>, bool)> = Vec::new();
+    for (i, m) in members.iter().enumerate() {
+        match slots.iter_mut().find(|s| s.0 == m.slot) {
+            Some(slot) => slot.1.push(i),
+            None => slots.push((m.slot, vec![i], m.optional)),
+        }
+    }
+    slots.into_iter().map(|(_, members, optional)| (members, optional)).collect()
+}
 
 /// A pass on its way, with what it is remembered by.
 #[derive(Clone, Copy)]
@@ -187,6 +228,12 @@ impl Lanes {
 
     pub(super) fn baseline(&self) -> Vec<Station<'_>> {
         self.baseline.iter().map(station).collect()
+    }
+
+    /// The pass that is remembered by this key.
+    pub(super) fn station(&self, key: &str) -> Option<Station<'_>> {
+        let all = [&self.before, &self.members, &self.after, &self.saturation, &self.default, &self.baseline];
+        all.into_iter().flatten().find(|h| h.key == key).map(station)
     }
 
     /// The passes around every order.
@@ -301,6 +348,7 @@ pub(super) fn copied(o: &Options) -> Options {
         model: o.model.clone(),
         about: o.about.clone(),
         on_progress: None,
+        crew: None,
         ..*o
     }
 }

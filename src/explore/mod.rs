@@ -5,6 +5,7 @@
 //! What comes out is compiled and measured once for each different program, in turns. What an order is refused for is a result, too.
 
 mod canonical;
+mod crew;
 mod engine;
 mod lanes;
 mod measure;
@@ -15,6 +16,8 @@ mod state;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+pub use crew::{Crew, Task, Worker};
+pub use engine::Found;
 pub use lanes::Member;
 pub use page::page;
 pub use result::{Anytime, Exploration, Refusal, Run, Saturated};
@@ -56,6 +59,10 @@ pub struct Options {
     pub model: String,
     /// What else results depend on, by name: another state is refused where it differs.
     pub about: Vec<(String, String)>,
+    /// So many passes run at the same time, in threads, where there is no crew. What one takes depends on the others then.
+    pub workers: usize,
+    /// Who runs passes and measures programs; threads of this process where nobody is named.
+    pub crew: Option<Box<dyn Crew>>,
     /// Called as work goes on.
     pub on_progress: Option<Box<dyn FnMut(Progress) + Send>>,
 }
@@ -82,14 +89,19 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
     let start = std::time::Instant::now();
     let module = infer_types(module.clone())?.into_module();
     let lanes = lanes::Lanes::new(&options)?;
-    let orders = orders::orders(options.members.len(), options.max_orders, options.seed);
+    let choices = lanes::choices(&options.members);
+    let orders = orders::orders(&choices, options.max_orders, options.seed);
     let mut tell = options.on_progress.take().unwrap_or_else(|| Box::new(|_| {}));
     let about = lanes::about(&options, inputs);
     let mut engine = Engine::new(&module, options.state.as_deref(), &about)?;
+    engine.cancel = options.settings.limits.cancel.clone();
 
     let mut runs = Vec::with_capacity(orders.len());
     let total = orders.len() + 3;
     tell(Progress { phase: "passes", done: 0, total });
+    let mut all: Vec<_> = [lanes.saturation(), lanes.default(), lanes.baseline()].into();
+    all.extend(orders.iter().map(|order| lanes.order(order)));
+    crew::run_passes(&mut engine, &all, &mut options, &mut |done| tell(Progress { phase: "passes", done, total }))?;
     let saturation = engine.run(&lanes.saturation())?;
     let default = engine.run(&lanes.default())?;
     let baseline = engine.run(&lanes.baseline())?;
@@ -105,7 +117,7 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
             programs.push(program);
         }
     }
-    measure_all(&mut engine, &programs, &[&baseline, &saturation], inputs, &options, &mut tell)?;
+    measure_all(&mut engine, &programs, &[&baseline, &saturation], inputs, &mut options, &mut tell)?;
     let anytime = match (options.anytime, lanes.saturating(&engine, &saturation)) {
         (true, Some((from, place))) => anytime(&mut engine, from, place, &options, &mut tell)?,
         _ => Vec::new(),
@@ -116,7 +128,7 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
         resat: env!("CARGO_PKG_VERSION").into(),
         model: options.model.clone(),
         members: options.members.clone(),
-        orders_possible: orders::count(options.members.len()),
+        orders_possible: orders::possible(&choices),
         seed: options.seed,
         saturation: described(&saturation, "saturation"),
         saturation_passes: lanes.saturation().iter().map(|l| l.shown.to_owned()).collect(),
@@ -128,6 +140,7 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
             .zip(&orders)
             .map(|(run, order)| result::describe(run, names(order).join(", "), names(order), &engine.state))
             .collect(),
+        winner: None,
         best: None,
         median: None,
         worst: None,
@@ -142,6 +155,10 @@ pub fn explore(module: &Module, inputs: &[Tensor], mut options: Options) -> Resu
         seconds: 0.0,
     };
     exploration.rank();
+    exploration.winner = exploration.fastest().map(|place| match place {
+        Some(order) => lanes.order(&orders[order]).iter().map(|l| l.shown.as_str()).collect::<Vec<_>>().join(", "),
+        None => exploration.saturation_passes.join(", "),
+    });
     exploration.seconds = start.elapsed().as_secs_f64();
     Ok(exploration)
 }
@@ -152,12 +169,19 @@ fn measure_all(
     programs: &[Digest],
     references: &[&engine::Ran],
     inputs: &[Tensor],
-    options: &Options,
+    options: &mut Options,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<(), Refused> {
     let todo: Vec<Digest> = programs.iter().copied().filter(|p| !engine.is_measured(*p)).collect();
     if todo.is_empty() {
         return Ok(());
+    }
+    if let Some(mut crew) = options.crew.take() {
+        let measured = measure_by(crew.as_mut(), engine, &todo, references, inputs, tell);
+        options.crew = Some(crew);
+        if measured? {
+            return Ok(());
+        }
     }
     let pool = Arc::new(Pool::new(options.threads));
     let mut want: Option<Vec<Tensor>> = None;
@@ -171,6 +195,7 @@ fn measure_all(
         let (mut runners, mut measured) = (Vec::new(), Vec::new());
         for &program in batch {
             tell(Progress { phase: "compiling", done, total: todo.len() });
+            engine.go_on()?;
             done += 1;
             let (mut code, refused) = match engine.compile(program, options)? {
                 Ok((code, built)) => match Runner::new(built, inputs, &pool) {
@@ -191,12 +216,48 @@ fn measure_all(
         measure::measure(&mut runners, inputs, options.measure, &mut |done, total| {
             tell(Progress { phase: "measuring", done, total });
         })?;
+        engine.go_on()?;
         for ((program, runner), difference) in measured.into_iter().zip(runners).zip(differences) {
             let latencies_s = runner.latencies;
             engine.state.add(Record::Latency { program: program.to_string(), latencies_s, difference })?;
         }
     }
     Ok(())
+}
+
+/// Has a crew measure programs, in batches, each with a reference in it; false where it does not measure.
+fn measure_by(
+    crew: &mut dyn Crew,
+    engine: &mut Engine,
+    todo: &[Digest],
+    references: &[&engine::Ran],
+    inputs: &[Tensor],
+    tell: &mut dyn FnMut(Progress),
+) -> Result<bool, Refused> {
+    let reference = references.iter().find_map(|r| r.program);
+    for (i, batch) in todo.chunks(BATCH).enumerate() {
+        tell(Progress { phase: "measuring", done: i * BATCH, total: todo.len() });
+        let mut programs = Vec::new();
+        for digest in reference.iter().chain(batch.iter().filter(|d| Some(**d) != reference)) {
+            programs.push((digest.to_string(), engine.module(*digest)?));
+        }
+        let Some(lines) = crew.measure(&programs, inputs)? else { return Ok(false) };
+        for line in lines {
+            let record = serde_json::from_str(&line)
+                .map_err(|e| Refused::from(crate::diag::Diagnostic::new(format!("what was measured: {e}"))))?;
+            // What a program's first batch has shown stays.
+            let (Record::Program { program, .. } | Record::Latency { program, .. }) = &record else { continue };
+            let known = state::parse_digest(program);
+            let is_known = match &record {
+                Record::Program { .. } => known.is_some_and(|d| engine.state.programs.contains_key(&d)),
+                _ => known.is_some_and(|d| engine.state.latencies.contains_key(&d)),
+            };
+            if !is_known {
+                engine.state.add(record)?;
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// The saturation with 1, 2, 3, … rounds: how good it is when it is stopped then.
@@ -227,6 +288,11 @@ fn anytime(
     }
     engine.state.add(Record::Anytime { from: from.to_string(), points: points.clone() })?;
     Ok(points)
+}
+
+/// A digest of a module's content: the same for modules that differ in the names and numbers of variables and expressions only.
+pub fn digest(module: &Module) -> Digest {
+    canonical::canonical(module, &mut canonical::Constants::default()).1
 }
 
 /// The digest of some text.

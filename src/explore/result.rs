@@ -29,6 +29,8 @@ pub struct Exploration {
     pub around: (Vec<String>, Vec<String>),
     /// The orders that were tried.
     pub orders: Vec<Run>,
+    /// The passes of the fastest program, orders and the saturation alike, as `--passes` takes them.
+    pub winner: Option<String>,
     /// The order of the least median latency, by its place among `orders`.
     pub best: Option<usize>,
     /// The order in the middle.
@@ -172,6 +174,17 @@ impl Exploration {
         let least = all().fold(f64::INFINITY, f64::min);
         for run in self.orders.iter_mut().chain([&mut self.saturation, &mut self.default, &mut self.baseline]) {
             run.regret = run.median_s.map(|s| s / least - 1.0);
+        }
+    }
+
+    /// What is fastest: an order, by its place, or the saturation (`Some(None)`); `None` where nothing was measured.
+    pub fn fastest(&self) -> Option<Option<usize>> {
+        let order = self.best.and_then(|i| Some((i, self.orders[i].median_s?)));
+        match (order, self.saturation.median_s) {
+            (Some((i, order)), Some(saturation)) => Some((order < saturation).then_some(i)),
+            (Some((i, _)), None) => Some(Some(i)),
+            (None, Some(_)) => Some(None),
+            (None, None) => None,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     ir::{
         AttrValue, Attrs, Clause, Expr, ExprId, Function, Module, Name, Span, TensorType, Type, VarId, name_attrs,
-        reachable,
+        reachable, text_names_attr,
     },
     ops::{OpError, lookup, make_attrs},
     tensor::{DType, Tensor, Value},
@@ -26,6 +26,8 @@ pub struct Builder {
     types: Vec<Type>,
     span: Option<Span>,
     inputs: Vec<(String, VarId)>,
+    dims: Vec<Vec<String>>,
+    texts: Vec<String>,
     weights: Vec<(Name, VarId, Tensor)>,
     weight_of: HashMap<VarId, usize>,
     names: HashSet<String>,
@@ -46,6 +48,8 @@ impl Builder {
             types: Vec::new(),
             span: None,
             inputs: Vec::new(),
+            dims: Vec::new(),
+            texts: Vec::new(),
             weights: Vec::new(),
             weight_of: HashMap::new(),
             names: HashSet::new(),
@@ -105,7 +109,21 @@ impl Builder {
         let parameter = self.fresh(parameter);
         let var = self.module.new_var(parameter.as_str(), Some(ty.clone()));
         self.inputs.push((name.to_owned(), var));
+        self.dims.push(Vec::new());
         self.add(Expr::Var(var), ty)
+    }
+
+    /// Names the extents of the input that was declared last, one name for each axis, or an empty one. Extents of the same name are
+    /// equal, and inputs that disagree are refused when the program runs.
+    pub fn name_dims(&mut self, names: Vec<String>) {
+        if let Some(last) = self.dims.last_mut() {
+            *last = names;
+        }
+    }
+
+    /// Says that the output of that name holds text: an innermost axis of code points.
+    pub fn name_text(&mut self, output: &str) {
+        self.texts.push(output.to_owned());
     }
 
     /// Declares a weight: a parameter of `@main` whose value is known.
@@ -258,7 +276,11 @@ impl Builder {
                         wanted(&mut stack, &self.values, args);
                         let given: Option<Vec<Value>> =
                             args.iter().map(|a| self.values.get(a).cloned().flatten()).collect();
-                        given.and_then(|given| op.op().eval(attrs, &given).ok())
+                        match given {
+                            Some(given) => op.op().eval(attrs, &given).ok(),
+                            None if stack.len() == before => self.moved_extents(e),
+                            None => None,
+                        }
                     }
                     _ => None,
                 },
@@ -301,7 +323,10 @@ impl Builder {
         let params = self.inputs.iter().map(|i| i.1).chain(weights.iter().map(|w| w.1)).collect();
         let ret = self.ty(body).clone();
         let mut func = Function::new(params, body, Some(ret));
-        func.attrs = name_attrs(self.inputs.iter().map(|i| &i.0), outputs.iter().map(|o| &o.0));
+        func.attrs = name_attrs(self.inputs.iter().map(|i| &i.0), outputs.iter().map(|o| &o.0), &self.dims);
+        if let Some((name, value)) = text_names_attr(&self.texts) {
+            func.attrs = func.attrs.with(&name, value);
+        }
         let main = self.module.add(Expr::Func(Box::new(func)));
         self.module.define("main", main);
         Model { module: self.module, params: weights.into_iter().map(|(n, _, t)| (n, t)).collect() }

@@ -5,6 +5,7 @@
 
 mod builder;
 pub mod keras;
+mod moved;
 mod onnx;
 mod relay;
 mod tflite;
@@ -55,6 +56,11 @@ impl LoadOptions {
     /// The shape that the user gave for an input.
     pub fn shape_of(&self, input: &str) -> Option<&[Option<i64>]> {
         self.shapes.iter().find(|(n, _)| n == input).map(|(_, s)| s.as_slice())
+    }
+
+    /// The number of axes of an input that is there.
+    pub fn rank_of(&self, input: &str) -> Option<usize> {
+        self.given.as_ref()?.iter().find(|(n, _)| n == input).map(|g| g.1)
     }
 
     /// The extent that the user gave for a symbolic dimension.

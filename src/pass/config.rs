@@ -12,6 +12,7 @@ use crate::{
     ir::Name,
     ops::{self},
     rules,
+    saturate::Grade,
     saturate::Limits,
 };
 
@@ -128,7 +129,7 @@ impl BuildConfig {
         "also algebra of elementwise operators and shapes, dead code, fusion",
         "also constants folded",
         "also scales and biases in weights, blocked layouts, merged layers and all other rules within rounding (the default)",
-        "also fast approximations of functions, and more time: four times the e-nodes, extraction by search",
+        "also rules that hold where all values are finite, fast approximations of functions, and more time: four times the e-nodes, extraction by search",
     ];
 
     /// Options that `pass_config` may set: the name that TVM gives them, the pass of the default pipeline that takes them, and what the
@@ -179,6 +180,7 @@ impl BuildConfig {
         settings.rulesets_off.extend(off);
         settings.rulesets_on.extend(on);
         if self.opt_level >= APPROXIMATE_FROM {
+            settings.grade = settings.grade.max(Grade::Finite);
             let defaults = Limits::default();
             settings.limits.nodes = settings.limits.nodes.max(4 * defaults.nodes);
             settings.limits.iterations = settings.limits.iterations.max(2 * defaults.iterations);
@@ -291,7 +293,7 @@ impl From<PipelineError> for Refused {
     fn from(e: PipelineError) -> Refused {
         let d = Diagnostic::new(e.to_string());
         match e {
-            PipelineError::Unknown { .. } => d.into(),
+            PipelineError::Unknown { .. } | PipelineError::Several { .. } => d.into(),
             PipelineError::Duplicate(_) => {
                 d.help("write `NAME:PASS` to give a stage another name than its pass").into()
             }

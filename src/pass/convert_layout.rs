@@ -170,7 +170,7 @@ impl ConvertLayout {
         let settings = Settings {
             cost: Arc::new(Transforms { wishes: wishes.clone() }),
             // Who asks for another layout asks for sums in another order.
-            grade: settings.grade.max(Grade::Real),
+            grade: settings.grade.max(Grade::Finite),
             limits: Limits { iterations: settings.limits.iterations.max(MOVING_ROUNDS), ..settings.limits.clone() },
             ..settings.clone()
         };
@@ -244,6 +244,10 @@ const CALL: f64 = 1e-7;
 impl CostModel for Transforms {
     fn name(&self) -> &str {
         "layout-transforms"
+    }
+
+    fn told(&self, _price: f64) -> Option<f64> {
+        None
     }
 
     fn cost(&self, node: &NodeView) -> f64 {

@@ -54,13 +54,14 @@ pub use pair::pair;
 pub use pipeline::{Pipeline, PipelineError};
 pub use place::{Fastest, Placement, Strategy};
 pub use quantize::{
-    Backend, Calibrate, CalibrationMethod, Interpreted, LayerStudy, Point, Prepared, Quantize, QuantizeOptions, Study,
+    Backend, Calibrate, CalibrationMethod, Interpreted, LayerSelection, LayerStudy, Point, Prepared, Quantize,
+    QuantizeOptions, Study,
 };
 pub use regions::{Regions, split};
 use registry::make;
 pub use registry::{default_pass, default_pipeline, passes, sequence, sequence_with};
 pub use saturate::{Legalize, Saturate, Settings};
-pub use spec::{PassSpec, SpecArg, parse_specs};
+pub use spec::{PassSpec, SpecArg, parse_optional_specs, parse_specs};
 
 use crate::{
     diag::Refused,
@@ -102,6 +103,8 @@ pub struct PassEntry {
     pub time: Duration,
     /// Expressions before and after.
     pub expressions: (usize, usize),
+    /// Which of [`PassContext::reports`] are of its saturations.
+    pub reports: std::ops::Range<usize>,
 }
 
 /// A transformation of modules. Passes never edit: they give a new module.
@@ -163,10 +166,15 @@ pub fn run_logged(pass: &dyn Pass, module: Module, cx: &mut PassContext) -> Resu
     if let Some(f) = &mut cx.before_pass {
         f(pass, &module)?;
     }
-    let (start, before) = (Instant::now(), module.len());
+    let (start, before, reports) = (Instant::now(), module.len(), cx.reports.len());
     let original = cx.after_pass.is_some().then(|| module.clone());
     let module = pass.run(module, cx)?;
-    cx.log.push(PassEntry { name, time: start.elapsed(), expressions: (before, module.len()) });
+    cx.log.push(PassEntry {
+        name,
+        time: start.elapsed(),
+        expressions: (before, module.len()),
+        reports: reports..cx.reports.len(),
+    });
     if let (Some(f), Some(original)) = (&mut cx.after_pass, original) {
         f(pass, &original, &module)?;
     }

@@ -13,7 +13,7 @@ use crate::{
     ir::{Module, Name},
     ops::{self},
     rules,
-    saturate::{Limits, Rule, Ruleset},
+    saturate::{Grade, Limits, Rule, Ruleset},
 };
 
 /// A pass that is rulesets.
@@ -153,6 +153,8 @@ impl Named {
         let given = self.arguments(spec)?;
         let settings = Settings {
             cost: Arc::new(Calls::avoiding(self.avoid)),
+            // Whoever names the pass asks for what it does in TVM, which asks nothing about infinities.
+            grade: settings.grade.max(Grade::Finite),
             limits: Limits { weights_known: self.takes != Takes::Names, ..settings.limits.clone() },
             ..settings.clone()
         };

@@ -25,6 +25,14 @@ pub enum PipelineError {
         /// All names.
         stages: Vec<String>,
     },
+    /// Several stages run the pass of that name.
+    #[error("the stages {} all run the pass `{pass}`: name the one that is meant", stages.join(", "))]
+    Several {
+        /// The pass that was asked for.
+        pass: String,
+        /// Its stages.
+        stages: Vec<String>,
+    },
     /// Two stages of one name.
     #[error("the pipeline already has a stage `{0}`")]
     Duplicate(String),
@@ -51,12 +59,23 @@ impl Pipeline {
         self.stages.into_iter()
     }
 
+    /// The place of the stage of that name, or of the one stage that runs the pass of that name.
     fn position(&self, name: &str) -> Result<usize, PipelineError> {
-        self.stages.iter().position(|s| s.0 == name).ok_or_else(|| PipelineError::Unknown {
-            name: name.to_owned(),
-            suggestion: nearest(name, self.names()).map(str::to_owned),
-            stages: self.names().iter().map(|s| s.to_string()).collect(),
-        })
+        if let Some(at) = self.stages.iter().position(|s| s.0 == name) {
+            return Ok(at);
+        }
+        let runs = |pass: &str| pass.split('(').next() == Some(name);
+        let places: Vec<usize> = (0..self.stages.len()).filter(|&i| runs(&self.stages[i].1.name())).collect();
+        let stages = |places: &[usize]| places.iter().map(|&i| self.stages[i].0.clone()).collect();
+        match places[..] {
+            [at] => Ok(at),
+            [] => Err(PipelineError::Unknown {
+                name: name.to_owned(),
+                suggestion: nearest(name, self.names()).map(str::to_owned),
+                stages: self.names().iter().map(|s| s.to_string()).collect(),
+            }),
+            _ => Err(PipelineError::Several { pass: name.to_owned(), stages: stages(&places) }),
+        }
     }
 
     fn insert(&mut self, at: usize, name: &str, pass: Box<dyn Pass>) -> Result<(), PipelineError> {
@@ -144,6 +163,12 @@ mod tests {
         assert_eq!(p.names(), ["fold", "fuse", "last"]);
         assert_eq!(p.push("fold", nothing()), Err(PipelineError::Duplicate("fold".into())));
         let message = p.remove("fusd").unwrap_err().to_string();
+        // A stage is also found by the pass that it runs, where there is one such.
+        assert!(matches!(p.remove("Nothing"), Err(PipelineError::Several { .. })));
+        p.remove("fuse").unwrap();
+        p.remove("last").unwrap();
+        p.remove("Nothing").unwrap();
+        assert_eq!(p.names(), [""; 0]);
         assert_eq!(message, "the pipeline has no stage `fusd` (did you mean `fuse`?); its stages are fold, fuse, last");
     }
 }

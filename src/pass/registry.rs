@@ -8,10 +8,10 @@ use crate::{
     diag::{Diagnostic, Refused, nearest},
     dialect,
     infer::infer_types,
-    ir::Module,
+    ir::{Module, Name},
     ops::{self, kernel::LARGEST_KERNEL},
     rules,
-    saturate::Ruleset,
+    saturate::{Grade, Ruleset},
 };
 
 /// A pass that users can name.
@@ -234,6 +234,7 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     let mut all: Vec<Ruleset> = rules::general();
     all.extend(settings.rulesets.iter().cloned());
     let requested = rules::by_request();
+    let by_request: Vec<Name> = requested.iter().map(|set| set.name.clone()).collect();
     let with_all = names.is_empty() || names.contains(&ALL);
     // Where external compilers are at hand, what they could make is a ruleset as well, under prices that know of them.
     let places = names.contains(&place::NAME) && !settings.placement.compilers.is_empty();
@@ -263,6 +264,13 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
             }
             return Err(d.into());
         }
+    }
+    // A ruleset that runs by request alone may hold only where all is finite: it was asked for.
+    let asked = by_request.iter().any(|n| names.contains(&n.as_str()));
+    let priced =
+        &Settings { grade: if asked { priced.grade.max(Grade::Finite) } else { priced.grade }, ..priced.clone() };
+    for set in named.iter_mut().chain(&mut all).filter(|set| !by_request.contains(&set.name)) {
+        set.rules.retain(|r| r.grade <= settings.grade || settings.rulesets_on.contains(&set.name));
     }
     let is_new = |r: &Ruleset| names.contains(&r.name.as_str()) && !named.iter().any(|n| n.name == r.name);
     // A compiler's own rules and resat's kernels come with what it could make.

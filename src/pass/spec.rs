@@ -27,12 +27,24 @@ pub struct SpecArg {
 
 /// Reads a list of passes. The text counts as its own source: places in errors are columns of it.
 pub fn parse_specs(text: &str) -> Result<Vec<PassSpec>, Refused> {
+    Ok(read(text, false)?.into_iter().map(|(spec, _)| spec).collect())
+}
+
+/// The same where a question mark behind a pass says that it may be left out; whether there is one.
+pub fn parse_optional_specs(text: &str) -> Result<Vec<(PassSpec, bool)>, Refused> {
+    read(text, true)
+}
+
+fn read(text: &str, optional: bool) -> Result<Vec<(PassSpec, bool)>, Refused> {
     let source = std::sync::Arc::new(Source { name: "<passes>".into(), text: text.to_owned() });
     let mut reader = Reader { source, at: 0 };
     let mut specs = Vec::new();
     reader.blank();
     while reader.at < text.len() {
-        specs.push(reader.spec()?);
+        let spec = reader.spec()?;
+        let may_miss = optional && reader.rest().starts_with('?');
+        reader.at += may_miss as usize;
+        specs.push((spec, may_miss));
         reader.blank();
         if reader.at < text.len() {
             reader.expect(',')?;

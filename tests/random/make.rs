@@ -507,6 +507,31 @@ fn known(ty: &Type) -> bool {
     ty.flatten().is_some_and(|t| t.iter().all(|t| t.known_shape().is_some()))
 }
 
+/// The program for other inputs: some of their floats are infinite, not a number, zeros, or overflow where they are multiplied.
+pub(crate) fn special(case: &Case, seed: u64) -> Case {
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bec);
+    fn of(v: &Value, rng: &mut Rng) -> Value {
+        match v {
+            Value::Tensor(t) if t.dtype().is_float() => {
+                let large = if t.dtype() == DType::F16 { 500.0 } else { 2f64.powi(70) };
+                let all = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, large, -large];
+                let few = [0.0, 0.1, 0.5][(rng.next() >> 16) as usize % 3];
+                let one = all[(rng.next() >> 16) as usize % all.len()];
+                let same = rng.unit() < 0.5;
+                Tensor::from_f64_fn(t.dtype(), t.shape(), |i| match rng.unit() < few {
+                    true if same => one,
+                    true => all[(rng.next() >> 16) as usize % all.len()],
+                    false => t.get_f64(i),
+                })
+                .into()
+            }
+            Value::Tensor(t) => t.clone().into(),
+            Value::Tuple(fields) => Value::Tuple(fields.iter().map(|v| of(v, rng)).collect()),
+        }
+    }
+    Case { m: case.m.clone(), inputs: case.inputs.iter().map(|v| of(v, &mut rng)).collect() }
+}
+
 /// Whether the call's result is defined and of sensible size: conversions of floats to integers that can't hold them are not,
 /// nor is what is quantized by odd scales.
 pub(crate) fn defined(op: OpId, attrs: &Attrs, args: &[Value]) -> bool {

@@ -3,6 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
+    custom,
     elem::Elem,
     history,
     listing::{Listing, described},
@@ -12,12 +13,12 @@ use super::{
         AttributeProto, DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
         TypeProto, TypeValue, ValueInfoProto,
     },
-    tensors,
+    tensors::{self, Files},
 };
 use crate::{
     diag::{Diagnostic, Refused, nearest},
     frontend::{Builder, Convert, LoadOptions, Model, SourceFile},
-    ir::{Dim, ExprId, TensorType, Type, VarId},
+    ir::{Dim, ExprId, Span, TensorType, Type, VarId},
     tensor::{DType, Tensor},
 };
 
@@ -109,6 +110,7 @@ pub(super) struct Importer<'m> {
     pub b: Builder,
     file: &'m SourceFile<'m>,
     options: &'m LoadOptions,
+    files: Files<'m>,
     listing: Listing,
     functions: HashMap<(&'m str, &'m str, &'m str), &'m FunctionProto>,
     frames: Vec<Frame>,
@@ -136,6 +138,7 @@ pub(super) fn import(model: &ModelProto, file: &SourceFile, options: &LoadOption
         b: Builder::new(),
         file,
         options,
+        files: Files::of(file.folder),
         listing: Listing::of(file.name, model),
         functions,
         frames: vec![Frame::default()],
@@ -211,10 +214,12 @@ impl<'m> Importer<'m> {
     /// Flattens an output as npz archives have it.
     fn output(&mut self, name: &str, value: &Val, outputs: &mut Vec<(String, ExprId)>) -> Convert<()> {
         match value {
-            Val::Tensor(t) if t.elem == Elem::Text => {
-                return Err(self.refuse(format!("the output `{name}` holds strings, which is not supported")));
+            Val::Tensor(t) => {
+                if t.elem == Elem::Text {
+                    self.b.name_text(name);
+                }
+                outputs.push((name.to_owned(), t.e));
             }
-            Val::Tensor(t) => outputs.push((name.to_owned(), t.e)),
             Val::Seq(items) if items.is_empty() => {
                 let none = self.b.constant(Tensor::zeros(DType::F32, &[0]));
                 outputs.push((format!("{name}#"), none));
@@ -274,7 +279,13 @@ impl<'m> Importer<'m> {
                 if !ty.is_sensible() {
                     return Err(self.refuse(format!("the input `{input}` is {ty}, which no memory holds")));
                 }
+                let names = match (&t.shape, self.options.shape_of(input)) {
+                    // Elements of a sequence differ in what a name means.
+                    (Some(declared), None) if key == input => self.open_dims(&declared.dim),
+                    _ => Vec::new(),
+                };
                 let e = self.b.input(key, ty.into());
+                self.b.name_dims(names);
                 Ok(Val::Tensor(Tens { e, elem }))
             }
             Some(TypeValue::Optional(of)) => {
@@ -323,16 +334,25 @@ impl<'m> Importer<'m> {
         shape
     }
 
+    /// The names of extents that stay open.
+    fn open_dims(&self, dims: &[super::proto::Dimension]) -> Vec<String> {
+        let name = |d: &super::proto::Dimension| match &d.value {
+            Some(DimensionValue::Param(name)) if self.options.dim(name).is_none() => name.clone(),
+            _ => String::new(),
+        };
+        dims.iter().map(name).collect()
+    }
+
     /// Declares the constants of a graph.
     fn initializers(&mut self, graph: &'m GraphProto) -> Convert<()> {
         for t in &graph.initializer {
-            let (elem, value) = tensors::read(t, self.file.folder)
-                .map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
+            let (elem, value) =
+                tensors::read(t, &self.files).map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
             self.weight(&t.name, elem, value)?;
         }
         for t in &graph.sparse_initializer {
             let name = t.values.as_ref().map_or("", |v| v.name.as_str());
-            let (elem, value) = tensors::read_sparse(t, self.file.folder)
+            let (elem, value) = tensors::read_sparse(t, &self.files)
                 .map_err(|e| self.refuse(format!("the initializer `{name}` {e}")))?;
             self.weight(name, elem, value)?;
         }
@@ -465,7 +485,14 @@ impl<'m> Importer<'m> {
             return self.function(f, node, inputs);
         }
         let version = self.opsets.last().and_then(|o| o.get(d)).copied();
-        let Some(row) = ops::find(d, &node.op_type) else { return Err(self.unknown(node)) };
+        let Some(row) = ops::find(d, &node.op_type) else {
+            return match custom::find(d, &node.op_type) {
+                Some(op) => {
+                    custom::convert(&mut Node { im: self, proto: node, inputs, version: version.unwrap_or(1) }, op)
+                }
+                None => Err(self.unknown(node)),
+            };
+        };
         let version = match version {
             Some(v) => v,
             // Exporters forget domains that are not ONNX's own.
@@ -485,11 +512,12 @@ impl<'m> Importer<'m> {
         let d = domain(&node.domain);
         let shown = if d.is_empty() { "ai.onnx" } else { d };
         let diagnostic =
-            Diagnostic::new(format!("the operator `{}` of domain `{shown}` is not supported", node.op_type));
+            Diagnostic::new(format!("the operator `{}` of domain `{shown}` is not supported", node.op_type))
+                .at(self.span(node));
         let known = ops::all().filter(|r| r.domain == d).map(|r| r.op);
         Refused::from(match nearest(&node.op_type, known) {
             Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
-            None if !d.is_empty() => diagnostic.help("a model may define it as a function of its own"),
+            None if !d.is_empty() => custom::help(diagnostic, d, &node.op_type),
             None => diagnostic,
         })
     }
@@ -536,9 +564,14 @@ impl<'m> Importer<'m> {
         }
     }
 
-    /// The model's folder, for data in other files.
-    pub(super) fn folder(&self) -> Option<&'m std::path::Path> {
-        self.file.folder
+    /// Where a node is in the model's listing.
+    pub(super) fn span(&self, node: &NodeProto) -> Option<Span> {
+        self.listing.span(node)
+    }
+
+    /// The files beside the model, for data in them.
+    pub(super) fn files(&self) -> &Files<'m> {
+        &self.files
     }
 }
 

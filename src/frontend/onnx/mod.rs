@@ -3,6 +3,7 @@
 //! Every node is converted by the row of its operator in a table ([`ops`]), in the version that the model imports. Shapes and
 //! other operands whose values are known when the model is read become attributes; others are computed while running.
 
+mod custom;
 mod elem;
 mod history;
 mod importer;

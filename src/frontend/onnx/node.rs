@@ -9,7 +9,7 @@ use super::{
 use crate::{
     diag::Refused,
     frontend::Convert,
-    ir::{ExprId, TensorType},
+    ir::{ExprId, Span, TensorType},
     tensor::{DType, Tensor},
 };
 
@@ -29,6 +29,11 @@ impl<'m> Node<'_, 'm> {
     /// A refusal at this node.
     pub(super) fn refuse(&self, message: impl Into<String>) -> Refused {
         self.im.b.refuse(message)
+    }
+
+    /// Where the node is in the model's listing.
+    pub(super) fn span(&self) -> Option<Span> {
+        self.im.span(self.proto)
     }
 
     /// `Err` with a refusal, unless a condition holds.
@@ -238,7 +243,7 @@ impl<'m> Node<'_, 'm> {
     }
 
     fn read_tensor(&self, name: &str, t: &TensorProto) -> Convert<(Elem, Tensor)> {
-        tensors::read(t, self.im.folder()).map_err(|e| self.refuse(format!("its attribute `{name}` {e}")))
+        tensors::read(t, self.im.files()).map_err(|e| self.refuse(format!("its attribute `{name}` {e}")))
     }
 
     /// A body.

@@ -1,26 +1,42 @@
 //! Tensors of a model file.
 
-use std::path::{Component, Path};
+use std::{
+    cell::RefCell,
+    path::{Component, Path},
+    sync::Arc,
+};
+
+use hashbrown::HashMap;
 
 use super::{
     elem::Elem,
     proto::{SparseTensorProto, TensorProto},
 };
-use crate::tensor::{DType, Tensor, row_major_strides};
+use crate::{
+    runtime::MappedFile,
+    tensor::{DType, Tensor, row_major_strides},
+};
 
 /// Where a tensor's data is that the model refers to.
 const EXTERNAL: i32 = 1;
 
-/// The element type and value of a tensor. `folder` is the model's, where it has one. Messages lack the tensor's name.
-pub(super) fn read(t: &TensorProto, folder: Option<&Path>) -> Result<(Elem, Tensor), String> {
+/// The element type and value of a tensor. `files` are those beside the model. Messages lack the tensor's name.
+pub(super) fn read(t: &TensorProto, files: &Files) -> Result<(Elem, Tensor), String> {
     let elem =
         Elem::of(t.data_type).ok_or_else(|| format!("has elements of type {}, which is not supported", t.data_type))?;
     let shape = extents(&t.dims)?;
     let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|n| *n <= isize::MAX as usize / 16);
     let count = count.ok_or_else(|| format!("has the shape {shape:?}, which no memory holds"))?;
     if t.data_location == EXTERNAL {
-        let bytes = external(t, folder, (count * elem.bits()).div_ceil(8))?;
-        return Ok((elem, raw(elem, &shape, count, &bytes)?));
+        let wanted = (count * elem.bits()).div_ceil(8);
+        let (file, at) = files.data(t, wanted)?;
+        return match elem {
+            // What lies as a tensor does stays where it is.
+            Elem::Plain(d) if d != DType::Bool && cfg!(target_endian = "little") => {
+                Ok((elem, Tensor::from_part(d, &shape, file, at).map_err(|e| e.to_string())?))
+            }
+            _ => Ok((elem, raw(elem, &shape, count, &(*file).as_ref()[at..at + wanted])?)),
+        };
     }
     if elem == Elem::Text {
         return Ok((elem, texts(&shape, count, &t.string_data)?));
@@ -69,11 +85,11 @@ pub(super) fn read(t: &TensorProto, folder: Option<&Path>) -> Result<(Elem, Tens
 }
 
 /// A tensor of which what is not zero is given.
-pub(super) fn read_sparse(t: &SparseTensorProto, folder: Option<&Path>) -> Result<(Elem, Tensor), String> {
+pub(super) fn read_sparse(t: &SparseTensorProto, files: &Files) -> Result<(Elem, Tensor), String> {
     let (Some(values), Some(indices)) = (&t.values, &t.indices) else {
         return Err("is sparse and lacks values or indices".into());
     };
-    let ((elem, values), (_, indices)) = (read(values, folder)?, read(indices, folder)?);
+    let ((elem, values), (_, indices)) = (read(values, files)?, read(indices, files)?);
     let shape = extents(&t.dims)?;
     let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n <= 1 << 32);
     let count = count.ok_or_else(|| format!("has the shape {shape:?}, which is too large for a sparse tensor"))?;
@@ -154,36 +170,60 @@ pub(super) fn of_points(shape: &[usize], all: &[Vec<u32>]) -> Tensor {
     Tensor::from_slice(&shape, &points)
 }
 
-/// The bytes of a tensor that lie in another file, which must be inside the model's folder.
-fn external(t: &TensorProto, folder: Option<&Path>, wanted: usize) -> Result<Vec<u8>, String> {
-    use std::io::{Read, Seek, SeekFrom};
-    let entry = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
-    let number = |key: &str| match entry(key) {
-        None => Ok(None),
-        Some(v) => v.parse::<u64>().map(Some).map_err(|_| format!("says that its data's {key} is `{v}`")),
-    };
-    let place = entry("location").ok_or("does not say where its data is")?;
-    let folder = folder.ok_or("has its data in another file, but the model is not read from a file")?;
-    let path = Path::new(place);
-    if path.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
-        return Err(format!("has its data in `{place}`, which is not within the model's folder"));
+/// Files beside the model, within its folder, that tensors have their data in. Each is mapped once, and stays as long as a tensor of it.
+pub(super) struct Files<'a> {
+    folder: Option<&'a Path>,
+    open: RefCell<HashMap<String, Arc<MappedFile>>>,
+}
+
+impl<'a> Files<'a> {
+    /// Those of a model's folder; none where the model is not read from a file.
+    pub(super) fn of(folder: Option<&'a Path>) -> Files<'a> {
+        Files { folder, open: RefCell::default() }
     }
-    let failed = |e: std::io::Error| format!("has its data in `{place}`: {e}");
-    let (inside, path) =
-        (std::fs::canonicalize(folder).map_err(failed)?, std::fs::canonicalize(folder.join(path)).map_err(failed)?);
-    if !path.starts_with(&inside) {
-        return Err(format!("has its data in `{place}`, a link that leads out of the model's folder"));
+
+    /// A file by its path from the folder.
+    fn open(&self, place: &str) -> Result<Arc<MappedFile>, String> {
+        if let Some(found) = self.open.borrow().get(place) {
+            return Ok(found.clone());
+        }
+        let folder = self.folder.ok_or("has its data in another file, but the model is not read from a file")?;
+        let path = Path::new(place);
+        if path.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
+            return Err(format!("has its data in `{place}`, which is not within the model's folder"));
+        }
+        let failed = |e: std::io::Error| format!("has its data in `{place}`: {e}");
+        let (inside, path) =
+            (std::fs::canonicalize(folder).map_err(failed)?, std::fs::canonicalize(folder.join(path)).map_err(failed)?);
+        if !path.starts_with(&inside) {
+            return Err(format!("has its data in `{place}`, a link that leads out of the model's folder"));
+        }
+        // Mapping asks of a file that it is one, and not a pipe or a folder.
+        if !std::fs::metadata(&path).map_err(failed)?.is_file() {
+            return Err(format!("has its data in `{place}`, which is no regular file"));
+        }
+        let file = Arc::new(MappedFile::open(&path).map_err(failed)?);
+        self.open.borrow_mut().insert(place.to_owned(), file.clone());
+        Ok(file)
     }
-    let mut file = std::fs::File::open(&path).map_err(failed)?;
-    let size = file.metadata().map_err(failed)?.len();
-    let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(wanted as u64));
-    if length != wanted as u64 || offset.checked_add(length).is_none_or(|end| end > size) {
-        return Err(format!(
-            "takes {wanted} bytes, but `{place}` has {size} and it should have {length} from {offset} on"
-        ));
+
+    /// The file that a tensor has its data in, and where the data begin, which take so many bytes.
+    fn data(&self, t: &TensorProto, wanted: usize) -> Result<(Arc<MappedFile>, usize), String> {
+        let entry = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
+        let number = |key: &str| match entry(key) {
+            None => Ok(None),
+            Some(v) => v.parse::<u64>().map(Some).map_err(|_| format!("says that its data's {key} is `{v}`")),
+        };
+        let place = entry("location").ok_or("does not say where its data is")?;
+        let file = self.open(place)?;
+        let size = (*file).as_ref().len() as u64;
+        let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(wanted as u64));
+        if length != wanted as u64 || offset.checked_add(length).is_none_or(|end| end > size) {
+            return Err(format!(
+                "takes {wanted} bytes, but `{place}` has {size} and it should have {length} from {offset} on"
+            ));
+        }
+        // It is at most the file's length, which is that of memory.
+        Ok((file, offset as usize))
     }
-    file.seek(SeekFrom::Start(offset)).map_err(failed)?;
-    let mut bytes = vec![0; wanted];
-    file.read_exact(&mut bytes).map_err(failed)?;
-    Ok(bytes)
 }

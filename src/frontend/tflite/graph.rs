@@ -111,8 +111,12 @@ pub(super) fn import(name: &str, file: &ModelFile, options: &LoadOptions) -> Res
         };
         let given = options.shape_of(own).or_else(|| alias.as_deref().and_then(|a| options.shape_of(a)));
         let unknown = file.tells_ranks && !info.has_rank && info.shape.is_empty();
+        // Inputs that are there say how many axes they have.
+        let there = options.rank_of(own).or_else(|| alias.as_deref().and_then(|a| options.rank_of(a)));
         let shape = match (unknown, given) {
             (true, Some(given)) => given.to_vec(),
+            (true, None) if there.is_some() => vec![None; there.unwrap_or_default()],
+            // Inputs that are there say how many axes they have.
             (true, None) => {
                 let d = Diagnostic::new(format!("{name}: input `{own}` has no known number of axes"));
                 return Err(d.help(format!("say its shape: --shape '{own}=1x224x224x3'")).into());

@@ -103,14 +103,15 @@ fn weight_name(m: &Module, mut weight: ExprId) -> Option<Name> {
     }
 }
 
-/// Which layers are chosen.
+/// Which layers are chosen: convolutions, dense layers and matrix products, numbered from 0 as the program has them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Selection {
-    pub(super) from: usize,
-    /// The last one, itself included.
-    pub(super) to: Option<usize>,
-    /// Numbers and names of those that are not.
-    pub(super) skip: Vec<String>,
+pub struct Selection {
+    /// The first one.
+    pub from: usize,
+    /// The last one, itself included; all that follow where not given.
+    pub to: Option<usize>,
+    /// Numbers of those between that are not, and names of their weights.
+    pub skip: Vec<String>,
 }
 
 impl Selection {

@@ -22,6 +22,7 @@ mod sites;
 use std::sync::Arc;
 
 pub use backend::{Backend, Interpreted, Prepared};
+pub use layers::Selection as LayerSelection;
 pub use options::Options as QuantizeOptions;
 pub use ranges::Method as CalibrationMethod;
 pub use report::{LayerStudy, Point, Study};
@@ -50,13 +51,21 @@ pub struct Quantize {
 }
 
 impl Quantize {
-    /// The pass with these options. Refuses samples that can't be read.
+    /// The pass with these options. Refuses options that do not fit each other, and samples that can't be read.
     pub fn new(options: QuantizeOptions, settings: &Settings) -> Result<Quantize, Refused> {
-        let samples = match &options.calibration {
+        let complaints = options.complaints();
+        if !complaints.is_empty() {
+            let tell = |e: String| Diagnostic::new(format!("pass `Quantize`: {e}"));
+            return Err(Refused(complaints.into_iter().map(tell).collect()));
+        }
+        let mut samples = match &options.calibration {
             Some(path) => samples::read(path)?,
             None => Vec::new(),
         };
-        Ok(Quantize { name: "Quantize".into(), options, samples, settings: settings.clone() })
+        samples.extend(options.samples.iter().cloned());
+        // Whoever quantizes asks for no infinities.
+        let settings = Settings { grade: settings.grade.max(Grade::Finite), ..settings.clone() };
+        Ok(Quantize { name: "Quantize".into(), options, samples, settings })
     }
 
     /// The pass that a user has written.
@@ -94,9 +103,9 @@ impl Quantize {
             };
             return Err(Refused(strangers.iter().map(tell).collect()));
         }
-        let runs = match self.options.calibration {
-            Some(_) => samples::runs(&module, &self.samples)?,
-            None => Vec::new(),
+        let runs = match self.options.has_samples() {
+            true => samples::runs(&module, &self.samples)?,
+            false => Vec::new(),
         };
         let chosen: Vec<usize> = (0..found.len()).filter(|&n| self.options.selection.holds(n, &found[n])).collect();
         let backend = self.settings.backend.as_ref();
@@ -168,13 +177,22 @@ pub struct Calibrate(Quantize);
 impl Calibrate {
     /// The pass that a user has written. It takes the arguments of `Quantize`, but for those that say what becomes of the marks.
     pub(super) fn from_spec(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>, Refused> {
+        Ok(Box::new(Calibrate::with_samples(spec, None, settings)?))
+    }
+
+    /// The pass with these arguments, and samples that are at hand.
+    pub fn with_samples(
+        spec: &PassSpec,
+        samples: Option<Vec<(Name, Tensor)>>,
+        settings: &Settings,
+    ) -> Result<Calibrate, Refused> {
         let odd = spec.args.iter().filter_map(|a| a.name.as_deref()).find(|n| ["max_error", "integer"].contains(n));
         if let Some(odd) = odd {
             let d = Diagnostic::new(format!("pass `{}` marks alone: it takes no `{odd}`", spec.name));
             return Err(d.at(Some(spec.span.clone())).help("`Quantize` does").into());
         }
-        let quantize = Quantize::new(QuantizeOptions::parse(spec)?, settings)?;
-        Ok(Box::new(Calibrate(Quantize { name: "Calibrate".into(), ..quantize })))
+        let quantize = Quantize::new(QuantizeOptions::parse_with(spec, samples)?, settings)?;
+        Ok(Calibrate(Quantize { name: "Calibrate".into(), ..quantize }))
     }
 }
 
@@ -217,6 +235,18 @@ const GIVES_WAY: f64 = 1e9;
 impl CostModel for Marked {
     fn name(&self) -> &str {
         self.0.name()
+    }
+
+    fn prepares(&self) -> bool {
+        self.0.prepares()
+    }
+
+    fn prepare(&self, nodes: &[NodeView]) {
+        self.0.prepare(nodes);
+    }
+
+    fn told(&self, _price: f64) -> Option<f64> {
+        None
     }
 
     fn cost(&self, node: &NodeView) -> f64 {

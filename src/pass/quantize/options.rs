@@ -5,27 +5,48 @@ use std::path::PathBuf;
 use super::{layers::Selection, ranges::Method};
 use crate::{
     diag::{Diagnostic, Refused, nearest},
+    ir::Name,
     pass::PassSpec,
-    tensor::DType,
+    tensor::{DType, Tensor},
 };
 
 /// What is quantized, and how.
+///
+/// ```
+/// use resat::{pass::{CalibrationMethod, Pass, PassContext, Quantize, QuantizeOptions, Settings}, relay::text, target::Target, tensor::Tensor};
+/// # let program = "def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) { nn.dense(%x, %w, units=None) }";
+/// # let written = text::parse_module("dense", program)?;
+/// # let w = Tensor::from_slice(&[2, 4], &[1.0f32, -0.5, 0.25, 2.0, 0.5, 1.0, -1.0, 0.75]);
+/// # let module = resat::pass::bind_params(&written, &[("w".into(), w)])?;
+/// // Eight samples of the input `x`, of one row each.
+/// let x = Tensor::from_slice(&[8, 1, 4], &(0..32).map(|i| i as f32 / 8.0 - 2.0).collect::<Vec<f32>>());
+/// let options = QuantizeOptions { samples: vec![("x".into(), x)], method: CalibrationMethod::Percentile(99.9), ..Default::default() };
+/// let pass = Quantize::new(options, &Settings::new(Target::host()))?;
+/// let quantized = pass.run(module, &mut PassContext::default())?;
+/// assert!(text::print_module(&quantized).contains("qnn.dense"));
+/// # Ok::<(), resat::diag::Refused>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub(super) selection: Selection,
-    /// Element type of activations.
-    pub(super) dtype_input: DType,
+    /// Which layers.
+    pub selection: Selection,
+    /// Element type of activations: `int8` or `uint8`.
+    pub dtype_input: DType,
     /// Whether weights have a scale per channel.
-    pub(super) per_channel: bool,
-    /// An npz archive of samples.
-    pub(super) calibration: Option<PathBuf>,
-    pub(super) method: Method,
+    pub per_channel: bool,
+    /// An npz archive of samples: an array per input, with an axis of samples in front.
+    pub calibration: Option<PathBuf>,
+    /// Samples, as in the archive; those of the archive come before them.
+    pub samples: Vec<(Name, Tensor)>,
+    /// How ranges follow from samples; all but `GlobalScale` need some.
+    pub method: Method,
     /// Whether the zero point of activations is in the middle of their type's range.
-    pub(super) symmetric: bool,
-    /// The error that the result may have; where it is given, each layer is a choice.
-    pub(super) max_error: Option<f64>,
+    pub symmetric: bool,
+    /// The error that the result may have, as a share of its largest magnitude; where it is given, each layer is a choice. It is
+    /// measured on samples.
+    pub max_error: Option<f64>,
     /// Whether layers become integer arithmetic, or stay floats that are quantized and back.
-    pub(super) integer: bool,
+    pub integer: bool,
 }
 
 impl Default for Options {
@@ -35,6 +56,7 @@ impl Default for Options {
             dtype_input: DType::I8,
             per_channel: true,
             calibration: None,
+            samples: Vec::new(),
             method: Method::MinMax,
             symmetric: true,
             max_error: None,
@@ -61,9 +83,46 @@ const ARGUMENTS: [&str; 13] = [
 ];
 
 impl Options {
+    /// Whether there are samples to look at.
+    pub(super) fn has_samples(&self) -> bool {
+        self.calibration.is_some() || !self.samples.is_empty()
+    }
+
+    /// What is wrong with options that no text was read for.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        if !matches!(self.dtype_input, DType::I8 | DType::U8) {
+            errors.push(format!("`dtype_input` is {}, but should be int8 or uint8", self.dtype_input));
+        }
+        match self.method {
+            Method::GlobalScale(x) if !(x > 0.0 && x.is_finite()) => {
+                errors.push(format!("`scale` is {x}, but should be a positive number"));
+            }
+            Method::Percentile(x) if !(x > 0.0 && x <= 100.0) => {
+                errors.push(format!("`percentile` is {x}, but should be a share in percent"));
+            }
+            _ => {}
+        }
+        if self.max_error.is_some_and(|e| !(e >= 0.0 && e.is_finite())) {
+            errors.push("`max_error` should be a positive number".into());
+        }
+        if !self.has_samples() && !matches!(self.method, Method::GlobalScale(_)) {
+            errors.push("this method needs samples, `calibration=\"samples.npz\"`".into());
+        }
+        if !self.has_samples() && self.max_error.is_some() {
+            errors.push("`max_error` is measured on samples, `calibration=\"samples.npz\"`".into());
+        }
+        errors
+    }
+
     /// The options that a pass' arguments say.
     pub fn parse(spec: &PassSpec) -> Result<Options, Refused> {
-        let mut o = Options::default();
+        Options::parse_with(spec, None)
+    }
+
+    /// The same with samples that are no file: an array for each parameter, with an axis of samples in front.
+    pub fn parse_with(spec: &PassSpec, samples: Option<Vec<(Name, Tensor)>>) -> Result<Options, Refused> {
+        let mut o = Options { samples: samples.unwrap_or_default(), ..Options::default() };
         let mut errors = Vec::new();
         let (mut scale, mut percentile, mut method, mut symmetric) = (None, None, None, None);
         let mut seen: Vec<&str> = Vec::new();
@@ -125,7 +184,7 @@ impl Options {
             }
         }
         // Without samples, there is one range for all.
-        let default = if o.calibration.is_some() { "minmax" } else { "global_scale" };
+        let default = if o.has_samples() { "minmax" } else { "global_scale" };
         o.method = match method.unwrap_or(default) {
             "global_scale" => Method::GlobalScale(scale.take().unwrap_or(8.0)),
             "percentile" => Method::Percentile(percentile.take().unwrap_or(99.99)),
@@ -135,12 +194,7 @@ impl Options {
         if scale.is_some() || percentile.is_some() {
             errors.push("`scale` is for `method=global_scale`, `percentile` for `method=percentile`".into());
         }
-        if o.calibration.is_none() && !matches!(o.method, Method::GlobalScale(_)) {
-            errors.push("this method needs samples, `calibration=\"samples.npz\"`".into());
-        }
-        if o.calibration.is_none() && o.max_error.is_some() {
-            errors.push("`max_error` is measured on samples, `calibration=\"samples.npz\"`".into());
-        }
+        errors.extend(o.complaints());
         o.symmetric = symmetric.unwrap_or(o.dtype_input == DType::I8);
         match errors.is_empty() {
             true => Ok(o),

@@ -13,7 +13,10 @@ use crate::machine::Core;
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
-    ir::{AttrValue, Expr, ExprId, Function, Module, TensorType, Type, output_names, reachable, reachable_outside},
+    ir::{
+        AttrValue, Expr, ExprId, Function, Module, TensorType, Type, input_names, output_names, reachable,
+        reachable_outside,
+    },
     loops::{Kernel, Stages},
     runtime::{BufferId, Call, Compiled, Port, Program, Step},
     tensor::{DType, Shape, Tensor},
@@ -187,10 +190,11 @@ pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet
     let mut a = Assembler { typed, code, program: Program::new(name), counted: HashMap::new(), calls: 0 };
     let mut slots: HashMap<ExprId, Slot> = HashMap::new();
     let mut params = HashMap::new();
-    for &p in &main.params {
+    let own = input_names(typed.module()).filter(|_| entry == "main").unwrap_or_default();
+    for (i, &p) in main.params.iter().enumerate() {
         let ty = typed.var_ty(p).clone();
         let name = typed.module().var(p).name.clone();
-        params.insert(p, a.input(&name, &ty)?);
+        params.insert(p, a.input(&name, own.get(i).map(String::as_str), &ty)?);
     }
     for id in scope(typed, main.body) {
         if let Some(slot) = a.expr(id, &slots, &params)? {
@@ -257,15 +261,20 @@ fn shaped(ty: &Type, buffers: &mut impl Iterator<Item = BufferId>) -> Slot {
 }
 
 impl Assembler<'_> {
-    fn input(&mut self, name: &str, ty: &Type) -> Result<Slot, Refused> {
+    /// The buffers of a parameter, which the model may have a name of its own for.
+    fn input(&mut self, name: &str, own: Option<&str>, ty: &Type) -> Result<Slot, Refused> {
         match ty {
             Type::Tensor(t) => {
                 let what = format!("parameter `{name}`");
                 let shape = shape_of(t).ok_or_else(|| unknown_extent(&what, t))?;
-                Ok(Slot::Tensor(self.program.input(Port::new(name, t.dtype, &shape))))
+                let port = Port::new(name, t.dtype, &shape);
+                Ok(Slot::Tensor(self.program.input(match own {
+                    Some(own) => port.called(own),
+                    None => port,
+                })))
             }
             Type::Tuple(fields) => {
-                let field = |(i, f): (usize, &Type)| self.input(&format!("{name}.{i}"), f);
+                let field = |(i, f): (usize, &Type)| self.input(&format!("{name}.{i}"), None, f);
                 Ok(Slot::Tuple(fields.iter().enumerate().map(field).collect::<Result<_, _>>()?))
             }
             _ => Err(tensors(ty, &format!("parameter `{name}`")).expect_err("neither tensor nor tuple")),

@@ -170,7 +170,7 @@ unsafe fn ports(raw: *const RawTensor, count: u32) -> Result<Vec<Port>, String> 
         };
         let dtype: DType = dtype.parse().map_err(|e| format!("{e}"))?;
         let shape: Shape = shape.iter().map(|&d| d as usize).collect();
-        let port = Port { name: name.into(), dtype, shape };
+        let port = Port { name: name.into(), dtype, shape, alias: None };
         match port.bytes() as u64 == bytes {
             true => Ok(port),
             false => Err(format!("its description of `{}` contradicts itself", port.name)),

@@ -65,39 +65,39 @@ unsafe impl Sync for Block {}
 /// free does. The allocator would rather keep them for later; but a compilation frees weights in one form as it makes them in
 /// another, in sizes that do not fit each other's gaps, and takes many times what running does.
 #[derive(Debug)]
-pub struct Thrift(());
+pub struct MemoryRelease(());
 
 /// How many there are.
-static THRIFTY: Mutex<usize> = Mutex::new(0);
+static RELEASING: Mutex<usize> = Mutex::new(0);
 
-/// Larger blocks are maps of their own while there is some [`Thrift`], in bytes.
+/// Larger blocks are maps of their own while there is some [`MemoryRelease`], in bytes.
 const LARGE: usize = 512 << 10;
 
 /// The same when there is none: as much as the allocator would come to by itself. Runs then find memory for their results without the
 /// system, which would have to clear it.
 const LARGE_LATER: usize = 32 << 20;
 
-impl Thrift {
+impl MemoryRelease {
     /// From now on.
-    pub fn new() -> Thrift {
-        let mut some = THRIFTY.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn new() -> MemoryRelease {
+        let mut some = RELEASING.lock().unwrap_or_else(PoisonError::into_inner);
         *some += 1;
         if *some == 1 {
             keep_blocks_below(LARGE);
         }
-        Thrift(())
+        MemoryRelease(())
     }
 }
 
-impl Default for Thrift {
-    fn default() -> Thrift {
-        Thrift::new()
+impl Default for MemoryRelease {
+    fn default() -> MemoryRelease {
+        MemoryRelease::new()
     }
 }
 
-impl Drop for Thrift {
+impl Drop for MemoryRelease {
     fn drop(&mut self) {
-        let mut some = THRIFTY.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut some = RELEASING.lock().unwrap_or_else(PoisonError::into_inner);
         *some -= 1;
         if *some == 0 {
             keep_blocks_below(LARGE_LATER);
@@ -189,6 +189,6 @@ Anonymous:             0 kB
         assert_eq!(unchanged_code(text), [(0x7f00, 0x10)]);
         // All goes on afterwards.
         forget_code();
-        drop(Thrift::new());
+        drop(MemoryRelease::new());
     }
 }

@@ -20,12 +20,14 @@ pub struct FunctionId(pub u32);
 /// An input or output: its name, and what it must be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
-    /// The parameter's name; an output's number.
+    /// The model's name, or the parameter's; an output's number.
     pub name: Name,
     /// Element type.
     pub dtype: DType,
     /// Extents, outermost first.
     pub shape: Shape,
+    /// What it may be called, too: the parameter's name, where the model has one of its own for it.
+    pub alias: Option<Name>,
 }
 
 /// Where a buffer's contents come from.
@@ -88,7 +90,16 @@ pub(super) enum Place {
 impl Port {
     /// An input or output.
     pub fn new(name: impl Into<Name>, dtype: DType, shape: &[usize]) -> Port {
-        Port { name: name.into(), dtype, shape: shape.into() }
+        Port { name: name.into(), dtype, shape: shape.into(), alias: None }
+    }
+
+    /// The same under another name, its present one being an alias.
+    pub fn called(self, name: impl Into<Name>) -> Port {
+        let name = name.into();
+        match name == self.name {
+            true => self,
+            false => Port { alias: Some(self.name), name, ..self },
+        }
     }
 
     /// Size in memory.

@@ -29,18 +29,19 @@ pub struct ConstantRecord {
     pub at: usize,
 }
 
-/// Name, element type, extents.
-type PortRecord = (String, String, Vec<usize>);
+/// Name, element type, extents, alias.
+type PortRecord = (String, String, Vec<usize>, Option<String>);
 
 /// Function, arguments and whether they are written, workspace, pairs that may be the same memory.
 type CallRecord = (u32, Vec<(u32, bool)>, usize, Vec<(u32, u32)>);
 
 fn port_record(p: &Port) -> PortRecord {
-    (p.name.to_string(), p.dtype.to_string(), p.shape.to_vec())
+    (p.name.to_string(), p.dtype.to_string(), p.shape.to_vec(), p.alias.as_ref().map(|a| a.to_string()))
 }
 
-fn port((name, dtype, shape): &PortRecord) -> Option<Port> {
-    Some(Port::new(name, dtype.parse::<DType>().ok()?, shape))
+fn port((name, dtype, shape, alias): &PortRecord) -> Option<Port> {
+    let port = Port::new(alias.as_ref().unwrap_or(name), dtype.parse::<DType>().ok()?, shape);
+    Some(port.called(name))
 }
 
 impl Program {

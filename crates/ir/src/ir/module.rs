@@ -243,6 +243,22 @@ impl Function {
         Function { type_params: Vec::new(), params, ret, body, attrs: Attrs::empty() }
     }
 
+    /// The same function with one more attribute, or another value of one: `Compiler`, `Composite`, `Primitive` and what else passes
+    /// look at.
+    ///
+    /// ```
+    /// use resat_ir::ir::{Expr, Function, Module};
+    /// let mut m = Module::new();
+    /// let x = m.new_var("x", None);
+    /// let body = m.add(Expr::Var(x));
+    /// let f = Function::new(vec![x], body, None).with_attr("Compiler", "mine").with_attr("Primitive", 1i64);
+    /// assert_eq!((f.compiler(), f.is_primitive()), (Some("mine"), true));
+    /// ```
+    #[must_use]
+    pub fn with_attr(self, name: &str, value: impl Into<AttrValue>) -> Function {
+        Function { attrs: self.attrs.with(name, value), ..self }
+    }
+
     /// Whether it is marked as one fused kernel (`Primitive=1`).
     pub fn is_primitive(&self) -> bool {
         self.attrs.get("Primitive").and_then(AttrValue::as_int).is_some_and(|v| v != 0)

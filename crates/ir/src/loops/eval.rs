@@ -179,7 +179,11 @@ impl Evaluator<'_> {
                 Combine::All => BinOp::And,
                 Combine::Any => BinOp::Or,
             };
-            sum = binary(op, sum, v, dtype)?;
+            // NaN are left out of bounds: see `combined` of schedules.
+            sum = match combine {
+                Combine::Max | Combine::Min => binary(op, v, sum, dtype)?,
+                _ => binary(op, sum, v, dtype)?,
+            };
         }
         Ok(sum)
     }

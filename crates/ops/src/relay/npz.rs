@@ -53,9 +53,21 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<(Name, Tensor)>, Refused> {
 /// An archive of the given arrays, uncompressed. numpy has no `bfloat16`: such arrays become `uint16`, of the same bits, which
 /// [`as_element`] takes back.
 pub fn write<'a>(arrays: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<Vec<u8>, Refused> {
+    write_with_texts(arrays, &[])
+}
+
+/// The same, where arrays of those names hold text: code points along their innermost axis, as numpy's strings.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_with_texts<'a>(
+    arrays: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+    texts: &[String],
+) -> Result<Vec<u8>, Refused> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     let mut add = |name: &str, t: &Tensor| -> Result<(), String> {
-        let header = npy_header(t)?;
+        let text = texts.iter().any(|n| n == name) && t.dtype() == DType::U32;
+        let header = npy_header(t, text)?;
         let big = t.bytes().len() as u64 + header.len() as u64 >= u32::MAX as u64;
         let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(big);
         zip.start_file(format!("{name}.npy"), options).map_err(|e| e.to_string())?;
@@ -76,7 +88,12 @@ pub fn as_element(t: Tensor, wanted: DType) -> Tensor {
     }
 }
 
-fn npy_header(t: &Tensor) -> Result<Vec<u8>, String> {
+fn npy_header(t: &Tensor, text: bool) -> Result<Vec<u8>, String> {
+    // Of text, the innermost axis is a part of the type.
+    let (shape, length) = match t.shape().split_last() {
+        Some((&length, shape)) if text => (shape, Some(length)),
+        _ => (t.shape(), None),
+    };
     let kind = match t.dtype() {
         DType::BF16 => 'u',
         DType::Bool => 'b',
@@ -85,10 +102,10 @@ fn npy_header(t: &Tensor) -> Result<Vec<u8>, String> {
         _ => 'u',
     };
     let order = if t.dtype().bytes() == 1 { '|' } else { '<' };
-    let extents: String = t.shape().iter().map(|d| format!("{d}, ")).collect();
-    let shape = if t.shape().len() == 1 { extents.trim_end() } else { extents.trim_end_matches(", ") };
-    let dict =
-        format!("{{'descr': '{order}{kind}{}', 'fortran_order': False, 'shape': ({shape}), }}", t.dtype().bytes());
+    let extents: String = shape.iter().map(|d| format!("{d}, ")).collect();
+    let shape = if shape.len() == 1 { extents.trim_end() } else { extents.trim_end_matches(", ") };
+    let (kind, size) = length.map_or((kind, t.dtype().bytes()), |length| ('U', length));
+    let dict = format!("{{'descr': '{order}{kind}{size}', 'fortran_order': False, 'shape': ({shape}), }}");
     // Magic, version and length take ten bytes, the closing newline one.
     let padding = (dict.len() + 11).next_multiple_of(NPY_ALIGN) - dict.len() - 11;
     let len = u16::try_from(dict.len() + padding + 1).map_err(|_| "it has too many axes".to_owned())?;
@@ -303,7 +320,7 @@ mod tests {
     #[test]
     fn headers_are_numpys() {
         let header =
-            |t: &Tensor| String::from_utf8_lossy(&npy_header(t).expect("numpy has the type")[10..]).into_owned();
+            |t: &Tensor| String::from_utf8_lossy(&npy_header(t, false).expect("numpy has the type")[10..]).into_owned();
         let t = Tensor::from_slice(&[2], &[1.0f32, 2.0]);
         assert_eq!(header(&t).trim_end(), "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }");
         assert_eq!((header(&t).len() + 10) % NPY_ALIGN, 0);

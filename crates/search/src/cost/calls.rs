@@ -47,6 +47,10 @@ impl CostModel for Calls {
         Some(format!("calls {:?}", self.avoided))
     }
 
+    fn told(&self, price: f64) -> Option<f64> {
+        self.avoided.is_empty().then_some(price)
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let calls = match node.head {
             Head::Op(op, _) if self.avoided.contains(&op) => AVOIDED,

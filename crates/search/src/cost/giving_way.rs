@@ -26,6 +26,10 @@ impl CostModel for GivingWay {
         Some(format!("giving way {:?} {}", self.ops, self.model.fingerprint()?))
     }
 
+    fn told(&self, _price: f64) -> Option<f64> {
+        None
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let price = self.model.cost(node);
         match node.head {

@@ -51,6 +51,10 @@ impl CostModel for Integers {
         Some(format!("integers {}", self.0.fingerprint()?))
     }
 
+    fn told(&self, _price: f64) -> Option<f64> {
+        None
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         self.0.cost(node) + surcharge(node)
     }

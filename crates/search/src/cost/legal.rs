@@ -35,6 +35,18 @@ impl CostModel for Legal<'_> {
         self.model.name()
     }
 
+    fn prepares(&self) -> bool {
+        self.model.prepares()
+    }
+
+    fn prepare(&self, nodes: &[NodeView]) {
+        self.model.prepare(nodes);
+    }
+
+    fn told(&self, price: f64) -> Option<f64> {
+        if price < GIVES_WAY { self.model.told(price) } else { None }
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let price = self.model.cost(node);
         match node.head {

@@ -127,6 +127,16 @@ pub trait CostModel: Send + Sync {
     /// The price of one evaluation of the node, its arguments not included.
     fn cost(&self, node: &NodeView) -> f64;
 
+    /// Whether the model would rather hear of many nodes at once, by [`CostModel::prepare`], before it is asked for the price of each.
+    fn prepares(&self) -> bool {
+        false
+    }
+
+    /// Nodes that the model is about to be asked for, where it [wants](CostModel::prepares) to know.
+    fn prepare(&self, nodes: &[NodeView]) {
+        let _ = nodes;
+    }
+
     /// The price of a whole kernel, its arguments not included. It is asked for where the ruleset `fusion` forms kernels: then every
     /// operator is in one, by itself or with others. A model that knows nothing of kernels adds up the calls.
     fn kernel(&self, kernel: &KernelView) -> f64 {
@@ -149,6 +159,11 @@ pub trait CostModel: Send + Sync {
     /// when it says yes, and prices are worth asking for again. `by` is none for resat's own code.
     fn settle(&self, _by: Option<&External>, _kernel: &KernelView) -> bool {
         false
+    }
+
+    /// What people are told of a program's price: nothing where a pass' wishes are part of it, which say nothing of the machine.
+    fn told(&self, price: f64) -> Option<f64> {
+        Some(price)
     }
 
     /// What the prices given so far rest on that a user should know, such as which operators could not be measured.

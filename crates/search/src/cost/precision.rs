@@ -45,6 +45,10 @@ impl CostModel for Precision {
         Some(format!("precision {} {:?} {}", self.dtype, self.ignored, self.model.fingerprint()?))
     }
 
+    fn told(&self, _price: f64) -> Option<f64> {
+        None
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         let price = self.model.cost(node);
         let Head::Op(op, _) = node.head else { return price };

@@ -1,6 +1,6 @@
 //! Cost models by name.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use super::{Calls, CostModel, Flops, Machine, Measured, MeasuredRoofline, NodeCount, Roofline, Table, Weighted};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 pub const NAMES: [&str; 7] = ["roofline", "roofline:measured", "measured", "flops", "nodes", "calls", "table:FILE"];
 
 /// The model that a text names: `roofline`, `table:prices.json`, or a sum such as `0.9*roofline + 1e-7*nodes`. A file name
-/// that holds `+`, `*` or blanks stands in quotes.
+/// that holds `+`, `*` or blanks stands in quotes where more follows it.
 ///
 /// Models that measure need a machine; without one they are refused, as are unknown names, tables that can't be read, and
 /// what is no sum.
@@ -156,6 +156,8 @@ impl Reader<'_> {
         let quote = rest.chars().next().filter(|c| "\"'".contains(*c));
         let (from, len) = match quote {
             Some(quote) => (1, rest[1..].find(quote).ok_or_else(|| self.refuse("a closing quote after this one"))?),
+            // Names of files may hold anything: what is left is one where there is such a file.
+            None if Path::new(rest.trim_end()).is_file() => (0, rest.trim_end().len()),
             None => (0, rest.find(|c: char| c.is_whitespace() || c == '+' || c == '*').unwrap_or(rest.len())),
         };
         let argument = rest[from..from + len].to_owned();
@@ -199,6 +201,19 @@ mod tests {
         let (out, target) = (Type::tensor(&[], DType::F32), Target::host());
         let head = Head::Carried { bodies: 7.0 };
         assert_eq!(model.cost(&NodeView { head, args: &[], constant: &[], out: &out, target: &target }), 8.0);
+    }
+
+    #[test]
+    fn tables_have_any_name() {
+        let folder = std::env::temp_dir().join(format!("resat-tables-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for name in ["a b.json", "a+b*c.json", "plain.json"] {
+            let path = folder.join(name);
+            std::fs::write(&path, r#"{"default": {"cost": 7.0}, "rows": []}"#).expect("it is written");
+            assert_eq!(price(&format!("table:{}", path.display())), 7.0, "{name}");
+            assert_eq!(price(&format!("2*table:'{}' + nodes", path.display())), 15.0, "{name}");
+        }
+        std::fs::remove_dir_all(&folder).expect("it can be removed");
     }
 
     #[test]

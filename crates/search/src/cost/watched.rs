@@ -47,6 +47,18 @@ impl CostModel for Watched<'_> {
         self.model.name()
     }
 
+    fn prepares(&self) -> bool {
+        self.model.prepares()
+    }
+
+    fn prepare(&self, nodes: &[NodeView]) {
+        self.model.prepare(nodes);
+    }
+
+    fn told(&self, price: f64) -> Option<f64> {
+        self.model.told(price)
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         self.look(self.model.cost(node), || match node.head {
             Head::Op(op, _) => op.op().name().to_owned(),

@@ -6,9 +6,10 @@ use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use hashbrown::HashMap;
 
 use super::{
-    Errors, News, RegionId,
+    Errors, News, Range, RegionId,
     kernel::KernelBody,
     node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId},
+    range,
     uses::Uses,
 };
 use crate::{
@@ -44,6 +45,8 @@ pub struct Fact {
     pub constant: bool,
     /// The value, where it is a constant of the program or a small constant computation.
     pub value: Option<ConstId>,
+    /// Between which numbers the elements lie, of constants where that is known: then all of them are finite.
+    pub range: Option<Range>,
 }
 
 impl Fact {
@@ -62,13 +65,13 @@ impl Fact {
 
     fn given(ty: Option<&Type>) -> Fact {
         match ty {
-            Some(ty) => Fact { what: What::Type(ty.clone()), constant: false, value: None },
+            Some(ty) => Fact { what: What::Type(ty.clone()), constant: false, value: None, range: None },
             None => Fact::ill("inference found no type"),
         }
     }
 
     fn ill(reason: impl Into<Arc<str>>) -> Fact {
-        Fact { what: What::Ill(reason.into()), constant: false, value: None }
+        Fact { what: What::Ill(reason.into()), constant: false, value: None, range: None }
     }
 }
 
@@ -79,7 +82,10 @@ pub struct Tables {
     attrs_ids: HashMap<Attrs, AttrsId>,
     consts: Vec<Tensor>,
     const_ids: HashMap<Tensor, ConstId>,
+    const_ranges: HashMap<ConstId, Option<Range>>,
+    const_names: HashMap<ConstId, Name>,
     inputs: Vec<Option<Type>>,
+    input_names: HashMap<InputId, Name>,
     /// Inputs that count as known before the program runs.
     known: Vec<InputId>,
     opaques: Vec<OpaqueInfo>,
@@ -131,6 +137,16 @@ impl Tables {
         id
     }
 
+    /// Between which numbers a constant's elements lie, where all are finite. Found out once.
+    fn range(&mut self, id: ConstId) -> Option<Range> {
+        if let Some(&range) = self.const_ranges.get(&id) {
+            return range;
+        }
+        let range = Range::of(self.constant(id));
+        self.const_ranges.insert(id, range);
+        range
+    }
+
     /// The constant of an id.
     pub fn constant(&self, id: ConstId) -> &Tensor {
         &self.consts[id.0 as usize]
@@ -140,6 +156,20 @@ impl Tables {
     pub fn add_input(&mut self, ty: Option<Type>) -> InputId {
         self.inputs.push(ty);
         InputId(self.inputs.len() as u32 - 1)
+    }
+
+    /// What an input is called where people read it.
+    pub(super) fn name_input(&mut self, id: InputId, name: Name) {
+        self.input_names.insert(id, name);
+    }
+
+    /// What constants are called where people read them: by their values, such as a model's parameters.
+    pub fn name_constants<'n>(&mut self, names: impl IntoIterator<Item = (&'n Name, &'n Tensor)>) {
+        for (name, t) in names {
+            if let Some(&id) = self.const_ids.get(t) {
+                self.const_names.entry(id).or_insert_with(|| name.clone());
+            }
+        }
     }
 
     /// Lets an input count as known before the program runs, though its value is not known here.
@@ -200,13 +230,20 @@ impl Tables {
         &self.places[id.0 as usize]
     }
 
-    /// What a node is called where people read it: an operator by its name, a kernel by its operators', with its compiler where
-    /// that is not resat.
+    /// What a node is called where people read it: an operator by its name, an input by that of its variable, a constant by its own,
+    /// its number or its type, a kernel by its operators', with its compiler where that is not resat.
     pub fn name_of(&self, node: &Node) -> String {
         match node.case() {
             Case::Kernel(id) => match self.kernel(id).place() {
                 Some(place) => format!("{}[{}]", self.place(place).as_str(), self.kernel(id).name()),
                 None => format!("kernel[{}]", self.kernel(id).name()),
+            },
+            Case::Input(id) if self.input_names.contains_key(&id) => format!("%{}", self.input_names[&id]),
+            Case::Const(id) => match (self.const_names.get(&id), self.constant(id)) {
+                (Some(name), _) => name.to_string(),
+                (None, t) if t.len() == 1 && t.dtype().is_float() => format!("{:?}", t.get_f64(0) as f32),
+                (None, t) if t.len() == 1 => t.get_i64(0).to_string(),
+                (None, t) => format!("{}{:?}", t.dtype(), t.shape()),
             },
             Case::Enter(id) => format!("enter.{}", self.place(id).as_str()),
             Case::Leave(id) => format!("leave.{}", self.place(id).as_str()),
@@ -365,9 +402,9 @@ fn meet_dim(a: Dim, b: Dim) -> Option<Dim> {
 /// The fact of a node by those of its children, its value aside.
 pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) -> Fact {
     let all_constant = || node.children().iter().all(|&c| fact(c).constant);
-    let value = |ty: Type, constant: bool| Fact { what: What::Type(ty), constant, value: None };
+    let value = |ty: Type, constant: bool| Fact { what: What::Type(ty), constant, value: None, range: None };
     match node.case() {
-        Case::Attrs(id) => Fact { what: What::Attrs(id), constant: true, value: None },
+        Case::Attrs(id) => Fact { what: What::Attrs(id), constant: true, value: None, range: None },
         Case::Const(id) => {
             let t = tables.constant(id);
             let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
@@ -392,7 +429,7 @@ pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) 
         // What crosses into a region or out of it stays the same value.
         Case::Enter(_) | Case::Leave(_) => {
             let value = fact(node.children()[0]);
-            Fact { what: value.what.clone(), constant: value.constant, value: None }
+            Fact { what: value.what.clone(), constant: value.constant, value: None, range: value.range }
         }
         Case::Kernel(id) => {
             let body = tables.kernel(id);
@@ -429,11 +466,17 @@ impl Analysis<Node> for Facts {
 
     fn make(graph: &mut Graph, node: &Node, _: Id) -> Fact {
         let mut fact = fact_of(&graph.analysis.tables, node, |c| &graph[c].data);
+        fact.range = match node.case() {
+            Case::Const(id) => graph.analysis.tables.range(id),
+            Case::Op(_) if fact.constant => range::of_call(node, &fact, |c| &graph[c].data),
+            _ => fact.range,
+        };
         if fact.constant
             && fact.value.is_none()
             && let Some(value) = small_value(graph, node, &fact)
         {
-            fact.value = Some(graph.analysis.tables.intern_const(&value));
+            let id = graph.analysis.tables.intern_const(&value);
+            (fact.value, fact.range) = (Some(id), graph.analysis.tables.range(id));
         }
         fact
     }
@@ -457,7 +500,9 @@ impl Analysis<Node> for Facts {
         };
         // Real-grade rules may give values that differ in rounding: the older one stays.
         let value = [a.value, b.value].into_iter().flatten().min();
-        let merged = Fact { what, constant: a.constant || b.constant, value };
+        // Whichever was known first, so that ranges that each other's terms narrow come to an end.
+        let range = a.range.or(b.range);
+        let merged = Fact { what, constant: a.constant || b.constant, value, range };
         let did = DidMerge(merged != *a, merged != b);
         *a = merged;
         did

@@ -307,6 +307,7 @@ impl Insert {
                     Some(&input) => input,
                     None => {
                         let input = tables.add_input(Some(e.module.var_ty(*v).clone()));
+                        tables.name_input(input, e.module.var(*v).name.clone());
                         if e.known.contains(v) {
                             tables.assume_known(input);
                         }

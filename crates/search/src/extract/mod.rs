@@ -1,6 +1,7 @@
 //! Choosing one node per class: the cheapest program of an e-graph.
 
 mod alternatives;
+mod bound;
 mod choice;
 mod dag;
 #[cfg(feature = "ilp")]
@@ -15,6 +16,7 @@ mod within;
 use std::time::Duration;
 
 pub use alternatives::{Alternative, Next, alternatives};
+pub use bound::bound;
 pub use choice::{Choice, Flaw, chosen_term};
 pub use dag::DagGreedy;
 #[cfg(feature = "ilp")]

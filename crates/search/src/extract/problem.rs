@@ -74,8 +74,10 @@ impl Problem {
         numbers.insert(root, 0);
         let mut parts = Vec::new();
         let mut places = Vec::new();
-        let mut pricer =
-            Pricer { model, target, tables: &graph.analysis.tables, args: vec![], constant: vec![], settles: None };
+        if model.prepares() {
+            announce(graph, root, model, target);
+        }
+        let mut pricer = Pricer::new(model, target, &graph.analysis.tables);
         let mut at = 0;
         while at < ids.len() {
             let class = &graph[ids[at]];
@@ -275,9 +277,56 @@ struct Pricer<'a> {
     constant: Vec<bool>,
     /// Where prices are not asked for but settled: whether a model had guessed any of them.
     settles: Option<bool>,
+    /// Where nodes are only noted, for [`CostModel::prepare`]: those so far.
+    noted: Option<Vec<Noted<'a>>>,
 }
 
-impl Pricer<'_> {
+/// A node as [`NodeView`] shows it, by itself.
+struct Noted<'a> {
+    head: Head<'a>,
+    args: Vec<Type>,
+    constant: Vec<bool>,
+    out: Type,
+}
+
+impl Noted<'_> {
+    fn view<'v>(&'v self, target: &'v Target) -> NodeView<'v> {
+        NodeView { head: self.head, args: &self.args, constant: &self.constant, out: &self.out, target }
+    }
+}
+
+/// Tells a model of all nodes that the root can reach.
+fn announce(graph: &Graph, root: Id, model: &dyn CostModel, target: &Target) {
+    let mut pricer = Pricer { noted: Some(Vec::new()), ..Pricer::new(model, target, &graph.analysis.tables) };
+    let mut seen: hashbrown::HashSet<Id> = hashbrown::HashSet::new();
+    seen.insert(root);
+    let mut todo = vec![root];
+    while let Some(id) = todo.pop() {
+        let class = &graph[id];
+        for node in &class.nodes {
+            pricer.price(node, &class.data, |c| &graph[c].data);
+            node.for_each(|c| {
+                let c = graph.find(c);
+                if seen.insert(c) {
+                    todo.push(c);
+                }
+            });
+        }
+    }
+    pricer.tell();
+}
+
+impl<'a> Pricer<'a> {
+    fn new(model: &'a dyn CostModel, target: &'a Target, tables: &'a Tables) -> Pricer<'a> {
+        Pricer { model, target, tables, args: Vec::new(), constant: Vec::new(), settles: None, noted: None }
+    }
+
+    /// Tells the model of what was noted.
+    fn tell(&self) {
+        let views: Vec<NodeView> = self.noted.iter().flatten().map(|n| n.view(self.target)).collect();
+        self.model.prepare(&views);
+    }
+
     /// The price of a node of a class of the given fact; `None` where its arguments have no types.
     fn price<'f>(&mut self, node: &Node, out: &Fact, fact: impl Fn(Id) -> &'f Fact) -> Option<f64> {
         let (head, args) = match node.case() {
@@ -287,6 +336,7 @@ impl Pricer<'_> {
                 let What::Attrs(attrs) = fact(attrs).what else { return None };
                 (Head::Op(op, self.tables.attrs(attrs)), args)
             }
+            Case::Kernel(_) | Case::Enter(_) | Case::Leave(_) if self.noted.is_some() => return Some(0.0),
             Case::Kernel(id) => {
                 self.kernel_args(node.children(), &fact)?;
                 return Some(self.kernel(&self.tables.kernel(id).clone()));
@@ -323,6 +373,10 @@ impl Pricer<'_> {
             (None, _) => return None,
         };
         if !matches!(head, Head::Carried { .. }) && self.constant.iter().all(|&c| c) {
+            return Some(0.0);
+        }
+        if let Some(noted) = &mut self.noted {
+            noted.push(Noted { head, args: self.args.clone(), constant: self.constant.clone(), out });
             return Some(0.0);
         }
         let cost = match head {
@@ -446,20 +500,29 @@ pub fn term_prices(
     model: &dyn CostModel,
     target: &Target,
 ) -> Result<(Vec<f64>, Option<Type>), String> {
-    priced(term, Pricer { model, target, tables, args: Vec::new(), constant: Vec::new(), settles: None })
-        .map(|(prices, ty, _)| (prices, ty))
+    if model.prepares() {
+        let mut noting = Pricer { noted: Some(Vec::new()), ..Pricer::new(model, target, tables) };
+        price_all(term, &mut noting)?;
+        noting.tell();
+    }
+    priced(term, Pricer::new(model, target, tables)).map(|(prices, ty, _)| (prices, ty))
 }
 
 /// Lets a model settle the prices of a term's nodes that it has guessed so far ([`CostModel::settle`]). Gives whether there were
 /// any.
 pub fn settle_term(term: &Term, tables: &Tables, model: &dyn CostModel, target: &Target) -> bool {
-    let pricer = Pricer { model, target, tables, args: Vec::new(), constant: Vec::new(), settles: Some(false) };
+    let pricer = Pricer { settles: Some(false), ..Pricer::new(model, target, tables) };
     priced(term, pricer).is_ok_and(|(_, _, settled)| settled)
 }
 
 type Priced = (Vec<f64>, Option<Type>, bool);
 
 fn priced(term: &Term, mut pricer: Pricer) -> Result<Priced, String> {
+    let (prices, ty) = price_all(term, &mut pricer)?;
+    Ok((prices, ty, pricer.settles == Some(true)))
+}
+
+fn price_all(term: &Term, pricer: &mut Pricer) -> Result<(Vec<f64>, Option<Type>), String> {
     let tables = pricer.tables;
     let mut facts: Vec<Fact> = Vec::with_capacity(term.nodes().len());
     let mut prices = Vec::with_capacity(term.nodes().len());
@@ -474,5 +537,5 @@ fn priced(term: &Term, mut pricer: Pricer) -> Result<Priced, String> {
         prices.push(price);
         facts.push(fact);
     }
-    Ok((prices, facts.last().and_then(|f| f.ty().cloned()), pricer.settles == Some(true)))
+    Ok((prices, facts.last().and_then(|f| f.ty().cloned())))
 }

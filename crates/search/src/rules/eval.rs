@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::ast::{Arg, AttrDef, Condition, Expr, RuleDef, Slot};
 use crate::{
-    egraph::{Case, Graph, Node, What, ask_for_uses},
+    egraph::{Case, Graph, Node, Range, What, ask_for_uses},
     ir::{AttrValue, Attrs, OpId, TensorType, Type},
     tensor::{DType, Tensor},
 };
@@ -16,6 +16,7 @@ pub struct ClassView<'a> {
     ty: Option<&'a Type>,
     constant: bool,
     value: Option<&'a Tensor>,
+    range: Option<Range>,
     place: Option<(&'a Graph, Id)>,
 }
 
@@ -24,12 +25,12 @@ impl<'a> ClassView<'a> {
     pub fn of(graph: &'a Graph, id: Id) -> ClassView<'a> {
         let fact = &graph[id].data;
         let value = fact.value.map(|c| graph.analysis.tables.constant(c));
-        ClassView { ty: fact.ty(), constant: fact.constant, value, place: Some((graph, id)) }
+        ClassView { ty: fact.ty(), constant: fact.constant, value, range: fact.range, place: Some((graph, id)) }
     }
 
     /// The view of a value that is not in the e-graph yet: nothing but its type is known.
     pub fn of_type(ty: &'a Type) -> ClassView<'a> {
-        ClassView { ty: Some(ty), constant: false, value: None, place: None }
+        ClassView { ty: Some(ty), constant: false, value: None, range: None, place: None }
     }
 
     /// The type; none for an attribute record.
@@ -55,6 +56,11 @@ impl<'a> ClassView<'a> {
     /// The value, where it is a constant of the program or a small computation of such.
     pub fn value(&self) -> Option<&'a Tensor> {
         self.value
+    }
+
+    /// Between which numbers the elements lie, where it is a constant of which that is known.
+    pub fn range(&self) -> Option<Range> {
+        self.range
     }
 
     /// The number that all elements are, where that is known. Elements must be the same bits: 0.0 beside -0.0 is none.

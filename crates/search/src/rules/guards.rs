@@ -10,7 +10,7 @@ use super::functions::{ClassView, Input};
 use crate::{
     ir::{AttrValue, Dim},
     ops::RegisterError,
-    tensor::Layout,
+    tensor::{DType, Layout},
 };
 
 /// A guard.
@@ -74,6 +74,36 @@ const SHIPPED: &[Guard] = &[
         params: &[Param::Class],
         doc: "The value is a known constant whose elements are all 0 or above, and finite.",
         eval: |a| Some(a[0].class()?.value()?.to_f64_vec().iter().all(|&x| x >= 0.0 && x.is_finite())),
+    },
+    Guard {
+        name: "between",
+        params: &[Param::Class, Param::Number, Param::Number],
+        doc: "The value can be computed before the program runs, and all its elements are known to lie between these numbers, which \
+              they may equal: they are finite. Known of constants and of what sums, products, roots and moves make of them.",
+        eval: |a| {
+            let (range, least, greatest) = (a[0].class()?.range()?, a[1].float()?, a[2].float()?);
+            Some(range.least >= least && range.greatest <= greatest)
+        },
+    },
+    Guard {
+        name: "bounded",
+        params: &[Param::Class],
+        doc: "(bounded c) is (between c -2^32 2^32), of float16 (between c -32 32): a factor or term that makes nothing infinite or NaN \
+              that is not next to it.",
+        eval: |a| {
+            let class = a[0].class()?;
+            Some(class.range()?.magnitude() <= factor(&class)?)
+        },
+    },
+    Guard {
+        name: "moderate",
+        params: &[Param::Class],
+        doc: "The value is bounded, as `bounded` says, and so are its reciprocals: all its elements are of one sign, and none is nearly 0.",
+        eval: |a| {
+            let class = a[0].class()?;
+            let (range, most) = (class.range()?, factor(&class)?);
+            Some(range.magnitude() <= most && (range.least >= 1.0 / most || range.greatest <= -1.0 / most))
+        },
     },
     Guard {
         name: "close",
@@ -386,6 +416,11 @@ fn equal(a: &Input<'_>, b: &Input<'_>) -> Option<bool> {
     })
 }
 
+/// How large a factor may be that is of no concern to overflow: see [`RIM`](crate::saturate::RIM).
+fn factor(class: &ClassView<'_>) -> Option<f64> {
+    Some(if class.tensor()?.dtype == DType::F16 { 32.0 } else { (1u64 << 32) as f64 })
+}
+
 fn table() -> &'static RwLock<Vec<&'static Guard>> {
     static TABLE: OnceLock<RwLock<Vec<&'static Guard>>> = OnceLock::new();
     TABLE.get_or_init(|| RwLock::new(SHIPPED.iter().chain(layouts::GUARDS).collect()))
@@ -417,7 +452,6 @@ pub fn register(guard: Guard) -> Result<(), RegisterError> {
 mod tests {
     use super::*;
     use crate::ir::Type;
-    use crate::tensor::DType;
 
     fn holds(name: &str, inputs: &[Input<'_>]) -> Option<bool> {
         (lookup(name).expect("a shipped guard").eval)(inputs)

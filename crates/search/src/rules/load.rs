@@ -179,9 +179,18 @@ impl File {
         if parts.both_ways {
             directions.push((format!("{name}.back"), right, parts.left));
         }
-        for (i, (name, left, right)) in directions.into_iter().enumerate() {
+        // Without the guards that special values need, what is left holds where all is finite.
+        let general = match parts.special.is_empty() {
+            true => None,
+            false => Some(Parts { grade: Grade::Finite, special: Vec::new(), ..parts.clone() }),
+        };
+        let directions = directions.into_iter().flat_map(|(name, left, right)| {
+            let finite = general.as_ref().map(|g| (format!("{name}.finite"), g, left, right));
+            [(name, &parts, left, right)].into_iter().chain(finite)
+        });
+        for (i, (name, parts, left, right)) in directions.enumerate() {
             let set = &self.sets.last().expect("found above").0;
-            match build(top, set, &name, &parts, left, Some(right)) {
+            match build(top, set, &name, parts, left, Some(right)) {
                 Ok(rule) => self.sets.last_mut().expect("found above").0.rules.push(rule),
                 // The way back has errors of its own only where it says what it lacks.
                 Err(errors) if i == 0 => {
@@ -200,6 +209,7 @@ fn plain_name(form: &Form) -> Option<&str> {
 }
 
 /// The parts of a rule's form.
+#[derive(Clone)]
 struct Parts<'a> {
     grade: Grade,
     error: Option<Form>,
@@ -215,6 +225,8 @@ struct Parts<'a> {
     /// `:for` and `:let`, in order.
     locals: Vec<(bool, &'a Form, &'a Form)>,
     guards: Vec<&'a Form>,
+    /// Guards that infinities, NaN and overflow need, and nothing else.
+    special: Vec<&'a Form>,
     samples: Vec<&'a [Form]>,
 }
 
@@ -321,6 +333,14 @@ impl<'a> Parts<'a> {
             tail = rest;
             match (key.word().unwrap_or(""), values) {
                 (":when", values) => parts.guards.extend(values),
+                (":special", values) => {
+                    if grade != Grade::Real || values.is_empty() {
+                        let d = key
+                            .complain("`:special` says what must hold for a rule of grade real to keep special values");
+                        errors.push(d.help("write guards behind it, and `:numerics real`"));
+                    }
+                    parts.special.extend(values);
+                }
                 (word @ (":for" | ":let"), [var, value]) => parts.locals.push((word == ":for", var, value)),
                 (":for" | ":let", _) => errors.push(key.complain(format!("`{key}` is used as {key} ?variable value"))),
                 (":sample", values) => {
@@ -334,7 +354,7 @@ impl<'a> Parts<'a> {
                 (_, _) => {
                     let d = key.complain(format!("`{key}` is no clause of a rule"));
                     errors.push(d.help(
-                        "clauses are :when, :for, :let, :sample; :numerics, :error, :grows, :promised, :constants and :limit stand \
+                        "clauses are :when, :special, :for, :let, :sample; :numerics, :error, :grows, :promised, :constants and :limit stand \
                          before the left side",
                     ));
                 }
@@ -358,6 +378,7 @@ impl<'a> Parts<'a> {
             lets: vec![],
             locals: vec![],
             guards: vec![],
+            special: vec![],
             samples: vec![],
         }
     }
@@ -494,7 +515,7 @@ fn build(
     }
     let results = right.map_or(Some(Vec::new()), |right| results(&mut s, right, &roots));
     let error = parts.error.as_ref().map(|f| error_bound(&mut s, f));
-    let guards: Vec<_> = parts.guards.iter().map(|f| condition(&mut s, f)).collect();
+    let guards: Vec<_> = parts.guards.iter().chain(&parts.special).map(|f| condition(&mut s, f)).collect();
     let samples: Vec<Vec<_>> =
         parts.samples.iter().map(|hints| hints.iter().filter_map(|h| hint(&mut s, h)).collect()).collect();
     if parts.promised && parts.samples.is_empty() {

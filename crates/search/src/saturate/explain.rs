@@ -35,6 +35,22 @@ pub enum Became {
         /// That kernel.
         kernel: String,
     },
+    /// Its value is computed in another layout, as another permutation or shape of the same elements.
+    Moved {
+        /// How the value is had from what is computed.
+        way: String,
+        /// What is computed.
+        now: String,
+        /// How the rules came to it, in order.
+        steps: Vec<ProofStep>,
+    },
+    /// Its value is part of what became of another piece, which needed it.
+    Absorbed {
+        /// That piece's place in the source, where known.
+        by: Option<Span>,
+        /// What that piece was.
+        was: String,
+    },
     /// Nothing that was chosen needs its value.
     Unneeded,
     /// Its value is computed in another way.
@@ -124,16 +140,21 @@ pub fn explain(x: &mut Extracted, wanted: &dyn Fn(Option<&Span>) -> bool) -> Vec
                     false => (first.get(&chosen).copied(), Became::Other { now: shown(of, SHOWN), steps: Vec::new() }),
                 }
             }
-            _ => match inside.get(&region.graph.find(id)) {
-                Some(&kernel) => (None, Became::Inside { kernel: shown(kernel, SHOWN) }),
-                None => (None, Became::Unneeded),
+            _ => match (inside.get(&region.graph.find(id)), moved(&region.graph, id, &needed)) {
+                (Some(&kernel), _) => (None, Became::Inside { kernel: shown(kernel, SHOWN) }),
+                (None, Some((node, of))) => {
+                    let way = region.graph.analysis.tables.name_of(&node);
+                    (first.get(&node).copied(), Became::Moved { way, now: shown(of, SHOWN), steps: Vec::new() })
+                }
+                (None, None) => (None, Became::Unneeded),
             },
         };
         found.push((id, target, Piece { span, was, became }));
     }
+    absorb(region, &mut found);
     let mut pieces = Vec::with_capacity(found.len());
     for (id, target, mut piece) in found {
-        if let (Some(target), Became::Other { steps, .. }) = (target, &mut piece.became)
+        if let (Some(target), Became::Other { steps, .. } | Became::Moved { steps, .. }) = (target, &mut piece.became)
             && region.graph.are_explanations_enabled()
         {
             let proof = region.graph.explain_id_equivalence(id, target).explanation_trees;
@@ -142,6 +163,67 @@ pub fn explain(x: &mut Extracted, wanted: &dyn Fn(Option<&Span>) -> bool) -> Vec
         pieces.push(piece);
     }
     pieces
+}
+
+/// Operators that only move elements.
+const MOVES: [&str; 6] = ["layout_transform", "transpose", "reshape", "squeeze", "expand_dims", "nn.batch_flatten"];
+
+/// A value that is not computed, in another layout in which it is: the last move that makes it of that, or that of it, and what is
+/// computed.
+fn moved(graph: &Graph, id: Id, needed: &HashMap<Id, u32>) -> Option<(Node, Id)> {
+    let class = graph.find(id);
+    let moves = |node: &&Node| matches!(node.case(), Case::Op(op) if MOVES.contains(&op.op().name()));
+    let data = |node: &Node| node.as_op().and_then(|(_, _, args)| args.first().map(|&a| graph.find(a)));
+    // Some moves away, the nearest first: what is moved twice is one move where rules say so.
+    let mut at = vec![(class, None::<Node>)];
+    let mut seen: HashSet<Id> = HashSet::from_iter([class]);
+    for _ in 0..3 {
+        let mut next = Vec::new();
+        for (from, way) in &at {
+            for node in graph[*from].iter().filter(moves) {
+                if let Some(below) = data(node).filter(|&b| seen.insert(b)) {
+                    next.push((below, Some(way.clone().unwrap_or_else(|| now(graph, node)))));
+                }
+            }
+        }
+        if let Some((below, Some(way))) = next.iter().find(|(below, _)| needed.contains_key(below)) {
+            return Some((way.clone(), *below));
+        }
+        at = next;
+    }
+    // Or it is what is computed that is a move of this value: another way back was not found.
+    let above = graph[class].parents().map(|p| graph.find(p)).filter(|p| needed.contains_key(p));
+    let mut above: Vec<Id> = above.filter(|&p| graph[p].iter().filter(moves).any(|n| data(n) == Some(class))).collect();
+    above.sort_unstable();
+    let (above, node) =
+        above.first().and_then(|&p| Some((p, graph[p].iter().filter(moves).find(|n| data(n) == Some(class))?)))?;
+    Some((now(graph, node), above))
+}
+
+/// Says of pieces that nothing needs by which of their users they were taken up: the nearest that is computed in some form.
+fn absorb(region: &RegionGraph, found: &mut [(Id, Option<Id>, Piece)]) {
+    let place: HashMap<Id, usize> = found.iter().enumerate().map(|(i, (id, ..))| (*id, i)).collect();
+    // Users come later in the program: from its end, each piece hands on who took it up.
+    let mut taken: HashMap<Id, Id> = HashMap::new();
+    let nodes = region.original_nodes();
+    for &user in nodes.iter().rev() {
+        let by = match place.get(&user).map(|&i| &found[i].2.became) {
+            Some(Became::Unneeded) | None => taken.get(&user).copied(),
+            Some(_) => Some(user),
+        };
+        if let Some(by) = by {
+            for &arg in region.graph.nodes()[usize::from(user)].children() {
+                taken.entry(arg).or_insert(by);
+            }
+        }
+    }
+    for i in 0..found.len() {
+        if let (Became::Unneeded, Some(by)) = (&found[i].2.became, taken.get(&found[i].0).and_then(|by| place.get(by)))
+        {
+            let (span, was) = (found[*by].2.span.clone(), found[*by].2.was.clone());
+            found[i].2.became = Became::Absorbed { by: span, was };
+        }
+    }
 }
 
 /// A dear part of a chosen program, and what the program would cost without it.

@@ -1,6 +1,46 @@
 //! What a run may take.
 
-use std::time::Duration;
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// A way to ask a run to end: clones are about the same run. It decides nothing that a run which is not ended comes to; so all are equal.
+#[derive(Clone, Default)]
+pub struct Cancel(Option<Arc<AtomicBool>>);
+
+impl Cancel {
+    /// One that can be asked for; the default one never is.
+    pub fn new() -> Cancel {
+        Cancel(Some(Arc::default()))
+    }
+
+    /// Asks the run to end soon.
+    pub fn cancel(&self) {
+        self.0.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
+    }
+
+    /// Whether somebody asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+}
+
+impl PartialEq for Cancel {
+    fn eq(&self, _: &Cancel) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cancel")
+    }
+}
 
 /// Where saturation stops. The best program of what was found by then is always there to extract.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +73,11 @@ pub struct Limits {
     pub weights_known: bool,
     /// Whether to keep what is needed to explain equalities; several times slower.
     pub explanations: bool,
+    /// By which somebody else may end the run: rules stop, and the program stays as it was.
+    pub cancel: Cancel,
+    /// Whether to find out how far from the cheapest program the chosen one may be, where the extractor does not say: a bound by
+    /// relaxation takes as long as some extractions.
+    pub bound: bool,
 }
 
 impl Default for Limits {
@@ -50,6 +95,8 @@ impl Default for Limits {
             everything: false,
             weights_known: false,
             explanations: false,
+            cancel: Cancel::default(),
+            bound: false,
         }
     }
 }

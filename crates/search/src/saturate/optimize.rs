@@ -6,7 +6,7 @@ use super::{KernelReport, Limits, Report, Ruleset, placed::placed, saturate};
 use crate::{
     cost::{CostModel, Watched},
     egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses},
-    extract::{Choice, Extractor, Problem, chosen_term, settle_term, term_cost, term_prices, within},
+    extract::{Choice, Extractor, Problem, bound, chosen_term, settle_term, term_cost, term_prices, within},
     infer::TypedModule,
     ir::Module,
     target::Target,
@@ -100,9 +100,12 @@ pub fn optimize_observed(
         let original = region.original();
         let (before, ty) = term_cost(&original, &region.graph.analysis.tables, model, target)
             .unwrap_or_else(|why| unreachable!("an encoded term is well typed: {why}"));
-        let found = match frozen {
+        let found = match frozen || limits.cancel.is_cancelled() {
             true => Ok(None),
-            false => extract(&mut region, model, extractor, target, left.error, &mut of_region, observer).map(Some),
+            false => {
+                let wanted = Wanted { error: left.error, bound: limits.bound };
+                extract(&mut region, model, extractor, target, wanted, &mut of_region, observer).map(Some)
+            }
         };
         let (term, after) = match found {
             // Sums of the same prices in another order differ in the last bits.
@@ -140,6 +143,7 @@ pub fn optimize_observed(
         }
         encoded.close(region, term, after);
     }
+    report.told = [report.cost_before, report.cost_after].map(|price| model.told(price));
     report.notes = model.notes();
     report.warnings.extend(watched.complaint());
     report.warnings.extend(report.stopped());
@@ -185,13 +189,22 @@ fn kernels(term: &Term, region: &RegionGraph, model: &dyn CostModel, target: &Ta
     kernels
 }
 
+/// What extraction is to heed, and to find out.
+#[derive(Copy, Clone)]
+struct Wanted {
+    /// See [`Limits::error`].
+    error: f64,
+    /// See [`Limits::bound`].
+    bound: bool,
+}
+
 /// The program that the extractor chooses within an error, its price as it stands, its type and its predicted error.
 fn extract(
     region: &mut RegionGraph,
     model: &dyn CostModel,
     extractor: &dyn Extractor,
     target: &Target,
-    error: f64,
+    wanted: Wanted,
     report: &mut Report,
     observer: &mut dyn FnMut(Extracted),
 ) -> Result<(Term, f64, Option<crate::ir::Type>, f64), String> {
@@ -199,11 +212,14 @@ fn extract(
     let mut rounds = 0;
     let (problem, solution, term) = loop {
         let problem = Problem::new(&region.graph, region.root, model, target);
-        let solution = within(&problem, extractor, error);
+        let mut solution = within(&problem, extractor, wanted.error);
         let term =
             chosen_term(&problem, &solution.choice, region).map_err(|flaw| format!("{}: {flaw}", extractor.name()))?;
         rounds += 1;
         if rounds == SETTLING || !settle_term(&term, &region.graph.analysis.tables, model, target) {
+            if wanted.bound && solution.bound.is_none() {
+                solution.bound = bound(&problem, &solution.choice);
+            }
             break (problem, solution, term);
         }
     };

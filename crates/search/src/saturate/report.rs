@@ -28,6 +28,8 @@ pub enum Stop {
     Time,
     /// The limit of unions.
     Unions,
+    /// Somebody asked for it.
+    Cancelled,
 }
 
 impl fmt::Display for Stop {
@@ -40,6 +42,7 @@ impl fmt::Display for Stop {
             Stop::Memory => "stopped at the memory limit",
             Stop::Time => "stopped at the time limit",
             Stop::Unions => "stopped at the union limit",
+            Stop::Cancelled => "cancelled",
         })
     }
 }
@@ -99,6 +102,8 @@ pub struct Report {
     pub cost_before: f64,
     /// See `cost_before`.
     pub cost_after: f64,
+    /// These two as people are told them: see [`CostModel::told`](crate::cost::CostModel::told).
+    pub told: [Option<f64>; 2],
     /// The error that the program is predicted to have: what its approximations bring in, added up.
     pub error: f64,
     /// Regions for which something cheaper was found.
@@ -286,9 +291,12 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "cost {:.6e} -> {:.6e}; saturation {:.3} s, extraction {:.3} s; grade {}",
-            self.cost_before,
-            self.cost_after,
+            "{}saturation {:.3} s, extraction {:.3} s; grade {}",
+            match self.told {
+                [Some(before), Some(after)] => format!("cost {before:.6e} -> {after:.6e}; "),
+                [None, Some(after)] => format!("cost {after:.6e}; "),
+                _ => String::new(),
+            },
             self.saturate_time.as_secs_f64(),
             self.extract_time.as_secs_f64(),
             self.grade,

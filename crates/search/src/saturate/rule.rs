@@ -7,27 +7,37 @@ use crate::{
     ir::Name,
 };
 
+/// Rules of grade [`Grade::Real`] keep overflow but for results, and operands, within this factor of the greatest number: which
+/// of two products by constants comes first is of no concern there.
+pub const RIM: f64 = (1u64 << 40) as f64;
+
 /// How equal the two sides of a rule are; from strict to loose.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Grade {
     /// Bit for bit.
     #[default]
     Exact,
-    /// Over the reals: floats may round differently.
+    /// Over the reals, with the same special values: floats may round differently, but overflow, infinities and NaN stand in the
+    /// same places, and a function has no value for the same arguments. Numbers below the least normal one may count as zero,
+    /// and within [`RIM`] of overflow one side alone may overflow.
     Real,
+    /// Over the reals, where all values on the way are finite: what one side makes of overflow, infinities, NaN or arguments
+    /// that a function has no value for, the other need not.
+    Finite,
     /// Within an error: quantization, reduced precision, fast approximations.
     Approx,
 }
 
 impl Grade {
     /// All of them, from strict to loose.
-    pub const ALL: [Grade; 3] = [Grade::Exact, Grade::Real, Grade::Approx];
+    pub const ALL: [Grade; 4] = [Grade::Exact, Grade::Real, Grade::Finite, Grade::Approx];
 
     /// The name, as rule files write it.
     pub fn name(self) -> &'static str {
         match self {
             Grade::Exact => "exact",
             Grade::Real => "real",
+            Grade::Finite => "finite",
             Grade::Approx => "approx",
         }
     }
@@ -45,7 +55,7 @@ impl std::str::FromStr for Grade {
         Grade::ALL
             .into_iter()
             .find(|g| g.name() == s)
-            .ok_or_else(|| format!("`{s}` is no grade; grades are exact, real, approx"))
+            .ok_or_else(|| format!("`{s}` is no grade; grades are exact, real, finite, approx"))
     }
 }
 

@@ -48,12 +48,17 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
     let limit_met = |graph: &Graph| -> Option<Stop> {
         let nodes = graph.total_size();
         match () {
+            _ if limits.cancel.is_cancelled() => Some(Stop::Cancelled),
             _ if graph.analysis.budget.unions == 0 => Some(Stop::Unions),
             _ if nodes >= limits.nodes => Some(Stop::Nodes),
             _ if nodes >= by_bytes => Some(Stop::Memory),
             _ if start.elapsed() >= limits.time => Some(Stop::Time),
             _ => None,
         }
+    };
+    let ended = || match limits.cancel.is_cancelled() {
+        true => Some(Stop::Cancelled),
+        false => (start.elapsed() >= limits.time).then_some(Stop::Time),
     };
     if !graph.clean {
         graph.rebuild();
@@ -98,8 +103,8 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             row.matches += count;
             row.time += begin.elapsed();
             found.push(matches);
-            if start.elapsed() >= limits.time {
-                stop = Some(Stop::Time);
+            if let Some(ended) = ended() {
+                stop = Some(ended);
                 break;
             }
         }
@@ -108,7 +113,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             let begin = Instant::now();
             let mut taught = 0;
             for chunk in matches.chunks(CHUNK) {
-                if !may_apply(graph) || start.elapsed() >= limits.time {
+                if !may_apply(graph) || ended().is_some() {
                     stop = stop.or_else(|| limit_met(graph));
                     break 'apply;
                 }

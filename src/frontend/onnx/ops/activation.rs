@@ -4,6 +4,7 @@ use super::{
     Row,
     math::{operands, unary},
     row,
+    twister::Twister,
 };
 use crate::{
     frontend::{
@@ -251,24 +252,21 @@ fn first_greatest(n: &mut Node, x: ExprId, axis: usize) -> Convert {
     n.cast(hit, dtype)
 }
 
+/// The most elements of which a seed says whether they are dropped.
+const MOST_DRAWN: i64 = 1 << 26;
+
 fn dropout(n: &mut Node) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
     let training = match n.version {
-        12.. => match n.opt(2)? {
-            None => false,
-            Some(e) => match n.value(e) {
-                Some(v) => v.get_i64(0) != 0,
-                None => return Err(n.refuse("whether it trains is known only while running, which is not supported")),
-            },
-        },
-        _ => false,
+        12.. => n.opt(2)?,
+        _ => None,
     };
-    let ratio = match n.version {
-        12.. if training => n.known_floats(1)?.and_then(|r| r.first().copied()).unwrap_or(0.5),
-        12.. => 0.0,
-        _ => n.float("ratio", 0.5)?,
-    };
-    n.ensure(!training || ratio == 0.0, || "drops elements at random, which is not supported".into())?;
+    let known = |n: &mut Node, e: Option<ExprId>| e.and_then(|e| n.value(e)).map(|v| v.get_f64(0));
+    let ratio = n.opt(1).ok().flatten().filter(|_| n.version >= 12);
+    let never = training.is_none() || known(n, training) == Some(0.0) || known(n, ratio) == Some(0.0);
+    if let (Some(training), false) = (training, never) {
+        return dropped(n, x, training, ratio);
+    }
     let mut outputs = vec![n.out(x)?];
     if n.wants(1) {
         let shape = n.shape_of(x)?;
@@ -278,4 +276,37 @@ fn dropout(n: &mut Node) -> Convert<Vec<Val>> {
         outputs.push(n.out(mask)?);
     }
     Ok(outputs)
+}
+
+/// Dropout by the node's seed, where it trains.
+fn dropped(n: &mut Node, x: ExprId, training: ExprId, ratio: Option<ExprId>) -> Convert<Vec<Val>> {
+    let seed = n.opt_int("seed")?.ok_or_else(|| n.refuse("drops elements at random and has no seed: not supported"))?;
+    let (dtype, shape) = (n.dtype(x)?, n.shape(x)?);
+    n.ensure(shape.iter().product::<i64>() <= MOST_DRAWN, || {
+        format!("drops elements of {shape:?}, which are too many")
+    })?;
+    let mut twister = Twister::new(seed as u32);
+    let extents: Vec<usize> = shape.iter().map(|&d| d.max(0) as usize).collect();
+    let drawn = n.constant(Tensor::from_f64_fn(DType::F64, &extents, |_| twister.uniform()));
+    let training = n.cast(training, DType::Bool)?;
+    let training = n.reshape(training, &[])?;
+    let ratio = match ratio {
+        Some(r) => {
+            let r = n.cast(r, DType::F64)?;
+            n.reshape(r, &[])?
+        }
+        None => n.im.b.scalar(DType::F64, 0.5),
+    };
+    let above = n.bin("greater_equal", drawn, ratio)?;
+    let not = n.un("logical_not", training)?;
+    let kept = n.bin("logical_or", above, not)?;
+    let share = n.from("subtract", 1.0, ratio)?;
+    let factor = n.from("divide", 1.0, share)?;
+    let one = n.c(factor, 1.0)?;
+    let factor = n.select(training, factor, one)?;
+    let factor = n.cast(factor, dtype)?;
+    let scaled = n.mul(x, factor)?;
+    let zero = n.c(x, 0.0)?;
+    let y = n.select(kept, scaled, zero)?;
+    Ok(vec![n.out(y)?, n.out(kept)?])
 }

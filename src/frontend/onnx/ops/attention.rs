@@ -23,7 +23,7 @@ pub(super) const OPS: &[Row] = &[
 ];
 
 /// Heads as an axis of their own: (batch, length, heads * size) becomes (batch, heads, length, size).
-fn split_heads(n: &mut Node, x: ExprId, heads: i64) -> Convert {
+pub(super) fn split_heads(n: &mut Node, x: ExprId, heads: i64) -> Convert {
     let width = n.extent(x, 2)?;
     n.ensure(heads > 0 && width % heads == 0, || format!("{width} elements are not {heads} heads"))?;
     let y = match n.ty(x)?.known_shape() {
@@ -34,7 +34,7 @@ fn split_heads(n: &mut Node, x: ExprId, heads: i64) -> Convert {
 }
 
 /// The way back.
-fn join_heads(n: &mut Node, x: ExprId) -> Convert {
+pub(super) fn join_heads(n: &mut Node, x: ExprId) -> Convert {
     let y = n.transpose(x, &[0, 2, 1, 3])?;
     match n.ty(y)?.known_shape() {
         Some(s) => n.reshape(y, &[s[0], s[1], s[2] * s[3]]),
@@ -43,7 +43,7 @@ fn join_heads(n: &mut Node, x: ExprId) -> Convert {
 }
 
 /// Each head several times in a row.
-fn repeated(n: &mut Node, x: ExprId, times: i64) -> Convert {
+pub(super) fn repeated(n: &mut Node, x: ExprId, times: i64) -> Convert {
     if times == 1 {
         return Ok(x);
     }
@@ -221,27 +221,43 @@ fn rotary_embedding(n: &mut Node) -> Convert<Vec<Val>> {
         x
     };
     let size = n.extent(by_head, 3)?;
-    let rotated = match n.int("rotary_embedding_dim", 0)? {
+    let part = match n.int("rotary_embedding_dim", 0)? {
         0 => size,
         d => d,
     };
     if let Some(p) = places {
         (cos, sin) = (n.take(cos, p, 0)?, n.take(sin, p, 0)?);
     }
+    let interleaved = n.flag("interleaved", false)?;
+    let y = rotated(n, by_head, cos, sin, part, interleaved)?;
+    let y = if flat { join_heads(n, y)? } else { y };
+    n.one(y)
+}
+
+/// The first `width` elements of heads, (batch, heads, length, size), as pairs that are turned by angles whose cosines and sines are
+/// given for each place, (batch, length, width / 2). Pairs are neighbours, or an element of each half.
+pub(super) fn rotated(
+    n: &mut Node,
+    by_head: ExprId,
+    cos: ExprId,
+    sin: ExprId,
+    width: i64,
+    interleaved: bool,
+) -> Convert {
+    let size = n.extent(by_head, 3)?;
     // (batch, length, half) for all heads.
     let (cos, sin) = (n.expand(cos, 1, 1)?, n.expand(sin, 1, 1)?);
-    let part = n.slice(by_head, 3, 0, rotated)?;
-    let interleaved = n.flag("interleaved", false)?;
-    let half = rotated / 2;
+    let part = n.slice(by_head, 3, 0, width)?;
+    let half = width / 2;
     let (a, b) = if interleaved {
         let every = |n: &mut Node, from: i64| {
             let attrs =
-                [("begin", [from].into()), ("end", [rotated].into()), ("strides", [2].into()), ("axes", [3].into())];
+                [("begin", [from].into()), ("end", [width].into()), ("strides", [2].into()), ("axes", [3].into())];
             n.op("strided_slice", &[part], &attrs)
         };
         (every(n, 0)?, every(n, 1)?)
     } else {
-        (n.slice(part, 3, 0, half)?, n.slice(part, 3, half, rotated)?)
+        (n.slice(part, 3, 0, half)?, n.slice(part, 3, half, width)?)
     };
     let (ca, sb, sa, cb) = (n.mul(cos, a)?, n.mul(sin, b)?, n.mul(sin, a)?, n.mul(cos, b)?);
     let (real, imaginary) = (n.sub(ca, sb)?, n.add(sa, cb)?);
@@ -252,12 +268,11 @@ fn rotary_embedding(n: &mut Node) -> Convert<Vec<Val>> {
     } else {
         n.concat(&[real, imaginary], 3)?
     };
-    if rotated < size {
-        let rest = n.slice(by_head, 3, rotated, size)?;
+    if width < size {
+        let rest = n.slice(by_head, 3, width, size)?;
         y = n.concat(&[y, rest], 3)?;
     }
-    let y = if flat { join_heads(n, y)? } else { y };
-    n.one(y)
+    Ok(y)
 }
 
 fn causal_conv(n: &mut Node) -> Convert<Vec<Val>> {

@@ -34,25 +34,48 @@ fn branch(n: &mut Node) -> Convert<Vec<Val>> {
     let (other, _) = n.im.body(n.graph("else_branch")?, Vec::new(), Frame::body())?;
     let (mut ts, mut os): (Vec<Tens>, Vec<Tens>) =
         (then.iter().flat_map(Val::tensors).collect(), other.iter().flat_map(Val::tensors).collect());
-    let mut types = Vec::new();
     n.ensure(ts.len() == os.len(), || "its branches give values of different structure".into())?;
+    let mut types = Vec::new();
+    let mut results = Vec::new();
+    let (mut chosen_ts, mut chosen_os) = (Vec::new(), Vec::new());
     for (t, o) in ts.iter_mut().zip(&mut os) {
         n.ensure(t.elem == o.elem, || "its branches give tensors of different elements".into())?;
+        if let Some(e) = without_axes(n, t.e, o.e) {
+            results.push(Some(e));
+            continue;
+        }
         let (a, b, ty) = n.branches(cond, t.e, o.e)?;
-        (t.e, o.e) = (a, b);
+        chosen_ts.push(a);
+        chosen_os.push(b);
         types.push(ty);
+        results.push(None);
     }
-    let result = match types.as_slice() {
-        [ty] => vec![n.im.b.if_else(cond, ts[0].e, os[0].e, ty.clone())],
+    let chosen = match types.as_slice() {
+        [] => Vec::new(),
+        [ty] => vec![n.im.b.if_else(cond, chosen_ts[0], chosen_os[0], ty.clone())],
         _ => {
-            let fields = |l: &[Tens]| l.iter().map(|t| t.e).collect::<Vec<_>>();
-            let (t, o) = (n.im.b.tuple(&fields(&ts)), n.im.b.tuple(&fields(&os)));
+            let (t, o) = (n.im.b.tuple(&chosen_ts), n.im.b.tuple(&chosen_os));
+            let count = types.len();
             let all = n.im.b.if_else(cond, t, o, Type::tuple(types));
-            (0..ts.len()).map(|i| n.im.b.field(all, i)).collect()
+            (0..count).map(|i| n.im.b.field(all, i)).collect()
         }
     };
-    let mut next = result.into_iter();
-    Ok(then.iter().map(|v| v.rebuilt(&mut |t| Tens { e: next.next().unwrap_or(t.e), ..t })).collect())
+    let mut chosen = chosen.into_iter();
+    let mut next = results.into_iter().map(|r| r.or_else(|| chosen.next()));
+    Ok(then.iter().map(|v| v.rebuilt(&mut |t| Tens { e: next.next().flatten().unwrap_or(t.e), ..t })).collect())
+}
+
+/// Of a tensor and the same without some axes, the latter: exporters choose it where these axes turn out to have extent 1, and what
+/// follows takes a number of axes that is known. Where an extent is another one, the program stops when it takes the axis off.
+fn without_axes(n: &Node, then: ExprId, otherwise: ExprId) -> Option<ExprId> {
+    let m = n.im.b.module();
+    let squeezes = |a: ExprId, b: ExprId| match &m[a] {
+        Expr::Call { callee, args, .. } => {
+            args.as_slice() == [b] && matches!(m[*callee], Expr::Op(op) if op.op().name() == "squeeze")
+        }
+        _ => false,
+    };
+    [(then, otherwise), (otherwise, then)].into_iter().find(|&(a, b)| squeezes(a, b)).map(|p| p.0)
 }
 
 /// Tensors that iterations collect, side by side.

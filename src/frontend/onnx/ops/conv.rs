@@ -100,7 +100,7 @@ fn conv(n: &mut Node) -> Convert<Vec<Val>> {
     n.one(y)
 }
 
-fn biased(n: &mut Node, y: ExprId, bias: Option<ExprId>) -> Convert {
+pub(super) fn biased(n: &mut Node, y: ExprId, bias: Option<ExprId>) -> Convert {
     match bias {
         None => Ok(y),
         Some(b) => n.op("nn.bias_add", &[y, b], &[("axis", 1.into())]),

@@ -40,7 +40,7 @@ fn compare(n: &mut Node, name: &str) -> Convert<Vec<Val>> {
 }
 
 /// Two text tensors with innermost axes of one length: the shorter one's is filled up with zeros.
-fn same_length(n: &mut Node, a: Tens, b: Tens) -> Convert<(Tens, Tens)> {
+pub(super) fn same_length(n: &mut Node, a: Tens, b: Tens) -> Convert<(Tens, Tens)> {
     let last = |n: &mut Node, t: Tens| -> Convert { n.size(t.e, n.rank(t.e)? - 1, DType::I64) };
     let (la, lb) = (last(n, a)?, last(n, b)?);
     let longest = n.bin("maximum", la, lb)?;

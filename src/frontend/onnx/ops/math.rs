@@ -212,6 +212,12 @@ fn matmul(n: &mut Node) -> Convert<Vec<Val>> {
 }
 
 fn gemm(n: &mut Node) -> Convert<Vec<Val>> {
+    let y = scaled_product(n)?;
+    n.one(y)
+}
+
+/// `alpha * A * B + beta * C`, by the node's attributes.
+pub(super) fn scaled_product(n: &mut Node) -> Convert {
     let (a, b) = (n.x(0)?, n.x(1)?);
     let (ta, tb) = (n.flag("transA", false)?, n.flag("transB", false)?);
     let (alpha, beta) = (n.float("alpha", 1.0)?, n.float("beta", 1.0)?);
@@ -231,7 +237,7 @@ fn gemm(n: &mut Node) -> Convert<Vec<Val>> {
         }
         y = n.add(y, c)?;
     }
-    n.one(y)
+    Ok(y)
 }
 
 fn einsum(n: &mut Node) -> Convert<Vec<Val>> {

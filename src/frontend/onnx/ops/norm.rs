@@ -27,7 +27,7 @@ fn channels(n: &mut Node, v: ExprId, rank: usize) -> Convert {
 }
 
 /// Mean and variance over axes, which are kept.
-fn moments(n: &mut Node, x: ExprId, axes: &[usize]) -> Convert<(ExprId, ExprId)> {
+pub(super) fn moments(n: &mut Node, x: ExprId, axes: &[usize]) -> Convert<(ExprId, ExprId)> {
     let mean = n.reduce("mean", x, axes, true)?;
     let less = n.sub(x, mean)?;
     let squares = n.mul(less, less)?;
@@ -35,7 +35,13 @@ fn moments(n: &mut Node, x: ExprId, axes: &[usize]) -> Convert<(ExprId, ExprId)>
 }
 
 /// (x - mean) / sqrt(variance + epsilon); the square root's reciprocal comes too.
-fn normalized(n: &mut Node, x: ExprId, mean: ExprId, variance: ExprId, epsilon: f64) -> Convert<(ExprId, ExprId)> {
+pub(super) fn normalized(
+    n: &mut Node,
+    x: ExprId,
+    mean: ExprId,
+    variance: ExprId,
+    epsilon: f64,
+) -> Convert<(ExprId, ExprId)> {
     let sum = n.with("add", variance, epsilon)?;
     let root = n.un("sqrt", sum)?;
     let less = n.sub(x, mean)?;

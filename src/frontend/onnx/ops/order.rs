@@ -291,8 +291,12 @@ fn top_k(n: &mut Node) -> Convert<Vec<Val>> {
 
 fn unique(n: &mut Node) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
-    n.ensure(n.attr("axis").is_none() || n.rank(x)? == 1, || "slices along an axis are not supported".into())?;
     let sorted = n.flag("sorted", true)?;
+    if let Some(axis) = n.opt_int("axis")?
+        && n.rank(x)? > 1
+    {
+        return unique_slices(n, x, axis, sorted);
+    }
     let flat = n.reshape(x, &[-1])?;
     let all = n.op("unique", &[flat], &[("sorted", sorted.into()), ("return_counts", true.into())])?;
     let [values, first, inverse, count, counts] = [0, 1, 2, 3, 4].map(|i| n.im.b.field(all, i));
@@ -311,4 +315,59 @@ fn unique(n: &mut Node) -> Convert<Vec<Val>> {
         outputs.push(n.out(e)?);
     }
     Ok(outputs)
+}
+
+/// The most elements that slices are compared by.
+const MOST_COMPARED: i64 = 1 << 26;
+
+/// Distinct slices along an axis, each compared with each, element by element.
+fn unique_slices(n: &mut Node, x: ExprId, axis: i64, sorted: bool) -> Convert<Vec<Val>> {
+    let (shape, rank) = (n.shape(x)?, n.rank(x)?);
+    let axis = n.axis_of(axis, rank)?;
+    let count = shape[axis];
+    let size = shape.iter().product::<i64>();
+    n.ensure(size > 0 && size.saturating_mul(count) <= MOST_COMPARED, || {
+        format!("comparing {count} slices of {shape:?} is not supported")
+    })?;
+    let order: Vec<usize> = [axis].into_iter().chain((0..rank).filter(|&a| a != axis)).collect();
+    let rows = n.transpose(x, &order)?;
+    let rows = n.reshape(rows, &[count, size / count])?;
+    let (a, b) = (n.expand(rows, 1, 1)?, n.expand(rows, 0, 1)?);
+    // Slices are in the order of the first elements that differ.
+    let differs = n.bin("not_equal", a, b)?;
+    let differ = n.reduce("any", differs, &[2], false)?;
+    let same = n.un("logical_not", differ)?;
+    let differs = n.cast(differs, DType::I32)?;
+    let at = n.op("argmax", &[differs], &[("axis", [2].into()), ("keepdims", true.into())])?;
+    let less = n.bin("less", a, b)?;
+    let less = n.cast(less, DType::I32)?;
+    let less = n.op("gather", &[less, at], &[("axis", 2.into())])?;
+    let less = n.squeeze(less, &[2])?;
+    let same = n.cast(same, DType::I64)?;
+    let first = n.op("argmax", &[same], &[("axis", [1].into())])?;
+    let first = n.cast(first, DType::I64)?;
+    let places = n.places(rows, 0, DType::I64)?;
+    let leads = n.bin("equal", first, places)?;
+    // How many distinct slices are before each one.
+    let before = match sorted {
+        true => n.with("not_equal", less, 0.0)?,
+        false => {
+            let column = n.trailing(places, 1)?;
+            n.bin("less", column, places)?
+        }
+    };
+    let of_leads = n.trailing(leads, 1)?;
+    let before = n.bin("logical_and", of_leads, before)?;
+    let before = n.cast(before, DType::I64)?;
+    let number = n.reduce("sum", before, &[0], false)?;
+    let inverse = n.take(number, first, 0)?;
+    let counts = n.reduce("sum", same, &[1], false)?;
+    let found = n.un("argwhere", leads)?;
+    let found = n.reshape(found, &[-1])?;
+    let found = n.cast(found, DType::I64)?;
+    let numbers = n.take(number, found, 0)?;
+    let order = n.op("argsort", &[numbers], &[("axis", 0.into()), ("dtype", DType::I64.into())])?;
+    let chosen = n.take(found, order, 0)?;
+    let (y, counts) = (n.take(x, chosen, axis)?, n.take(counts, chosen, 0)?);
+    [y, chosen, inverse, counts].into_iter().map(|e| n.out(e)).collect()
 }

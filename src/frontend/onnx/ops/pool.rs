@@ -161,13 +161,18 @@ fn places_of_greatest(n: &mut Node, x: ExprId, at: &Windows, after: &[i64]) -> C
 
 fn average_pool(n: &mut Node) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
+    let y = averaged(n, x)?;
+    n.one(y)
+}
+
+/// Averages over the windows that the node's attributes place.
+pub(super) fn averaged(n: &mut Node, x: ExprId) -> Convert {
     let (at, added) = pool_windows(n, x)?;
     let padded = n.flag("count_include_pad", false)?;
     let plain = added.iter().all(|&a| a == 0) || !padded;
     let after = plus(&at.pads.1, &added);
     if plain && at.kernel.len() <= 3 && at.dilations.iter().all(|&d| d == 1) {
-        let y = pooled(n, "nn.avg_pool#d", x, &at, (&at.pads.0, &after), &[("count_include_pad", padded)])?;
-        return n.one(y);
+        return pooled(n, "nn.avg_pool#d", x, &at, (&at.pads.0, &after), &[("count_include_pad", padded)]);
     }
     // Sums over windows, divided by how much of each counts.
     let (dtype, shape) = (n.dtype(x)?, n.shape(x)?);
@@ -184,8 +189,7 @@ fn average_pool(n: &mut Node) -> Convert<Vec<Val>> {
     let (wx, wo) = (windowed(n, x, &at)?, windowed(n, ones, &at)?);
     let sum = n.reduce("sum", wx, &axes, false)?;
     let counts = n.reduce("sum", wo, &axes, false)?;
-    let y = n.div(sum, counts)?;
-    n.one(y)
+    n.div(sum, counts)
 }
 
 fn root(n: &mut Node, x: ExprId, p: f64) -> Convert {
@@ -238,9 +242,14 @@ fn global_lp_pool(n: &mut Node) -> Convert<Vec<Val>> {
 
 fn global(n: &mut Node, name: &str) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
-    let axes: Vec<usize> = (2..n.rank(x)?).collect();
+    let axes = global_axes(n, x)?;
     let y = n.reduce(name, x, &axes, true)?;
     n.one(y)
+}
+
+/// The spatial axes.
+pub(super) fn global_axes(n: &Node, x: ExprId) -> Convert<Vec<usize>> {
+    Ok((2..n.rank(x)?).collect())
 }
 
 fn max_unpool(n: &mut Node) -> Convert<Vec<Val>> {

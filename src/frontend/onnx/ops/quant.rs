@@ -23,7 +23,7 @@ pub(super) const OPS: &[Row] = &[
     row("DequantizeLinear", dequantize),
     row("DynamicQuantizeLinear", dynamic_quantize),
     row("MatMulInteger", matmul_integer),
-    row("QLinearConv", qlinear_conv),
+    row("QLinearConv", |n| qlinear_conv(n, |n, x, w| convolved(n, x, w, Some(DType::I32)), |_, y| Ok(y))),
     row("QLinearMatMul", qlinear_matmul),
     row("QuantizeLinear", quantize),
 ];
@@ -44,7 +44,7 @@ fn along(n: &mut Node, s: ExprId, data: ExprId, axis: i64, block: i64) -> Conver
     if have > want { n.slice(long, axis, 0, want) } else { Ok(long) }
 }
 
-fn quantize(n: &mut Node) -> Convert<Vec<Val>> {
+pub(super) fn quantize(n: &mut Node) -> Convert<Vec<Val>> {
     let (x, scale, zero) = (n.x(0)?, n.tens(1)?, n.opt_tens(2)?);
     let (axis, block, saturate) = (n.int("axis", 1)?, n.int("block_size", 0)?, n.flag("saturate", true)?);
     let to = match (zero, n.int("output_dtype", 0)?) {
@@ -82,7 +82,7 @@ fn quantize(n: &mut Node) -> Convert<Vec<Val>> {
     Ok(vec![Val::Tensor(Tens { e, elem: to })])
 }
 
-fn dequantize(n: &mut Node) -> Convert<Vec<Val>> {
+pub(super) fn dequantize(n: &mut Node) -> Convert<Vec<Val>> {
     let (t, scale, zero) = (n.tens(0)?, n.tens(1)?, n.opt_tens(2)?);
     let (axis, block) = (n.int("axis", 1)?, n.int("block_size", 0)?);
     let to = match n.int("output_dtype", 0)? {
@@ -112,6 +112,11 @@ fn dequantize(n: &mut Node) -> Convert<Vec<Val>> {
 
 fn dynamic_quantize(n: &mut Node) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
+    dynamically_quantized(n, x)?.into_iter().map(|e| n.out(e)).collect()
+}
+
+/// A tensor as uint8 between its own least and greatest number; its scale and its zero point.
+pub(super) fn dynamically_quantized(n: &mut Node, x: ExprId) -> Convert<[ExprId; 3]> {
     let axes: Vec<usize> = (0..n.rank(x)?).collect();
     let (high, low) = (n.reduce("max", x, &axes, false)?, n.reduce("min", x, &axes, false)?);
     let (high, low) = (n.with("maximum", high, 0.0)?, n.with("minimum", low, 0.0)?);
@@ -125,11 +130,11 @@ fn dynamic_quantize(n: &mut Node) -> Convert<Vec<Val>> {
     let sum = n.add(r, zero)?;
     let y = n.op("clip", &[sum], &[("a_min", 0.0.into()), ("a_max", 255.0.into())])?;
     let (y, zero) = (n.cast(y, DType::U8)?, n.cast(zero, DType::U8)?);
-    Ok(vec![n.out(y)?, n.out(scale)?, n.out(zero)?])
+    Ok([y, scale, zero])
 }
 
 /// An operand of a product as int32 without its zero point; `rows` says that zero points of a vector are for rows.
-fn centred(n: &mut Node, x: ExprId, zero: Option<ExprId>, rows: bool) -> Convert {
+pub(super) fn centred(n: &mut Node, x: ExprId, zero: Option<ExprId>, rows: bool) -> Convert {
     let x = n.cast(x, DType::I32)?;
     let Some(z) = zero else { return Ok(x) };
     let z = n.cast(z, DType::I32)?;
@@ -145,7 +150,7 @@ fn matmul_integer(n: &mut Node) -> Convert<Vec<Val>> {
 }
 
 /// Sums of int32 as elements of the output's scale.
-fn requantized(n: &mut Node, sum: ExprId, factor: ExprId, zero: ExprId) -> Convert {
+pub(super) fn requantized(n: &mut Node, sum: ExprId, factor: ExprId, zero: ExprId) -> Convert {
     let dtype = n.dtype(zero)?;
     let sum = n.cast(sum, DType::F32)?;
     let scaled = n.mul(sum, factor)?;
@@ -174,7 +179,12 @@ fn qlinear_matmul(n: &mut Node) -> Convert<Vec<Val>> {
     n.one(y)
 }
 
-fn qlinear_conv(n: &mut Node) -> Convert<Vec<Val>> {
+/// A convolution of quantized numbers: `sums` convolves them, `placed` lays out the result.
+pub(super) fn qlinear_conv(
+    n: &mut Node,
+    sums: impl FnOnce(&mut Node, ExprId, ExprId) -> Convert,
+    placed: impl FnOnce(&mut Node, ExprId) -> Convert,
+) -> Convert<Vec<Val>> {
     let all = (0..8).map(|i| n.x(i)).collect::<Convert<Vec<_>>>()?;
     let [x, sx, zx, w, sw, zw, sy, zy] = [all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]];
     let bias = n.opt(8)?;
@@ -189,7 +199,7 @@ fn qlinear_conv(n: &mut Node) -> Convert<Vec<Val>> {
     };
     let zw = per_channel(n, zw, rank - 1)?;
     let w = centred(n, w, Some(zw), false)?;
-    let mut sum = convolved(n, x, w, Some(DType::I32))?;
+    let mut sum = sums(n, x, w)?;
     if let Some(b) = bias {
         sum = n.op("nn.bias_add", &[sum, b], &[("axis", 1.into())])?;
     }
@@ -199,5 +209,6 @@ fn qlinear_conv(n: &mut Node) -> Convert<Vec<Val>> {
     let factor = n.div(both, sy)?;
     let zy = n.reshape(zy, &[])?;
     let y = requantized(n, sum, factor, zy)?;
+    let y = placed(n, y)?;
     n.one(y)
 }

@@ -183,8 +183,10 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
     if by_batch {
         x = n.transpose(x, &[1, 0, 2])?;
     }
-    let shape = n.shape(x)?;
-    let [time, batch, width] = shape[..] else { return Err(n.refuse("its input should have three axes")) };
+    n.ensure(n.rank(x)? == 3, || "its input should have three axes".into())?;
+    let (time, width) = (n.extent(x, 0)?, n.extent(x, 2)?);
+    // The batch may be open.
+    let batch = n.dims(x)?[1];
     let (directions, hidden) = (n.extent(w, 0)?, n.extent(r, 2)?);
     let gates: i64 = match kind {
         Kind::Plain => 1,
@@ -198,7 +200,16 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
     let direction = n.text("direction", "forward")?;
     let functions = activations(n, kind, directions as usize)?;
     let dtype = n.dtype(x)?;
-    let zero = n.constant(Tensor::zeros(dtype, &[batch as usize, hidden as usize]));
+    let zero = match batch {
+        Some(b) => n.constant(Tensor::zeros(dtype, &[b.max(0) as usize, hidden as usize])),
+        None => {
+            let (rows, columns) = (n.size(x, 1, DType::I64)?, n.im.b.ints(&[hidden]));
+            let rows = n.reshape(rows, &[1])?;
+            let shape = n.concat(&[rows, columns], 0)?;
+            let zero = n.im.b.scalar(dtype, 0.0);
+            n.filled(zero, shape)?
+        }
+    };
     let initial = |n: &mut Node, i: usize, d: i64| -> Convert {
         match n.opt(i)? {
             None => Ok(zero),
@@ -233,13 +244,13 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
         };
         let cell = Cell { kind, r: rs, rb: rbs, p, f: &functions[d as usize], clip, reset_after, coupled };
         // What the inputs contribute is computed for all steps at once.
-        let flat = n.reshape(x, &[time * batch, width])?;
+        let flat = n.reshape(x, &[batch.map_or(-1, |b| time * b), width])?;
         let mut all = n.op("nn.dense", &[flat, weights], &[])?;
         if let Some(b) = b {
             let wb = of(n, b, 0, gates * hidden)?;
             all = n.add(all, wb)?;
         }
-        let all = n.reshape(all, &[time, batch, gates * hidden])?;
+        let all = n.reshape(all, &[time, batch.unwrap_or(-1), gates * hidden])?;
         let mut h = initial(n, 5, d)?;
         let mut c = if kind == Kind::Lstm { Some(initial(n, 6, d)?) } else { None };
         let mut outputs = Vec::new();

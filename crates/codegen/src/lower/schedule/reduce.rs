@@ -121,7 +121,11 @@ fn combined(combine: Combine, a: Scalar, b: Scalar) -> Scalar {
         Combine::All => BinOp::And,
         Combine::Any => BinOp::Or,
     };
-    Scalar::binary(op, a, b)
+    // A bound keeps its second operand where the other is NaN: so what was found before, and NaN are left out in any order.
+    match combine {
+        Combine::Max | Combine::Min => Scalar::binary(op, b, a),
+        _ => Scalar::binary(op, a, b),
+    }
 }
 
 /// A part of an output axis that is handled by one loop.

@@ -1,6 +1,9 @@
 //! Attention: softmax(Q K^T * scale + mask) V as one operator, of which no array of scores reaches memory.
 
-use super::numbers::{dot, sum_products};
+use super::{
+    norm::rounded,
+    numbers::{dot, sum_products},
+};
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{Builder, Combine, Operand, Scalar, UnOp},
@@ -125,11 +128,14 @@ impl Op for Attention {
         let shape = arranged([batch, heads, queries, depth], to);
         let masks = broadcast_sources(m.shape(), &[batch, heads, queries, keys]);
         let mut out = vec![0.0; shape.iter().product()];
+        let dtype = args[2].tensor().dtype();
         for row in 0..batch * heads * queries {
             let head = row / queries;
             let score = |t: usize| {
                 let sum = dot(&q[row * inner..][..inner], &k[(head * keys + t) * inner..][..inner]);
-                sum * attrs.float("scale") + m.get_f64(masks.at(row * keys + t))
+                // Scores are of the element type: very large ones are infinite, or no different from each other.
+                let scaled = rounded(rounded(sum, dtype) * attrs.float("scale"), dtype);
+                rounded(scaled + m.get_f64(masks.at(row * keys + t)), dtype)
             };
             let scores: Vec<f64> = (0..keys).map(score).collect();
             let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -145,7 +151,6 @@ impl Op for Attention {
                 out[index.iter().zip(&shape).fold(0, |at, (&i, &n)| at * n + i)] = sum / total;
             }
         }
-        let dtype = args[2].tensor().dtype();
         Ok(Tensor::from_f64_fn(dtype, &shape, |i| out[i]).into())
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {

@@ -20,6 +20,19 @@ const CENTER: AttrField = AttrField::new("center", AttrKind::Bool, AttrDefault::
 const SCALE: AttrField = AttrField::new("scale", AttrKind::Bool, AttrDefault::Bool(true));
 
 /// An axis, counted from the end where negative.
+/// A number computed with more digits as one of a float type has it: rounded where that is float32, infinite where the type has
+/// none so large.
+pub(in crate::ops) fn rounded(x: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => x,
+        DType::F16 if x.abs() >= 65520.0 => x.signum() * f64::INFINITY,
+        DType::F16 => x,
+        _ if x.abs() > f32::MAX as f64 => x as f32 as f64,
+        DType::F32 => x as f32 as f64,
+        _ => x,
+    }
+}
+
 pub(in crate::ops) fn axis_of(axis: i64, rank: usize) -> Result<usize, OpError> {
     let k = if axis < 0 { axis + rank as i64 } else { axis };
     match usize::try_from(k) {
@@ -277,7 +290,10 @@ impl Op for Standardize {
         let mut means = vec![0.0; count];
         xs.iter().zip(&sets).for_each(|(v, &s)| means[s] += v / size);
         let mut variances = vec![0.0; count];
-        xs.iter().zip(&sets).for_each(|(v, &s)| variances[s] += (v - means[s]).powi(2) / size);
+        // Means and differences are of the element type, and so a square that it has no number for is infinite.
+        means.iter_mut().for_each(|m| *m = rounded(*m, x.dtype()));
+        let square = |v: f64| rounded(rounded(v, x.dtype()).powi(2), x.dtype());
+        xs.iter().zip(&sets).for_each(|(v, &s)| variances[s] += square(v - means[s]) / size);
         let (epsilon, center, scale) = (attrs.float("epsilon"), attrs.bool("center"), attrs.bool("scale"));
         let out = Tensor::from_f64_fn(x.dtype(), shape, |i| {
             let (s, c) = (sets[i], i / inner % extent);
@@ -426,7 +442,8 @@ impl Op for L2Normalize {
         };
         let sets: Vec<usize> = (0..x.len()).map(set).collect();
         let mut sums = vec![0.0; sets.iter().max().map_or(0, |m| m + 1)];
-        sets.iter().enumerate().for_each(|(i, &s)| sums[s] += x.get_f64(i).powi(2));
+        // As where sums are formed in the element type.
+        sets.iter().enumerate().for_each(|(i, &s)| sums[s] += rounded(x.get_f64(i).powi(2), x.dtype()));
         let eps = attrs.float("eps");
         Ok(Tensor::from_f64_fn(x.dtype(), x.shape(), |i| x.get_f64(i) / sums[sets[i]].max(eps).sqrt()).into())
     }

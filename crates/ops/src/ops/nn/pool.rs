@@ -192,8 +192,8 @@ pub(in crate::ops) fn pool_windows(
     let mut t = Tensor::zeros(dtype, out);
     match (dtype.int_range(), average) {
         (None, false) => windows_of(axes, x.shape(), out, |i, at, _| {
-            // A comparison that NaN fails keeps the later value, as the lowered form does.
-            let greatest = at.iter().fold(f64::NEG_INFINITY, |m, &o| if m > x.get_f64(o) { m } else { x.get_f64(o) });
+            // NaN are left out, as in the lowered form.
+            let greatest = at.iter().map(|&o| x.get_f64(o)).fold(f64::NEG_INFINITY, |m, v| if v > m { v } else { m });
             t.set_f64(i, if at.len() < taps { greatest.max(least_finite(dtype)) } else { greatest });
         }),
         (None, true) => windows_of(axes, x.shape(), out, |i, at, count| {

@@ -3,7 +3,10 @@
 use egg::Id;
 use hashbrown::HashMap;
 
-use super::{random::Random, show_tensor};
+use super::{
+    random::{Flavours, Random},
+    show_tensor,
+};
 use crate::rules::ast::{Arg, AttrDef, Condition, Expr, FieldPattern, Hint, IndexPattern, Ops, Pattern, RuleDef, Slot};
 use crate::{
     egraph::{Case, Graph, Node, What, note_uses},
@@ -35,6 +38,8 @@ pub(super) struct Draft<'a> {
     seqs: HashMap<(usize, usize), Id>,
     /// Whether floats are of 64 bits, so that rounding does not blur what real-grade rules say.
     wide: bool,
+    /// What inputs hold besides ordinary numbers.
+    pub(super) flavours: Flavours,
 }
 
 impl<'a> Draft<'a> {
@@ -67,7 +72,13 @@ impl<'a> Draft<'a> {
             element: 0,
             elements: 2 + random.below(2),
             seqs: HashMap::new(),
-            wide: rule.grade == Grade::Real && attempt.is_multiple_of(2),
+            wide: matches!(rule.grade, Grade::Real | Grade::Finite) && attempt.is_multiple_of(2),
+            flavours: match rule.grade {
+                Grade::Exact if attempt.is_multiple_of(2) => Flavours::Anything,
+                Grade::Real => [Flavours::Plain, Flavours::Plain, Flavours::Special, Flavours::Special, Flavours::Tiny]
+                    [random.below(5)],
+                Grade::Exact | Grade::Finite | Grade::Approx => Flavours::Plain,
+            },
         };
         for hint in hints {
             match hint {
@@ -88,7 +99,6 @@ impl<'a> Draft<'a> {
 
     /// Values for all inputs.
     pub(super) fn values(&self, random: &mut Random) -> Option<Vec<Option<Value>>> {
-        let specials = self.rule.grade == Grade::Exact && self.attempt.is_multiple_of(2);
         let mut values = Vec::new();
         let mut inputs: Vec<_> = self
             .graph
@@ -102,7 +112,7 @@ impl<'a> Draft<'a> {
         inputs.sort_unstable();
         for id in inputs {
             values.resize(id.0 as usize + 1, None);
-            values[id.0 as usize] = Some(random.value(self.graph.analysis.tables.input(id)?, specials)?);
+            values[id.0 as usize] = Some(random.value(self.graph.analysis.tables.input(id)?, self.flavours)?);
         }
         Some(values)
     }
@@ -239,6 +249,10 @@ impl<'a> Draft<'a> {
                 (shape.iter().product::<usize>() <= 1 << 16).then_some(())?;
                 let t = match value {
                     Some(x) => Tensor::from_f64_fn(t.dtype, &shape, |_| x),
+                    // Now and then a constant is no number that one computes with.
+                    None if self.flavours == Flavours::Special && random.chance(25) => {
+                        random.special_constant(t.dtype, &shape)
+                    }
                     None => random.constant(t.dtype, &shape),
                 };
                 Some(self.constant(t))
@@ -500,7 +514,7 @@ fn guess(name: &str, kind: AttrKind, types: &[Type], random: &mut Random) -> Opt
 fn value_slots(c: &Condition, out: &mut Vec<Slot>) {
     match c {
         Condition::Test(guard, args) => {
-            const ASKS: [&str; 11] = [
+            const ASKS: [&str; 14] = [
                 "const",
                 "known",
                 "splat",
@@ -510,6 +524,9 @@ fn value_slots(c: &Condition, out: &mut Vec<Slot>) {
                 "zeros",
                 "power-of-two",
                 "close",
+                "between",
+                "bounded",
+                "moderate",
                 "zero-point",
                 "quantizable",
             ];

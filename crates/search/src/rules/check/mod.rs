@@ -8,7 +8,10 @@ mod random;
 
 use egg::Id;
 
-use self::{draft::Draft, random::Random};
+use self::{
+    draft::Draft,
+    random::{Flavours, Random},
+};
 use super::{
     Definition,
     apply::{Built, Stop, build},
@@ -17,11 +20,14 @@ use super::{
 use crate::{
     egraph::{Case, Graph, Node, What},
     ir::Name,
+    saturate::Grade,
     tensor::{Tensor, Value},
 };
 
 /// So many instances are compared.
 const WANTED: usize = 48;
+/// Of rules whose special values are compared, so many: what is rare among them shall come up.
+const WANTED_OF_SPECIAL: usize = 96;
 /// Fewer are a failure: see [`CheckReport::is_sound`].
 const LEAST: usize = 16;
 /// So many instantiations are tried; most are refused by type relations or guards.
@@ -65,8 +71,9 @@ pub fn check(rule: &Definition) -> CheckReport {
     let def = &*rule.0;
     let mut report = CheckReport { rule: rule.name(), tried: 0, live: 0, failure: None };
     let mut random = Random::of(&report.rule);
+    let wanted = if def.grade == Grade::Real { WANTED_OF_SPECIAL } else { WANTED };
     for attempt in 0..TRIES {
-        if report.live >= WANTED || report.failure.is_some() {
+        if report.live >= wanted || report.failure.is_some() {
             break;
         }
         report.tried += 1;
@@ -83,10 +90,13 @@ pub fn check(rule: &Definition) -> CheckReport {
                 }
             };
             for (left, right) in results {
-                let (Ok(x), Ok(y)) = (eval(&draft.graph, left, &values), eval(&draft.graph, right, &values)) else {
-                    continue;
+                let differs = match (eval(&draft.graph, left, &values), eval(&draft.graph, right, &values)) {
+                    (Ok(x), Ok(y)) => compare::differ(&x, &y, def.grade, error, draft.flavours == Flavours::Special),
+                    (Err(_), Err(_)) => continue,
+                    (Err(why), Ok(_)) => Some(format!("the left side alone has no value: {why}")),
+                    (Ok(_), Err(why)) => Some(format!("the right side alone has no value: {why}")),
                 };
-                match compare::differ(&x, &y, def.grade, error) {
+                match differs {
                     None => report.live += 1,
                     Some(why) => {
                         report.failure =

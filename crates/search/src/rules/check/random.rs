@@ -16,6 +16,30 @@ fn extremes(dtype: DType) -> (f64, f64) {
     }
 }
 
+/// What drawn floats are besides small halves.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Flavours {
+    /// Nothing else.
+    Plain,
+    /// Anything of the type, up to its extremes.
+    Anything,
+    /// Tensor by tensor: some infinities, some NaN, numbers whose products overflow and whose sums cancel, and such as overflow an
+    /// exponential. What overflows by a sum of two is left out: see [`RIM`](crate::saturate::RIM).
+    Special,
+    /// Zeros of both signs and subnormal numbers. Not beside infinities: what may count as zero makes NaN of them.
+    Tiny,
+}
+
+/// The exponents of two that large numbers of a type have: their products overflow, the numbers are not within
+/// [`RIM`](crate::saturate::RIM) of that themselves.
+fn large_exponents(dtype: DType) -> (usize, usize) {
+    match dtype {
+        DType::F64 => (520, 980),
+        DType::F16 => (8, 11),
+        _ => (66, 87),
+    }
+}
+
 /// A generator that depends on a rule's name alone.
 pub(super) struct Random(u64);
 
@@ -57,7 +81,7 @@ impl Random {
 
     /// A value of a type. Floats are small halves, so that sums and products are exact; `specials` adds zeros of both signs,
     /// infinities, NaN, and the extremes of the type.
-    pub(super) fn value(&mut self, ty: &Type, specials: bool) -> Option<Value> {
+    pub(super) fn value(&mut self, ty: &Type, specials: Flavours) -> Option<Value> {
         match ty {
             Type::Tensor(t) => {
                 let shape: Vec<usize> = t.known_shape()?.iter().map(|&n| n as usize).collect();
@@ -72,8 +96,39 @@ impl Random {
         }
     }
 
-    fn tensor(&mut self, dtype: DType, shape: &[usize], specials: bool, range: usize) -> Tensor {
+    fn tensor(&mut self, dtype: DType, shape: &[usize], flavours: Flavours, range: usize) -> Tensor {
+        let specials = flavours != Flavours::Plain;
         match dtype.int_range() {
+            None if flavours == Flavours::Tiny => Tensor::from_f64_fn(dtype, shape, |_| {
+                let sign = if self.chance(50) { 1.0 } else { -1.0 };
+                match self.below(4) {
+                    0 => sign * extremes(dtype).1,
+                    1 => sign * 0.0,
+                    _ => sign * (self.below(17) as f64 / 2.0),
+                }
+            }),
+            None if flavours == Flavours::Special => {
+                let (flavour, exponents) = (self.below(8), large_exponents(dtype));
+                let exponent = exponents.0 + self.below(exponents.1 - exponents.0);
+                Tensor::from_f64_fn(dtype, shape, |_| {
+                    let half = self.below(17) as f64 / 2.0 - if range == 0 { -0.5 } else { 4.0 };
+                    let sign = if self.chance(50) { 1.0 } else { -1.0 };
+                    match flavour {
+                        0 if self.chance(15) => sign * f64::INFINITY,
+                        1 if self.chance(15) => f64::NAN,
+                        // All of one magnitude: sums of them cancel.
+                        2 => sign * 2f64.powi(exponent as i32),
+                        3 => half * 2f64.powi(exponent as i32),
+                        4 if self.chance(50) => sign * 0.0,
+                        5 => half * 2f64.powi(self.below(12) as i32),
+                        6 if self.chance(20) => {
+                            [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, sign * 2f64.powi(exponent as i32)]
+                                [self.below(6)]
+                        }
+                        _ => half,
+                    }
+                })
+            }
             None => Tensor::from_f64_fn(dtype, shape, |_| {
                 if specials && self.chance(50) {
                     let (most, least) = extremes(dtype);
@@ -94,12 +149,18 @@ impl Random {
         }
     }
 
+    /// A constant that is not one of those that one computes with: infinite, NaN, very large. Numbers below the least normal one,
+    /// which may count as zero, are none.
+    pub(super) fn special_constant(&mut self, dtype: DType, shape: &[usize]) -> Tensor {
+        self.tensor(dtype, shape, Flavours::Special, 1)
+    }
+
     /// A constant of a type: more often than an input one number everywhere, 0, 1, or positive.
     pub(super) fn constant(&mut self, dtype: DType, shape: &[usize]) -> Tensor {
         const NUMBERS: [f64; 9] = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 6.0, 0.25];
         match self.below(3) {
-            0 => self.tensor(dtype, shape, false, 1),
-            1 => self.tensor(dtype, shape, false, 0),
+            0 => self.tensor(dtype, shape, Flavours::Plain, 1),
+            1 => self.tensor(dtype, shape, Flavours::Plain, 0),
             _ => {
                 let x = NUMBERS[self.below(NUMBERS.len())];
                 Tensor::from_f64_fn(dtype, shape, |_| x)

@@ -1,6 +1,9 @@
 //! Features as classical models make them.
 
-use super::{Row, row, row_of};
+use super::{
+    super::{Row, row},
+    ml,
+};
 use crate::{
     frontend::{
         Convert,
@@ -10,9 +13,9 @@ use crate::{
     tensor::{DType, Tensor},
 };
 
-pub(super) const OPS: &[Row] = &[
-    row_of("ai.onnx.ml", "ArrayFeatureExtractor", array_features),
-    row_of("ai.onnx.ml", "Binarizer", binarizer),
+pub(in crate::frontend::onnx::ops) const OPS: &[Row] = &[
+    ml("ArrayFeatureExtractor", array_features),
+    ml("Binarizer", binarizer),
     row("TfIdfVectorizer", term_frequencies),
 ];
 

@@ -1,0 +1,157 @@
+//! Between which numbers a constant's elements lie: by interval arithmetic, so that nothing large is computed to know it.
+
+use egg::Language;
+
+use super::{
+    facts::Fact,
+    node::{Case, Node},
+};
+use crate::tensor::{DType, Tensor};
+
+/// All elements are numbers from the first to the second, finite; neither infinite nor NaN.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Range {
+    /// The least that an element may be.
+    pub least: f64,
+    /// The greatest.
+    pub greatest: f64,
+}
+
+// The ends are no NaN.
+impl Eq for Range {}
+
+impl std::hash::Hash for Range {
+    fn hash<H: std::hash::Hasher>(&self, h: &mut H) {
+        (self.least.to_bits(), self.greatest.to_bits()).hash(h);
+    }
+}
+
+impl Range {
+    /// From one finite number to another that is not less.
+    pub fn new(least: f64, greatest: f64) -> Option<Range> {
+        (least.is_finite() && greatest.is_finite() && least <= greatest).then_some(Range { least, greatest })
+    }
+
+    /// That of a tensor's elements; `None` where some is not finite, or there is none.
+    pub fn of(t: &Tensor) -> Option<Range> {
+        match t.dtype() {
+            DType::F32 => {
+                let start = (f32::INFINITY, f32::NEG_INFINITY, false);
+                let (least, greatest, nan) = t.bytes().chunks_exact(4).fold(start, |(least, greatest, nan), b| {
+                    let x = f32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
+                    (least.min(x), greatest.max(x), nan | x.is_nan())
+                });
+                (!nan).then(|| Range::new(least as f64, greatest as f64)).flatten()
+            }
+            d if d.is_float() => {
+                let mut range: Option<Range> = None;
+                for i in 0..t.len() {
+                    let x = t.get_f64(i);
+                    let here = Range::new(x, x)?;
+                    range = Some(range.map_or(here, |r| r.join(here)));
+                }
+                range
+            }
+            _ => {
+                let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+                for i in 0..t.len() {
+                    (least, greatest) = (least.min(t.get_i64(i)), greatest.max(t.get_i64(i)));
+                }
+                (!t.is_empty()).then(|| Range::new(least as f64, greatest as f64)).flatten()
+            }
+        }
+    }
+
+    /// The largest magnitude.
+    pub fn magnitude(self) -> f64 {
+        self.least.abs().max(self.greatest.abs())
+    }
+
+    /// What holds the elements of both.
+    fn join(self, other: Range) -> Range {
+        Range { least: self.least.min(other.least), greatest: self.greatest.max(other.greatest) }
+    }
+
+    fn ends(self, other: Range, f: impl Fn(f64, f64) -> f64) -> Option<Range> {
+        let all = [
+            f(self.least, other.least),
+            f(self.least, other.greatest),
+            f(self.greatest, other.least),
+            f(self.greatest, other.greatest),
+        ];
+        let least = all.into_iter().fold(f64::INFINITY, f64::min);
+        let greatest = all.into_iter().fold(f64::NEG_INFINITY, f64::max);
+        all.iter().all(|x| x.is_finite()).then(|| Range::new(least, greatest)).flatten()
+    }
+}
+
+/// The range of an operator's result by those of its arguments; only of constants, and of float tensors whose type holds the
+/// range with room to spare for rounding.
+pub(super) fn of_call<'f>(node: &Node, out: &Fact, fact: impl Fn(egg::Id) -> &'f Fact) -> Option<Range> {
+    let ty = out.tensor()?;
+    let most = match ty.dtype {
+        DType::F64 => 1e300,
+        DType::F32 | DType::BF16 => 1e37,
+        DType::F16 => 6e4,
+        _ => return None,
+    };
+    let range = match node.case() {
+        Case::Op(op) => {
+            let (_, _, args) = node.as_op()?;
+            let arg = |i: usize| fact(*args.get(i)?).range;
+            let monotonous = |f: fn(f64) -> f64| arg(0).and_then(|r| Range::new(f(r.least), f(r.greatest)));
+            match op.op().name() {
+                "add" | "nn.bias_add" => arg(0)?.ends(arg(1)?, |x, y| x + y),
+                "subtract" => arg(0)?.ends(arg(1)?, |x, y| x - y),
+                "multiply" => arg(0)?.ends(arg(1)?, |x, y| x * y),
+                "divide" => {
+                    let by = arg(1)?;
+                    (by.least > 0.0 || by.greatest < 0.0).then(|| arg(0)?.ends(by, |x, y| x / y)).flatten()
+                }
+                "maximum" => {
+                    let (x, y) = (arg(0)?, arg(1)?);
+                    Range::new(x.least.max(y.least), x.greatest.max(y.greatest))
+                }
+                "minimum" => {
+                    let (x, y) = (arg(0)?, arg(1)?);
+                    Range::new(x.least.min(y.least), x.greatest.min(y.greatest))
+                }
+                "negative" => arg(0).and_then(|r| Range::new(-r.greatest, -r.least)),
+                "abs" => {
+                    let r = arg(0)?;
+                    let least =
+                        if r.least <= 0.0 && r.greatest >= 0.0 { 0.0 } else { r.least.abs().min(r.greatest.abs()) };
+                    Range::new(least, r.magnitude())
+                }
+                "exp" => monotonous(f64::exp),
+                "sqrt" if arg(0)?.least >= 0.0 => monotonous(f64::sqrt),
+                // A root of what is next to nothing is next to infinite: the type must hold its square, too.
+                "rsqrt" if arg(0)?.least > 0.0 => {
+                    arg(0).and_then(|r| Range::new(1.0 / r.greatest.sqrt(), 1.0 / r.least.sqrt()))
+                }
+                "tanh" | "erf" | "sin" | "cos" => Range::new(-1.0, 1.0).filter(|_| arg(0).is_some()),
+                "sigmoid" => Range::new(0.0, 1.0).filter(|_| arg(0).is_some()),
+                "nn.relu" => monotonous(|x| x.max(0.0)),
+                "cast" => arg(0),
+                "sum" => {
+                    let (r, x) = (arg(0)?, fact(*args.first()?).tensor()?.elements()?);
+                    let n = (x / ty.elements()?.max(1)) as f64;
+                    Range::new(r.least.min(r.least * n), r.greatest.max(r.greatest * n))
+                }
+                "mean" | "max" | "min" => arg(0),
+                "full" => arg(0),
+                "zeros" => Range::new(0.0, 0.0),
+                "ones" => Range::new(1.0, 1.0),
+                // What moves elements, all of them from the first argument, makes no new ones.
+                "reshape" | "transpose" | "squeeze" | "expand_dims" | "broadcast_to" | "strided_slice" | "reverse"
+                | "copy" | "repeat" | "tile" | "nn.batch_flatten" => arg(0),
+                // Blocks that are filled up hold zeros.
+                "layout_transform" => arg(0).map(|r| r.join(Range { least: 0.0, greatest: 0.0 })),
+                _ => None,
+            }
+        }
+        Case::Enter(_) | Case::Leave(_) => fact(*node.children().first()?).range,
+        _ => None,
+    }?;
+    (range.magnitude() <= most).then_some(range)
+}

@@ -1,0 +1,352 @@
+//! A price that no program is cheaper than, by relaxation: what a class costs is shared out among the classes that may use it.
+//!
+//! Classes that need each other in circles, such as a value in its layouts, count as one: a program that has any of them has one of
+//! their candidates that needs none of the others, since programs have no circles. So no circle pays for itself.
+//!
+//! What every program has pays for itself in full, and nothing above it bears a share of it. For the others:
+//!
+//! Each class gives each class that may need it a share of its price, shares that add up to 1 at most. A class then costs the least,
+//! over its candidates, of the candidate's own price and its shares of what that needs. In a program, a class is charged by its users
+//! in all no more than once, whoever they are; so what the root costs is no more than any program does. Which shares give the
+//! greatest bound is found step by step: they move to those who take them, starting with those of the program that was chosen.
+
+use super::{Choice, Problem};
+
+/// Bounds above this many candidates are not improved upon: what is found first must do.
+const MANY: usize = 200_000;
+/// So often shares move.
+const STEPS: usize = 24;
+/// So often prices are carried upwards, at most; graphs are seldom deeper than that in candidates that are cheapest.
+const SWEEPS: usize = 64;
+
+/// A lower bound of what the root costs; `None` where it has no program.
+pub fn bound(problem: &Problem, choice: &Choice) -> Option<f64> {
+    let (p, chosen) = without_circles(problem, choice);
+    let p = &p;
+    let order = order(p);
+    let always = always(p, &order);
+    let even = Shares::of(p, &always);
+    let mut shares = even.clone();
+    let mut best = shares.price(p, &order)?;
+    if p.candidates() > MANY {
+        return Some(best.0);
+    }
+    for mix in [0.5, 0.8, 0.95] {
+        let mut some = even.clone();
+        some.toward(p, &chosen, mix);
+        if let Some(found) = some.price(p, &order).filter(|f| f.0 > best.0) {
+            (best, shares) = (found, some);
+        }
+    }
+    let mut step = 0.5;
+    let mut current = best.1.clone();
+    for _ in 0..STEPS {
+        let mut next = shares.clone();
+        next.toward(p, &current, step);
+        let Some((value, taken)) = next.price(p, &order) else { break };
+        current = taken;
+        match value > best.0 {
+            true => (best.0, shares) = (value, next),
+            false => step *= 0.7,
+        }
+    }
+    Some(best.0)
+}
+
+/// The problem whose classes are circles of the first one's, with the candidates by which they are entered; and which of these the
+/// choice takes.
+fn without_circles(p: &Problem, choice: &Choice) -> (Problem, Vec<Option<u32>>) {
+    let (circle, n) = circles(p);
+    let mut classes: Vec<Vec<(f64, Vec<u32>)>> = vec![Vec::new(); n];
+    let mut taken: Vec<Option<usize>> = vec![None; n];
+    for class in (0..p.classes() as u32).filter(|&c| circle[c as usize] != NONE) {
+        let own = circle[class as usize];
+        for candidate in p.of_class(class) {
+            let mut needs: Vec<u32> = p.needs(candidate).iter().map(|&c| circle[c as usize]).collect();
+            if needs.contains(&own) {
+                continue;
+            }
+            needs.sort_unstable();
+            needs.dedup();
+            let at = own as usize;
+            if choice.get(class) == Some(candidate) {
+                taken[at].get_or_insert(classes[at].len());
+            }
+            classes[at].push((p.candidate(candidate).cost, needs));
+        }
+    }
+    let merged = Problem::from_parts(&classes, circle[p.root() as usize]);
+    let chosen = taken.iter().enumerate().map(|(c, k)| Some(merged.of_class(c as u32).start + (*k)? as u32)).collect();
+    (merged, chosen)
+}
+
+/// No circle: the root does not need the class.
+const NONE: u32 = u32::MAX;
+
+/// The number of the circle that each class is in, by Tarjan's algorithm, and how many there are: those that others need come first.
+fn circles(p: &Problem) -> (Vec<u32>, usize) {
+    let needs: Vec<Vec<u32>> =
+        (0..p.classes() as u32).map(|c| p.of_class(c).flat_map(|n| p.needs(n).iter().copied()).collect()).collect();
+    let (mut circle, mut n) = (vec![NONE; p.classes()], 0);
+    let mut found = vec![NONE; p.classes()];
+    let mut low = vec![0u32; p.classes()];
+    let (mut count, mut open) = (0u32, Vec::new());
+    let mut stack: Vec<(u32, usize)> = vec![(p.root(), 0)];
+    while let Some((class, at)) = stack.pop() {
+        let c = class as usize;
+        if at == 0 {
+            if found[c] != NONE {
+                continue;
+            }
+            (found[c], low[c]) = (count, count);
+            count += 1;
+            open.push(class);
+        } else {
+            let below = needs[c][at - 1] as usize;
+            if circle[below] == NONE {
+                low[c] = low[c].min(low[below]);
+            }
+        }
+        match needs[c].get(at) {
+            Some(&next) => {
+                stack.push((class, at + 1));
+                if found[next as usize] == NONE {
+                    stack.push((next, 0));
+                }
+            }
+            None if low[c] == found[c] => {
+                while let Some(member) = open.pop() {
+                    circle[member as usize] = n;
+                    if member == class {
+                        break;
+                    }
+                }
+                n += 1;
+            }
+            None => {}
+        }
+    }
+    (circle, n as usize)
+}
+
+/// The classes, those that others need before these, as far as there is such an order.
+fn order(p: &Problem) -> Vec<u32> {
+    let mut order = Vec::with_capacity(p.classes());
+    let mut seen = vec![false; p.classes()];
+    let mut stack: Vec<(u32, bool)> = vec![(p.root(), false)];
+    while let Some((class, done)) = stack.pop() {
+        if done {
+            order.push(class);
+        } else if !std::mem::replace(&mut seen[class as usize], true) {
+            stack.push((class, true));
+            let needs = p.of_class(class).flat_map(|n| p.needs(n).iter().copied());
+            stack.extend(needs.filter(|&c| !seen[c as usize]).map(|c| (c, false)));
+        }
+    }
+    order
+}
+
+/// Above this many classes, what every program has is not looked for: it takes a bit for each two of them.
+const MANY_CLASSES: usize = 20_000;
+
+/// The classes that every program has. Each has itself and, of each of its candidates, what any of the candidate's needs always has.
+fn always(p: &Problem, order: &[u32]) -> Vec<u32> {
+    if p.classes() > MANY_CLASSES {
+        return vec![p.root()];
+    }
+    let words = p.classes().div_ceil(64);
+    let mut has: Vec<Vec<u64>> = vec![Vec::new(); p.classes()];
+    for &class in order {
+        let mut all: Option<Vec<u64>> = None;
+        for candidate in p.of_class(class).filter(|&c| p.candidate(c).cost.is_finite()) {
+            let mut any = vec![0u64; words];
+            for &need in p.needs(candidate) {
+                any.iter_mut().zip(&has[need as usize]).for_each(|(a, h)| *a |= h);
+            }
+            match &mut all {
+                Some(all) => all.iter_mut().zip(&any).for_each(|(x, y)| *x &= y),
+                None => all = Some(any),
+            }
+        }
+        let mut all = all.unwrap_or_else(|| vec![0; words]);
+        all[class as usize / 64] |= 1 << (class % 64);
+        has[class as usize] = all;
+    }
+    let root = &has[p.root() as usize];
+    order.iter().copied().filter(|&c| root[c as usize / 64] >> (c % 64) & 1 == 1).collect()
+}
+
+/// Which share of each class' price each class that may need it bears.
+#[derive(Clone)]
+struct Shares {
+    /// For each candidate and each of its needs, the place of the share in `of`.
+    places: Vec<Vec<u32>>,
+    /// The shares.
+    of: Vec<f64>,
+    /// For each class that not every program has, its shares' places.
+    given: Vec<Vec<u32>>,
+    /// The classes that every program has.
+    always: Vec<u32>,
+}
+
+impl Shares {
+    /// Equal ones; none of what every program has.
+    fn of(p: &Problem, always: &[u32]) -> Shares {
+        let mut places = vec![Vec::new(); p.candidates()];
+        let mut given: Vec<Vec<u32>> = vec![Vec::new(); p.classes()];
+        let mut n = 0;
+        let mut mine: Vec<(u32, u32)> = Vec::new();
+        for class in 0..p.classes() as u32 {
+            mine.clear();
+            for candidate in p.of_class(class) {
+                for &need in p.needs(candidate) {
+                    let place = match mine.iter().find(|m| m.0 == need) {
+                        Some(m) => m.1,
+                        None => {
+                            mine.push((need, n));
+                            given[need as usize].push(n);
+                            n += 1;
+                            n - 1
+                        }
+                    };
+                    // One that needs a value twice is charged once.
+                    if !places[candidate as usize].contains(&place) {
+                        places[candidate as usize].push(place);
+                    }
+                }
+            }
+        }
+        always.iter().for_each(|&class| given[class as usize].clear());
+        let mut of = vec![0.0; n as usize];
+        for all in &given {
+            all.iter().for_each(|&place| of[place as usize] = 1.0 / all.len() as f64);
+        }
+        Shares { places, of, given, always: always.to_vec() }
+    }
+
+    /// Moves a part of all shares to the classes that take them by these candidates.
+    fn toward(&mut self, p: &Problem, taken: &[Option<u32>], part: f64) {
+        let mut takes = vec![false; self.of.len()];
+        let mut reached = vec![false; p.classes()];
+        let mut stack = vec![p.root()];
+        while let Some(class) = stack.pop() {
+            if std::mem::replace(&mut reached[class as usize], true) {
+                continue;
+            }
+            if let Some(candidate) = taken[class as usize] {
+                self.places[candidate as usize].iter().for_each(|&place| takes[place as usize] = true);
+                stack.extend(p.needs(candidate));
+            }
+        }
+        for all in &self.given {
+            let users = all.iter().filter(|&&place| takes[place as usize]).count();
+            if users > 0 {
+                for &place in all {
+                    let own = if takes[place as usize] { 1.0 / users as f64 } else { 0.0 };
+                    self.of[place as usize] = (1.0 - part) * self.of[place as usize] + part * own;
+                }
+            }
+        }
+    }
+
+    /// What all that every program has costs by these shares, and the candidates by which classes cost least.
+    fn price(&self, p: &Problem, order: &[u32]) -> Option<(f64, Vec<Option<u32>>)> {
+        // From 0 upwards: each sweep's prices are bounds.
+        let mut price = vec![0.0f64; p.classes()];
+        let mut by = vec![None; p.classes()];
+        for _ in 0..SWEEPS {
+            let mut changed = false;
+            for &class in order {
+                let mut least = f64::INFINITY;
+                for candidate in p.of_class(class) {
+                    let needs = distinct(p.needs(candidate));
+                    let shared: f64 = needs
+                        .zip(&self.places[candidate as usize])
+                        .map(|(c, &s)| self.of[s as usize] * price[c as usize])
+                        .sum();
+                    let cost = p.candidate(candidate).cost + shared;
+                    if cost < least {
+                        (least, by[class as usize]) = (cost, Some(candidate));
+                    }
+                }
+                if least.is_infinite() {
+                    by[class as usize] = None;
+                }
+                if least > price[class as usize] * (1.0 + 1e-9) {
+                    (price[class as usize], changed) = (least, true);
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        let sum: f64 = self.always.iter().map(|&class| price[class as usize]).sum();
+        sum.is_finite().then_some((sum, by))
+    }
+}
+
+/// Each class once, in the order of their first places.
+fn distinct(needs: &[u32]) -> impl Iterator<Item = u32> + '_ {
+    needs.iter().enumerate().filter(|(i, c)| !needs[..*i].contains(c)).map(|(_, &c)| c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::{DagGreedy, Extractor};
+
+    /// The cheapest program, by trying all.
+    fn cheapest(p: &Problem) -> f64 {
+        fn go(p: &Problem, class: usize, chosen: &mut Vec<Option<u32>>, least: &mut f64) {
+            if class == p.classes() {
+                let cost = Choice::new(chosen.clone()).cost(p);
+                *least = least.min(cost.unwrap_or(f64::INFINITY));
+                return;
+            }
+            for candidate in p.of_class(class as u32) {
+                chosen.push(Some(candidate));
+                go(p, class + 1, chosen, least);
+                chosen.pop();
+            }
+        }
+        let mut least = f64::INFINITY;
+        go(p, 0, &mut Vec::new(), &mut least);
+        least
+    }
+
+    #[test]
+    fn no_program_is_cheaper() {
+        let mut state = 1u64;
+        let mut next = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        let mut tight = 0;
+        for _ in 0..200 {
+            // Class k needs classes before it, and now and then one behind it; the last one is the root.
+            let n = 3 + next(5);
+            let classes: Vec<Vec<(f64, Vec<u32>)>> = (0..n)
+                .map(|k| {
+                    let candidate = |next: &mut dyn FnMut(usize) -> usize| {
+                        let behind = |next: &mut dyn FnMut(usize) -> usize| next(8) == 0;
+                        let needs = (0..if k == 0 { 0 } else { next(3) })
+                            .map(|_| if behind(next) { next(n) as u32 } else { next(k) as u32 })
+                            .collect();
+                        (next(10) as f64, needs)
+                    };
+                    (0..1 + next(3)).map(|_| candidate(&mut next)).collect()
+                })
+                .collect();
+            let p = Problem::from_parts(&classes, n as u32 - 1);
+            let choice = DagGreedy::default().extract(&p);
+            let least = cheapest(&p);
+            let Some(bound) = bound(&p, &choice) else {
+                assert!(least.is_infinite(), "{least}: {classes:?}");
+                continue;
+            };
+            assert!(bound <= least + 1e-9, "{bound} is above {least}: {classes:?}");
+            tight += (bound > 0.95 * least - 1e-9) as usize;
+        }
+        assert!(tight > 100, "{tight} of 200 bounds are near");
+    }
+}

@@ -1,0 +1,245 @@
+"""Builds, explanations, studies."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Mapping
+
+from . import _resat
+from ._config import BuildConfig, cache_folder, current
+from ._passes import Pass, Pipeline, as_pass, default_pipeline
+from ._passes import _tell
+from ._resat import Executable, Library, Module
+from ._trace import active
+
+__all__ = ["Explanation", "WhyNot", "alternatives", "build", "explain", "load_library", "run", "sensitivity", "why_not"]
+
+
+def _bound(module: "Module | str | os.PathLike[str]", params: "Mapping[str, Any] | None") -> Module:
+    if not isinstance(module, Module):
+        from ._module import load
+
+        module = load(module)
+    return module.bind(dict(params)) if params else module
+
+
+def _item(pipeline: Any, config: BuildConfig) -> Any:
+    """What the Rust part takes: passes as they are given, or the default pipeline."""
+    if pipeline is not None:
+        return as_pass(pipeline).item()
+    if not config.edits:
+        return "default"
+    if config.settings().is_placed_by_cost:
+        from ._errors import Refused
+
+        raise Refused("edits of the default pipeline and placement by cost don't go together: give a pipeline")
+    return default_pipeline(config).item()
+
+
+def build(
+    module: "Module | str | os.PathLike[str]",
+    *,
+    params: "Mapping[str, Any] | None" = None,
+    pipeline: Any = None,
+    config: "BuildConfig | None" = None,
+    threads: "int | None" = None,
+    name: str = "main",
+    cache: "bool | str | os.PathLike[str]" = False,
+    tune: "float | None" = None,
+    fallback: bool = False,
+    check_regions: bool = False,
+    progress: "Callable[[str], None] | None" = None,
+) -> Executable:
+    """Makes native code of a module: passes, then kernels.
+
+    - `params`: parameters of `@main` that become constants, by name.
+    - `pipeline`: a `Pipeline`, a pass, its text, or a list of these; the default pipeline, as the configuration makes it, where none is given.
+    - `threads`: that run the program; all cores where not given. `name` is part of the symbols of an exported library.
+    - `cache`: keeps kernels and programs on disk, in the user's folder or the one given. What passes of one's own decided is not kept.
+    - `tune`: seconds to measure how the program's convolutions, products and other reductions run fastest on this machine.
+    - `fallback`: regions that their external compiler fails on are compiled as everything else is, with a warning. `check_regions`: each
+      region's code is run once and compared with the interpreter before it is used.
+    - `progress`: is called with what is being done.
+
+    Ctrl-C ends it.
+    """
+    config = current(config)
+    module = _bound(module, params)
+    folder = cache_folder() if cache is True else (os.fspath(cache) if cache else None)
+    trace = active()
+    made, told = _resat.build(
+        module,
+        _item(pipeline, config),
+        config.settings(),
+        trace=trace is not None,
+        threads=threads,
+        name=name,
+        fallback=fallback,
+        check_regions=check_regions,
+        cache_folder=folder,
+        tune=tune,
+        on_phase=progress,
+    )
+    _tell(told, trace)
+    return made
+
+
+def _html(self: Executable) -> str:
+    from ._html import table
+
+    memory = self.memory
+    ports = [("input", n, t) for n, t in self.inputs] + [("output", n, t) for n, t in self.outputs]
+    facts = [("kernels", len(self.kernels)), ("calls", self.calls), ("built in, s", self.build_seconds)]
+    if memory is not None:
+        facts += [("intermediate results, bytes", memory[0]), ("constants, bytes", memory[1])]
+    return table(["", "name", "type"], ports) + table(["", ""], facts)
+
+
+setattr(Executable, "_repr_html_", _html)
+
+
+def run(module: "Module | str | os.PathLike[str]", inputs: Any, **options: Any) -> list[Any]:
+    """Builds a module and runs it once; see `build` for the options."""
+    return build(module, **options).run(inputs)
+
+
+def load_library(path: "str | os.PathLike[str]", threads: "int | None" = None) -> Library:
+    """A library that `Executable.save` or `resat build` wrote; all cores run it where `threads` is not given."""
+    return Library(os.path.abspath(os.fspath(path)), threads)
+
+
+@dataclass
+class Explanation:
+    """What became of the calls of a program, rule by rule."""
+
+    pieces: list[dict[str, Any]]
+    """A dict for each call: was, place, became ("itself", "inside", "unneeded", "other"), now, kernel, steps (dicts of rule, forward, path,
+    before, after)."""
+
+    def __str__(self) -> str:
+        lines = []
+        for p in self.pieces:
+            if p["became"] in ("itself", "unneeded"):
+                continue
+            lines.append(f"{p['place'] or 'computed by a pass'}: {p['was']}")
+            if p["became"] == "inside":
+                lines.append(f"  is computed inside of {p['kernel']}")
+                continue
+            lines.append(f"  became {p['now']}")
+            for i, step in enumerate(p["steps"], 1):
+                way = "" if step["forward"] else ", backwards"
+                lines.append(f"  {i:3}. {step['rule']}{way}: {step['before']} => {step['after']}")
+        counts = {b: sum(p["became"] == b for p in self.pieces) for b in ("other", "inside", "unneeded", "itself")}
+        lines.append(
+            f"{len(self.pieces)} calls: {counts['other']} changed, {counts['inside']} run inside of kernels, "
+            f"{counts['unneeded']} are not needed any more, {counts['itself']} stayed"
+        )
+        return "\n".join(lines)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A record for each step of each call that changed: place, was, now, step, rule, before, after."""
+        return [
+            {"place": p["place"], "was": p["was"], "now": p["now"], "step": i, **{k: s[k] for k in ("rule", "before", "after")}}
+            for p in self.pieces
+            for i, s in enumerate(p["steps"])
+        ]
+
+    def _repr_html_(self) -> str:
+        from ._html import code
+
+        return code(str(self), 400)
+
+
+def _saturating(pipeline: Any) -> Any:
+    # What comes after the saturation, such as fusion, has nothing to do with the question.
+    return as_pass(pipeline if pipeline is not None else "Inline,DynamicToStatic,Saturate").item()
+
+
+def explain(module: Module, *, pipeline: Any = None, line: "int | None" = None, config: "BuildConfig | None" = None) -> Explanation:
+    """Why a program became what it is: which rules lead from each call to what was chosen. `line` asks about one line of its text only.
+
+    Saturation keeps proofs for this, which makes it several times slower.
+    """
+    item = as_pass(pipeline).item() if pipeline is not None else _item(None, current(config))
+    return Explanation(_resat.pieces(module, item, current(config).settings(explanations=True), line))
+
+
+def alternatives(module: Module, most: int = 5, *, pipeline: Any = None, config: "BuildConfig | None" = None) -> list[dict[str, Any]]:
+    """For so many of the program's dearest parts, what the next best program without each would cost: records of chosen, place, cost, total,
+    instead, extra."""
+    item = as_pass(pipeline).item() if pipeline is not None else _item(None, current(config))
+    return _resat.alternatives(module, item, current(config).settings(), most)
+
+
+@dataclass
+class WhyNot:
+    """Why a program did not become another one."""
+
+    answer: str
+    """"dearer" (found, but costs more than what is chosen, or no less), "not equal" (all parts are found, but no rule says that they are
+    equal), "missing" (no chain of rules leads there), "nothing" (no pass saturates)."""
+    wanted: "float | None"
+    """What the wanted form costs."""
+    chosen: "float | None"
+    """What is chosen costs."""
+    missing: list[tuple["str | None", str]]
+    """The innermost parts that are not found, with their places."""
+
+    def __str__(self) -> str:
+        if self.answer == "dearer":
+            assert self.wanted is not None and self.chosen is not None
+            if self.wanted <= self.chosen:
+                return f"the wanted form is found, and no dearer than what is chosen: {self.wanted:.6e} and {self.chosen:.6e}"
+            return f"the wanted form is found, but costs {self.wanted:.6e}, while what is chosen costs {self.chosen:.6e}"
+        if self.answer == "not equal":
+            return "all parts of the wanted form are found, but no rule says that it equals the program"
+        if self.answer == "nothing":
+            return "the passes saturate nothing"
+        parts = "\n".join(f"  {place + ': ' if place else ''}{what}" for place, what in self.missing)
+        return f"no chain of rules leads to the wanted form; its innermost parts that are not found:\n{parts}"
+
+
+def why_not(module: Module, wanted: Module, *, pipeline: Any = None, config: "BuildConfig | None" = None) -> WhyNot:
+    """Why a program did not become `wanted`, a program of the same parameters."""
+    return WhyNot(*_resat.why(module, wanted, _saturating(pipeline), current(config).settings()))
+
+
+class Study:
+    """What quantizing each layer does to the result and to the cost."""
+
+    def __init__(self, data: dict[str, Any], text: str):
+        self.data, self.text = data, text
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """A record for each layer."""
+        return self.data["layers"]
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """The programs between all floats and all integers that are worth a thought."""
+        return self.data["curve"]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        from ._html import table
+
+        parts = []
+        for caption, rows in (("layers", self.layers), ("programs", self.points)):
+            if rows:
+                parts.append(table(list(rows[0]), [list(r.values()) for r in rows], caption))
+        return "".join(parts)
+
+
+def sensitivity(module: Module, samples: Mapping[str, Any], *, config: "BuildConfig | None" = None, **quantize: Any) -> Study:
+    """What quantizing each layer costs in errors and gains in time, measured on samples: an array for each input, with an axis of samples in
+    front. Further arguments are those of the pass `Quantize`."""
+    from ._passes import _value
+
+    text = "Quantize" + (f"({', '.join(f'{k}={_value(v)}' for k, v in quantize.items())})" if quantize else "")
+    data, shown = _resat.study(module, text, dict(samples), current(config).settings())
+    return Study(json.loads(data), shown)

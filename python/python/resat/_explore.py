@@ -1,0 +1,340 @@
+"""Orders of passes, tried and measured, by threads of this process or on any executor."""
+
+from __future__ import annotations
+
+import concurrent.futures as futures
+import hashlib
+import json
+import os
+import pickle
+import threading
+from typing import Any, Callable, Iterable, Mapping, Sequence
+
+from . import _resat
+from ._config import BuildConfig, current
+from ._errors import Refused
+from ._module import _of_parts
+from ._passes import Pass, _FunctionPass, as_pass
+from ._resat import Module
+
+__all__ = ["Exploration", "RayExecutor", "explore"]
+
+
+# Modules on their way: a skeleton, the keys of its constants, and those constants that the other side is not known to have.
+
+_constants: dict[bytes, tuple[str, list[int], bytes]] = {}
+_keys: dict[tuple[int, str, tuple[int, ...]], bytes] = {}
+
+
+def _pack(module: Module) -> tuple[str, list[bytes]]:
+    """A module's skeleton and its constants' keys; the constants are kept here."""
+    text, constants = module.parts()
+    keys = []
+    for constant in constants:
+        dtype, shape, data = constant.parts()
+        key = hashlib.blake2b(data, digest_size=16, person=dtype.encode()[:16], salt=repr(shape).encode()[-16:]).digest()
+        _constants.setdefault(key, (dtype, shape, data))
+        keys.append(key)
+    return text, keys
+
+
+def _unpack(text: str, keys: list[bytes]) -> Module:
+    return _of_parts(text, [_constants[key] for key in keys])
+
+
+# What workers do.
+
+_workers: dict[tuple[bytes, int], Any] = {}
+_lock = threading.Lock()
+
+
+def _worker(spec: bytes) -> Any:
+    """The worker for an exploration, once for a thread: what its passes share with a call is not for two at once."""
+    key = (hashlib.blake2b(spec, digest_size=16).digest(), threading.get_ident())
+    with _lock:
+        known = _workers.get(key)
+    if known is None:
+        config, given = pickle.loads(spec)
+        known = _resat.Worker(config.settings(), given)
+        with _lock:
+            if len(_workers) > 64:
+                _workers.clear()
+            _workers[key] = known
+    return known
+
+
+def _do_pass(spec: bytes, name: str, text: str, keys: list[bytes], sent: dict[bytes, Any]):
+    """Runs a pass; or says which constants this process lacks."""
+    _constants.update(sent)
+    lacking = [key for key in keys if key not in _constants]
+    if lacking:
+        return ("lacks", lacking)
+    outcome, made = _worker(spec).run(name, _unpack(text, keys))
+    if made is None:
+        return ("done", outcome, None, None, None)
+    new_text, new_keys = _pack(made)
+    return ("done", outcome, new_text, new_keys, {k: _constants[k] for k in new_keys if k not in set(keys)})
+
+
+def _do_measure(spec: bytes, programs: list[tuple[str, str, list[bytes]]], inputs: list[Any], sent: dict[bytes, Any]):
+    """Compiles and measures programs in turns; or says which constants this process lacks."""
+    _constants.update(sent)
+    lacking = sorted({key for _, _, keys in programs for key in keys if key not in _constants})
+    if lacking:
+        return ("lacks", lacking)
+    return ("done", _worker(spec).measure([(digest, _unpack(text, keys)) for digest, text, keys in programs], inputs))
+
+
+#: Exceptions that say that a worker is gone, and nothing of the work.
+_LOST = ("BrokenProcessPool", "BrokenThreadPool", "BrokenExecutor", "CancelledError", "KilledWorker", "WorkerCrashedError", "NodeDiedError", "CommClosedError")
+
+
+def _is_lost(error: BaseException) -> bool:
+    return any(c.__name__ in _LOST for c in type(error).__mro__)
+
+
+class _Crew:
+    """What the Rust part asks to have work done."""
+
+    def __init__(self, spec: bytes, workers: futures.Executor, measurer: "futures.Executor | None", room: "int | None"):
+        self.spec, self.workers, self.measurer = spec, workers, measurer
+        self.room = room or 2 * _size(workers)
+        self.pending: dict[futures.Future, tuple[int, tuple]] = {}
+
+    def _submit(self, number: int, task: tuple, sent: dict[bytes, Any]) -> None:
+        name, text, keys = task
+        future = _submit(self.workers, _do_pass, self.spec, name, text, keys, sent)
+        self.pending[future] = (number, task)
+
+    def start(self, number: int, name: str, _from: str, module: Module) -> None:
+        text, keys = _pack(module)
+        self._submit(number, (name, text, keys), {})
+
+    def poll(self):
+        """The number and the result of a task that has ended, of one that was lost without a result; nothing after a while."""
+        done, _ = futures.wait(list(self.pending), timeout=0.2, return_when=futures.FIRST_COMPLETED)
+        if not done:
+            return None
+        future = done.pop()
+        number, task = self.pending.pop(future)
+        try:
+            result = future.result()
+        except BaseException as error:
+            if _is_lost(error):
+                return (number, None)
+            raise
+        if result[0] == "lacks":
+            self._submit(number, task, {key: _constants[key] for key in result[1]})
+            return None
+        _, outcome, text, keys, new = result
+        if text is None:
+            return (number, (outcome, None))
+        _constants.update(new)
+        return (number, (outcome, _unpack(text, keys)))
+
+    def measure(self, programs: list[tuple[str, Module]], inputs: list[Any]):
+        if self.measurer is None:
+            return None
+        packed = [(digest, *_pack(module)) for digest, module in programs]
+        sent: dict[bytes, Any] = {}
+        for _ in range(8):
+            try:
+                result = _submit(self.measurer, _do_measure, self.spec, packed, inputs, sent).result()
+            except BaseException as error:
+                if _is_lost(error):
+                    continue
+                raise
+            if result[0] == "done":
+                return result[1]
+            sent = {key: _constants[key] for key in result[1]}
+        raise RuntimeError("the measuring worker was lost again and again")
+
+    def end(self) -> None:
+        for future in self.pending:
+            future.cancel()
+
+
+def _size(executor: futures.Executor) -> int:
+    """How many tasks an executor works on at the same time, as far as it says."""
+    known = getattr(executor, "_max_workers", None)
+    client = getattr(executor, "_client", None)
+    if known is None and client is not None:
+        known = sum(client.ncores().values())
+    return known or os.cpu_count() or 1
+
+
+def _submit(executor: futures.Executor, function: Callable[..., Any], *args: Any) -> futures.Future:
+    """Begins a call, also one that is equal to another: times differ, and a pass is run again after its worker was lost. Dask's executor would
+    take equal calls for one where it is not told."""
+    if type(executor).__name__ == "ClientExecutor":
+        return executor.submit(function, *args, pure=False)
+    return executor.submit(function, *args)
+
+
+class RayExecutor(futures.Executor):
+    """Ray as an executor, for `explore(workers=…)`. `options` are those of `ray.remote`, such as `num_cpus=1`."""
+
+    def __init__(self, **options: Any):
+        import ray
+
+        self._ray, self._options = ray, {"max_retries": 0, **options}
+        if not ray.is_initialized():
+            ray.init()
+        self._max_workers = int(ray.cluster_resources().get("CPU", 1))
+
+    def submit(self, fn, /, *args, **kwargs):
+        return self._ray.remote(**self._options)(fn).remote(*args, **kwargs).future()
+
+
+class Exploration:
+    """What an exploration found."""
+
+    def __init__(self, data: dict[str, Any], page: str, summary: str):
+        self.data, self.page, self.summary = data, page, summary
+
+    @property
+    def orders(self) -> list[dict[str, Any]]:
+        """A dict for each order that was tried: name, order, program, median_s, min_s, p90_s, cost, regret, passes_s, code_s, kernels, refused, …"""
+        return self.data["orders"]
+
+    @property
+    def saturation(self) -> dict[str, Any]:
+        """The same of the one saturation that the orders are compared with."""
+        return self.data["saturation"]
+
+    @property
+    def baseline(self) -> dict[str, Any]:
+        """The same of the program as it was written."""
+        return self.data["baseline"]
+
+    @property
+    def best(self) -> "dict[str, Any] | None":
+        """The order of the least median latency."""
+        at = self.data["best"]
+        return None if at is None else self.orders[at]
+
+    @property
+    def programs(self) -> int:
+        """How many different programs came of all of them."""
+        return self.data["programs"]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A record for each order, and for the saturation, the default pipeline and the program as written, for pandas."""
+        rows = [("saturation", self.saturation), ("default", self.data["default"]), ("as written", self.baseline)]
+        rows += [("order", run) for run in self.orders]
+        return [{"kind": kind, **{k: v for k, v in run.items() if k not in ("saturated", "refused")}} for kind, run in rows]
+
+    def save(self, path: "str | os.PathLike[str]") -> None:
+        """Writes the page, or where the path ends in `.json` the data."""
+        path = os.fspath(path)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(json.dumps(self.data, indent=1) if path.endswith(".json") else self.page)
+
+    def __str__(self) -> str:
+        return self.summary
+
+    def __repr__(self) -> str:
+        return f"<resat.Exploration of {len(self.orders)} orders, {self.programs} programs>"
+
+    def _repr_html_(self) -> str:
+        from ._html import frame
+
+        return frame(self.page)
+
+
+def explore(
+    module: Module,
+    passes: "Sequence[Any] | str",
+    inputs: "Mapping[str, Any] | Sequence[Any] | None" = None,
+    *,
+    workers: "futures.Executor | int | None" = None,
+    measurer: "futures.Executor | None" = None,
+    saturation: "str | None" = None,
+    max_orders: int = 720,
+    seed: int = 0,
+    measure_seconds: float = 2.0,
+    threads: "int | None" = None,
+    anytime: bool = False,
+    state: "str | os.PathLike[str] | None" = None,
+    name: str = "module",
+    room: "int | None" = None,
+    config: "BuildConfig | None" = None,
+    progress: "Callable[[str, int, int], None] | None" = None,
+) -> Exploration:
+    """Tries the orders of some passes, and measures what they give.
+
+    Each order takes the place of the stage `optimize` in the default pipeline. Orders that begin alike share what they begin with, and each
+    different program is compiled and measured once, in turns with others.
+
+    - `passes`: passes of the registry, their texts, or names of rulesets.
+    - `inputs`: arrays for the parameters, by name or in order; random ones where none are given.
+    - `workers`: who runs the passes: a number of threads, or an executor of `concurrent.futures` (a process pool, Dask's
+      `client.get_executor()`, `RayExecutor`). It may be gone in the middle: what was lost is done again, and nothing twice that was finished.
+    - `measurer`: an executor of one worker that does nothing else meanwhile; this process measures where none is given.
+    - `state`: a file where what was found out is kept; an exploration that finds it goes on from there.
+    - `room`: so many tasks are under way at the same time; twice the workers where not given.
+    - `measure_seconds`: for how long each different program is measured, about.
+
+    Ctrl-C ends it and keeps the state. A saturation's limit of time is five minutes here where the configuration has the default: what a busy
+    machine cuts short would be another program.
+    """
+    config = current(config)
+    if config.edits:
+        raise Refused("edits of the default pipeline have no place in an exploration")
+    limits = dict(config.limits)
+    limits.setdefault("time", 300.0)
+    config = config.replaced(limits=limits)
+    texts = []
+    for given in [passes] if isinstance(passes, str) else passes:
+        if isinstance(given, _FunctionPass):
+            raise Refused(f"pass `{given.name}` is a function, and can't be sent to workers or told apart in a state: explore passes with names")
+        texts.append(given if isinstance(given, str) else as_pass(given).text)
+    about = [("rules of the user", "\n".join(text for _, text in config.rules))]
+    for what, model in (("cost model", config.cost), ("extractor", config.extractor)):
+        if model is None or isinstance(model, str):
+            about.append((f"{what} by name", str(model)))
+            continue
+        print_ = getattr(model, "fingerprint", None)
+        if state is not None and print_ is None:
+            raise Refused(f"a {what} written in Python needs a method `fingerprint()`, a text of all that decides its results, where a state is kept")
+        about.append((f"{what} in Python", print_() if print_ is not None else ""))
+    given = {
+        "members": ", ".join(texts),
+        "saturation": saturation,
+        "threads": threads,
+        "max_orders": max_orders,
+        "seed": seed,
+        "measure_seconds": float(measure_seconds),
+        "anytime": anytime,
+        "state": None if state is None else os.fspath(state),
+        "model": name,
+        "about": about,
+        "workers": workers if isinstance(workers, int) else 1,
+    }
+    arrays = _inputs(module, inputs)
+    crew = None
+    if workers is not None and not isinstance(workers, int) or measurer is not None:
+        spec = pickle.dumps((config, {**given, "state": None}))
+        if workers is None or isinstance(workers, int):
+            workers = futures.ThreadPoolExecutor(workers or 1)
+        crew = _Crew(spec, workers, measurer, room)
+    try:
+        data, page, summary = _resat.run_exploration(module, arrays, config.settings(), given, crew, progress)
+    finally:
+        if crew is not None:
+            crew.end()
+    return Exploration(json.loads(data), page, summary)
+
+
+def _inputs(module: Module, inputs: Any) -> list[Any]:
+    """The arrays in order."""
+    if inputs is None:
+        return module.random_inputs()
+    if isinstance(inputs, Mapping):
+        names = [name for name, _ in module.signature_of("main")[0]]
+        strange = [str(k) for k in inputs if k not in names]
+        missing = [n for n in names if n not in inputs]
+        if strange or missing:
+            raise Refused(f"inputs are by the names {', '.join(names)}; unknown: {', '.join(strange) or 'none'}; missing: {', '.join(missing) or 'none'}")
+        return [inputs[n] for n in names]
+    return list(inputs)

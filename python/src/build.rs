@@ -1,0 +1,389 @@
+//! Builds, and what comes of them: programs that run.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList, PyTuple},
+};
+use resat::{
+    driver::{self, Built, Cache, Options, Runnable},
+    ir::{Type, output_names},
+    runtime::{LoadedModel, Port, RunError, export::export_linked},
+    tensor::{self as rt, DType},
+};
+
+use crate::{
+    call::{Failure, Shared, long, refuse, refused},
+    module::Module,
+    passes::{Watcher, make, rust_of},
+    settings::Settings,
+    tensor::{borrowed, to_numpy},
+    values::{TensorType, type_to_py},
+};
+
+/// An input: its name and its type.
+struct Input {
+    name: String,
+    dtype: Option<DType>,
+    ty: Type,
+}
+
+/// A program that runs: native code. Any number of threads may run it at once.
+#[pyclass(frozen, module = "resat", name = "Executable")]
+pub struct Executable {
+    built: Built,
+    inputs: Vec<Input>,
+    outputs: Vec<String>,
+    result: Type,
+    target: resat::codegen::CodegenTarget,
+}
+
+/// The tensors of parameters, depth first: `x.0`, `x.1` are fields of a tuple `x`.
+fn flatten(name: String, ty: &Type, out: &mut Vec<Input>) {
+    match ty {
+        Type::Tuple(fields) => fields.iter().enumerate().for_each(|(i, f)| flatten(format!("{name}.{i}"), f, out)),
+        ty => out.push(Input { name, dtype: ty.as_tensor().map(|t| t.dtype), ty: ty.clone() }),
+    }
+}
+
+/// The inputs in order, from a dict by name or a sequence. `wanted` are names and element types.
+fn gather<'a>(
+    given: &Bound<'_, PyAny>,
+    wanted: impl ExactSizeIterator<Item = (&'a str, Option<DType>)>,
+) -> PyResult<Vec<rt::Tensor>> {
+    let count = wanted.len();
+    if let Ok(dict) = given.cast::<PyDict>() {
+        let mut tensors = Vec::with_capacity(count);
+        let mut names = Vec::with_capacity(count);
+        for (i, (name, dtype)) in wanted.enumerate() {
+            let found = match dict.get_item(name)? {
+                Some(found) => Some(found),
+                None => dict.get_item(i)?,
+            };
+            if let Some(found) = found {
+                tensors.push(borrowed(&found, dtype)?);
+            }
+            names.push(name);
+        }
+        if tensors.len() == count && dict.len() == count {
+            return Ok(tensors);
+        }
+        return Err(mismatch(dict, &names));
+    }
+    let items: Vec<Bound<'_, PyAny>> = match given.cast::<PyTuple>() {
+        Ok(items) => items.iter().collect(),
+        Err(_) => given
+            .cast::<PyList>()
+            .map_err(|_| refuse("inputs are a dict by name, or a list in order"))?
+            .iter()
+            .collect(),
+    };
+    if items.len() != count {
+        return Err(refuse(format!("the program takes {count} inputs, but {} were given", items.len())));
+    }
+    items.iter().zip(wanted).map(|(v, (_, dtype))| borrowed(v, dtype)).collect()
+}
+
+/// What is wrong with the names of inputs: all of it.
+fn mismatch(given: &Bound<'_, PyDict>, names: &[&str]) -> PyErr {
+    let mut complaints = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
+    for (key, _) in given.iter() {
+        let key = key.str().map(|k| k.to_string()).unwrap_or_default();
+        if !names.contains(&key.as_str()) && !key.parse().is_ok_and(|n: usize| n < names.len()) {
+            let d =
+                resat::diag::Diagnostic::new(format!("the program has no input `{key}`; it has {}", names.join(", ")));
+            complaints.push(match resat::diag::nearest(&key, names.iter().copied()) {
+                Some(near) => d.help(format!("did you mean `{near}`?")),
+                None => d,
+            });
+        }
+        seen.push(key);
+    }
+    for (i, name) in names.iter().enumerate() {
+        if !seen.iter().any(|k| k == name || *k == i.to_string()) {
+            complaints.push(resat::diag::Diagnostic::new(format!("input `{name}` is not given")));
+        }
+    }
+    refused(&resat::diag::Refused(complaints))
+}
+
+fn run_error(e: RunError) -> PyErr {
+    refuse(e)
+}
+
+/// An output that an input's memory is: it would change with the input.
+fn of_its_own(output: rt::Tensor, inputs: &[rt::Tensor]) -> rt::Tensor {
+    let at = output.bytes().as_ptr_range();
+    let shares = inputs.iter().any(|i| {
+        let of = i.bytes().as_ptr_range();
+        at.start < of.end && of.start < at.end
+    });
+    match shares {
+        true => rt::Tensor::from_bytes(output.dtype(), output.shape(), output.bytes()).unwrap_or(output),
+        false => output,
+    }
+}
+
+fn arrays(py: Python<'_>, outputs: Vec<rt::Tensor>, inputs: &[rt::Tensor]) -> PyResult<Vec<Py<PyAny>>> {
+    outputs.into_iter().map(|t| to_numpy(py, of_its_own(t, inputs))).collect()
+}
+
+fn port_type(py: Python<'_>, p: &Port) -> PyResult<(String, Py<PyAny>)> {
+    let shape: Vec<i64> = p.shape.iter().map(|&n| n as i64).collect();
+    Ok((p.name.to_string(), type_to_py(py, &Type::tensor(&shape, p.dtype))?))
+}
+
+#[pymethods]
+impl Executable {
+    /// Runs once. `inputs` is a dict of arrays by parameter name, or a list in order; tuples are flattened depth first (`x.0`, `x.1`). Gives a
+    /// list of new arrays. Inputs are read where they lie if they are dense, row-major and on a boundary of 64 bytes (`resat.empty` makes such),
+    /// else they are copied; nobody may write them meanwhile.
+    fn run(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
+        let given = gather(inputs, self.inputs.iter().map(|i| (i.name.as_str(), i.dtype)))?;
+        let outputs = match &self.built.executable {
+            Runnable::Plain(exe) => py.detach(|| exe.run(&given)).map_err(run_error)?,
+            // Code for extents that were met is known by the values that decided them, which outlive the call.
+            runnable => {
+                let kept = given.iter().map(|t| rt::Tensor::from_bytes(t.dtype(), t.shape(), t.bytes()));
+                let kept = kept.collect::<Result<Vec<_>, _>>().map_err(refuse)?;
+                py.detach(|| runnable.run(&kept)).map_err(|e| refused(&e))?
+            }
+        };
+        arrays(py, outputs, &given)
+    }
+
+    /// The names and types of the inputs, in order.
+    #[getter]
+    fn inputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
+        self.inputs.iter().map(|i| Ok((i.name.clone(), type_to_py(py, &i.ty)?))).collect()
+    }
+
+    /// The names and types of the outputs, in order.
+    #[getter]
+    fn outputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
+        let types = self.result.flatten().unwrap_or_default();
+        let name = |i: usize| self.outputs.get(i).cloned().unwrap_or_else(|| i.to_string());
+        types
+            .into_iter()
+            .enumerate()
+            .map(|(i, t)| Ok((name(i), Bound::new(py, TensorType(t))?.into_any().unbind())))
+            .collect()
+    }
+
+    /// The module as the passes left it.
+    #[getter]
+    fn module(&self) -> Module {
+        Module(self.built.module.clone())
+    }
+
+    /// The names of its kernels, each once.
+    #[getter]
+    fn kernels(&self) -> Vec<String> {
+        self.built.kernels.iter().map(|k| k.name.to_string()).collect()
+    }
+
+    /// How many calls of kernels a run makes.
+    #[getter]
+    fn calls(&self) -> usize {
+        self.built.calls
+    }
+
+    /// How long the build took, in seconds.
+    #[getter]
+    fn build_seconds(&self) -> f64 {
+        self.built.time.as_secs_f64()
+    }
+
+    /// Memory that it holds, in bytes: for intermediate results, and for constants. None where only running shows.
+    #[getter]
+    fn memory(&self) -> Option<(usize, usize)> {
+        let exe = self.built.executable.as_plain()?;
+        Some((exe.plan().arena, exe.program().constants().iter().map(|t| t.bytes().len()).sum()))
+    }
+
+    /// Runs once and says how long each call took: a list of (function, seconds).
+    fn profile(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<(String, f64)>> {
+        let given = gather(inputs, self.inputs.iter().map(|i| (i.name.as_str(), i.dtype)))?;
+        let Some(exe) = self.built.executable.as_plain() else {
+            return Err(refuse("only a sequence of calls on tensors of known extents can be profiled"));
+        };
+        let times = py.detach(|| exe.profile(&given)).map_err(run_error)?;
+        let names: Vec<String> = exe.program().functions().map(ToString::to_string).collect();
+        let called = exe.program().steps().iter().map(|s| match s {
+            resat::runtime::Step::Call(c) => names[c.function.0 as usize].clone(),
+            _ => String::new(),
+        });
+        Ok(called.zip(times).map(|(name, t)| (name, t.as_secs_f64())).collect())
+    }
+
+    /// Runs so often, after three runs that don't count; seconds of each, without what Python takes.
+    #[pyo3(signature = (inputs, repeat = 20))]
+    fn latencies(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>, repeat: usize) -> PyResult<Vec<f64>> {
+        let given = gather(inputs, self.inputs.iter().map(|i| (i.name.as_str(), i.dtype)))?;
+        let run = || -> Result<Vec<f64>, resat::diag::Refused> {
+            let mut all = Vec::with_capacity(repeat);
+            for i in 0..repeat + 3 {
+                let start = std::time::Instant::now();
+                self.built.executable.run(&given)?;
+                if i >= 3 {
+                    all.push(start.elapsed().as_secs_f64());
+                }
+            }
+            Ok(all)
+        };
+        py.detach(run).map_err(|e| refused(&e))
+    }
+
+    /// Writes a shared library and a C header beside it; with the ending `.tar`, what it is linked of.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let Some(exe) = self.built.executable.as_plain() else {
+            return Err(refuse(
+                "a shared library takes a sequence of calls on tensors of known extents: this program has control flow, data types, or \
+                 extents found while running",
+            ));
+        };
+        let written = py.detach(|| -> Result<(), Failure> {
+            let all = self.built.exportable(&self.target)?;
+            export_linked(exe.program(), &all, &path).map_err(|e| Failure::Other(e.to_string()))?;
+            Ok(())
+        });
+        written.map_err(PyErr::from)
+    }
+
+    fn __repr__(&self) -> String {
+        let names: Vec<&str> = self.inputs.iter().map(|i| i.name.as_str()).collect();
+        format!(
+            "<resat.Executable ({}), {} kernels in {} calls>",
+            names.join(", "),
+            self.built.kernels.len(),
+            self.built.calls
+        )
+    }
+}
+
+/// A program that was exported, loaded again.
+#[pyclass(frozen, module = "resat", name = "Library")]
+pub struct Library(LoadedModel);
+
+#[pymethods]
+impl Library {
+    #[new]
+    #[pyo3(signature = (path, threads = None))]
+    fn new(path: PathBuf, threads: Option<usize>) -> PyResult<Library> {
+        let model = LoadedModel::load(&path).map_err(|e| refuse(e.to_string()))?;
+        let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(|n| n.get())).unwrap_or(1);
+        match model.set_threads(threads) {
+            true => Ok(Library(model)),
+            false => Err(Failure::Other(format!("the system gives fewer than {threads} threads")).into()),
+        }
+    }
+
+    /// The program's name.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The names and types of the inputs, in order.
+    #[getter]
+    fn inputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
+        self.0.inputs().iter().map(|p| port_type(py, p)).collect()
+    }
+
+    /// The names and types of the outputs, in order.
+    #[getter]
+    fn outputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
+        self.0.outputs().iter().map(|p| port_type(py, p)).collect()
+    }
+
+    /// Runs once; see `Executable.run`.
+    fn run(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
+        let given = gather(inputs, self.0.inputs().iter().map(|p| (&*p.name, Some(p.dtype))))?;
+        let outputs = py.detach(|| self.0.run(&given)).map_err(run_error)?;
+        arrays(py, outputs, &given)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<resat.Library {}>", self.0.name())
+    }
+}
+
+/// The user's cache of kernels and programs.
+fn cache(folder: PathBuf) -> Arc<Cache> {
+    static OPEN: OnceLock<Mutex<Vec<(PathBuf, Arc<Cache>)>>> = OnceLock::new();
+    let mut open = OPEN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, cache)) = open.iter().find(|c| c.0 == folder) {
+        return cache.clone();
+    }
+    let cache = Arc::new(Cache::new(folder.clone()));
+    open.push((folder, cache.clone()));
+    cache
+}
+
+/// Builds a module: passes, then code.
+#[pyfunction]
+#[pyo3(signature = (module, item, settings, *, trace, threads, name, fallback, check_regions, cache_folder, tune, on_phase))]
+#[allow(clippy::too_many_arguments, reason = "the package's Python part alone calls it, by name")]
+fn build<'py>(
+    py: Python<'py>,
+    module: Module,
+    item: &Bound<'py, PyAny>,
+    settings: &Settings,
+    trace: bool,
+    threads: Option<usize>,
+    name: String,
+    fallback: bool,
+    check_regions: bool,
+    cache_folder: Option<PathBuf>,
+    tune: Option<f64>,
+    on_phase: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let pass = make(item, settings, &rust_of(settings)?)?;
+    let watcher = Watcher::new(trace, &settings.shared);
+    let (before, after) = watcher.hooks();
+    let mut options = Options::new(settings.rust.clone());
+    options.passes = Some(pass);
+    options.threads = threads.unwrap_or(options.threads);
+    options.name = name;
+    (options.fallback, options.check_regions) = (fallback, check_regions);
+    (options.before_pass, options.after_pass) = (Some(before), after);
+    options.cache = cache_folder.map(cache);
+    options.tune = tune.map(std::time::Duration::try_from_secs_f64).transpose().map_err(|e| refuse(e.to_string()))?;
+    if let Some(f) = on_phase {
+        let shared: Shared = settings.shared.clone();
+        options.on_phase = Some(Box::new(move |phase| {
+            let told = Python::attach(|py| f.bind(py).call1((phase,)).map(drop));
+            told.unwrap_or_else(|e| shared.keep(e));
+        }));
+    }
+    let target = settings.rust.target.codegen();
+    let (executable, told) = long(py, &settings.shared, move || {
+        // What the program itself says of its inputs, and not what passes made of them.
+        let typed = resat::infer::infer_types(module.0.clone())?;
+        let mut inputs = Vec::new();
+        for &p in &typed.entry("main")?.params {
+            flatten(typed.var(p).name.to_string(), typed.var_ty(p), &mut inputs);
+        }
+        let outputs = output_names(&module.0).unwrap_or_default();
+        drop(typed);
+        let mut built = driver::build(module.0, &[], options)?;
+        let result = resat::infer::infer_types(built.module.clone())?.result_type("main").clone();
+        let told = watcher.told(
+            std::mem::take(&mut built.log),
+            std::mem::take(&mut built.reports),
+            std::mem::take(&mut built.warnings),
+        );
+        Ok((Executable { built, inputs, outputs, result, target }, told))
+    })?;
+    let executable = Bound::new(py, executable)?;
+    (executable, told.to_py(py)?).into_pyobject(py)
+}
+
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(build, m)?)
+}

@@ -1,0 +1,168 @@
+//! Explorations, with a crew in Python: whatever takes tasks and gives what came of them.
+
+use std::{path::PathBuf, time::Duration};
+
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList},
+};
+use resat::{
+    diag::{Diagnostic, Refused},
+    explore::{self, Crew, Exploration, Found, Member, Options, Task},
+    infer::infer_types,
+    ir::Module as Ir,
+    tensor::Tensor,
+};
+
+use crate::{
+    call::{Failure, Shared, long, refuse, refused},
+    module::Module,
+    settings::Settings,
+    tensor::{copied, to_numpy},
+};
+
+/// What an exploration is told, by name.
+fn options(settings: &Settings, given: &Bound<'_, PyDict>) -> PyResult<Options> {
+    let get = |name: &str| -> PyResult<Bound<'_, PyAny>> {
+        given.get_item(name)?.ok_or_else(|| refuse(format!("an exploration needs `{name}`")))
+    };
+    let members = Member::parse(&get("members")?.extract::<String>()?, &settings.rust).map_err(|e| refused(&e))?;
+    let threads: Option<usize> = get("threads")?.extract()?;
+    let measure = Duration::try_from_secs_f64(get("measure_seconds")?.extract()?).map_err(refuse)?;
+    Ok(Options {
+        threads: threads.unwrap_or(settings.rust.target.cores),
+        settings: settings.rust.clone(),
+        config: settings.config.clone(),
+        members,
+        saturation: get("saturation")?.extract()?,
+        max_orders: get("max_orders")?.extract::<usize>()?.max(1),
+        seed: get("seed")?.extract()?,
+        measure,
+        anytime: get("anytime")?.extract()?,
+        state: get("state")?.extract::<Option<PathBuf>>()?,
+        model: get("model")?.extract()?,
+        about: get("about")?.extract()?,
+        workers: get("workers")?.extract()?,
+        crew: None,
+        on_progress: None,
+    })
+}
+
+/// A crew of the package's Python part: `room`, `start`, `poll` and `measure`.
+struct PyCrew {
+    crew: Py<PyAny>,
+    shared: Shared,
+}
+
+impl PyCrew {
+    fn ask<T>(&self, f: impl for<'py> FnOnce(Python<'py>, &Bound<'py, PyAny>) -> PyResult<T>) -> Result<T, Refused> {
+        Python::attach(|py| f(py, self.crew.bind(py))).map_err(|e| self.shared.refuse(e))
+    }
+}
+
+impl Crew for PyCrew {
+    fn room(&self) -> usize {
+        self.ask(|_, crew| crew.getattr("room")?.extract()).unwrap_or(1)
+    }
+
+    fn start(&mut self, number: usize, task: &Task, module: &Ir) -> Result<(), Refused> {
+        self.ask(|_, crew| {
+            crew.call_method1("start", (number, &task.pass, &task.from, Module(module.clone())))?;
+            Ok(())
+        })
+    }
+
+    fn next(&mut self) -> Result<(usize, Option<Found>), Refused> {
+        loop {
+            if self.shared.cancel.is_cancelled() {
+                return Err(Diagnostic::new("the exploration was cancelled; what it has found out is kept").into());
+            }
+            type Ended = Option<(usize, Option<(String, Option<Module>)>)>;
+            let ended: Ended = self.ask(|_, crew| crew.call_method0("poll")?.extract())?;
+            let Some((number, found)) = ended else { continue };
+            let found = found.map(|(text, module)| Found::from_parts(&text, module.map(|m| m.0))).transpose()?;
+            return Ok((number, found));
+        }
+    }
+
+    fn measure(&mut self, programs: &[(String, Ir)], inputs: &[Tensor]) -> Result<Option<Vec<String>>, Refused> {
+        self.ask(|py, crew| {
+            let list = PyList::empty(py);
+            for (digest, module) in programs {
+                list.append((digest, Module(module.clone())))?;
+            }
+            let inputs = inputs.iter().map(|t| to_numpy(py, t.clone())).collect::<PyResult<Vec<_>>>()?;
+            crew.call_method1("measure", (list, inputs))?.extract()
+        })
+    }
+}
+
+/// Does tasks of an exploration, in whatever process.
+#[pyclass(frozen, module = "resat._resat", name = "Worker")]
+pub struct Worker(explore::Worker, Shared);
+
+#[pymethods]
+impl Worker {
+    #[new]
+    fn new(settings: &Settings, given: &Bound<'_, PyDict>) -> PyResult<Worker> {
+        let worker = explore::Worker::new(options(settings, given)?).map_err(|e| refused(&e))?;
+        Ok(Worker(worker, settings.shared.clone()))
+    }
+
+    /// Runs a pass over a module: what came of it as text, and the module where there is one.
+    fn run(&self, py: Python<'_>, pass: &str, module: Module) -> PyResult<(String, Option<Module>)> {
+        let made = py.detach(|| self.0.run(pass, module.0).and_then(Found::into_parts));
+        if let Some(e) = self.1.raised() {
+            return Err(e);
+        }
+        let (text, module) = made.map_err(|e| refused(&e))?;
+        Ok((text, module.map(Module)))
+    }
+
+    /// Compiles and measures programs in turns: lines for the state's file.
+    fn measure(
+        &self,
+        py: Python<'_>,
+        programs: Vec<(String, Module)>,
+        inputs: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<String>> {
+        let inputs = inputs.iter().map(|t| copied(t, None)).collect::<PyResult<Vec<_>>>()?;
+        let programs: Vec<(String, Ir)> = programs.into_iter().map(|(d, m)| (d, m.0)).collect();
+        py.detach(|| self.0.measure(programs, &inputs)).map_err(|e| refused(&e))
+    }
+}
+
+/// Explores: JSON of what was found, a page, a summary.
+#[pyfunction]
+#[pyo3(signature = (module, inputs, settings, given, crew = None, on_progress = None))]
+fn run_exploration(
+    py: Python<'_>,
+    module: Module,
+    inputs: Vec<Bound<'_, PyAny>>,
+    settings: &Settings,
+    given: &Bound<'_, PyDict>,
+    crew: Option<Py<PyAny>>,
+    on_progress: Option<Py<PyAny>>,
+) -> PyResult<(String, String, String)> {
+    let mut options = options(settings, given)?;
+    let inputs = inputs.iter().map(|t| copied(t, None)).collect::<PyResult<Vec<_>>>()?;
+    let shared = settings.shared.clone();
+    options.crew = crew.map(|crew| Box::new(PyCrew { crew, shared: shared.clone() }) as Box<dyn Crew>);
+    if let Some(f) = on_progress {
+        options.on_progress = Some(Box::new(move |p| {
+            let told = Python::attach(|py| f.bind(py).call1((p.phase, p.done, p.total)).map(drop));
+            told.unwrap_or_else(|e| shared.keep(e));
+        }));
+    }
+    long(py, &settings.shared, move || {
+        let module = infer_types(module.0)?.into_module();
+        let found: Exploration = explore::explore(&module, &inputs, options)?;
+        let json = serde_json::to_string(&found).map_err(|e| Failure::Other(e.to_string()))?;
+        Ok((json, explore::page(&found), found.summary()))
+    })
+}
+
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Worker>()?;
+    m.add_function(wrap_pyfunction!(run_exploration, m)?)
+}

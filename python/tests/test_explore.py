@@ -1,0 +1,137 @@
+"""Explorations: the same by threads, processes and Dask; workers lost in the middle; states that resume."""
+
+import concurrent.futures as futures
+import json
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+import resat as rs
+
+PASSES = [rs.SimplifyInference(), rs.FoldConstant(), rs.AlterOpLayout(), rs.SimplifyExpr()]
+
+
+def options(**more):
+    return {"measure_seconds": 0.01, "threads": 1, **more}
+
+
+def programs(exploration):
+    """What tells explorations apart but for times: each order's program."""
+    return {o["name"]: (o["program"], o["refused"]) for o in exploration.orders}
+
+
+@pytest.fixture(scope="module")
+def alone(cnn):
+    return rs.explore(cnn, PASSES, **options())
+
+
+def test_an_exploration(alone, cnn):
+    assert len(alone.orders) == 24 and alone.best["median_s"] > 0 and alone.programs >= 1
+    assert "24 orders" in str(alone) and len(alone.to_records()) == 27
+    assert "<iframe" in alone._repr_html_()
+    assert all(o["difference"] is not None and o["difference"] < 1e-4 for o in alone.orders)
+
+
+def test_threads_find_the_same(alone, cnn):
+    assert programs(rs.explore(cnn, PASSES, workers=2, **options())) == programs(alone)
+
+
+def test_processes_find_the_same(alone, cnn):
+    context = multiprocessing.get_context("spawn")
+    with futures.ProcessPoolExecutor(2, mp_context=context) as workers, futures.ProcessPoolExecutor(1, mp_context=context) as one:
+        made = rs.explore(cnn, PASSES, workers=workers, measurer=one, **options())
+    assert programs(made) == programs(alone)
+    assert all(o["median_s"] > 0 and o["difference"] < 1e-4 for o in made.orders)
+
+
+def test_a_state_resumes(alone, cnn, tmp_path):
+    state = tmp_path / "state.jsonl"
+    first = rs.explore(cnn, PASSES, state=state, workers=2, **options())
+    lines = state.read_text().splitlines()
+    again = rs.explore(cnn, PASSES, state=state, **options())
+    assert programs(again) == programs(first) == programs(alone)
+    assert again.data["resumed"] == len(lines) - 1 and state.read_text().splitlines() == lines
+    # A state without its last part: what is there is not done again.
+    kept = len(lines) // 2
+    state.write_text("\n".join(lines[:kept]) + "\n")
+    with futures.ThreadPoolExecutor(2) as workers:
+        rest = rs.explore(cnn, PASSES, state=state, workers=workers, **options())
+    assert programs(rest) == programs(alone) and rest.data["resumed"] == kept - 1
+    with pytest.raises(rs.Refused, match="another exploration"):
+        rs.explore(cnn, PASSES, state=state, config=rs.BuildConfig(cost="flops"), **options())
+
+
+def test_what_was_finished_is_kept_after_ctrl_c(cnn, tmp_path):
+    state = tmp_path / "state.jsonl"
+    told = []
+
+    def interrupt(phase, done, total):
+        told.append(phase)
+        if phase == "passes" and done >= 4:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+
+    with pytest.raises(KeyboardInterrupt):
+        rs.explore(cnn, PASSES, state=state, progress=interrupt, workers=2, **options())
+    kept = len(state.read_text().splitlines()) - 1
+    assert kept > 0
+    assert rs.explore(cnn, PASSES, state=state, **options()).data["resumed"] == kept
+
+
+def test_models_in_python_say_what_they_are(cnn, tmp_path):
+    with rs.BuildConfig(cost=lambda node: node.flops):
+        with pytest.raises(rs.Refused, match="fingerprint"):
+            rs.explore(cnn, PASSES, state=tmp_path / "s", **options())
+    with pytest.raises(rs.Refused, match="is a function"):
+        rs.explore(cnn, [rs.module_pass("mine")(lambda m: m)], **options())
+    with pytest.raises(rs.Refused, match="unknown: y"):
+        rs.explore(cnn, PASSES, {"y": 1}, **options())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_dask(alone, cnn, tmp_path, killed):
+    """A cluster of processes: two workers that compile, one that measures and does nothing else. One worker that compiles is killed."""
+    distributed = pytest.importorskip("distributed")
+    import dask
+
+    dask.config.set({"distributed.worker.daemon": False, "distributed.scheduler.allowed-failures": 8})
+    state = tmp_path / "state.jsonl"
+    cluster = distributed.SpecCluster(
+        scheduler={"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard": False, "dashboard_address": None}},
+        workers={
+            name: {
+                "cls": distributed.Nanny,
+                "options": {"nthreads": 1, "resources": {what: 1}, "host": "127.0.0.1", "dashboard": False},
+            }
+            for name, what in (("a", "compile"), ("b", "compile"), ("one", "measure"))
+        },
+    )
+    pids = []
+
+    def progress(phase, done, total):
+        if killed and phase == "passes" and done >= 3 and pids:
+            os.kill(pids.pop(), signal.SIGKILL)
+            pids.clear()
+
+    with cluster, distributed.Client(cluster) as client:
+        client.wait_for_workers(3, timeout=60)
+        info = client.run(os.getpid)
+        resources = {address: w["resources"] for address, w in client.scheduler_info(n_workers=-1)["workers"].items()}
+        pids += [pid for address, pid in info.items() if "compile" in resources[address]][:1]
+        assert pids
+        workers = client.get_executor(resources={"compile": 1})
+        measurer = client.get_executor(resources={"measure": 1})
+        made = rs.explore(cnn, PASSES, workers=workers, measurer=measurer, state=state, progress=progress, **options())
+        assert not (killed and pids)
+    assert programs(made) == programs(alone)
+    assert all(o["median_s"] > 0 for o in made.orders)
+    # Nothing twice: of each pass over each module one line, and of each program one measurement.
+    seen = set()
+    for line in state.read_text().splitlines()[1:]:
+        record = json.loads(line)
+        key = (record["kind"], record.get("pass"), record.get("from"), record.get("program"))
+        assert key not in seen
+        seen.add(key)
