@@ -9,7 +9,7 @@ use resat::{
     interp,
     ir::TensorType,
     pass::Settings,
-    relay::text::parse_module,
+    relay::{npz, text::parse_module},
     target::Target,
     tensor::{DType, Tensor},
 };
@@ -95,4 +95,136 @@ fn constants_make_extents_known_and_programs_plain() {
             add(dyn.reshape(%x, shape_of(%y, dtype=\"int64\")), %y) }",
     );
     assert!(b.executable.as_plain().is_some());
+}
+
+/// Calls of kernels that serve all extents, calls that have a kernel for each, and kernels that were compiled for extents that were met.
+fn sized_calls(exe: &Runnable) -> (usize, usize, usize) {
+    match exe {
+        Runnable::Machine(m) => m.sized_calls(),
+        Runnable::Plain(_) => panic!("the program's extents are unknown"),
+    }
+}
+
+/// Programs of image-shaped and of row-shaped inputs with unknown extents, and sizes at which each runs.
+const AT_ALL_SIZES: [(&str, &[&[&[i64]]]); 8] = [
+    (
+        "def @main(%x: Tensor[(?, 40), float32], %w: Tensor[(24, 40), float32]) { nn.relu(nn.dense(%x, %w, units=24)) }",
+        &[&[&[7, 40], &[24, 40]], &[&[64, 40], &[24, 40]], &[&[3, 40], &[24, 40]], &[&[131, 40], &[24, 40]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, ?), float32], %b: Tensor[(1, 1), float32]) { nn.softmax(add(%x, %b), axis=-1) }",
+        &[&[&[7, 40], &[1, 1]], &[&[64, 131], &[1, 1]], &[&[3, 5], &[1, 1]], &[&[20, 16], &[1, 1]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, ?, 48), float32], %g: Tensor[(48), float32], %b: Tensor[(48), float32]) {
+            nn.layer_norm(%x, %g, %b, axis=-1, epsilon=1e-5f) }",
+        &[&[&[2, 9, 48], &[48], &[48]], &[&[3, 70, 48], &[48], &[48]], &[&[5, 4, 48], &[48], &[48]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, ?, 32), float32], %y: Tensor[(?, ?, 32), float32]) {
+            nn.batch_matmul(%x, %y, transpose_b=True) }",
+        &[&[&[2, 9, 32], &[2, 9, 32]], &[&[3, 70, 32], &[3, 70, 32]], &[&[6, 33, 32], &[6, 33, 32]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, ?, 48), float32]) {
+            transpose(reshape(%x, newshape=[0, 0, 4, 12]), axes=[0, 2, 1, 3]) }",
+        &[&[&[2, 9, 48]], &[&[3, 70, 48]], &[&[6, 33, 48]], &[&[4, 2, 48]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, 16, ?, ?), float32], %w: Tensor[(32, 16, 3, 3), float32]) {
+            nn.relu(nn.conv2d(%x, %w, padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3])) }",
+        &[
+            &[&[2, 16, 20, 24], &[32, 16, 3, 3]],
+            &[&[3, 16, 33, 17], &[32, 16, 3, 3]],
+            &[&[2, 16, 8, 50], &[32, 16, 3, 3]],
+        ],
+    ),
+    (
+        "def @main(%x: Tensor[(?, 16, ?, ?), float32], %w: Tensor[(16, 1, 3, 3), float32]) {
+            nn.conv2d(%x, %w, strides=[2, 2], padding=[1, 1, 1, 1], groups=16, channels=16, kernel_size=[3, 3]) }",
+        &[
+            &[&[2, 16, 20, 24], &[16, 1, 3, 3]],
+            &[&[3, 16, 33, 17], &[16, 1, 3, 3]],
+            &[&[2, 16, 12, 50], &[16, 1, 3, 3]],
+        ],
+    ),
+    (
+        "def @main(%x: Tensor[(?, 16, ?, ?), float32]) {
+            (nn.max_pool2d(%x, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1]),
+             nn.avg_pool2d(%x, pool_size=[2, 2], strides=[2, 2]), nn.global_avg_pool2d(%x)) }",
+        &[&[&[2, 16, 20, 24]], &[&[3, 16, 33, 17]], &[&[2, 16, 12, 50]]],
+    ),
+];
+
+#[test]
+fn one_code_serves_all_sizes() {
+    for (text, sizes) in AT_ALL_SIZES {
+        let exe = built(text).executable;
+        for (seed, shapes) in sizes.iter().enumerate() {
+            let inputs: Vec<Tensor> =
+                shapes.iter().enumerate().map(|(i, s)| floats(s, (7 * seed + i) as u64)).collect();
+            checked(text, &exe, &inputs);
+        }
+        // Windows on an image of few tiles may meet both of its edges at once, which takes another form.
+        let (general, special, kernels) = sized_calls(&exe);
+        assert!(general > 0 && special == 0 && kernels <= 1, "{text}: {general}, {special}, {kernels}");
+    }
+}
+
+#[test]
+fn the_least_sizes_are_right_too() {
+    for (text, sizes) in AT_ALL_SIZES {
+        let exe = built(text).executable;
+        // Whatever was met first, extents of 1 and 2 follow where the program does not say them.
+        for least in [0, 1, 2, 3] {
+            let known =
+                |n: i64, i: usize| if sizes.iter().all(|s| s[0][i] == sizes[0][0][i]) { n } else { n.min(least) };
+            let shape = |s: &&[i64]| -> Vec<i64> { s.iter().enumerate().map(|(i, &n)| known(n, i)).collect() };
+            let shapes: Vec<Vec<i64>> = match least {
+                0 => sizes[0].iter().map(|s| s.to_vec()).collect(),
+                _ => {
+                    let first = shape(&sizes[0][0]);
+                    let others =
+                        sizes[0][1..].iter().map(|s| if **s == *sizes[0][0] { first.clone() } else { s.to_vec() });
+                    [first.clone()].into_iter().chain(others).collect()
+                }
+            };
+            let inputs: Vec<Tensor> = shapes.iter().enumerate().map(|(i, s)| floats(s, i as u64)).collect();
+            let fits = parse_module("test", &format!("#[version = \"0.0.5\"] {text}"))
+                .map_err(|e| e.to_string())
+                .and_then(|m| {
+                    let values = inputs.iter().cloned().map(Into::into).collect();
+                    interp::run_flat(&m, "main", values).map_err(|e| e.to_string())
+                });
+            if fits.is_ok() {
+                checked(text, &exe, &inputs);
+            }
+        }
+    }
+}
+
+/// Several inputs of one program: each is told with its first run.
+#[test]
+fn bench_tells_first_runs_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("program.relay");
+    std::fs::write(&program, "#[version = \"0.0.5\"] def @main(%x: Tensor[(?, 8), float32]) { nn.softmax(%x) }")
+        .expect("it can be written");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
+    command.arg("bench").arg(&program).args(["--no-cache", "--json", "--repeat", "2"]);
+    for n in [5, 9] {
+        let file = folder.path().join(format!("{n}.npz"));
+        let archive = npz::write([("x", &floats(&[n, 8], 1))]).expect("an archive");
+        std::fs::write(&file, archive).expect("it can be written");
+        command.arg("--inputs").arg(file);
+    }
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let runs = found["runs"].as_array().expect("a list");
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert!(run["first_s"].is_number() && run["latencies_s"].as_array().is_some_and(|l| l.len() == 2), "{run}");
+    }
+    assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
 }

@@ -12,6 +12,7 @@ int8      quantized models: resat's on integers, the rivals' on the same network
 products  matrix products, of two arguments and with a constant second one
 start     from text to the first result: with an empty cache, and once the program is kept; rivals from their file to the first result
 memory    peak of a process that loads a model and runs it three times, one thread
+sizes     programs whose extents are unknown, at six sizes each (sizes.py)
 """
 import argparse, json, math, os, pathlib, shutil, subprocess, sys, tempfile, time
 
@@ -19,7 +20,7 @@ F32 = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "inception_v3", 
 BOUND_BY_WEIGHTS = ["lstm", "mlp"]
 INT8 = ["resnet18", "mobilenet_v2"]
 PRODUCTS = [(1024, 1024, 1024), (512, 512, 2048), (1, 1024, 4096)]
-KINDS = ["latency", "int8", "products", "start", "memory"]
+KINDS = ["latency", "int8", "products", "start", "memory", "sizes"]
 
 
 def note(text):
@@ -192,6 +193,16 @@ def processes(what):
                 record(what, "(imports alone)", runtime, seconds=d[1], peak_mib=d[2])
 
 
+def sizes():
+    script = pathlib.Path(__file__).with_name("sizes.py")
+    known = ["resnet18", "mobilenet_v2", "inception_v3", "bert4"]
+    for threads in args.threads:
+        names = models([m for m in args.models or known if m in known], False)
+        command = [sys.executable, str(script), "--resat", args.resat, "--shared", str(shared), "--out", str(out / f"sizes{threads}")]
+        if subprocess.run([*command, "--models-dir", str(models_dir), "--threads", str(threads), *names]).returncode:
+            note(f"sizes, {threads} threads: sizes.py failed")
+
+
 def record(kind, model, runtime, **values):
     results.append({"kind": kind, "model": model, "rt": runtime, "threads": 1, **values})
     print(f"{model:16} {runtime:12} {values['seconds']:8.3f} s  peak {values['peak_mib']:7.1f} MiB", flush=True)
@@ -287,6 +298,6 @@ if __name__ == "__main__":
         write()
         sys.exit()
     for kind in args.only.split(","):
-        {"latency": latency, "int8": int8, "products": products}.get(kind, lambda: processes(kind))()
+        {"latency": latency, "int8": int8, "products": products, "sizes": sizes}.get(kind, lambda: processes(kind))()
     write()
     print(f"\n{table()}\n{out}/rivals.json, {out}/rivals.md")

@@ -46,7 +46,8 @@ pub(super) struct Args {
     repeat: NonZeroUsize,
     /// Print JSON: latencies_s (each run), first_s (the first call, before those that warm up), median_s, min_s, p90_s, compile_s, cached;
     /// of memory, in bytes: arena, the most of it that is in use at once, weights, and the peak of this process. Of several inputs
-    /// these latencies are the entries of `runs`, each with `inputs`, the file
+    /// these latencies are the entries of `runs`, each with `inputs`, the file. Of programs whose extents are unknown: general_calls (of
+    /// kernels that serve all extents), special_calls (of kernels that serve one) and special_kernels (compiled for extents that were met)
     #[arg(long)]
     json: bool,
     /// Also say how long each kernel takes
@@ -189,6 +190,10 @@ fn measure(
 }
 
 fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Result<(), Failure> {
+    let sized = built.and_then(|b| match &b.executable {
+        Runnable::Machine(m) => Some(m.sized_calls()),
+        Runnable::Plain(_) => None,
+    });
     if args.json {
         let program = built.and_then(|b| b.executable.as_plain());
         let weights = |e: &Executable| e.program().constants().iter().map(|t| t.bytes().len()).sum::<usize>();
@@ -212,6 +217,9 @@ fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Res
             "arena_least_bytes": program.map(|p| p.plan().least),
             "weights_bytes": program.map(weights),
             "peak_memory_bytes": peak_memory(),
+            "general_calls": sized.map(|s| s.0),
+            "special_calls": sized.map(|s| s.1),
+            "special_kernels": sized.map(|s| s.2),
         });
         if let serde_json::Value::Object(rest) = rest {
             json.extend(rest);
@@ -232,6 +240,12 @@ fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Res
             run.latencies.len(),
             1e3 * run.first,
             compile
+        ))?;
+    }
+    if let Some((general, special, kernels)) = sized {
+        super::print(&format!(
+            "{general} calls of kernels that serve all extents, {special} of kernels that serve one; {kernels} kernels were compiled for \
+             extents that were met\n"
         ))?;
     }
     Ok(())

@@ -21,6 +21,8 @@ mod race;
 #[cfg(feature = "llvm")]
 mod runnable;
 #[cfg(feature = "llvm")]
+mod sizes;
+#[cfg(feature = "llvm")]
 mod specialize;
 #[cfg(feature = "llvm")]
 mod stopwatch;

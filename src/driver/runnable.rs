@@ -67,6 +67,12 @@ impl Runnable {
 }
 
 impl MachineProgram {
+    /// Of the calls of kernels at unknown extents that were met so far: how many have one kernel for all extents, how many have one for
+    /// each, and how many kernels were compiled for extents at hand.
+    pub fn sized_calls(&self) -> (usize, usize, usize) {
+        self.kernels.sized_calls()
+    }
+
     /// The machine's code.
     pub fn program(&self) -> &vm::Program {
         &self.program
@@ -89,7 +95,11 @@ impl MachineProgram {
             .iter()
             .map(|p| value(&p.name, &p.ty, p.annotated, &mut given))
             .collect::<Result<Vec<_>, Refused>>()?;
+        if let Some(results) = self.kernels.run_whole(inputs) {
+            return Ok(results);
+        }
         let result = self.program.run(&self.kernels, values)?;
+        self.kernels.run_in_parts();
         result.flatten().ok_or_else(|| Diagnostic::new("the result of the program holds a function").into())
     }
 }

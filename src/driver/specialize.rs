@@ -1,10 +1,14 @@
 //! Primitive functions as a virtual machine calls them: code for the extents at hand.
 //!
-//! A function whose types are known is compiled with the program. Any other one is compiled when it is called, for the
-//! extents (and the values that decide extents) that it is called with, and the code is kept: generated code fits the shape
-//! at hand, and nothing in it computes extents.
+//! A function whose types are known is compiled with the program. Any other one is compiled when it is first called, by kernels that
+//! serve all extents where there are such ([`Sizes`]). Where the values of arguments decide extents, it is compiled for the values and
+//! extents that it is called with, and the code is kept. A program that is a plain sequence of calls but for its extents is called as
+//! one function.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use hashbrown::{Equivalent, HashMap};
 
@@ -12,6 +16,7 @@ use super::{
     build::{BuildError, compiling},
     cache::Cache,
     external::{Handling, Regions, compile_regions},
+    sizes::Sizes,
     tune::Tuner,
 };
 use crate::{
@@ -23,7 +28,7 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
     loops::Kernel,
-    lower::{Assembled, CodeSet, Tuned, assemble, is_settled},
+    lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, is_settled},
     machine::Core,
     pass::settle_calls,
     runtime::{
@@ -60,6 +65,10 @@ impl Machine {
 pub(super) struct Primitives {
     module: Module,
     functions: Vec<Primitive>,
+    /// The whole program, where it is a plain sequence of calls once extents are known.
+    whole: Option<Primitive>,
+    /// Whether it turned out that it can't be called as one function.
+    in_parts: AtomicBool,
     machine: Machine,
 }
 
@@ -70,18 +79,31 @@ struct Primitive {
     /// The code, where there is one for all calls.
     fixed: Option<Arc<Code>>,
     /// The code for extents that were met.
-    made: Mutex<HashMap<Key, Arc<Code>>>,
+    made: Mutex<Made>,
+}
+
+/// The code of a function for extents that were met.
+#[derive(Default)]
+struct Made {
+    code: HashMap<Key, Arc<Code>>,
+    /// What serves all extents, from the first call on.
+    sizes: Option<Sizes>,
 }
 
 /// The code of a function.
-struct Code {
+pub(super) struct Code {
     exe: Executable,
     /// Outputs of which another output says how many rows are meant; see [`Assembled::counted`].
     counted: Vec<(usize, usize)>,
 }
 
 impl Code {
-    fn link(assembled: Assembled, code: Vec<Arc<dyn CompiledCode>>, pool: Arc<Pool>) -> Result<Arc<Code>, BuildError> {
+    /// Puts an assembled program together with the code that it calls.
+    pub(super) fn link(
+        assembled: Assembled,
+        code: Vec<Arc<dyn CompiledCode>>,
+        pool: Arc<Pool>,
+    ) -> Result<Arc<Code>, BuildError> {
         let Assembled { program, counted, .. } = assembled;
         Ok(Arc::new(Code { exe: Executable::link(program, code, pool)?, counted }))
     }
@@ -208,7 +230,16 @@ impl Primitives {
                 made: Mutex::default(),
             })
             .collect();
-        let primitives = Primitives { module: m.clone(), functions, machine };
+        let whole = match is_plain_once_known(typed, "main")? {
+            true => m.function_id("main").map(|func| Primitive {
+                func,
+                decisive: Vec::new(),
+                fixed: None,
+                made: Mutex::default(),
+            }),
+            false => None,
+        };
+        let primitives = Primitives { module: m.clone(), functions, whole, in_parts: AtomicBool::new(false), machine };
         Ok(Compiled { primitives, code, objects, calls })
     }
 
@@ -232,24 +263,139 @@ impl Primitives {
         run.map_err(|e| Diagnostic::new(e.to_string()).at(self.module.span(f.func).cloned()).into())
     }
 
+    /// Runs the whole program as one function on inputs that fit its parameters, where it is a plain sequence of calls for them.
+    pub(super) fn run_whole(&self, inputs: &[Tensor]) -> Option<Vec<Tensor>> {
+        let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
+        // What does not fit is told call by call.
+        self.code_for(whole, &Call { args: inputs, decisive: &[] }).ok()?.run(inputs).ok()
+    }
+
+    /// Says that the program runs, but not as one function.
+    pub(super) fn run_in_parts(&self) {
+        self.in_parts.store(true, Ordering::Relaxed);
+    }
+
+    /// Of the calls in functions that were met at sizes: how many have one kernel for all sizes, how many one for each, and how many
+    /// kernels were compiled for the extents at hand.
+    pub(super) fn sized_calls(&self) -> (usize, usize, usize) {
+        let all = self.functions.iter().chain(&self.whole);
+        all.fold((0, 0, 0), |(general, alone, special), f| {
+            let made = f.made.lock().unwrap_or_else(PoisonError::into_inner);
+            match &made.sizes {
+                Some(s) => (general + s.counts().0, alone + s.counts().1, special + s.specialized),
+                None => (general, alone, special + made.code.len()),
+            }
+        })
+    }
+
     fn code_for(&self, f: &Primitive, call: &Call<'_>) -> Result<Arc<Code>, Refused> {
         // The lock is held while code is made: who waits would only make the same.
         let mut made = f.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(code) = made.get(call) {
+        if let Some(code) = made.code.get(call) {
             return Ok(code.clone());
         }
         let at = || self.module.span(f.func).cloned();
-        let code = self.specialize(f, call).map_err(|e| match e {
+        let code = self.made_for(f, call, &mut made.sizes).map_err(|e| match e {
             BuildError::Refused(r) => r,
             e => Diagnostic::new(e.to_string()).at(at()).into(),
         })?;
-        if made.len() >= KEPT {
-            made.clear();
+        if made.code.len() >= KEPT {
+            made.code.clear();
         }
-        made.insert(call.key(), code.clone());
+        made.code.insert(call.key(), code.clone());
         Ok(code)
     }
 
+    /// Whether the function that is to be called is the whole program.
+    fn is_whole(&self, f: &Primitive) -> bool {
+        self.whole.as_ref().is_some_and(|w| std::ptr::eq(w, f))
+    }
+
+    fn made_for(&self, f: &Primitive, call: &Call<'_>, sizes: &mut Option<Sizes>) -> Result<Arc<Code>, BuildError> {
+        let func = self.module.func(f.func);
+        // An extent of nothing says little of others, and what other compilers make is for known extents.
+        let empty = call.args.iter().any(Tensor::is_empty);
+        let types: Vec<Type> = func.params.iter().filter_map(|&p| self.module.var(p).ty.clone()).collect();
+        let said = types.len() == func.params.len();
+        if !f.decisive.is_empty() || func.compiler().is_some() || empty || !said {
+            return self.specialize(f, call);
+        }
+        let shapes: Vec<Shape> = call.args.iter().map(|a| a.shape().into()).collect();
+        let entry = entry_name(0);
+        let instance = |shapes: &[Shape]| match self.is_whole(f) {
+            true => self.whole_instance(func, &types, shapes),
+            false => self.instance(f, &types, shapes),
+        };
+        let typed = instance(&shapes)?;
+        let sizes = sizes.get_or_insert_with(|| Sizes::new(&self.machine));
+        let other = |shapes: &[Shape]| instance(shapes).ok();
+        if !sizes.broken {
+            match sizes.code(&self.machine, &entry, &types, &typed, &shapes, other) {
+                Err(BuildError::Codegen(_)) if !self.is_whole(f) => {}
+                made => return made,
+            }
+        }
+        sizes.specialized += 1;
+        self.specialize(f, call)
+    }
+
+    /// A module that calls the function on tensors of these extents.
+    fn instance(&self, f: &Primitive, types: &[Type], shapes: &[Shape]) -> Result<TypedModule, BuildError> {
+        let m = &self.module;
+        let mut out = m.derive();
+        let (body, params, types) = self.on_extents(m.func(f.func), types, shapes, &mut out);
+        let func = m.func(f.func);
+        let func = Function { type_params: vec![], params, ret: None, body, attrs: func.attrs.clone() };
+        let callee = out.add_at(Expr::Func(Box::new(func)), m.span(f.func).cloned());
+        define_entry(&mut out, 0, callee, &types);
+        Ok(settle_calls(infer_types(out)?)?)
+    }
+
+    /// A module of the whole program for tensors of these extents.
+    fn whole_instance(&self, func: &Function, types: &[Type], shapes: &[Shape]) -> Result<TypedModule, BuildError> {
+        let mut out = self.module.derive();
+        let (body, params, _) = self.on_extents(func, types, shapes, &mut out);
+        let func = out.add(Expr::Func(Box::new(Function::new(params, body, None))));
+        out.define(entry_name(0), func);
+        Ok(infer_types(out)?)
+    }
+
+    /// A copy of a function's body, its parameters and their types, for arguments of these extents. What functions within say of
+    /// extents is left out: it follows.
+    fn on_extents(
+        &self,
+        func: &Function,
+        types: &[Type],
+        shapes: &[Shape],
+        out: &mut Module,
+    ) -> (ExprId, Vec<VarId>, Vec<Type>) {
+        let m = &self.module;
+        let mut given = shapes.iter();
+        let types: Vec<Type> = types.iter().map(|t| of_extents(t, &mut given)).collect();
+        let params: Vec<VarId> =
+            func.params.iter().zip(&types).map(|(&p, t)| out.new_var(m.var(p).name.clone(), Some(t.clone()))).collect();
+        let bound: HashMap<VarId, ExprId> =
+            func.params.iter().zip(&params).map(|(&p, &new)| (p, out.add(Expr::Var(new)))).collect();
+        let known = |t: &Type| t.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()));
+        for e in reachable(m, [func.body]) {
+            let Expr::Func(inner) = &m[e] else { continue };
+            for &p in &inner.params {
+                let ty = &mut out.var_mut(p).ty;
+                *ty = ty.take().filter(known);
+            }
+        }
+        let body = Copier::new().copy_with(m, func.body, out, |out, id, e| match e {
+            Expr::Var(v) => bound.get(v).copied(),
+            Expr::Func(inner) if inner.ret.as_ref().is_some_and(|t| !known(t)) => {
+                let inner = Function { ret: None, ..(**inner).clone() };
+                Some(out.add_at(Expr::Func(Box::new(inner)), m.span(id).cloned()))
+            }
+            _ => None,
+        });
+        (body, params, types)
+    }
+
+    /// Code for the values and extents at hand.
     fn specialize(&self, f: &Primitive, call: &Call<'_>) -> Result<Arc<Code>, BuildError> {
         let m = &self.module;
         let func = m.func(f.func);
@@ -285,6 +431,16 @@ impl Primitives {
         let (_, library) = compile_code(&mut code, &self.machine.target, self.machine.cache.as_deref())?;
         Code::link(assembled, library, self.machine.pool.clone())
     }
+}
+
+/// Machine code of some kernels in this process.
+pub(super) fn compile_kernels(kernels: &[Kernel], machine: &Machine) -> Result<Arc<dyn CompiledCode>, BuildError> {
+    let kernels: Vec<&Kernel> = kernels.iter().collect();
+    let objects = match machine.cache.as_deref() {
+        Some(cache) => cache.objects().compile(&kernels, &machine.target)?,
+        None => llvm::compile(&kernels, &machine.target)?,
+    };
+    Ok(in_process(&objects, &machine.target)?)
 }
 
 /// Machine code of everything, as objects and in this process. What other compilers made moves into the objects.
@@ -351,6 +507,18 @@ fn define_entry(m: &mut Module, number: usize, callee: ExprId, types: &[Type]) {
     let body = m.add(Expr::Call { callee, args, attrs: Attrs::empty(), type_args: vec![] });
     let func = m.add(Expr::Func(Box::new(Function::new(params, body, None))));
     m.define(entry_name(number), func);
+}
+
+/// The type with the extents that are given for its tensors, which are taken in order.
+fn of_extents<'a>(ty: &Type, given: &mut impl Iterator<Item = &'a Shape>) -> Type {
+    match ty {
+        Type::Tuple(fields) => Type::tuple(fields.iter().map(|f| of_extents(f, given)).collect::<Vec<_>>()),
+        Type::Tensor(t) => match given.next() {
+            Some(shape) => TensorType::of(shape.iter().map(|&n| Dim::Known(n as i64)), t.dtype).into(),
+            None => ty.clone(),
+        },
+        _ => ty.clone(),
+    }
 }
 
 /// The type with the extents of the tensors that are given for it, which are taken in order.

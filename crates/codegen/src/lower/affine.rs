@@ -55,6 +55,15 @@ impl Affine {
         Affine { base: self.base * by, terms }
     }
 
+    /// As an expression, axes in ascending order.
+    pub(crate) fn in_order(&self) -> Scalar {
+        let sum = self.terms.iter().map(|&(a, c)| Scalar::axis(a) * c).reduce(|a, b| a + b);
+        match sum {
+            Some(s) => s + self.base,
+            None => Scalar::index(self.base),
+        }
+    }
+
     /// As an expression: outer axes (large coefficients) first, so that what changes least is computed first.
     pub(crate) fn to_scalar(&self) -> Scalar {
         let mut terms = self.terms.clone();

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{Reduced, Scheduled, Tuned, worth_measuring};
+use super::{
+    Reduced, Scheduled, Tuned,
+    sites::{Met, Sites},
+    worth_measuring,
+};
 use crate::machine::Core;
 use crate::{
     diag::{Diagnostic, Refused},
@@ -15,7 +19,7 @@ use crate::{
     },
     loops::{Kernel, Stages},
     runtime::{BufferId, Call, Compiled, Port, Program, Step},
-    tensor::{DType, Shape},
+    tensor::{DType, Shape, Tensor},
 };
 
 /// The code that programs call and that is still to be made: shared by programs that are assembled together.
@@ -33,6 +37,8 @@ pub struct CodeSet {
     tuned: Option<Arc<Tuned>>,
     /// Kernels with something to measure.
     pub tunable: Vec<Tunable>,
+    /// The calls of the program that is assembled, where its extents change from run to run.
+    pub sites: Option<Sites>,
 }
 
 /// A kernel with reductions that run in several ways.
@@ -89,6 +95,7 @@ impl CodeSet {
             known: HashMap::new(),
             tuned: None,
             tunable: Vec::new(),
+            sites: None,
         }
     }
 
@@ -118,9 +125,25 @@ pub fn is_settled(m: &Module, f: ExprId) -> bool {
 /// Whether a function's body is a plain sequence of calls of primitive functions and of functions for external compilers on tensors
 /// of known extents: what [`assemble`] takes.
 pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
+    is_sequence(typed, entry, &|t| t.known_shape().is_some())
+}
+
+/// The same but for extents, which may be unknown: those of a run decide all others. What external compilers make is for known ones.
+pub fn is_plain_once_known(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
+    let m = typed.module();
+    let external = reachable(m, [typed.entry(entry)?.body]).into_iter().any(|e| match &m[e] {
+        Expr::Func(f) => f.compiler().is_some(),
+        Expr::Global(_) => true,
+        _ => false,
+    });
+    Ok(!external && is_sequence(typed, entry, &|_| true)?)
+}
+
+/// Whether a function's body is a sequence of calls on tensors whose types are as asked.
+fn is_sequence(typed: &TypedModule, entry: &str, fits: &dyn Fn(&TensorType) -> bool) -> Result<bool, Refused> {
     let m = typed.module();
     let f = typed.entry(entry)?;
-    let known = |ty: &Type| ty.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()));
+    let known = |ty: &Type| ty.flatten().is_some_and(|all| all.iter().all(fits));
     let is_kernel = |callee: ExprId| {
         let func = match &m[callee] {
             Expr::Func(_) => Some(callee),
@@ -140,9 +163,30 @@ pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
     Ok(scope(typed, f.body).iter().all(plain) && f.params.iter().all(|&p| known(typed.var_ty(p))))
 }
 
+/// What each call of a kernel computes, in the order in which [`assemble`] meets them.
+pub fn groups(typed: &TypedModule, entry: &str) -> Result<Vec<Stages>, Refused> {
+    let m = typed.module();
+    let mut all = Vec::new();
+    for id in scope(typed, typed.entry(entry)?.body) {
+        let Expr::Call { callee, .. } = &m[id] else { continue };
+        let func = match &m[*callee] {
+            Expr::Func(_) => Some(*callee),
+            Expr::Global(name) => m.function_id(name),
+            _ => None,
+        };
+        if let Some(f) = func.map(|f| m.func(f)).filter(|f| f.is_primitive() && f.compiler().is_none()) {
+            all.push(super::stages_of(typed, f, true)?.stages);
+        }
+    }
+    Ok(all)
+}
+
 /// The program of a function, whose body must be [plain](is_plain). What it calls joins `code`.
 pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet) -> Result<Assembled, Refused> {
     let main = typed.entry(entry)?;
+    if let Some(sites) = &mut code.sites {
+        sites.begin();
+    }
     let mut a = Assembler { typed, code, program: Program::new(name), counted: HashMap::new(), calls: 0 };
     let mut slots: HashMap<ExprId, Slot> = HashMap::new();
     let mut params = HashMap::new();
@@ -282,13 +326,25 @@ impl Assembler<'_> {
     }
 
     fn call_kernel(&mut self, id: ExprId, f: &Function, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
-        let group = super::stages(self.typed.module(), f)?.stages;
+        let group = super::stages_of(self.typed, f, self.code.sites.is_some())?.stages;
         let ty = self.typed.ty(id).clone();
-        if let Some(arg) = super::is_view(&group) {
+        let mut sites = self.code.sites.take();
+        let met = sites.as_mut().map_or(Met::Alone, |s| s.meet(&group));
+        let view = match &met {
+            Met::View(arg) => Some(*arg),
+            Met::Kernel(..) => None,
+            Met::Alone => super::is_view(&group),
+        };
+        if let Some(arg) = view {
+            self.code.sites = sites;
             // The same bytes in the same order: no code, no copy.
             return Ok(shaped(&ty, &mut std::iter::once(inputs[arg])));
         }
-        let number = self.kernel(f, &group);
+        let (number, member) = match met {
+            Met::Kernel(kernel, member) => (self.add_kernel(f, kernel.clone()), Some(member)),
+            _ => (self.kernel(f, &group), None),
+        };
+        self.code.sites = sites;
         let kernel = &self.code.kernels[number];
         let (_, workspace) = kernel.workspace();
         let pairs = kernel.in_place();
@@ -301,6 +357,14 @@ impl Assembler<'_> {
             let buffer = self.program.buffer(shape.iter().product::<usize>() * decl.dtype.bytes());
             args.push((buffer, true));
             results.push((buffer, shape));
+        }
+        if let Some(member) = member {
+            args.extend(member.scratch.iter().map(|&bytes| (self.program.buffer(bytes as usize), true)));
+            let parameters = match member.parameters.is_empty() {
+                true => Tensor::zeros(DType::I64, &[1]),
+                false => Tensor::from_slice(&[member.parameters.len()], &member.parameters),
+            };
+            args.push((self.program.constant(parameters), false));
         }
         for &(at, count) in &group.counted {
             let (buffer, shape) = results[at].clone();
@@ -350,19 +414,24 @@ impl Assembler<'_> {
             let worth = worth_measuring(&reductions).next().is_some();
             tunable = worth.then_some((reductions, choices));
         }
-        // Named by content: what is the same in another program has the same code, name included.
-        kernel.name = format!("{}_{:016x}", self.describe(f), kernel.digest().0 as u64);
-        let same = self.code.kernels.iter().position(|k| k.name == kernel.name);
-        let number = same.unwrap_or_else(|| {
-            self.code.kernels.push(kernel);
-            self.code.kernels.len() - 1
-        });
+        let number = self.add_kernel(f, kernel);
         if let Some((reductions, choices)) = tunable {
             let group = group.clone();
             self.code.tunable.push(Tunable { kernel: number, group, reductions, choices, calls: 1 });
         }
         self.code.known.insert(key, number);
         number
+    }
+
+    /// The number of a kernel, which gets a name.
+    fn add_kernel(&mut self, f: &Function, mut kernel: Kernel) -> usize {
+        // Named by content: what is the same in another program has the same code, name included.
+        kernel.name = format!("{}_{:016x}", self.describe(f), kernel.digest().0 as u64);
+        let same = self.code.kernels.iter().position(|k| k.name == kernel.name);
+        same.unwrap_or_else(|| {
+            self.code.kernels.push(kernel);
+            self.code.kernels.len() - 1
+        })
     }
 
     /// The operators of a function, as the beginning of a symbol's name.

@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 
 use crate::{
     diag::{Diagnostic, Refused},
+    infer::TypedModule,
     ir::{Expr, ExprId, Function, Module, Type, VarId},
     loops::{Builder, Operand, Scalar, Stages, TensorId},
     tensor::Tensor,
@@ -21,12 +22,27 @@ pub struct FunctionGroup {
 /// functions that stand right there and are the same (composites of an external compiler). Its parameters' types must be
 /// annotated and their extents known.
 pub fn stages(m: &Module, f: &Function) -> Result<FunctionGroup, Refused> {
-    let mut b = Builder::new();
+    stages_with(Builder::new(), m, f, &|p| {
+        m.var(p).ty.as_ref().expect("parameters of primitive functions are annotated")
+    })
+}
+
+/// The same, where inference knows the parameters' types. `all_sizes` where the kernel is to serve other extents, too.
+pub(super) fn stages_of(typed: &TypedModule, f: &Function, all_sizes: bool) -> Result<FunctionGroup, Refused> {
+    let b = if all_sizes { Builder::for_all_sizes() } else { Builder::new() };
+    stages_with(b, typed.module(), f, &|p| typed.var_ty(p))
+}
+
+fn stages_with<'a>(
+    mut b: Builder,
+    m: &Module,
+    f: &Function,
+    type_of: &dyn Fn(VarId) -> &'a Type,
+) -> Result<FunctionGroup, Refused> {
     let mut values = HashMap::new();
     for &p in &f.params {
-        let info = m.var(p);
-        let ty = info.ty.as_ref().expect("parameters of primitive functions are annotated");
-        values.insert(p, argument(&mut b, ty).map_err(|t| unknown_extent(&info.name, &t))?);
+        let ty = type_of(p);
+        values.insert(p, argument(&mut b, ty).map_err(|t| unknown_extent(&m.var(p).name, &t))?);
     }
     let body = Lowering { m, b: &mut b, values, done: HashMap::new() }.function(f)?;
     Ok(FunctionGroup { stages: b.finish_with(&body) })

@@ -1,16 +1,18 @@
 //! Index arithmetic made plain: divisions and remainders that reshapes leave behind vanish where the axes' extents allow it.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::affine::Affine;
 use crate::{
-    loops::{AxisId, BinOp, Scalar, ScalarKind},
+    loops::{AxisId, BinOp, Scalar, ScalarKind, affine},
     tensor::DType,
 };
 
 /// Simplifies expressions over axes of known extents.
 pub(crate) struct Simplifier<'a> {
     extents: &'a HashMap<AxisId, i64>,
+    /// Axes whose extents change: conditions on these stay, since they may hold always at one size and not at another.
+    changing: Option<&'a HashSet<AxisId>>,
     done: HashMap<usize, (Scalar, Scalar)>,
 }
 
@@ -101,7 +103,17 @@ impl Digit {
 
 impl<'a> Simplifier<'a> {
     pub(crate) fn new(extents: &'a HashMap<AxisId, i64>) -> Simplifier<'a> {
-        Simplifier { extents, done: HashMap::new() }
+        Simplifier { extents, changing: None, done: HashMap::new() }
+    }
+
+    /// The same, where the extents of some axes change from size to size.
+    pub(crate) fn with_changing(self, changing: Option<&'a HashSet<AxisId>>) -> Simplifier<'a> {
+        Simplifier { changing, ..self }
+    }
+
+    fn changes(&self, e: &Scalar) -> bool {
+        let Some(changing) = self.changing.filter(|c| !c.is_empty()) else { return false };
+        affine::any(e, &mut |e| matches!(e.kind(), ScalarKind::Axis(a) if changing.contains(a)))
     }
 
     /// An equal expression.
@@ -131,6 +143,9 @@ impl<'a> Simplifier<'a> {
             (BinOp::FloorMod, Some(c)) if c > 0 => self.divide(&a, c).1,
             (BinOp::Lt | BinOp::Ge | BinOp::Le | BinOp::Gt, _) => {
                 let whole = Scalar::binary(op, a.clone(), b.clone());
+                if self.changes(&whole) {
+                    return whole;
+                }
                 let Some((low, high)) = self.range(&(a - b)) else { return whole };
                 let known = match op {
                     BinOp::Lt => (high < 0, low >= 0),

@@ -7,10 +7,13 @@ mod function;
 mod index;
 mod normalize;
 mod schedule;
+mod sites;
 mod tuned;
 
-pub use assemble::{Assembled, CodeSet, Tunable, assemble, is_plain, is_settled};
+pub use assemble::{Assembled, CodeSet, Tunable, assemble, groups, is_plain, is_plain_once_known, is_settled};
+use function::stages_of;
 pub use function::{FunctionGroup, stages};
-pub use schedule::{Reduced, Scheduled, is_view, kernel, schedule};
+pub use schedule::{Decisions, Reduced, Scheduled, changing, is_view, kernel, schedule, schedule_sized};
+pub use sites::Sites;
 pub use tuned::Tuned;
 pub use tuned::worth_measuring;

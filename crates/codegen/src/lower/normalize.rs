@@ -1,7 +1,7 @@
 //! Which tensors of a group exist in memory: cheap definitions are written into their readers, the rest become *steps*, and a
 //! step that only post-processes a reduction becomes that reduction's epilogue. Routines stand between runs of steps.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     affine::{Substitution, for_each_node},
@@ -90,8 +90,14 @@ fn is_read_by(d: &Definition, t: TensorId) -> bool {
 }
 
 /// The work of a group, in order. `whole` says of which types operands of products are read whole rows at a time, so that padding can't
-/// be decided where it is read.
-pub(crate) fn parts(group: &Stages, whole: &dyn Fn(DType) -> bool) -> Vec<Part> {
+/// be decided where it is read. `decide` is told whether a definition is to be written into its readers, and has the last word. The extents
+/// of `changing` axes are others at other sizes.
+pub(crate) fn parts(
+    group: &Stages,
+    whole: &dyn Fn(DType) -> bool,
+    changing: Option<&HashSet<AxisId>>,
+    decide: &mut dyn FnMut(bool) -> bool,
+) -> Vec<Part> {
     let mut inlined: HashMap<TensorId, (Vec<AxisId>, Scalar)> = HashMap::new();
     let mut kept: Vec<Definition> = Vec::new();
     for (at, definition) in group.definitions.iter().enumerate() {
@@ -111,7 +117,7 @@ pub(crate) fn parts(group: &Stages, whole: &dyn Fn(DType) -> bool) -> Vec<Part> 
         };
         let stage = Stage { body, ..stage.clone() };
         match &stage.body {
-            Body::Map(v) if !group.results.contains(&stage.tensor) && may_inline(group, at, v, whole) => {
+            Body::Map(v) if !group.results.contains(&stage.tensor) && decide(may_inline(group, at, v, whole)) => {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
             _ => kept.push(Definition::Stage(stage)),
@@ -123,37 +129,43 @@ pub(crate) fn parts(group: &Stages, whole: &dyn Fn(DType) -> bool) -> Vec<Part> 
         match d {
             Definition::Stage(s) => run.push(s.clone()),
             Definition::Routine(r) => {
-                finish_run(group, std::mem::take(&mut run), &kept[at..], &mut parts);
+                finish_run(group, std::mem::take(&mut run), &kept[at..], changing, &mut parts);
                 parts.push(Part::Routine(r.clone()));
             }
         }
     }
-    finish_run(group, run, &[], &mut parts);
+    finish_run(group, run, &[], changing, &mut parts);
     parts
 }
 
 /// A map as a step by itself.
-pub(crate) fn map_step(stage: &Stage) -> Step {
+pub(crate) fn map_step(stage: &Stage, changing: Option<&HashSet<AxisId>>) -> Step {
     let value = value_of(stage).clone();
     let mut step = Step { tensor: stage.tensor, axes: stage.axes.clone(), reduction: None, value };
-    simplify(&mut step);
+    simplify(&mut step, changing);
     step
 }
 
 /// Makes steps of a run of stages, of which `later` definitions read some.
-fn finish_run(group: &Stages, run: Vec<Stage>, later: &[Definition], parts: &mut Vec<Part>) {
+fn finish_run(
+    group: &Stages,
+    run: Vec<Stage>,
+    later: &[Definition],
+    changing: Option<&HashSet<AxisId>>,
+    parts: &mut Vec<Part>,
+) {
     if run.is_empty() {
         return;
     }
     let mut steps = attach_epilogues(group, run, later);
-    steps.iter_mut().for_each(simplify);
+    steps.iter_mut().for_each(|s| simplify(s, changing));
     parts.push(Part::Steps(steps));
 }
 
-fn simplify(step: &mut Step) {
+fn simplify(step: &mut Step, changing: Option<&HashSet<AxisId>>) {
     let reduced = step.reduction.iter().flat_map(|r| &r.axes);
     let extents = step.axes.iter().chain(reduced).map(|a| (a.id, a.extent)).collect();
-    let mut simplifier = Simplifier::new(&extents);
+    let mut simplifier = Simplifier::new(&extents).with_changing(changing);
     step.value = simplifier.simplify(&step.value);
     if let Some(r) = &mut step.reduction {
         r.value = simplifier.simplify(&r.value);

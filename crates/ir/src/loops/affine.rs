@@ -205,7 +205,7 @@ fn combine(op: BinOp, x: Affine, y: Affine) -> Option<Affine> {
         BinOp::Mul => match (x.as_constant(), y.as_constant()) {
             (Some(c), _) => Some(Affine::default().plus(&y, c)),
             (_, Some(c)) => Some(Affine::default().plus(&x, c)),
-            _ => None,
+            _ => product(&x, &y).or_else(|| product(&y, &x)),
         },
         BinOp::FloorDiv | BinOp::FloorMod | BinOp::Div | BinOp::Rem => {
             let by = y.as_constant().filter(|&c| c > 0)?;
@@ -225,6 +225,37 @@ fn combine(op: BinOp, x: Affine, y: Affine) -> Option<Affine> {
         }
         _ => None,
     }
+}
+
+/// Sums of more terms than this are not multiplied out.
+const MULTIPLIED_OUT: usize = 8;
+
+/// The product with a variable that no loop changes, such as a row's length that is told when the kernel is called: term by term, so
+/// that what changes in the innermost loop is not multiplied there.
+fn product(x: &Affine, by: &Affine) -> Option<Affine> {
+    let [Term { atom: Atom::Axis(factor), coefficient, facts }] = &by.terms[..] else { return None };
+    let alone = x.constant == 0 && *coefficient == 1 && matches!(&x.terms[..], [Term { coefficient: 1, .. }]);
+    if by.constant != 0 || facts.level != 0 || facts.varying || alone || x.terms.len() > MULTIPLIED_OUT {
+        return None;
+    }
+    let term = |t: &Term| {
+        let atom = match &t.atom {
+            Atom::Axis(a) => Scalar::axis(*a),
+            Atom::Expr(e) => e.clone(),
+        };
+        Term {
+            atom: Atom::Expr(Scalar::binary(BinOp::Mul, atom, Scalar::axis(*factor))),
+            coefficient: t.coefficient.wrapping_mul(*coefficient),
+            facts: Facts { range: None, ..t.facts },
+        }
+    };
+    let mut terms: Vec<Term> = x.terms.iter().map(term).collect();
+    if x.constant != 0 {
+        let coefficient = x.constant.wrapping_mul(*coefficient);
+        terms.push(Term { atom: Atom::Axis(*factor), coefficient, facts: *facts });
+    }
+    terms.retain(|t| t.coefficient != 0);
+    Some(Affine { constant: 0, terms })
 }
 
 /// Whether a condition holds, where the variables' ranges tell.

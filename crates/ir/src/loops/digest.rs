@@ -22,26 +22,26 @@ impl fmt::Debug for Digest {
 }
 
 /// FNV-1a over 16-byte words, finished with the murmur mixer in each half.
-struct Fnv(u128);
+pub(super) struct Fnv(u128);
 
 impl Fnv {
-    fn new() -> Fnv {
+    pub(super) fn new() -> Fnv {
         Fnv(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
     }
 
-    fn add(&mut self, word: u128) -> &mut Fnv {
+    pub(super) fn add(&mut self, word: u128) -> &mut Fnv {
         self.0 = (self.0 ^ word).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
         self.0 ^= self.0 >> 67;
         self
     }
 
-    fn text(&mut self, s: &str) -> &mut Fnv {
+    pub(super) fn text(&mut self, s: &str) -> &mut Fnv {
         self.add(s.len() as u128);
         s.bytes().for_each(|b| _ = self.add(b as u128));
         self
     }
 
-    fn end(&self) -> u128 {
+    pub(super) fn end(&self) -> u128 {
         let mix = |x: u64| {
             let x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
             let x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -166,7 +166,7 @@ impl Walk {
     }
 }
 
-fn dtype(h: &mut Fnv, d: DType) {
+pub(super) fn dtype(h: &mut Fnv, d: DType) {
     h.add(d as u128);
 }
 

@@ -191,12 +191,23 @@ impl Stages {
 #[derive(Debug, Default)]
 pub struct Builder {
     pub(super) stages: Stages,
+    all_sizes: bool,
 }
 
 impl Builder {
     /// A builder without tensors.
     pub fn new() -> Builder {
         Builder::default()
+    }
+
+    /// A builder of stages that are to become kernels for all sizes: of what is done, the form should not depend on extents.
+    pub fn for_all_sizes() -> Builder {
+        Builder { all_sizes: true, ..Builder::default() }
+    }
+
+    /// Whether the form of what is done should not depend on extents.
+    pub fn is_for_all_sizes(&self) -> bool {
+        self.all_sizes
     }
 
     pub(super) fn declare(&mut self, shape: &[i64], dtype: DType) -> TensorId {

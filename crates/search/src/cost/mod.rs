@@ -9,6 +9,7 @@ mod calls;
 mod counts;
 mod fused;
 mod giving_way;
+mod guess;
 mod integers;
 mod kernel;
 mod legal;

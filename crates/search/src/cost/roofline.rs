@@ -1,6 +1,6 @@
 //! The default cost model: seconds, by the machine's peak arithmetic and bandwidth, nominal or measured.
 
-use super::{CostModel, Head, KernelView, NodeView, fused};
+use super::{CostModel, Head, KernelView, NodeView, fused, guess};
 use crate::{
     ir::{AttrValue, Attrs, Type},
     ops::{Class, Work},
@@ -127,6 +127,9 @@ impl CostModel for Roofline {
     }
 
     fn cost(&self, node: &NodeView) -> f64 {
+        if let Some(price) = guess::node(node, |n| self.cost(n)) {
+            return price;
+        }
         match node.head {
             Head::Tuple | Head::Proj(_) => 0.0,
             Head::Carried { bodies } => CALL + bodies,
@@ -143,7 +146,7 @@ impl CostModel for Roofline {
     }
 
     fn kernel(&self, kernel: &KernelView) -> f64 {
-        fused::seconds(kernel)
+        guess::kernel(kernel, |k| self.kernel(k)).unwrap_or_else(|| fused::seconds(kernel))
     }
 }
 

@@ -40,7 +40,8 @@ impl Emitter {
         value: &Scalar,
         r: &Reduction,
     ) -> Option<Stmt> {
-        let parts = self.parts(axes, r)?;
+        let changes = r.axes.iter().any(|a| self.changes(a.id));
+        let parts = self.decide(|e| if changes { None } else { e.parts(axes, r) })?;
         let (dtype, summed) = (r.value.dtype(), r.axes[0]);
         let extent = summed.extent / parts;
         self.group.tensors.push(TensorDecl { shape: axes.iter().map(|a| a.extent).collect(), dtype });

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::{Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, bind, cut, for_};
+use super::{Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, bind, cut, for_, sizes::descending};
 use crate::{
     loops::{Axis, AxisId, BufferId, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
     lower::{
@@ -13,6 +13,9 @@ use crate::{
 
 /// Vectors handled per iteration of a plain elementwise loop: enough to hide latencies.
 const UNROLL: i64 = 4;
+
+/// What does not fill a vector goes through vectors of this share of its lanes, where extents change, and then element by element.
+const REST_OF_LANES: i64 = 4;
 
 /// Bytes of a word.
 const WORD: i64 = 4;
@@ -105,13 +108,17 @@ impl Emitter {
         };
         let best =
             (0..axes.len()).rev().min_by(|&a, &b| cost(&axes[a]).total_cmp(&cost(&axes[b]))).expect("there is an axis");
-        let vector = axes[best];
-        if let Some((word, along)) = self.words(&axes, tensor, store.as_ref(), &accesses) {
-            return self.in_words(&axes, word, along, Place { buffer, to: &to, value: &value }, parallel);
+        let words = self.words(&axes, tensor, store.as_ref(), &accesses).map(|(word, along)| (word.id, along.id));
+        let square = self.square(&axes, store.as_ref(), &accesses, &value).filter(|s| s.cost < cost(&axes[best]));
+        let of = |id: AxisId| *axes.iter().find(|a| a.id == id).expect("it is one of the axes");
+        let (best, words, square) =
+            self.decide(|_| (best, words, square.map(|s| (s.written.id, s.read.id, s.largest, s.cost))));
+        let vector = axes[best.min(axes.len() - 1)];
+        if let Some((word, along)) = words {
+            return self.in_words(&axes, of(word), of(along), Place { buffer, to: &to, value: &value }, parallel);
         }
-        if let Some(square) = self.square(&axes, store.as_ref(), &accesses, &value)
-            && square.cost < cost(&vector)
-        {
+        if let Some((written, read, largest, cost)) = square {
+            let square = Square { written: of(written), read: of(read), largest, cost };
             return self.squares(&axes, &square, Place { buffer, to: &to, value: &value }, parallel);
         }
         let outer: Vec<Loop> =
@@ -119,17 +126,27 @@ impl Emitter {
         let value = self.flatten(&value);
         let place = Place { buffer, to: &to, value: &value };
         let store = |with: &HashMap<AxisId, Scalar>| place.store(with);
+        let changes = self.changes(vector.id);
         if !outer.is_empty() || !parallel {
-            let inner = self.vectors(vector.id, Scalar::index(0), vector.extent, &store);
+            let inner = self.vectors(vector.id, Scalar::index(0), vector.extent, changes, &store);
             return self.loops(&outer, inner, parallel);
         }
         // A single long axis for several threads: cut into blocks first.
         let step = UNROLL * lanes;
-        let block = (vector.extent / PARALLEL_PIECES / step).max(1) * step;
+        let block = self.decide(|_| (vector.extent / PARALLEL_PIECES / step).max(1) * step);
         let mut parts = Vec::new();
+        if changes {
+            let (var, tiles) = (self.fresh(), vector.extent / block);
+            self.mark(var);
+            let inner = self.vectors(vector.id, Scalar::axis(var) * block, block, false, &store);
+            parts.push(self.loops(&[Loop { var, extent: tiles }], inner, true));
+            let done = self.number(tiles * block);
+            parts.push(self.vectors(vector.id, done, vector.extent - tiles * block, true, &store));
+            return Stmt::Block(parts);
+        }
         for (at, tiles, size) in cut(vector.extent, block) {
             let var = self.fresh();
-            let inner = self.vectors(vector.id, Scalar::axis(var) * size + at, size, &store);
+            let inner = self.vectors(vector.id, Scalar::axis(var) * size + at, size, false, &store);
             parts.push(self.loops(&[Loop { var, extent: tiles }], inner, tiles > 1));
         }
         Stmt::Block(parts)
@@ -140,7 +157,8 @@ impl Emitter {
     fn words(&self, axes: &[Axis], tensor: TensorId, to: Option<&Affine>, accesses: &[Access]) -> Option<(Axis, Axis)> {
         let to = to.filter(|_| self.group.decl(tensor).dtype.bytes() == 1 && self.unit.lanes() > 1)?;
         let word = *axes.iter().find(|a| to.coeff(a.id) == 1 && a.extent == WORD)?;
-        let along = *axes.iter().find(|a| to.coeff(a.id) == WORD && a.extent >= self.unit.lanes())?;
+        let fits = |a: &&Axis| to.coeff(a.id) == WORD && a.extent >= self.unit.lanes() && !self.changes(a.id);
+        let along = *axes.iter().find(fits)?;
         let dense = |a: &Access| a.offset.as_ref().is_some_and(|o| matches!(o.coeff(along.id), 0 | 1));
         let across = |a: &Access| a.offset.as_ref().is_some_and(|o| o.coeff(along.id) == 1 && o.coeff(word.id) > 1);
         (accesses.iter().all(dense) && accesses.iter().any(across)).then_some((word, along))
@@ -165,7 +183,8 @@ impl Emitter {
             let body = for_(byte, WORD, LoopKind::Unrolled, vector);
             outer.push(Loop { var: turn, extent: turns });
             let work = outer.iter().map(|l| l.extent).product::<i64>() * lanes * WORD;
-            parts.push(self.loops(&outer, body, parallel && work >= PARALLEL_FROM));
+            let parallel = self.decide(|_| parallel && work >= PARALLEL_FROM);
+            parts.push(self.loops(&outer, body, parallel));
             outer.pop();
         }
         Stmt::Block(parts)
@@ -206,13 +225,42 @@ impl Emitter {
             .map(|a| Loop { var: a.id, extent: a.extent })
             .collect();
         let mut parts = Vec::new();
-        for (first, tiles, lanes) in powers_of_two(square.written.extent, square.largest) {
-            for (group, groups, beside) in cut(tiles, BESIDE) {
+        let (changing, turning) = (self.changes(square.written.id), self.changes(square.read.id));
+        let powers = |extent: i64, changes: bool| match changes {
+            true => {
+                let sizes: Vec<i64> = (0..=square.largest.ilog2()).rev().map(|p| 1 << p).collect();
+                descending(extent, &sizes)
+            }
+            false => powers_of_two(extent, square.largest),
+        };
+        for (first, tiles, lanes) in powers(square.written.extent, changing) {
+            let groups = match changing {
+                // Of a lesser power there is one at most.
+                true if lanes == square.largest => descending(tiles, &[BESIDE, 1]),
+                true => descending(tiles, &[1]),
+                false => cut(tiles, BESIDE),
+            };
+            for (group, groups, beside) in groups {
                 let (var, next) = (self.fresh(), self.fresh());
-                let along = Scalar::axis(var) * (beside * lanes) + Scalar::axis(next) * lanes + (first + group * lanes);
+                let begin = first + group * lanes;
+                let begin = match changing && (lanes < square.largest || beside < BESIDE) {
+                    true => self.number(begin),
+                    false => Scalar::index(begin),
+                };
+                if changing {
+                    self.mark(var);
+                }
+                let along = Scalar::axis(var) * (beside * lanes) + Scalar::axis(next) * lanes + begin;
                 let mut body = Vec::new();
-                for (first, turns, rows) in powers_of_two(square.read.extent, square.largest) {
+                for (first, turns, rows) in powers(square.read.extent, turning) {
                     let turn = self.fresh();
+                    let first = match turning && rows < square.largest {
+                        true => self.number(first),
+                        false => Scalar::index(first),
+                    };
+                    if turning {
+                        self.mark(turn);
+                    }
                     let across = Scalar::axis(turn) * rows + first;
                     let one = self.one_square(square, &along, lanes, &across, rows, &place);
                     let loops = [Loop { var: turn, extent: turns }, Loop { var: next, extent: beside }];
@@ -220,7 +268,8 @@ impl Emitter {
                 }
                 outer.push(Loop { var, extent: groups });
                 let work = outer.iter().map(|l| l.extent).product::<i64>() * beside * lanes * square.read.extent;
-                parts.push(self.loops(&outer, Stmt::Block(body), parallel && work >= PARALLEL_FROM));
+                let parallel = self.decide(|_| parallel && work >= PARALLEL_FROM);
+                parts.push(self.loops(&outer, Stmt::Block(body), parallel));
                 outer.pop();
             }
         }
@@ -257,20 +306,31 @@ impl Emitter {
         axis: AxisId,
         start: Scalar,
         extent: i64,
+        changes: bool,
         body: &impl Fn(&HashMap<AxisId, Scalar>) -> Stmt,
     ) -> Stmt {
         let lanes = self.unit.lanes();
         let mut parts = Vec::new();
         let mut done = 0;
+        if changes {
+            let mut sizes = vec![UNROLL * lanes, lanes, lanes / REST_OF_LANES, 1];
+            sizes.dedup();
+            sizes.retain(|n| *n > 0);
+            for (i, (first, tiles, size)) in descending(extent, &sizes).into_iter().enumerate() {
+                let first = if i == 0 { Scalar::index(0) } else { self.number(first) };
+                parts.push(self.vector_loop(axis, start.clone() + first, tiles, size, true, body));
+            }
+            return Stmt::Block(parts);
+        }
         for size in [UNROLL * lanes, lanes] {
             let tiles = (extent - done) / size;
             if tiles > 0 {
-                parts.push(self.vector_loop(axis, start.clone() + done, tiles, size, body));
+                parts.push(self.vector_loop(axis, start.clone() + done, tiles, size, false, body));
                 done += tiles * size;
             }
         }
         if done < extent {
-            parts.push(self.vector_loop(axis, start + done, 1, extent - done, body));
+            parts.push(self.vector_loop(axis, start + done, 1, extent - done, false, body));
         }
         Stmt::Block(parts)
     }
@@ -282,12 +342,16 @@ impl Emitter {
         start: Scalar,
         tiles: i64,
         size: i64,
+        changes: bool,
         body: &impl Fn(&HashMap<AxisId, Scalar>) -> Stmt,
     ) -> Stmt {
         let (tile, unroll, lane) = (self.fresh(), self.fresh(), self.fresh());
         let native = self.unit.lanes();
         let (vectors, lanes) = if size > native { (size / native, native) } else { (1, size) };
-        let at = if tiles == 1 { start } else { Scalar::axis(tile) * size + start };
+        if changes {
+            self.mark(tile);
+        }
+        let at = if tiles == 1 && !changes { start } else { Scalar::axis(tile) * size + start };
         let at = if vectors == 1 { at } else { at + Scalar::axis(unroll) * lanes };
         let mut stmt = match lanes {
             1 => body(&HashMap::from_iter([(axis, at)])),
@@ -299,13 +363,17 @@ impl Emitter {
         if vectors > 1 {
             stmt = for_(unroll, vectors, LoopKind::Unrolled, stmt);
         }
-        if tiles > 1 { for_(tile, tiles, LoopKind::Serial, stmt) } else { stmt }
+        match (changes, tiles) {
+            (true, _) => self.one_loop(&Loop { var: tile, extent: tiles }, LoopKind::Serial, stmt),
+            (false, 1) => stmt,
+            (false, _) => for_(tile, tiles, LoopKind::Serial, stmt),
+        }
     }
 
     /// The output's axes with extents of 1 gone and neighbours merged where every access steps evenly along both. `to` and the
     /// expressions are rewritten alike; an axis that stands outside of reads in one of them stays as it is.
     pub(super) fn merge_axes(&mut self, axes: &[Axis], to: &mut Scalar, exprs: &mut [&mut Scalar]) -> Vec<Axis> {
-        let (mut axes, single): (Vec<Axis>, Vec<Axis>) = axes.iter().partition(|a| a.extent != 1);
+        let (mut axes, single): (Vec<Axis>, Vec<Axis>) = axes.iter().partition(|a| a.extent != 1 || self.changes(a.id));
         let mut stand_still = |axes: &[Axis], to: &mut Scalar| {
             let with = axes.iter().map(|a| (a.id, Scalar::index(0))).collect();
             for e in exprs.iter_mut().map(|e| &mut **e).chain([to]) {
@@ -317,16 +385,25 @@ impl Emitter {
         let free: Vec<AxisId> = now.iter().flat_map(axes_outside_of_reads).collect();
         loop {
             let accesses = now.iter().flat_map(|e| self.accesses(e)).map(|a| a.offset);
-            let Some(offsets) = accesses.chain([Affine::of(to)]).collect::<Option<Vec<Affine>>>() else { break };
+            let offsets = accesses.chain([Affine::of(to)]).collect::<Option<Vec<Affine>>>();
             let even = |i: usize| {
                 let (outer, inner) = (axes[i], axes[i + 1]);
+                let step = |o: &Affine| o.coeff(outer.id) == o.coeff(inner.id) * inner.extent;
                 !free.contains(&outer.id)
                     && !free.contains(&inner.id)
-                    && offsets.iter().all(|o| o.coeff(outer.id) == o.coeff(inner.id) * inner.extent)
+                    && offsets.as_ref().is_some_and(|all| all.iter().all(step))
             };
-            let Some(i) = (0..axes.len().saturating_sub(1)).find(|&i| even(i)) else { break };
+            let found = self.decide(|_| (0..axes.len().saturating_sub(1)).find(|&i| even(i)));
+            let Some(i) = found else { break };
+            if i + 1 >= axes.len() || !even(i) {
+                self.diverge();
+                break;
+            }
             // Every offset goes on along the inner axis as it steps along the outer one.
             let outer = axes.remove(i);
+            if self.changes(outer.id) {
+                self.mark(axes[i].id);
+            }
             axes[i].extent *= outer.extent;
             // What is simplified from now on must know how far the axis goes.
             self.extents.insert(axes[i].id, axes[i].extent);

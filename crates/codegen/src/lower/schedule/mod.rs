@@ -16,9 +16,12 @@ mod pack;
 mod reduce;
 mod routine;
 mod rows;
+mod sizes;
 mod split;
 
 use hashbrown::HashMap;
+
+pub use sizes::{Decisions, changing, schedule_sized};
 
 use super::{
     affine::{Affine, Substitution, replace_axes},
@@ -26,7 +29,8 @@ use super::{
     normalize::{Part, Reduction, Step, parts, reads},
 };
 use crate::loops::{
-    Axis, AxisId, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId, cut_evenly,
+    Axis, AxisId, BinOp, Buffer, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stages, Stmt, TensorId,
+    cut_evenly,
 };
 use crate::{
     machine::Core,
@@ -105,6 +109,8 @@ struct Emitter {
     choices: Vec<usize>,
     /// The reductions that were scheduled so far.
     reductions: Vec<Reduced>,
+    /// Where the kernel is for many sizes: what changes, and what was chosen.
+    sizes: Option<sizes::Sizes>,
 }
 
 /// The kernel of a group: arguments are inputs 0.., results the pointers after them, in order.
@@ -115,6 +121,16 @@ pub fn kernel(name: &str, group: &Stages, unit: Core) -> Kernel {
 /// The same, where the reductions take these of their candidates, in the order in which they are scheduled; what is not said, or out of
 /// range, is the model's choice.
 pub fn schedule(name: &str, group: &Stages, unit: Core, choices: &[usize]) -> Scheduled {
+    scheduled(name, group, unit, choices, None).0
+}
+
+fn scheduled(
+    name: &str,
+    group: &Stages,
+    unit: Core,
+    choices: &[usize],
+    sizes: Option<sizes::Sizes>,
+) -> (Scheduled, Option<sizes::Sizes>) {
     let mut e = Emitter {
         group: group.clone(),
         unit,
@@ -124,6 +140,7 @@ pub fn schedule(name: &str, group: &Stages, unit: Core, choices: &[usize]) -> Sc
         extents: HashMap::new(),
         choices: choices.to_vec(),
         reductions: Vec::new(),
+        sizes,
     };
     for (i, &t) in group.args.iter().enumerate() {
         e.declare(t, Space::Input(i as u32));
@@ -132,7 +149,9 @@ pub fn schedule(name: &str, group: &Stages, unit: Core, choices: &[usize]) -> Sc
         e.declare(t, Space::Output((group.args.len() + i) as u32));
     }
     let mut body = Vec::new();
-    let parts = parts(group, &|dtype| unit.has_tiles(dtype));
+    let changing = e.changing().cloned();
+    let whole = |dtype| unit.has_tiles(dtype);
+    let parts = parts(group, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline));
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
@@ -150,8 +169,9 @@ pub fn schedule(name: &str, group: &Stages, unit: Core, choices: &[usize]) -> Sc
             body.push(e.copy_result(t, (group.args.len() + i) as u32));
         }
     }
-    let kernel = Kernel { name: name.to_owned(), buffers: e.buffers, body: Stmt::Block(body) };
-    Scheduled { kernel, reductions: e.reductions }
+    let body = e.with_numbers(Stmt::Block(body));
+    let kernel = Kernel { name: name.to_owned(), buffers: e.buffers, body };
+    (Scheduled { kernel, reductions: e.reductions }, e.sizes)
 }
 
 /// The argument that a group's single result repeats byte for byte, where it does: reshapes and their like.
@@ -160,7 +180,7 @@ pub fn is_view(group: &Stages) -> Option<usize> {
     if let Some(arg) = group.args.iter().position(|a| *a == result) {
         return Some(arg);
     }
-    let parts = parts(group, &|_| false);
+    let parts = parts(group, &|_| false, None, &mut |inline| inline);
     let [Part::Steps(steps)] = &parts[..] else { return None };
     let [Step { tensor, axes, reduction: None, value }] = &steps[..] else { return None };
     let ScalarKind::Read(source, index) = value.kind() else { return None };
@@ -215,6 +235,7 @@ impl Emitter {
             .map(|i| TensorId(i as u32))
             .expect("every result has a buffer");
         let var = self.fresh();
+        self.mark(var);
         let decl = self.group.decl(t);
         let len = decl.shape.iter().product();
         let value = Scalar::read(self.buffer_of[&t], vec![Scalar::axis(var)], decl.dtype);
@@ -224,8 +245,10 @@ impl Emitter {
 
     /// Flat element offset of a place in a tensor.
     fn flat(&self, t: TensorId, index: &[Scalar]) -> Scalar {
-        let sum = Simplifier::new(&self.extents).simplify(&flat_place(&self.group, t, index));
-        Affine::of(&sum).map_or(sum, |a| a.to_scalar())
+        let mut simplifier = Simplifier::new(&self.extents).with_changing(self.changing());
+        let sum = simplifier.simplify(&flat_place(&self.group, t, index));
+        // The order of terms by what they are multiplied by may differ from size to size.
+        Affine::of(&sum).map_or(sum, |a| if self.is_sized() { a.in_order() } else { a.to_scalar() })
     }
 
     /// The same expression over flat buffers.
@@ -285,23 +308,26 @@ impl Emitter {
     /// Loops around a body, outermost first. In parallel, leading loops are merged until there are enough iterations.
     fn loops(&mut self, loops: &[Loop], body: Stmt, parallel: bool) -> Stmt {
         let loops: Vec<Loop> = loops.to_vec();
-        let mut merged = 0;
-        if parallel {
-            let mut pieces = 1;
-            while merged < loops.len() && pieces < PARALLEL_PIECES {
-                pieces *= loops[merged].extent;
-                merged += 1;
-            }
-        }
-        let inner = loops[merged..].iter().rev().fold(body, |body, l| match l.extent {
-            1 => bind(l.var, Scalar::index(0), body),
-            n => for_(l.var, n, LoopKind::Serial, body),
-        });
+        let merged = match parallel {
+            true => self.decide(|_| {
+                let (mut merged, mut pieces) = (0, 1);
+                while merged < loops.len() && pieces < PARALLEL_PIECES {
+                    pieces *= loops[merged].extent;
+                    merged += 1;
+                }
+                merged
+            }),
+            false => 0,
+        };
+        let inner = loops[merged..].iter().rev().fold(body, |body, l| self.one_loop(l, LoopKind::Serial, body));
         if merged == 0 {
             return inner;
         }
         let var = self.fresh();
         let total: i64 = loops[..merged].iter().map(|l| l.extent).product();
+        if loops[..merged].iter().any(|l| self.changes(l.var)) {
+            return self.changing_parallel(var, total, &loops[..merged], inner);
+        }
         let mut below = 1;
         let bound = loops[..merged].iter().rev().fold(inner, |body, l| {
             let at = Scalar::axis(var).floor_div(below).floor_mod(l.extent);
@@ -310,6 +336,27 @@ impl Emitter {
             bind(l.var, at, body)
         });
         for_(var, total, LoopKind::Parallel, bound)
+    }
+
+    /// Loops, some of whose extents change from size to size, as a parallel one.
+    fn changing_parallel(&mut self, var: AxisId, total: i64, loops: &[Loop], body: Stmt) -> Stmt {
+        let mut below = (1, false);
+        let mut bound = body;
+        for (i, l) in loops.iter().enumerate().rev() {
+            let step = if below.1 { self.number(below.0) } else { Scalar::index(below.0) };
+            let quotient = Scalar::binary(BinOp::FloorDiv, Scalar::axis(var), step);
+            let at = match i {
+                0 => quotient,
+                _ => {
+                    let extent = self.turns(l);
+                    Scalar::binary(BinOp::FloorMod, quotient, extent)
+                }
+            };
+            below = (below.0 * l.extent, below.1 || self.changes(l.var));
+            bound = bind(l.var, at, bound);
+        }
+        let extent = self.number(total);
+        Stmt::For { var, extent, kind: LoopKind::Parallel, body: Box::new(bound) }
     }
 }
 

@@ -1,7 +1,11 @@
 //! Operands of contractions that lie the wrong way are copied into order first, where that pays: so that vectors are met whole, and so
 //! that what a register tile reads step after step lies together, in blocks of its width.
 
-use super::{Access, Emitter, choose::choose, reduce::form};
+use super::{
+    Access, Emitter,
+    choose::{Form, choose},
+    reduce::form,
+};
 use crate::{
     loops::{Axis, AxisId, Scalar, ScalarKind, TensorDecl, TensorId},
     lower::{
@@ -58,9 +62,31 @@ impl Emitter {
         }
         let form = form(r, self.unit);
         let seen = self.accesses(&value);
-        let to = self.packed_access(&split).offset?;
-        let (mut least, _) = choose(&split, Some(&to), &r.axes, &seen, form, self.unit)?;
-        let mut best: Option<(TensorId, Vec<Scalar>, Order)> = None;
+        let best = self.decide(|e| e.best_order(axes, &split, r, packed, &seen, form));
+        let (read, last, block) = best?;
+        let (Some((tensor, index)), Some(&last)) =
+            (reads(&r.value).into_iter().nth(read), axes.iter().find(|a| a.id == last))
+        else {
+            self.diverge();
+            return None;
+        };
+        let order = Order { last, block: block.unwrap_or(last.extent) };
+        Some(self.copied(axes, r, tensor, &index, &order))
+    }
+
+    /// The copy that speeds up a reduction most: which of its reads, what comes last, and the block of it where that is not all.
+    fn best_order(
+        &mut self,
+        axes: &[Axis],
+        split: &[Axis],
+        r: &Reduction,
+        packed: &[TensorId],
+        seen: &[Access],
+        form: Form,
+    ) -> Option<(usize, AxisId, Option<i64>)> {
+        let to = self.packed_access(split).offset?;
+        let (mut least, _) = choose(split, Some(&to), &r.axes, seen, form, self.unit)?;
+        let mut best = None;
         let visits: i64 = axes.iter().chain(&r.axes).map(|a| a.extent).product();
         for (i, (tensor, index)) in reads(&r.value).into_iter().enumerate() {
             let Some(offset) = Affine::of(&self.flat(tensor, &index)).filter(|_| !packed.contains(&tensor)) else {
@@ -95,12 +121,12 @@ impl Emitter {
                 let cost = cost + MOVE * elements as f64 + ROW * rows as f64;
                 if cost < least {
                     least = cost;
-                    best = Some((tensor, index.clone(), order));
+                    let whole = order.block == order.last.extent;
+                    best = Some((i, order.last.id, (!whole).then_some(order.block)));
                 }
             }
         }
-        let (tensor, index, order) = best?;
-        Some(self.copied(axes, r, tensor, &index, &order))
+        best
     }
 
     /// Orders that a copy of an operand with this offset could have, other than its own.
@@ -108,7 +134,7 @@ impl Emitter {
         let mut orders = Vec::new();
         for &last in axes.iter().filter(|a| offset.coeff(a.id) != 0) {
             // Of orders that cost the same, blocks are the ones that neither caches nor pages can spoil.
-            let fits = |block: &i64| *block < last.extent && last.extent % block == 0;
+            let fits = |block: &i64| *block < last.extent && last.extent % block == 0 && !self.changes(last.id);
             if axes.len() + r.axes.len() <= AXES {
                 let blocks = BLOCKS.iter().map(|b| b * self.unit.lanes()).filter(fits);
                 orders.extend(blocks.map(|block| Order { last, block }));
@@ -154,6 +180,11 @@ impl Emitter {
         // The copy runs over axes of its own.
         let own: Vec<Axis> = ordered.iter().map(|a| Axis { id: self.fresh(), extent: a.extent }).collect();
         self.extents.extend(own.iter().map(|a| (a.id, a.extent)));
+        for (a, o) in ordered.iter().zip(&own) {
+            if self.changes(a.id) {
+                self.mark(o.id);
+            }
+        }
         let mut with: hashbrown::HashMap<AxisId, Scalar> =
             ordered.iter().zip(&own).map(|(a, o)| (a.id, Scalar::axis(o.id))).collect();
         if let (Some(outer), Some(inner)) = (with.remove(&parts[0]), with.remove(&parts[1])) {

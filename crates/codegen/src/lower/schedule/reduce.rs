@@ -11,6 +11,7 @@ use super::{
     bind,
     choose::{Form, Tiling, Together, ranked},
     cut_evenly, for_,
+    sizes::{Along, rests},
 };
 use crate::{
     loops::{
@@ -143,13 +144,24 @@ pub(super) struct Piece {
     pub(super) lanes: i64,
     /// Iterations of the axis' pieces before this one.
     before: i64,
+    /// Whether how many iterations there are changes from size to size.
+    changes: bool,
+    /// Whether where it begins does.
+    moves: bool,
+    /// Whether it is one iteration at most.
+    once: bool,
 }
 
 impl Piece {
     /// A piece of so many tiles of that size, the first of its axis.
     #[cfg(test)]
     pub(super) fn of(count: i64, size: i64) -> Piece {
-        Piece { start: 0, count, size, lanes: 1, before: 0 }
+        Piece::plain(0, count, size, 1)
+    }
+
+    /// A piece of known extents.
+    fn plain(start: i64, count: i64, size: i64, lanes: i64) -> Piece {
+        Piece { start, count, size, lanes, before: 0, changes: false, moves: false, once: false }
     }
 
     /// Elements of an iteration.
@@ -215,19 +227,25 @@ impl Emitter {
         let axes = self.split_axes(&axes, &mut to, &mut [&mut value, &mut reduction.value]);
         let axes = self.merge_axes(&axes, &mut to, &mut [&mut value, &mut reduction.value]);
         reduction.axes = self.split_axes(&reduction.axes, &mut to, &mut [&mut reduction.value]);
-        let (single, kept): (Vec<Axis>, Vec<Axis>) = reduction.axes.iter().partition(|a| a.extent == 1);
+        let (single, kept): (Vec<Axis>, Vec<Axis>) =
+            reduction.axes.iter().partition(|a| a.extent == 1 && !self.changes(a.id));
         reduction.value = replace_axes(&reduction.value, &single.iter().map(|a| (a.id, Scalar::index(0))).collect());
         reduction.axes = kept;
         let accesses = self.accesses(&reduction.value);
         let form = form(&reduction, self.unit);
         let place = Affine::of(&to);
-        let mut ranked = ranked(&axes, place.as_ref(), &reduction.axes, &accesses, form, self.unit, CANDIDATES);
-        if let Some(offered) = self.in_tiles(&axes, &reduction) {
-            let at = ranked.partition_point(|c| c.0 <= offered.0);
-            ranked.insert(at, offered);
-            ranked.truncate(CANDIDATES);
-        }
-        let chosen = self.choice(ranked);
+        let chosen = self.decide(|e| {
+            let mut ranked = ranked(&axes, place.as_ref(), &reduction.axes, &accesses, form, e.unit, CANDIDATES);
+            // Tiles of matrix registers are cut as the extents at hand ask for.
+            let changes = axes.iter().chain(&reduction.axes).any(|a| e.changes(a.id));
+            if let Some(offered) = e.in_tiles(&axes, &reduction).filter(|_| !changes) {
+                let at = ranked.partition_point(|c| c.0 <= offered.0);
+                ranked.insert(at, offered);
+                ranked.truncate(CANDIDATES);
+            }
+            let lanes = e.unit.lanes();
+            e.choice(ranked).map(|t| if e.changes(t.vector) { Tiling { lanes, ..t } } else { t })
+        });
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
         let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], together: None, matrix: None };
         let mut tiling = chosen.unwrap_or(alone);
@@ -236,8 +254,16 @@ impl Emitter {
             // instructions for narrow numbers do not read what is the same for all lanes from memory.
             tiling.tiles.sort_by_key(|t| std::cmp::Reverse(t.1));
         }
-        let mut axes = self.order(&axes, &accesses, &tiling);
-        if let Some((at, block)) = self.cache_block(&axes, &accesses, &tiling) {
+        let order = self.decide(|e| {
+            let ordered = e.order(&axes, &accesses, &tiling);
+            ordered.iter().map(|a| a.id).collect::<Vec<AxisId>>()
+        });
+        let mut axes: Vec<Axis> = order.iter().filter_map(|id| axes.iter().find(|a| a.id == *id)).copied().collect();
+        let block = self.decide(|e| {
+            let found = e.cache_block(&axes, &accesses, &tiling);
+            found.filter(|(at, _)| !e.changes(axes[*at].id))
+        });
+        if let Some((at, block)) = block {
             let axis = axes.remove(at);
             let [outer, inner] = self.split_axis(axis, block, &mut to, &mut [&mut value, &mut reduction.value]);
             axes.insert(at, inner);
@@ -249,16 +275,24 @@ impl Emitter {
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
             .map(|a| {
+                if self.changes(a.id) {
+                    return (a.id, counted(changing_pieces(a, &tiling, guarded.contains(&a.id))));
+                }
                 let all = pieces(a, &tiling);
                 (a.id, counted(if guarded.contains(&a.id) { edges_apart(all) } else { all }))
             })
             .collect();
-        let ahead = self.ahead(&pieces, &self.accesses(&reduction.value), &reduction);
+        // How much each tile asks for depends on how many there are.
+        let changes = axes.iter().chain(&reduction.axes).any(|a| self.changes(a.id));
+        let ahead = match changes {
+            true => None,
+            false => self.ahead(&pieces, &self.accesses(&reduction.value), &reduction),
+        };
         let start = start.as_ref();
         let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling, ahead, start };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // rests of tiles too: they meet the same operands while those are at hand.
-        let outer = if parallel { outer_axes(&pieces) } else { 0 };
+        let outer = if parallel { self.decide(|_| outer_axes(&pieces)) } else { 0 };
         let (outer, inner) = pieces.split_at(outer);
         let mut choices: Vec<Vec<(AxisId, Piece)>> = vec![vec![]];
         for (axis, pieces) in outer {
@@ -332,7 +366,8 @@ impl Emitter {
         let visits: i64 = outer.iter().map(|(_, p)| p.elements()).chain(inside).product::<i64>()
             * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
         let body = self.nest(job, inner, &mut places);
-        self.loops(&loops, body, parallel && visits >= PARALLEL_FROM)
+        let parallel = self.decide(|_| parallel && visits >= PARALLEL_FROM);
+        self.loops(&loops, body, parallel)
     }
 
     /// The loops over all pieces of these axes, and the tiles within.
@@ -352,8 +387,13 @@ impl Emitter {
     /// The loop over a piece, and where in it a turn is.
     fn place(&mut self, axis: AxisId, piece: Piece) -> (Loop, Place) {
         let var = self.fresh();
-        let turn = if piece.count == 1 { Scalar::index(0) } else { Scalar::axis(var) };
-        let at = turn.clone() * piece.step() + piece.start;
+        if piece.changes {
+            self.mark(var);
+        }
+        let still = if piece.changes { piece.once } else { piece.count == 1 };
+        let turn = if still { Scalar::index(0) } else { Scalar::axis(var) };
+        let start = if piece.moves { self.number(piece.start) } else { Scalar::index(piece.start) };
+        let at = turn.clone() * piece.step() + start;
         (Loop { var, extent: piece.count }, Place { axis, at, before: turn + piece.before, piece })
     }
 
@@ -398,7 +438,11 @@ impl Emitter {
             None => identity(r.combine, dtype),
         };
         let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
-        let value = self.flatten(&replace_axes(&r.value, &with));
+        let mut value = replace_axes(&r.value, &with);
+        if self.is_sized() {
+            value = self.settled(&value, ranges_of(job, places, &turns, lane, lanes), &along(places, &turns));
+        }
+        let value = self.flatten(&value);
 
         let mut inner = r.axes.clone();
         let across = inner.iter().position(|a| job.tiling.across && a.id == job.tiling.vector).map(|i| inner.remove(i));
@@ -433,6 +477,10 @@ impl Emitter {
             }
             Some(axis) => {
                 let chunk = Axis { id: self.fresh(), extent: axis.extent / lanes };
+                let changes = self.changes(axis.id);
+                if changes {
+                    self.mark(chunk.id);
+                }
                 let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
@@ -442,10 +490,14 @@ impl Emitter {
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
                 stmts.push(unrolled(rest, 1));
                 let done = axis.extent / lanes * lanes;
-                if done < axis.extent {
+                if changes || done < axis.extent {
                     // What does not fill a vector is combined one by one.
                     let tail = Axis { id: self.fresh(), extent: axis.extent - done };
-                    let at = Scalar::axis(tail.id) + done;
+                    if changes {
+                        self.mark(tail.id);
+                    }
+                    let first = if changes { self.number(done) } else { Scalar::index(done) };
+                    let at = Scalar::axis(tail.id) + first;
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                     let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
                     let total = Scalar::read(one, vec![slot.clone()], dtype);
@@ -512,9 +564,13 @@ impl Emitter {
         axes: &[Axis],
         most: i64,
         ahead: Option<Slice>,
-        body: impl FnOnce(&HashMap<AxisId, Scalar>) -> Stmt,
+        body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt,
     ) -> Stmt {
         let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
+        if self.changes(last.id) {
+            let stmt = self.changing_loop(last, most, body);
+            return outer.iter().rev().fold(stmt, |s, a| self.reduced_loop(a, s));
+        }
         let fits = |f: &i64| last.extent % f == 0 && *f <= most;
         let factor = [8, 7, 6, 5, 4, 3, 2].into_iter().find(fits).unwrap_or(1);
         let (turn, part) = (self.fresh(), self.fresh());
@@ -530,8 +586,70 @@ impl Emitter {
             1 => bind(turn, Scalar::index(0), stmt),
             n => for_(turn, n, LoopKind::Serial, stmt),
         };
-        outer.iter().rev().fold(stmt, |s, a| for_(a.id, a.extent, LoopKind::Serial, s))
+        outer.iter().rev().fold(stmt, |s, a| self.reduced_loop(a, s))
     }
+
+    fn reduced_loop(&mut self, axis: &Axis, body: Stmt) -> Stmt {
+        let extent = self.turns(&Loop { var: axis.id, extent: axis.extent });
+        Stmt::For { var: axis.id, extent, kind: LoopKind::Serial, body: Box::new(body) }
+    }
+
+    /// The loop over an axis whose extent changes from size to size: some turns written out, and what is left one by one.
+    fn changing_loop(&mut self, axis: &Axis, most: i64, body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt) -> Stmt {
+        let factor = [4, 2].into_iter().find(|f| *f <= most).unwrap_or(1);
+        let (turn, part, rest) = (self.fresh(), self.fresh(), self.fresh());
+        let at = Scalar::axis(turn) * factor + Scalar::axis(part);
+        let written_out = body(&HashMap::from_iter([(axis.id, at)]));
+        let whole = axis.extent / factor;
+        self.mark(turn);
+        let stmt = for_(part, factor, LoopKind::Unrolled, written_out);
+        let stmt = self.one_loop(&Loop { var: turn, extent: whole }, LoopKind::Serial, stmt);
+        if factor == 1 {
+            return stmt;
+        }
+        let done = self.number(whole * factor);
+        let one = body(&HashMap::from_iter([(axis.id, done + Scalar::axis(rest))]));
+        self.mark(rest);
+        let rest = Loop { var: rest, extent: axis.extent - whole * factor };
+        Stmt::Block(vec![stmt, self.one_loop(&rest, LoopKind::Serial, one)])
+    }
+}
+
+/// The places of a tile along axes whose extents change.
+fn along(places: &[Place], turns: &[(AxisId, AxisId, i64)]) -> Vec<Along> {
+    let of = |p: &Place| {
+        let mut axes = Vec::new();
+        for_each_node(&p.at, &mut |n| {
+            if let ScalarKind::Axis(a) = n.kind() {
+                axes.push(*a);
+            }
+        });
+        axes.extend(turns.iter().filter(|t| t.0 == p.axis).map(|t| t.1));
+        Along { axes, inside: !p.piece.once && !p.piece.moves, is_met: p.piece.count > 0 }
+    };
+    places.iter().filter(|p| p.piece.changes).map(of).collect()
+}
+
+/// The values of all variables of a register tile; of a piece without iterations, those of one.
+fn ranges_of(
+    job: &Job<'_>,
+    places: &[Place],
+    turns: &[(AxisId, AxisId, i64)],
+    lane: AxisId,
+    lanes: i64,
+) -> HashMap<AxisId, (i64, i64)> {
+    let mut ranges: HashMap<AxisId, (i64, i64)> =
+        job.reduction.axes.iter().map(|a| (a.id, (0, (a.extent - 1).max(0)))).collect();
+    for p in places {
+        for_each_node(&p.at, &mut |n| {
+            if let ScalarKind::Axis(a) = n.kind() {
+                ranges.entry(*a).or_insert((0, (p.piece.count - 1).max(0)));
+            }
+        });
+    }
+    ranges.extend(turns.iter().map(|t| (t.1, (0, t.2 - 1))));
+    ranges.insert(lane, (0, lanes - 1));
+    ranges
 }
 
 /// The same statement with so many of its outermost unrolled loops run instead of written out.
@@ -628,17 +746,57 @@ fn counted(mut pieces: Vec<Piece>) -> Vec<Piece> {
 fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
     if axis.id != tiling.vector {
-        let piece = |(start, count, size)| Piece { start, count, size, lanes: 1, before: 0 };
+        let piece = |(start, count, size)| Piece::plain(start, count, size, 1);
         return cut_evenly(axis.extent, size).into_iter().map(piece).collect();
     }
     let lanes = tiling.lanes;
     let mut pieces: Vec<Piece> = cut_evenly(axis.extent / lanes, size)
         .into_iter()
-        .map(|(start, count, size)| Piece { start: start * lanes, count, size, lanes, before: 0 })
+        .map(|(start, count, size)| Piece::plain(start * lanes, count, size, lanes))
         .collect();
     let rest = axis.extent % lanes;
     if rest > 0 {
-        pieces.push(Piece { start: axis.extent - rest, count: 1, size: 1, lanes: rest, before: 0 });
+        pieces.push(Piece::plain(axis.extent - rest, 1, 1, rest));
     }
     pieces
+}
+
+/// How an output axis is cut whose extent changes from size to size: whole tiles, the first and the last by themselves where windows
+/// reach over the edges, and then ever smaller ones. There may be none of any.
+fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
+    let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
+    let is_vector = axis.id == tiling.vector;
+    let lanes = if is_vector { tiling.lanes } else { 1 };
+    let step = size * lanes;
+    let tiles = axis.extent / step;
+    let piece = |start, count, size, lanes, moves, once| Piece {
+        changes: true,
+        moves,
+        once,
+        ..Piece::plain(start, count, size, lanes)
+    };
+    let mut all = match guarded {
+        true => vec![
+            piece(0, tiles.min(1), size, lanes, false, true),
+            piece(step, (tiles - 2).max(0), size, lanes, false, false),
+            piece((tiles - 1).max(0) * step, i64::from(tiles > 1), size, lanes, true, true),
+        ],
+        false => vec![piece(0, tiles, size, lanes, false, false)],
+    };
+    let mut rest: Vec<(i64, i64)> = match is_vector {
+        true if size > 1 => vec![(1, lanes)],
+        true => vec![],
+        false => rests(size).into_iter().map(|n| (n, 1)).collect(),
+    };
+    if is_vector {
+        rest.extend([lanes / 2, lanes / 4, 1].into_iter().filter(|n| *n > 0 && *n < lanes).map(|n| (1, n)));
+        rest.dedup();
+    }
+    let mut done = tiles * step;
+    for (size, lanes) in rest {
+        let count = (axis.extent - done) / (size * lanes);
+        all.push(piece(done, count, size, lanes, true, false));
+        done += count * size * lanes;
+    }
+    all
 }

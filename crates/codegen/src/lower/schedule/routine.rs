@@ -16,7 +16,7 @@ impl Emitter {
         }
         r.locals.iter().for_each(|t| self.declare(*t, Space::Local));
         r.registers.iter().for_each(|t| self.declare(*t, Space::Register));
-        let starts: Vec<Step> = r.starts.iter().map(map_step).collect();
+        let starts: Vec<Step> = r.starts.iter().map(|s| map_step(s, self.changing())).collect();
         self.extents.extend(starts.iter().flat_map(|s| &s.axes).map(|a| (a.id, a.extent)));
         let later = r.defines.iter().chain(&r.scratch).copied().collect();
         let mut all = self.steps(starts, &later);
@@ -31,7 +31,8 @@ impl Emitter {
         let body = r.body.map(&mut |e| self.flatten(e), &|t| self.buffer_of[&t]);
         let size = |t: TensorId| self.group.decl(t).shape.iter().product::<i64>();
         let touched: i64 = r.reads().into_iter().chain(r.defines.iter().copied()).map(size).max().unwrap_or(0);
-        all.push(if touched.max(visits(&body)) >= PARALLEL_FROM { body } else { serial(body) });
+        let parallel = self.decide(|_| touched.max(visits(&body)) >= PARALLEL_FROM);
+        all.push(if parallel { body } else { serial(body) });
         Stmt::Block(all)
     }
 }

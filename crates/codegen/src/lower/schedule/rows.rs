@@ -4,7 +4,10 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{Emitter, Loop, PARALLEL_FROM, cut, cut_evenly};
+use super::{
+    Emitter, Loop, PARALLEL_FROM, cut, cut_evenly,
+    sizes::{descending, rests},
+};
 use crate::{
     loops::{Axis, AxisId, Combine, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
     lower::{
@@ -22,6 +25,7 @@ const VECTORS: i64 = 4;
 const APART_BELOW: i64 = 16;
 
 /// An axis that all steps share.
+#[derive(Clone)]
 struct Shared {
     extent: i64,
     /// By step, which of its axes it is.
@@ -29,6 +33,7 @@ struct Shared {
 }
 
 /// How the loop over rows goes.
+#[derive(Clone)]
 struct Plan {
     shared: Vec<Shared>,
     /// The shared axis of which several places are treated at once, and how many.
@@ -52,26 +57,57 @@ impl Emitter {
     pub(super) fn steps(&mut self, steps: Vec<Step>, later: &HashSet<TensorId>) -> Vec<Stmt> {
         let (first, steps) = self.packed_first(steps, later);
         let mut all = self.one_by_one(&first);
-        let Some(plan) = self.plan(&steps, later) else {
+        let Some(plan) = self.decide(|e| e.plan(&steps, later)).and_then(|plan| self.plan_here(plan, &steps)) else {
             all.extend(self.one_by_one(&steps));
             return all;
         };
         let work: i64 = steps.iter().map(Step::visits).sum();
-        let (mut own, bytes) = self.own(&steps, &plan, plan.block, later);
-        if bytes > self.on_stack() {
-            own.clear();
-        }
+        let own = self.decide(|e| {
+            let (own, bytes) = e.own(&steps, &plan, plan.block, later);
+            let mut own: Vec<(TensorId, TensorId)> = own.into_iter().collect();
+            own.sort_unstable();
+            if bytes > e.on_stack() {
+                own.clear();
+            }
+            own
+        });
+        let own: HashMap<TensorId, TensorId> = own.into_iter().collect();
+        let parallel = self.decide(|_| work >= PARALLEL_FROM);
         let shared: Vec<&Step> = steps.iter().filter(|s| !own.contains_key(&s.tensor)).collect();
         self.in_memory(shared);
+        let block_changes = plan.block.is_some_and(|(b, _)| self.shared_changes(&plan, b, &steps));
         let pieces = match plan.block {
             None => vec![(0, 1, 1)],
+            Some((b, size)) if block_changes => {
+                let mut sizes = vec![size];
+                sizes.extend(rests(size));
+                descending(plan.shared[b].extent, &sizes)
+            }
             Some((b, size)) if plan.is_dense(&steps, b) => cut(plan.shared[b].extent, size),
             Some((b, size)) => cut_evenly(plan.shared[b].extent, size),
         };
         for piece in pieces {
-            all.push(self.piece(&steps, &plan, &own, piece, work >= PARALLEL_FROM));
+            all.push(self.piece(&steps, &plan, &own, piece, parallel));
         }
         all
+    }
+
+    /// A plan that was made at another size, for the extents at hand.
+    fn plan_here(&mut self, mut plan: Plan, steps: &[Step]) -> Option<Plan> {
+        for s in &mut plan.shared {
+            let fits = s.at.len() == steps.len() && steps.iter().zip(&s.at).all(|(step, at)| *at < step.axes.len());
+            if !fits {
+                self.diverge();
+                return None;
+            }
+            s.extent = steps.last()?.axes[*s.at.last()?].extent;
+        }
+        Some(plan)
+    }
+
+    /// Whether the extent of a shared axis changes from size to size.
+    fn shared_changes(&self, plan: &Plan, shared: usize, steps: &[Step]) -> bool {
+        steps.iter().zip(&plan.shared[shared].at).any(|(s, at)| self.changes(s.axes[*at].id))
     }
 
     /// Bytes of rows of intermediate tensors that stay in the second cache, on a thread's stack.
@@ -82,7 +118,11 @@ impl Emitter {
     /// Steps by themselves.
     fn one_by_one(&mut self, steps: &[Step]) -> Vec<Stmt> {
         self.in_memory(steps);
-        steps.iter().map(|s| self.step(s, s.visits() >= PARALLEL_FROM)).collect()
+        let one = |s: &Step| {
+            let parallel = self.decide(|_| s.visits() >= PARALLEL_FROM);
+            self.step(s, parallel)
+        };
+        steps.iter().map(one).collect()
     }
 
     /// Gives the tensors that steps write their place in memory.
@@ -95,18 +135,20 @@ impl Emitter {
     }
 
     /// Copies of operands that could be made before all else, apart from the rest, where that lets the rest share more.
-    fn packed_first(&self, steps: Vec<Step>, later: &HashSet<TensorId>) -> (Vec<Step>, Vec<Step>) {
+    fn packed_first(&mut self, steps: Vec<Step>, later: &HashSet<TensorId>) -> (Vec<Step>, Vec<Step>) {
         let written: HashSet<TensorId> = steps.iter().map(|s| s.tensor).collect();
         let copies = |s: &Step| self.is_copy(s) && all_reads(s).iter().all(|(t, _)| !written.contains(t));
         let (first, rest): (Vec<Step>, Vec<Step>) = steps.iter().cloned().partition(copies);
         let iterations = |p: Option<Plan>| p.map_or(1, |p| p.shared.iter().map(|s| s.extent).product::<i64>());
-        let together = || iterations(self.plan(&steps, later));
-        let apart = match &rest[..] {
-            // Each product's operands are copied where that is computed if there are enough for all threads.
-            [product] if !self.operands(product).is_empty() => together() < APART_BELOW,
-            [_] => false,
-            _ => iterations(self.plan(&rest, later)) > together(),
-        };
+        let apart = self.decide(|e| {
+            let together = || iterations(e.plan(&steps, later));
+            match &rest[..] {
+                // Each product's operands are copied where that is computed if there are enough for all threads.
+                [product] if !e.operands(product).is_empty() => together() < APART_BELOW,
+                [_] => false,
+                _ => iterations(e.plan(&rest, later)) > together(),
+            }
+        });
         match apart && !first.is_empty() {
             true => (first, rest),
             false => (Vec::new(), steps),
@@ -186,6 +228,10 @@ impl Emitter {
             if self.group.results.contains(&s.tensor) || later.contains(&s.tensor) {
                 continue;
             }
+            // The stack has rows whose extents are known.
+            if plan.kept(s, steps, block.map(|b| b.0)).any(|(at, b)| !b && self.changes(s.axes[at].id)) {
+                continue;
+            }
             // Element by element over what is read here for the last time.
             let is_over = |t: TensorId| {
                 let here = reads(&s.value).into_iter().filter(|(r, _)| *r == t);
@@ -227,9 +273,14 @@ impl Emitter {
                 let extent = if Some(i) == block { turns } else { plan.shared[i].extent };
                 let var = self.fresh();
                 self.extents.insert(var, extent);
+                if self.shared_changes(plan, i, steps) {
+                    self.mark(var);
+                }
                 Loop { var, extent }
             })
             .collect();
+        let changes = plan.block.is_some_and(|(b, largest)| size < largest && self.shared_changes(plan, b, steps));
+        let start = if changes { self.number(start) } else { Scalar::index(start) };
         let var = |i: usize| loops[order.iter().position(|&o| o == i).expect("all are in order")].var;
         // The rows that threads have of their own.
         let mut rows: HashMap<TensorId, TensorId> = HashMap::new();
@@ -252,7 +303,7 @@ impl Emitter {
             let mut with: HashMap<AxisId, Scalar> = HashMap::new();
             for (i, sh) in plan.shared.iter().enumerate() {
                 let at = match Some(i) == block {
-                    true => Scalar::axis(var(i)) * size + start + Scalar::axis(inner.id),
+                    true => Scalar::axis(var(i)) * size + start.clone() + Scalar::axis(inner.id),
                     false => Scalar::axis(var(i)),
                 };
                 with.insert(s.axes[sh.at[k]].id, at);

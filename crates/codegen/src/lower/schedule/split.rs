@@ -16,7 +16,17 @@ impl Emitter {
     /// along each. `to` and the expressions are rewritten alike.
     pub(super) fn split_axes(&mut self, axes: &[Axis], to: &mut Scalar, exprs: &mut [&mut Scalar]) -> Vec<Axis> {
         let mut axes = axes.to_vec();
-        while let Some((at, block)) = self.blocked(&axes, exprs) {
+        loop {
+            let found = self.blocked(&axes, exprs);
+            let decided = self.decide(|_| found.map(|f| f.0));
+            let (at, block) = match (decided, found) {
+                (None, _) => break,
+                (Some(at), Some((here, block))) if at == here => (at, block),
+                _ => {
+                    self.diverge();
+                    break;
+                }
+            };
             let parts = self.split_axis(axes[at], block, to, exprs);
             axes.splice(at..=at, parts);
         }
@@ -34,6 +44,10 @@ impl Emitter {
         let outer = Axis { id: self.fresh(), extent: axis.extent / block };
         let inner = Axis { id: self.fresh(), extent: block };
         self.extents.extend([(outer.id, outer.extent), (inner.id, inner.extent)]);
+        if self.changes(axis.id) {
+            self.mark(outer.id);
+            self.mark(inner.id);
+        }
         let with = HashMap::from_iter([(axis.id, Scalar::axis(outer.id) * block + Scalar::axis(inner.id))]);
         for e in exprs.iter_mut().map(|e| &mut **e).chain([to]) {
             *e = replace_axes(e, &with);

@@ -81,7 +81,8 @@ pub(in crate::ops) fn pad(x: TensorId, pads: &[(usize, i64, i64)], fill: Scalar,
                 inside = inside.and(i[axis].clone().ge(Scalar::index(before)));
                 index[axis] = i[axis].clone() - before;
             }
-            if to > before + from[axis] {
+            // Whether the last window reaches beyond the end differs from size to size.
+            if to > before + from[axis] || before > 0 && b.is_for_all_sizes() {
                 inside = inside.and(i[axis].clone().lt(Scalar::index(before + from[axis])));
             }
         }

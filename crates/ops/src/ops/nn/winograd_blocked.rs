@@ -3,7 +3,7 @@
 
 use super::winograd_conv::Plan;
 use crate::{
-    loops::{Builder, Nest, Scalar, TensorId, cut_evenly},
+    loops::{BinOp, Builder, Nest, Scalar, TensorId, cut_evenly},
     tensor::DType,
 };
 
@@ -73,9 +73,13 @@ pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mu
     let fits = PRODUCTS / (points * points * wide * lanes * dtype.bytes() as i64);
     let together = (fits / rows).clamp(1, 4) * rows;
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
+    // Of images of every size, the last tiles of a group may be none.
+    let changing = b.is_for_all_sizes();
+    let pieces = if changing { pieces_of_any(tiles, together, rows) } else { cut_evenly(tiles, together) };
+    let computed = pieces.last().map_or(tiles, |(start, many, size)| tiles.max(start + many * size));
     b.routine(|n| {
         let out = n.output(shape, dtype);
-        let values = n.scratch(&[images, points, points, tiles, channels], dtype);
+        let values = n.scratch(&[images, points, points, computed, channels], dtype);
         n.parallel_each(&[images, tiles], |n, i| {
             let y = n.let_index(i[1].clone().floor_div(across), down);
             let z = n.let_index(i[1].clone().floor_mod(across), across);
@@ -94,8 +98,8 @@ pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mu
             });
         });
         for &(first, turns, wide) in &groups {
-            for (start, many, together) in cut_evenly(tiles, together) {
-                n.parallel_each(&[images, turns, many], |n, i| {
+            for &(start, many, together) in &pieces {
+                each_piece(n, changing, [images, turns, many], start, |n, i, start| {
                     let group = Group {
                         image: i[0].clone(),
                         out: i[1].clone() * wide + first,
@@ -106,55 +110,12 @@ pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mu
                     let sums = n.local(&[points, points, together, wide, lanes], dtype);
                     products(n, &group, values, w, sums, rows);
                     n.for_(together, |n, t| {
-                        let number = n.let_index(group.tile.clone() + t.clone(), tiles);
-                        let y = n.let_index(number.clone().floor_div(across), down);
-                        let z = n.let_index(number.floor_mod(across), across);
-                        for o in 0..wide {
-                            let sum = |n: &Nest<'_>, t: &Scalar, p: usize, q: usize, lane: &Scalar| {
-                                n.read(sums, [(p as i64).into(), (q as i64).into(), t.clone(), o.into(), lane.clone()])
-                            };
-                            let place = |r: Scalar, c: Scalar, lane: &Scalar| {
-                                let (r, c) = (y.clone() * tile + r, z.clone() * tile + c);
-                                [group.image.clone(), group.out.clone() + o, r, c, lane.clone()]
-                            };
-                            if height % tile == 0 && width % tile == 0 {
-                                n.vector(lanes, |n, lane| {
-                                    both_sides(
-                                        n,
-                                        &back,
-                                        dtype,
-                                        |n, p, q| sum(n, &t, p, q, &lane),
-                                        |n, r, c, value| {
-                                            n.store(out, place((r as i64).into(), (c as i64).into(), &lane), value);
-                                        },
-                                    );
-                                });
-                                continue;
-                            }
-                            let whole = n.local(&[tile, tile, lanes], dtype);
-                            n.vector(lanes, |n, lane| {
-                                both_sides(
-                                    n,
-                                    &back,
-                                    dtype,
-                                    |n, p, q| sum(n, &t, p, q, &lane),
-                                    |n, r, c, value| {
-                                        n.store(whole, [(r as i64).into(), (c as i64).into(), lane.clone()], value);
-                                    },
-                                );
-                            });
-                            // Tiles at the edge hang over.
-                            n.for_each(&[tile, tile], |n, at| {
-                                let inside = (y.clone() * tile + at[0].clone())
-                                    .lt(Scalar::index(height))
-                                    .and((z.clone() * tile + at[1].clone()).lt(Scalar::index(width)));
-                                n.if_(inside, |n| {
-                                    n.vector(lanes, |n, lane| {
-                                        let value = n.read(whole, [at[0].clone(), at[1].clone(), lane.clone()]);
-                                        n.store(out, place(at[0].clone(), at[1].clone(), &lane), value);
-                                    });
-                                });
-                            });
+                        let number = n.let_index(group.tile.clone() + t.clone(), computed);
+                        let sums = Sums { sums, number, turn: t, wide, back: &back };
+                        let store = |n: &mut Nest<'_>| sums.store(n, out, &group, tile, changing);
+                        match changing {
+                            true => n.if_(sums.number.clone().lt(Scalar::index(tiles)), store),
+                            false => store(n),
                         }
                     });
                 });
@@ -162,6 +123,117 @@ pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mu
         }
         out
     })
+}
+
+/// All tiles of images of any size: so many together, then fewer, where the last ones of all may hang over.
+fn pieces_of_any(tiles: i64, together: i64, rows: i64) -> Vec<(i64, i64, i64)> {
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    for size in if together > rows { vec![together, rows] } else { vec![rows] } {
+        let many = (tiles - done) / size;
+        pieces.push((done, many, size));
+        done += many * size;
+    }
+    pieces.push((done, (tiles - done + LAST - 1) / LAST, LAST));
+    pieces
+}
+
+/// Tiles together that are left at last, of images of any size.
+const LAST: i64 = 4;
+
+/// One parallel loop over all images, groups of blocks and groups of tiles, the first of which begins with tile `start`. Of images of any
+/// size, the loops are the same whatever the extents are.
+fn each_piece(
+    n: &mut Nest<'_>,
+    changing: bool,
+    [images, turns, many]: [i64; 3],
+    start: i64,
+    body: impl FnOnce(&mut Nest<'_>, &[Scalar], Scalar),
+) {
+    if !changing {
+        return n.parallel_each(&[images, turns, many], |n, i| body(n, i, Scalar::index(start)));
+    }
+    let start = n.let_(Scalar::index(start));
+    let each = n.let_(Scalar::index(many));
+    n.parallel(images * turns * many, |n, flat| {
+        let group = Scalar::binary(BinOp::FloorDiv, flat.clone(), each.clone());
+        let group = n.let_index(group, images * turns);
+        let piece = n.let_index(Scalar::binary(BinOp::FloorMod, flat, each), many);
+        let image = n.let_index(group.clone().floor_div(turns), images);
+        let turn = n.let_index(group.floor_mod(turns), turns);
+        body(n, &[image, turn, piece], start);
+    });
+}
+
+/// The products of a tile, by points.
+struct Sums<'a> {
+    sums: TensorId,
+    /// Which tile of its image it is.
+    number: Scalar,
+    /// Which of the group.
+    turn: Scalar,
+    wide: i64,
+    /// The matrix that transforms back.
+    back: &'a [Vec<f64>],
+}
+
+impl Sums<'_> {
+    /// Transforms back and stores what lies within the image.
+    fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, tile: i64, changing: bool) {
+        let dtype = n.dtype(out);
+        let [_, _, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
+        let [down, across] = [height, width].map(|extent| (extent + tile - 1) / tile);
+        let y = n.let_index(self.number.clone().floor_div(across), down);
+        let z = n.let_index(self.number.clone().floor_mod(across), across);
+        for o in 0..self.wide {
+            let sum = |n: &Nest<'_>, p: usize, q: usize, lane: &Scalar| {
+                let at = [(p as i64).into(), (q as i64).into(), self.turn.clone(), o.into(), lane.clone()];
+                n.read(self.sums, at)
+            };
+            let place = |r: Scalar, c: Scalar, lane: &Scalar| {
+                let (r, c) = (y.clone() * tile + r, z.clone() * tile + c);
+                [group.image.clone(), group.out.clone() + o, r, c, lane.clone()]
+            };
+            if !changing && height % tile == 0 && width % tile == 0 {
+                n.vector(lanes, |n, lane| {
+                    both_sides(
+                        n,
+                        self.back,
+                        dtype,
+                        |n, p, q| sum(n, p, q, &lane),
+                        |n, r, c, value| {
+                            n.store(out, place((r as i64).into(), (c as i64).into(), &lane), value);
+                        },
+                    );
+                });
+                continue;
+            }
+            let whole = n.local(&[tile, tile, lanes], dtype);
+            n.vector(lanes, |n, lane| {
+                both_sides(
+                    n,
+                    self.back,
+                    dtype,
+                    |n, p, q| sum(n, p, q, &lane),
+                    |n, r, c, value| {
+                        n.store(whole, [(r as i64).into(), (c as i64).into(), lane.clone()], value);
+                    },
+                );
+            });
+            // Tiles at the edge hang over.
+            n.for_each(&[tile, tile], |n, at| {
+                let inside = (y.clone() * tile + at[0].clone())
+                    .lt(Scalar::index(height))
+                    .and((z.clone() * tile + at[1].clone()).lt(Scalar::index(width)));
+                n.if_(inside, |n| {
+                    n.vector(lanes, |n, lane| {
+                        let value = n.read(whole, [at[0].clone(), at[1].clone(), lane.clone()]);
+                        n.store(out, place(at[0].clone(), at[1].clone(), &lane), value);
+                    });
+                });
+            });
+        }
+    }
 }
 
 /// Some tiles of an image and some blocks of results.
