@@ -9,9 +9,9 @@ import numpy as np
 import resat as rs
 
 mine = rs.Ruleset(
-    """(ruleset mine :numerics real)
+    """(ruleset mine :numerics finite)
 
-;; e^a e^b == e^(a + b).
+;; e^a e^b == e^(a + b), but for infinities: one factor may be infinite and the other 0.
 (rule join-exponentials (multiply (exp ?x) (exp ?y)) => (exp (add ?x ?y)))
 """,
     "mine.rules",
@@ -41,7 +41,7 @@ except rs.Refused as e:
 
 # %%
 mod = rs.parse('#[version = "0.0.5"] def @main(%x: Tensor[(64), float32], %y: Tensor[(64), float32]) { multiply(exp(%x), exp(%y)) }')
-with rs.BuildConfig(rules=mine):
+with rs.BuildConfig(rules=mine, grade="finite"):
     print(rs.explain(mod, pipeline="Saturate(mine)"))
     exe = rs.build(mod)
 print(exe.kernels)

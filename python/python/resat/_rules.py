@@ -34,10 +34,10 @@ class Ruleset:
 
     >>> import resat as rs
     >>> mine = rs.Ruleset('''(ruleset mine :numerics real)
-    ... ;; exp(x) * exp(y) == exp(x + y).
-    ... (rule product-of-exponentials (multiply (exp ?x) (exp ?y)) => (exp (add ?x ?y)))''')
+    ... ;; -(-x) == x.
+    ... (rule double-negation (negative (negative ?x)) => ?x)''')
     >>> [rule.name for rule in mine]
-    ['mine/product-of-exponentials']
+    ['mine/double-negation']
     >>> mine.check()[0].sound
     True
     """
