@@ -14,7 +14,7 @@ use crate::{
 ///
 /// ```
 /// use resat::{pass::{CalibrationMethod, Pass, PassContext, Quantize, QuantizeOptions, Settings}, relay::text, target::Target, tensor::Tensor};
-/// # let program = "def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) { nn.dense(%x, %w, units=None) }";
+/// # let program = "#[version = \"0.0.5\"] def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) { nn.dense(%x, %w, units=None) }";
 /// # let written = text::parse_module("dense", program)?;
 /// # let w = Tensor::from_slice(&[2, 4], &[1.0f32, -0.5, 0.25, 2.0, 0.5, 1.0, -1.0, 0.75]);
 /// # let module = resat::pass::bind_params(&written, &[("w".into(), w)])?;
