@@ -98,7 +98,7 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
     ("run ok.relay --passes ConvertLayout(to=NCX)", 2, &["no operator has a layout of the axes of NCX"]),
     ("run ok.relay --cost nonsense", 2, &["there is no cost model `nonsense`"]),
     ("run ok.relay --extractor nope", 2, &["there is no extractor `nope`"]),
-    ("run ok.relay --grade nope", 2, &["there is no grade `nope`; there are exact, real, approx"]),
+    ("run ok.relay --grade nope", 2, &["there is no grade `nope`; there are exact, real, finite, approx"]),
     ("run ok.relay --without a/b", 2, &["there is no rule `a/b`"]),
     ("run ok.relay --compiler nope", 2, &["there is no compiler `nope`"]),
     ("run ok.relay --compiler c --placement nope", 2, &["`nope` is no placement"]),

@@ -74,7 +74,7 @@ fn special_values_are_kept() -> Result<(), Failed> {
         "(sqrt (multiply ?x ?x)) => (abs ?x)",
         "(multiply (sqrt ?x) (sqrt ?x)) => ?x",
         "(add (multiply ?x ?y) (multiply ?x ?z)) => (multiply ?x (add ?y ?z)) :when (same-type ?y ?z)",
-        "(divide ?x (divide ?y ?z)) => (divide (multiply ?x ?z) ?y)",
+        "(divide ?x (divide ?y ?z)) => (divide (multiply ?x ?z) ?y) :when (float ?x)",
     ];
     for (i, rule) in rules.iter().enumerate() {
         for (grade, holds) in [("real", false), ("finite", true)] {

@@ -140,6 +140,10 @@ impl Op for Dilation {
                 let weight = i(d[1]) * ws[k[1]] + at[0] * ws[k[2]] + at[1] * ws[k[3]];
                 if dtype.is_float() {
                     sums.set_f64(tap, from.map_or(0.0, |f| x.get_f64(f)) + w.get_f64(weight));
+                    // NaN are left out, as in the lowered form.
+                    if sums.get_f64(tap).is_nan() {
+                        sums.set_f64(tap, f64::NEG_INFINITY);
+                    }
                     best = best.filter(|&b| sums.get_f64(b) >= sums.get_f64(tap)).or(Some(tap));
                 } else {
                     sums.set_i64(tap, from.map_or(0, |f| x.get_i64(f)).wrapping_add(w.get_i64(weight)));
