@@ -444,8 +444,12 @@ mod tests {
             let config = BuildConfig { opt_level, disabled_pass, ..BuildConfig::default() };
             config.settings(&settings()).unwrap().rulesets_on
         };
-        assert_eq!(at(4, &[]), [Name::from("fast-math")]);
-        assert!(at(4, &["FastMath"]).is_empty() && at(4, &["fast-math"]).is_empty() && at(3, &[]).is_empty());
+        let winograd = [Name::from(WINOGRAD)];
+        assert_eq!(at(4, &[]), [Name::from("fast-math"), Name::from(WINOGRAD)]);
+        assert!(at(4, &["FastMath"]) == winograd && at(4, &["fast-math"]) == winograd && at(3, &[]) == winograd);
+        assert!(at(2, &[]).is_empty() && at(3, &[WINOGRAD]).is_empty());
+        let exact = Settings { grade: Grade::Exact, ..settings() };
+        assert!(BuildConfig::default().settings(&exact).unwrap().rulesets_on.is_empty());
     }
 
     #[test]

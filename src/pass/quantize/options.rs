@@ -14,12 +14,12 @@ use crate::{
 ///
 /// ```
 /// use resat::{pass::{CalibrationMethod, Pass, PassContext, Quantize, QuantizeOptions, Settings}, relay::text, target::Target, tensor::Tensor};
-/// # let program = "#[version = \"0.0.5\"] def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) { nn.dense(%x, %w, units=None) }";
+/// # let program = "#[version = \"0.0.5\"] def @main(%x: Tensor[(8, 64), float32], %w: Tensor[(32, 64), float32]) { nn.dense(%x, %w, units=32) }";
 /// # let written = text::parse_module("dense", program)?;
-/// # let w = Tensor::from_slice(&[2, 4], &[1.0f32, -0.5, 0.25, 2.0, 0.5, 1.0, -1.0, 0.75]);
-/// # let module = resat::pass::bind_params(&written, &[("w".into(), w)])?;
-/// // Eight samples of the input `x`, of one row each.
-/// let x = Tensor::from_slice(&[8, 1, 4], &(0..32).map(|i| i as f32 / 8.0 - 2.0).collect::<Vec<f32>>());
+/// # let wave = |shape: &[usize]| Tensor::from_f64_fn(resat::tensor::DType::F32, shape, |i| (i as f64 * 0.7).sin());
+/// # let module = resat::pass::bind_params(&written, &[("w".into(), wave(&[32, 64]))])?;
+/// // Four samples of the input `x`, with an axis of samples in front.
+/// let x = wave(&[4, 8, 64]);
 /// let options = QuantizeOptions { samples: vec![("x".into(), x)], method: CalibrationMethod::Percentile(99.9), ..Default::default() };
 /// let pass = Quantize::new(options, &Settings::new(Target::host()))?;
 /// let quantized = pass.run(module, &mut PassContext::default())?;

@@ -1,7 +1,4 @@
 //! Steps that combine values: register tiles of accumulators inside, the rest of the output's axes outside.
-//!
-//! A register tile's longest axis is unrolled outermost, so that what is loaded last is used at once: loads that wait for their use would
-//! spill. Epilogues are found, not declared: a step that reads a reduction only at its own place is computed on the accumulators.
 
 use hashbrown::{HashMap, HashSet};
 
