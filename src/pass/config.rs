@@ -121,7 +121,7 @@ struct Known {
 
 /// The one ruleset of grade `finite` that runs without being asked for: Winograd's convolutions, as vendors' libraries choose them by default.
 /// An infinity or NaN in an image reaches the other results of its tile of 4 x 4; finite values differ by rounding alone. Without it ResNet-18
-/// takes 1.4 times as long. `--disabled-pass winograd-blocks` or `--grade exact` does without.
+/// takes 1.2 times as long. `--disabled-pass winograd-blocks` or `--grade exact` does without.
 const WINOGRAD: &str = "winograd-blocks";
 
 /// From this level on it runs.
