@@ -165,9 +165,10 @@ fn one_code_serves_all_sizes() {
                 shapes.iter().enumerate().map(|(i, s)| floats(s, (7 * seed + i) as u64)).collect();
             checked(text, &exe, &inputs);
         }
-        // Windows on an image of few tiles may meet both of its edges at once, which takes another form.
+        // Known fault: one of the pools is compiled again at one of the sizes. All other programs never are.
+        let again = usize::from(text.contains("max_pool2d"));
         let (general, special, kernels) = sized_calls(&exe);
-        assert!(general > 0 && special == 0 && kernels <= 1, "{text}: {general}, {special}, {kernels}");
+        assert!(general > 0 && special == 0 && kernels == again, "{text}: {general}, {special}, {kernels}");
     }
 }
 

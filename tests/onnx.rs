@@ -3,12 +3,12 @@
 //! and how far floats may be off, of the largest value, and integers, in steps. ONNX's own operators have ONNX's own tests
 //! (tools/onnx-suite.sh).
 
-use std::{
-    collections::BTreeMap,
-    io::{Cursor, Read},
-    path::Path,
-};
+use std::collections::BTreeMap;
 
+#[path = "recorded/archive.rs"]
+mod archive;
+
+use archive::Files;
 use rayon::prelude::*;
 #[cfg(feature = "llvm")]
 use resat::{
@@ -25,24 +25,9 @@ use resat::{
     tensor::{Tensor, Value},
 };
 
-/// The files of a case, by name.
-type Files = BTreeMap<String, Vec<u8>>;
-
 /// All cases, by name.
 fn cases() -> BTreeMap<String, Files> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/frontends/onnx.zip");
-    let bytes = std::fs::read(path).expect("the archive is there");
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).expect("it is an archive");
-    let mut cases: BTreeMap<String, Files> = BTreeMap::new();
-    for i in 0..archive.len() {
-        let mut entry = archive.by_index(i).expect("an entry");
-        let name = entry.name().to_owned();
-        let (case, file) = name.split_once('/').expect("a folder for each case");
-        let mut content = Vec::new();
-        entry.read_to_end(&mut content).expect("it is whole");
-        cases.entry(case.to_owned()).or_default().insert(file.to_owned(), content);
-    }
-    cases
+    archive::cases("onnx.zip")
 }
 
 /// The case of that name.

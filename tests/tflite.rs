@@ -3,12 +3,12 @@
 //! `recorded/frontends/tflite.zip` holds a folder for each case: the model, inputs and outputs, and what is known of it:
 //! its kind, and whether its integers must be the same bit for bit. `tflite-differs.txt` lists the cases that differ.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::{Cursor, Read},
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
+#[path = "recorded/archive.rs"]
+mod archive;
+
+use archive::Files;
 use rayon::prelude::*;
 use resat::{
     frontend::{LoadOptions, Model, SourceFile, load_from},
@@ -19,27 +19,9 @@ use resat::{
     tensor::{Tensor, Value},
 };
 
-/// The files of a case, by name.
-type Files = BTreeMap<String, Vec<u8>>;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/frontends")
-}
-
 /// All cases, by name.
 fn cases() -> BTreeMap<String, Files> {
-    let bytes = std::fs::read(folder().join("tflite.zip")).expect("the archive is there");
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).expect("it is an archive");
-    let mut cases: BTreeMap<String, Files> = BTreeMap::new();
-    for i in 0..archive.len() {
-        let mut entry = archive.by_index(i).expect("an entry");
-        let name = entry.name().to_owned();
-        let (case, file) = name.split_once('/').expect("a folder for each case");
-        let mut content = Vec::new();
-        entry.read_to_end(&mut content).expect("it is whole");
-        cases.entry(case.to_owned()).or_default().insert(file.to_owned(), content);
-    }
-    cases
+    archive::cases("tflite.zip")
 }
 
 /// A case, ready to run.
@@ -99,7 +81,7 @@ fn difference(got: &Tensor, want: &Tensor, meta: &serde_json::Value) -> Option<S
 
 /// Runs all cases, and compares those that differ with the list of them.
 fn all(run: impl Fn(&Case) -> Result<Vec<Tensor>, String> + Sync) {
-    let differs = std::fs::read_to_string(folder().join("tflite-differs.txt")).expect("the list is there");
+    let differs = std::fs::read_to_string(archive::folder().join("tflite-differs.txt")).expect("the list is there");
     let listed: BTreeSet<&str> =
         differs.lines().filter(|l| !l.starts_with('#')).filter_map(|l| l.split_once(':')).map(|l| l.0).collect();
     let cases = cases();

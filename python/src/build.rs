@@ -357,12 +357,12 @@ fn build<'py>(
     if let Some(f) = on_phase {
         let shared: Shared = settings.shared.clone();
         options.on_phase = Some(Box::new(move |phase| {
-            let told = Python::attach(|py| f.bind(py).call1((phase,)).map(drop));
-            told.unwrap_or_else(|e| shared.keep(e));
+            let called = Python::attach(|py| f.bind(py).call1((phase,)).map(drop));
+            called.unwrap_or_else(|e| shared.keep(e));
         }));
     }
     let target = settings.rust.target.codegen();
-    let (executable, told) = long(py, &settings.shared, move || {
+    let (executable, outcome) = long(py, &settings.shared, move || {
         // What the program itself says of its inputs, and not what passes made of them.
         let typed = resat::infer::infer_types(module.0.clone())?;
         let mut inputs = Vec::new();
@@ -373,15 +373,15 @@ fn build<'py>(
         drop(typed);
         let mut built = driver::build(module.0, &[], options)?;
         let result = resat::infer::infer_types(built.module.clone())?.result_type("main").clone();
-        let told = watcher.told(
+        let outcome = watcher.outcome(
             std::mem::take(&mut built.log),
             std::mem::take(&mut built.reports),
             std::mem::take(&mut built.warnings),
         );
-        Ok((Executable { built, inputs, outputs, result, target }, told))
+        Ok((Executable { built, inputs, outputs, result, target }, outcome))
     })?;
     let executable = Bound::new(py, executable)?;
-    (executable, told.to_py(py)?).into_pyobject(py)
+    (executable, outcome.to_py(py)?).into_pyobject(py)
 }
 
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {

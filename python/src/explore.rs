@@ -21,7 +21,7 @@ use crate::{
     tensor::{copied, to_numpy},
 };
 
-/// What an exploration is told, by name.
+/// Arguments of an exploration, by name.
 fn options(settings: &Settings, given: &Bound<'_, PyDict>) -> PyResult<Options> {
     let get = |name: &str| -> PyResult<Bound<'_, PyAny>> {
         given.get_item(name)?.ok_or_else(|| refuse(format!("an exploration needs `{name}`")))
@@ -150,8 +150,8 @@ fn run_exploration(
     options.crew = crew.map(|crew| Box::new(PyCrew { crew, shared: shared.clone() }) as Box<dyn Crew>);
     if let Some(f) = on_progress {
         options.on_progress = Some(Box::new(move |p| {
-            let told = Python::attach(|py| f.bind(py).call1((p.phase, p.done, p.total)).map(drop));
-            told.unwrap_or_else(|e| shared.keep(e));
+            let called = Python::attach(|py| f.bind(py).call1((p.phase, p.done, p.total)).map(drop));
+            called.unwrap_or_else(|e| shared.keep(e));
         }));
     }
     long(py, &settings.shared, move || {

@@ -111,7 +111,7 @@ pub struct Watcher {
 }
 
 /// What a call of passes gives to Python besides the module.
-pub struct Told {
+pub struct Outcome {
     seen: Vec<Seen>,
     reports: Vec<Report>,
     warnings: Vec<String>,
@@ -146,7 +146,7 @@ impl Watcher {
     }
 
     /// What there is to tell. `log` has an entry for each pass that ran, in the order in which they ended, as the watcher's.
-    pub fn told(&self, log: Vec<resat::pass::PassEntry>, reports: Vec<Report>, warnings: Vec<String>) -> Told {
+    pub fn outcome(&self, log: Vec<resat::pass::PassEntry>, reports: Vec<Report>, warnings: Vec<String>) -> Outcome {
         let all = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         let seen = all.into_iter().zip(log).map(|((_, name, depth, before, after), entry)| Seen {
             name,
@@ -156,7 +156,7 @@ impl Watcher {
             after,
             reports: entry.reports,
         });
-        Told { seen: seen.collect(), reports, warnings }
+        Outcome { seen: seen.collect(), reports, warnings }
     }
 }
 
@@ -199,10 +199,10 @@ fn report<'py>(py: Python<'py>, r: &Report) -> PyResult<Bound<'py, PyDict>> {
     Ok(d)
 }
 
-impl Told {
+impl Outcome {
     /// The same as dicts: passes in the order in which they began, reports, warnings.
     pub fn to_py<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let told = PyDict::new(py);
+        let outcome = PyDict::new(py);
         let reports = self.reports.iter().map(|r| report(py, r)).collect::<PyResult<Vec<_>>>()?;
         let passes = PyList::empty(py);
         for seen in &self.seen {
@@ -215,10 +215,10 @@ impl Told {
             one.set_item("reports", PyList::new(py, reports.get(seen.reports.clone()).unwrap_or_default())?)?;
             passes.append(one)?;
         }
-        told.set_item("passes", passes)?;
-        told.set_item("reports", PyList::new(py, &reports)?)?;
-        told.set_item("warnings", self.warnings.clone())?;
-        Ok(told)
+        outcome.set_item("passes", passes)?;
+        outcome.set_item("reports", PyList::new(py, &reports)?)?;
+        outcome.set_item("warnings", self.warnings.clone())?;
+        Ok(outcome)
     }
 }
 
@@ -235,13 +235,13 @@ fn run_pass<'py>(
     let pass = make(item, settings, &rust_of(settings)?)?;
     let watcher = Watcher::new(trace, &settings.shared);
     let (before, after) = watcher.hooks();
-    let (made, told) = long(py, &settings.shared, move || {
+    let (made, outcome) = long(py, &settings.shared, move || {
         let mut cx = PassContext { before_pass: Some(before), after_pass: after, ..PassContext::default() };
         let typed = infer_types(module.0)?.into_module();
         let made = Sequential(vec![pass]).run(typed, &mut cx)?;
-        Ok::<_, Failure>((made, watcher.told(cx.log, cx.reports, cx.warnings)))
+        Ok::<_, Failure>((made, watcher.outcome(cx.log, cx.reports, cx.warnings)))
     })?;
-    (Module(made), told.to_py(py)?).into_pyobject(py)
+    (Module(made), outcome.to_py(py)?).into_pyobject(py)
 }
 
 /// The settings as the level and the switches make them.

@@ -257,7 +257,7 @@ fn compile(
     let Regions { typed, compiled, fallen } = compile_regions(typed, &target, run.regions)?;
     let warning = |e: &CompilerError| format!("region `{}` is resat's own code now: {e}", e.region);
     cx.warnings.extend(fallen.iter().map(warning));
-    let mut told = |phase: &str| {
+    let mut tell_phase = |phase: &str| {
         if let Some(f) = &mut cx.on_start {
             f(phase);
         }
@@ -267,21 +267,21 @@ fn compile(
             let mut code = machine.code(compiled);
             let mut assembled = assemble(&typed, "main", &run.name, &mut code)?;
             if let Some(tuner) = &mut tuner
-                && tuner.tune(&code, &[&assembled.program], &mut told)?
+                && tuner.tune(&code, &[&assembled.program], &mut tell_phase)?
             {
                 let before = Untuned::take(&mut code, assembled.program);
                 code = code.anew();
                 assembled = assemble(&typed, "main", &run.name, &mut code)?;
                 // What external compilers make is linked once.
                 if code.external.is_empty() {
-                    told("comparing with what is not tuned");
+                    tell_phase("comparing with what is not tuned");
                     if tuner.check(&before, &assembled.program, &code.kernels, &machine.pool)? {
                         code = code.anew();
                         assembled = assemble(&typed, "main", &run.name, &mut code)?;
                     }
                 }
             }
-            told(&compiling(&code));
+            tell_phase(&compiling(&code));
             let Assembled { program, calls, .. } = assembled;
             let (objects, library) = compile_code(&mut code, &target, machine.cache.as_deref())?;
             (Runnable::Plain(Box::new(Executable::link(program, library, machine.pool)?)), code, objects, calls)
@@ -290,7 +290,7 @@ fn compile(
             let program = vm::compile(&typed, "main")?;
             let functions: Vec<ExprId> = program.kernels().iter().map(|k| k.func).collect();
             let Compiled { primitives, code, objects, calls } =
-                Primitives::compile(&typed, &functions, compiled, machine, tuner.as_mut(), &mut told)?;
+                Primitives::compile(&typed, &functions, compiled, machine, tuner.as_mut(), &mut tell_phase)?;
             let m = typed.module();
             let main = &typed.entry("main")?.params;
             let params = main

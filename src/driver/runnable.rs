@@ -10,7 +10,6 @@ use crate::{
 };
 
 /// A built program. Any number of threads may run it at once.
-#[allow(clippy::large_enum_variant, reason = "programs are few and stay where they are")]
 pub enum Runnable {
     /// A sequence of calls on tensors of known extents, with one memory plan. It can be exported.
     Plain(Box<Executable>),

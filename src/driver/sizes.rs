@@ -1,4 +1,4 @@
-//! Code for extents that change from run to run: compiled once, and told the extents.
+//! Code for extents that change from run to run: compiled once, with the extents as parameters.
 //!
 //! Each size that is met has a program of its own, with the calls, the memory plan and the numbers that follow from its extents; making
 //! one compiles nothing, since its calls are of kernels that serve all sizes ([`Sites`]). Calls that have no such kernel are compiled

@@ -182,7 +182,7 @@ impl Primitives {
         regions: Vec<(String, Region)>,
         machine: Machine,
         tuner: Option<&mut Tuner>,
-        told: &mut dyn FnMut(&str),
+        on_phase: &mut dyn FnMut(&str),
     ) -> Result<Compiled, BuildError> {
         let m = typed.module();
         let decisive: Vec<Vec<usize>> = functions.iter().map(|&f| decisive(typed, f)).collect::<Result<_, _>>()?;
@@ -207,13 +207,13 @@ impl Primitives {
         let mut code = machine.code(regions);
         let mut programs = assembled(&mut code)?;
         if let Some(tuner) = tuner
-            && tuner.tune(&code, &programs.iter().map(|p| &p.program).collect::<Vec<_>>(), told)?
+            && tuner.tune(&code, &programs.iter().map(|p| &p.program).collect::<Vec<_>>(), on_phase)?
         {
             code = code.anew();
             programs = assembled(&mut code)?;
         }
         let calls = programs.iter().map(|p| p.calls).sum();
-        told(&compiling(&code));
+        on_phase(&compiling(&code));
         let (objects, library) = compile_code(&mut code, &machine.target, machine.cache.as_deref())?;
         let mut made: HashMap<usize, Arc<Code>> = HashMap::new();
         for (number, assembled) in fixed.into_iter().zip(programs) {

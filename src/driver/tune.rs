@@ -133,7 +133,7 @@ impl Tuner {
         &mut self,
         code: &CodeSet,
         programs: &[&Program],
-        told: &mut dyn FnMut(&str),
+        on_phase: &mut dyn FnMut(&str),
     ) -> Result<bool, BuildError> {
         let host = Target::host().codegen();
         let wanted = self.target.features.split(',').filter_map(|f| f.strip_prefix('+'));
@@ -161,7 +161,7 @@ impl Tuner {
                     self.done.left += 1;
                     continue;
                 }
-                told(&format!("tuning kernel {} of {}: {name}", at + 1, tunable.len()));
+                on_phase(&format!("tuning kernel {} of {}: {name}", at + 1, tunable.len()));
                 let times = self.times(t, name, &choices, i, code.unit(), &constants)?;
                 let best = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap_or(0);
                 let best = if times[best] < times[0] * (1.0 - GAIN) { best } else { 0 };

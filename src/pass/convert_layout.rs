@@ -251,7 +251,7 @@ impl CostModel for Transforms {
         "layout-transforms"
     }
 
-    fn told(&self, _price: f64) -> Option<f64> {
+    fn reported(&self, _price: f64) -> Option<f64> {
         None
     }
 

@@ -248,7 +248,7 @@ impl CostModel for Marked {
         self.0.prepare(nodes);
     }
 
-    fn told(&self, _price: f64) -> Option<f64> {
+    fn reported(&self, _price: f64) -> Option<f64> {
         None
     }
 

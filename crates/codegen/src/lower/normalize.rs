@@ -90,7 +90,7 @@ fn is_read_by(d: &Definition, t: TensorId) -> bool {
 }
 
 /// The work of a group, in order. `whole` says of which types operands of products are read whole rows at a time, so that padding can't
-/// be decided where it is read. `decide` is told whether a definition is to be written into its readers, and has the last word. The extents
+/// be decided where it is read. `decide` gets whether a definition is to be written into its readers, and has the last word. The extents
 /// of `changing` axes are others at other sizes.
 pub(crate) fn parts(
     group: &Stages,

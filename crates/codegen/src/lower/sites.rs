@@ -43,7 +43,7 @@ struct Sized {
 pub(super) enum Met<'a> {
     /// Nothing: the result is the argument of that number.
     View(usize),
-    /// The family's kernel, and what it is told. The kernel has no name.
+    /// The family's kernel, and its parameters. The kernel has no name.
     Kernel(&'a Kernel, Member),
     /// A kernel for these extents alone.
     Alone,
@@ -129,7 +129,7 @@ impl Sized {
         Some(Sized { changing, decisions, family, kernel })
     }
 
-    /// The kernel for all sizes, and what it is told for that one; none where it does not serve it.
+    /// The kernel for all sizes, and its parameters for that one; none where it does not serve it.
     fn meet(&mut self, group: &Stages, unit: Core) -> Option<(&Kernel, Member)> {
         let (kernel, _) = schedule_sized("", group, unit, &self.changing, Some(&self.decisions))?;
         let member = match self.family.member(&kernel) {
@@ -146,7 +146,7 @@ impl Sized {
     }
 }
 
-/// The kernel of a family, where it keeps the rules that the back end builds on: what is told of numbers may not be enough for that.
+/// The kernel of a family, where it satisfies the checker: what is known of its parameters may not be enough for that.
 fn sound(family: &Family) -> Option<Kernel> {
     Some(family.kernel()).filter(|k| check(k).is_ok())
 }

@@ -230,7 +230,7 @@ fn combine(op: BinOp, x: Affine, y: Affine) -> Option<Affine> {
 /// Sums of more terms than this are not multiplied out.
 const MULTIPLIED_OUT: usize = 8;
 
-/// The product with a variable that no loop changes, such as a row's length that is told when the kernel is called: term by term, so
+/// The product with a variable that no loop changes, such as a row's length that is a parameter of the kernel: term by term, so
 /// that what changes in the innermost loop is not multiplied there.
 fn product(x: &Affine, by: &Affine) -> Option<Affine> {
     let [Term { atom: Atom::Axis(factor), coefficient, facts }] = &by.terms[..] else { return None };

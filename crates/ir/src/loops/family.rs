@@ -1,4 +1,4 @@
-//! Kernels that are the same but for numbers: one for all of them, which is told the numbers when it is called.
+//! Kernels that are the same but for numbers: one for all of them, which takes the numbers as parameters.
 //!
 //! A kernel for given extents holds numbers that follow from them: how often loops run, how far rows lie apart. An [`Outline`] tells
 //! these from the rest, the structure. Of kernels of one structure, a [`Family`] knows which numbers are the same in all of them;
@@ -302,7 +302,7 @@ impl Rebuild<'_> {
             ScalarKind::Cast(a) => self.scalar(a, fixed).cast(s.dtype()),
             ScalarKind::Bits(a) => self.scalar(a, fixed).bits(s.dtype()),
             ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => {
-                unreachable!("leaves are told apart above")
+                unreachable!("leaves are matched above")
             }
         };
         self.done.insert((s.key(), fixed), new.clone());

@@ -47,7 +47,7 @@ impl CostModel for Calls {
         Some(format!("calls {:?}", self.avoided))
     }
 
-    fn told(&self, price: f64) -> Option<f64> {
+    fn reported(&self, price: f64) -> Option<f64> {
         self.avoided.is_empty().then_some(price)
     }
 

@@ -26,7 +26,7 @@ impl CostModel for GivingWay {
         Some(format!("giving way {:?} {}", self.ops, self.model.fingerprint()?))
     }
 
-    fn told(&self, _price: f64) -> Option<f64> {
+    fn reported(&self, _price: f64) -> Option<f64> {
         None
     }
 

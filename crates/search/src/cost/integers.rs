@@ -55,7 +55,7 @@ impl CostModel for Integers {
         Some(format!("integers {}", self.0.fingerprint()?))
     }
 
-    fn told(&self, _price: f64) -> Option<f64> {
+    fn reported(&self, _price: f64) -> Option<f64> {
         None
     }
 

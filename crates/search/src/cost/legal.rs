@@ -43,8 +43,8 @@ impl CostModel for Legal<'_> {
         self.model.prepare(nodes);
     }
 
-    fn told(&self, price: f64) -> Option<f64> {
-        if price < GIVES_WAY { self.model.told(price) } else { None }
+    fn reported(&self, price: f64) -> Option<f64> {
+        if price < GIVES_WAY { self.model.reported(price) } else { None }
     }
 
     fn cost(&self, node: &NodeView) -> f64 {

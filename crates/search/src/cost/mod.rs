@@ -161,8 +161,8 @@ pub trait CostModel: Send + Sync {
         false
     }
 
-    /// What people are told of a program's price: nothing where a pass' wishes are part of it, which say nothing of the machine.
-    fn told(&self, price: f64) -> Option<f64> {
+    /// A program's price as reports show it; none where a pass adds penalties to prices, which say nothing of the machine.
+    fn reported(&self, price: f64) -> Option<f64> {
         Some(price)
     }
 

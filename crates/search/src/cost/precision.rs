@@ -45,7 +45,7 @@ impl CostModel for Precision {
         Some(format!("precision {} {:?} {}", self.dtype, self.ignored, self.model.fingerprint()?))
     }
 
-    fn told(&self, _price: f64) -> Option<f64> {
+    fn reported(&self, _price: f64) -> Option<f64> {
         None
     }
 

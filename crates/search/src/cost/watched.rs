@@ -55,8 +55,8 @@ impl CostModel for Watched<'_> {
         self.model.prepare(nodes);
     }
 
-    fn told(&self, price: f64) -> Option<f64> {
-        self.model.told(price)
+    fn reported(&self, price: f64) -> Option<f64> {
+        self.model.reported(price)
     }
 
     fn cost(&self, node: &NodeView) -> f64 {

@@ -143,7 +143,7 @@ pub fn optimize_observed(
         }
         encoded.close(region, term, after);
     }
-    report.told = [report.cost_before, report.cost_after].map(|price| model.told(price));
+    report.reported = [report.cost_before, report.cost_after].map(|price| model.reported(price));
     report.notes = model.notes();
     report.warnings.extend(watched.complaint());
     report.warnings.extend(report.stopped());

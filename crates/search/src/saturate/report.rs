@@ -103,7 +103,7 @@ pub struct Report {
     /// See `cost_before`.
     pub cost_after: f64,
     /// These two as people are told them: see [`CostModel::told`](crate::cost::CostModel::told).
-    pub told: [Option<f64>; 2],
+    pub reported: [Option<f64>; 2],
     /// The error that the program is predicted to have: what its approximations bring in, added up.
     pub error: f64,
     /// Regions for which something cheaper was found.
@@ -292,7 +292,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{}saturation {:.3} s, extraction {:.3} s; grade {}",
-            match self.told {
+            match self.reported {
                 [Some(before), Some(after)] => format!("cost {before:.6e} -> {after:.6e}; "),
                 [None, Some(after)] => format!("cost {after:.6e}; "),
                 _ => String::new(),

@@ -437,7 +437,7 @@ impl Emitter {
         let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
         let mut value = replace_axes(&r.value, &with);
         if self.is_sized() {
-            value = self.settled(&value, ranges_of(job, places, &turns, lane, lanes), &along(places, &turns));
+            value = self.resolved(&value, ranges_of(job, places, &turns, lane, lanes), &along(places, &turns));
         }
         let value = self.flatten(&value);
 

@@ -231,7 +231,7 @@ impl Emitter {
 
     /// The value that a tile combines, without the conditions that hold at all its places because these lie inside. Conditions about
     /// places at an edge stay as they are, so that all sizes have the same ones.
-    pub(super) fn settled(&mut self, value: &Scalar, ranges: HashMap<AxisId, (i64, i64)>, places: &[Along]) -> Scalar {
+    pub(super) fn resolved(&mut self, value: &Scalar, ranges: HashMap<AxisId, (i64, i64)>, places: &[Along]) -> Scalar {
         let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
         let known = Known { ranges, numbers: numbers.map(|&(a, n)| (a, Affine::constant(n))).collect() };
         let mut conditions: Vec<Scalar> = Vec::new();
