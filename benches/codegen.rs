@@ -5,7 +5,10 @@
 use std::time::{Duration, Instant};
 
 use resat::{
-    codegen::llvm::{JitLibrary, compile},
+    codegen::{
+        compile,
+        llvm::{JitLibrary, Llvm},
+    },
     loops::{AxisId, Buffer, Kernel, LoopKind::*, Scalar, Space, Stmt, TensorId},
     runtime::abi::ResatCtx,
     tensor::{DType, Tensor},
@@ -112,7 +115,7 @@ fn main() {
     let peak = peak(chains, lanes, steps);
     let all: Vec<&Kernel> = products.iter().map(|p| &p.0).chain([&peak]).collect();
     let start = Instant::now();
-    let objects = compile(&all, &target).expect("compiles");
+    let objects = compile(&Llvm, &all, &target).expect("compiles");
     let compiled = start.elapsed();
     let library = JitLibrary::load(&objects).expect("links");
     println!("{}, {} bytes per vector; {} kernels compiled in {compiled:.1?}", target.cpu, lanes * 4, all.len());

@@ -6,7 +6,7 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use resat::{
-    codegen::llvm,
+    codegen::{self, llvm},
     ir::{AttrValue, Name},
     loops::{Builder, Operand},
     lower::kernel,
@@ -39,7 +39,8 @@ fn call(name: &str, attrs: &[(&str, AttrValue)], args: &[Tensor]) -> Executable 
     let target = resat::codegen::llvm::host_target();
     let unit = resat::machine::Core::here(&target);
     let kernel = kernel("k", &group, unit);
-    let code = llvm::JitLibrary::load(&llvm::compile(&[&kernel], &target).expect("compiles")).expect("links");
+    let code =
+        llvm::JitLibrary::load(&codegen::compile(&llvm::Llvm, &[&kernel], &target).expect("compiles")).expect("links");
     let mut program = Program::new("bench");
     let mut buffers = Vec::new();
     for (i, t) in args.iter().enumerate() {

@@ -668,7 +668,7 @@ fn wrong_arguments() {
         (&["--passes", "Partition(c,nn.softmx)"], &["no operator `nn.softmx`", "did you mean `nn.softmax`?"]),
         (&["--cost", "flop"], &["no cost model `flop`", "did you mean `flops`?"]),
         (&["--extract", "dags"], &["no extractor `dags`", "did you mean `dag`?"]),
-        (&["--target", "cuda"], &["target `cuda`", "only `llvm`"]),
+        (&["--target", "cuda"], &["no code generator `cuda`", "there are llvm, c"]),
         (&["--target", "llvm,-mcpu=skylke"], &["`skylke`", "did you mean `skylake`?"]),
         (&["--target", "llvm,-mcp=native"], &["`-mcp`", "-mcpu"]),
         (&["--target", "llvm,-mtriple=pdp11"], &["`pdp11`", "x86_64"]),

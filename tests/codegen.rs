@@ -9,8 +9,8 @@ use std::ffi::c_void;
 use common::Rng;
 use resat::{
     codegen::{
-        CodegenTarget,
-        llvm::{JitLibrary, compile},
+        CodegenTarget, compile,
+        llvm::{JitLibrary, Llvm},
     },
     loops::{AxisId, BinOp, Buffer, Kernel, LoopKind, Scalar, Space, Stmt, TensorId, UnOp, run_kernel},
     runtime::abi::{ParallelBody, ResatCtx},
@@ -77,7 +77,7 @@ struct Case {
 /// Runs all cases by both means and says where they differ.
 fn compare(cases: &[Case], target: &CodegenTarget) {
     let kernels: Vec<&Kernel> = cases.iter().map(|c| &c.kernel).collect();
-    let library = JitLibrary::load(&compile(&kernels, target).expect("compiles")).expect("links");
+    let library = JitLibrary::load(&compile(&Llvm, &kernels, target).expect("compiles")).expect("links");
     let mut wrong = vec![];
     for (number, case) in cases.iter().enumerate() {
         let mut want = case.args.clone();

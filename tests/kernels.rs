@@ -7,7 +7,7 @@ use std::{process::Command, sync::Arc};
 
 use common::{Data, Rng, cut_counted, difference, random_tensor};
 use resat::{
-    codegen::{CodegenTarget, c, llvm},
+    codegen::{self, CodegenTarget, c, llvm},
     ir::Name,
     loops::{Builder, Kernel, eval_stages},
     lower::kernel,
@@ -106,7 +106,9 @@ fn kernels_in_c_agree_with_their_definitions() {
 /// Compares the kernels of operators of such names.
 fn compare(target: &CodegenTarget, wanted: impl Fn(&str) -> bool) {
     compare_by(Core::here(target), wanted, |kernels| {
-        Arc::new(llvm::JitLibrary::load(&llvm::compile(kernels, target).expect("compiles")).expect("links"))
+        Arc::new(
+            llvm::JitLibrary::load(&codegen::compile(&llvm::Llvm, kernels, target).expect("compiles")).expect("links"),
+        )
     });
 }
 

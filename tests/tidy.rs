@@ -28,7 +28,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("frontend", &["tensor", "ir", "diag", "ops", "relay", "runtime"]),
     ("vm", &["tensor", "ir", "diag", "infer"]),
     ("store", &["runtime"]),
-    ("codegen", &["tensor", "loops", "machine", "runtime", "store"]),
+    ("codegen", &["output", "tensor", "loops", "machine", "runtime", "store"]),
     ("egraph", &["tensor", "ir", "ops", "infer"]),
     ("cost", &["tensor", "ir", "diag", "ops", "target"]),
     ("extract", &["ir", "diag", "egraph", "cost", "target"]),
@@ -39,8 +39,8 @@ const PARTS: &[(&str, &[&str])] = &[
     (
         "partition",
         &[
-            "output", "target", "tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen",
-            "rules", "lower", "machine",
+            "target", "tensor", "ir", "diag", "ops", "infer", "relay", "loops", "runtime", "codegen", "rules", "lower",
+            "machine",
         ],
     ),
     (

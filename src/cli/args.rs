@@ -8,7 +8,7 @@ use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused, nearest, read_text},
-    driver::{Built, Cache, Native, Options, Stopwatch, tuned_in, tuned_of_user},
+    driver::{Built, Cache, Native, Options, Stopwatch, generator_of, tuned_in, tuned_of_user},
     extract,
     frontend::{self, LoadOptions, Model},
     infer::{TypedModule, infer_types},
@@ -268,6 +268,7 @@ fn by_name<T>(what: &str, name: &str, found: Option<T>, names: &[&str]) -> Resul
 impl PassArgs {
     pub(super) fn settings(&self) -> Result<Settings, Refused> {
         let mut target = Target::parse(&self.target)?;
+        generator_of(&target)?;
         if target.is_host() {
             target.timing = crate::driver::machine::timing();
         }

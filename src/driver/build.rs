@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    backend::Backend,
     cache::{Cache, module_key, settings_key},
     external::{Handling, Regions, compile_regions},
     runnable::{MachineProgram, Parameter, Runnable},
@@ -13,7 +14,7 @@ use super::{
     tune::{Tuner, Tuning, Untuned, tuned_in},
 };
 use crate::{
-    codegen::llvm::{CodegenError, ObjectCode},
+    codegen::{CodegenError, ObjectCode},
     diag::{Diagnostic, Refused},
     dialect,
     infer::infer_types,
@@ -248,13 +249,11 @@ fn compile(
     let singly = crate::pass::FnPass("Kernels", |m| Ok(fuse(&infer_types(m)?, 1)));
     let module = run_logged(&singly, module, &mut cx)?;
     let typed = infer_types(module)?;
-    let target = settings.target.codegen();
-    let unit = settings.target.core();
+    let backend = Backend::of(&settings.target)?;
     let pool = Arc::new(Pool::new(run.threads));
-    let mut tuner = run.tuned.clone().zip(run.tune).map(|(tuned, budget)| Tuner::new(tuned, &target, budget));
-    let machine =
-        Machine { target: target.clone(), unit, pool, regions: run.regions, cache: run.cache, tuned: run.tuned };
-    let Regions { typed, compiled, fallen } = compile_regions(typed, &target, run.regions)?;
+    let mut tuner = run.tuned.clone().zip(run.tune).map(|(tuned, budget)| Tuner::new(tuned, &backend, budget));
+    let machine = Machine { backend, pool, regions: run.regions, cache: run.cache, tuned: run.tuned };
+    let Regions { typed, compiled, fallen } = compile_regions(typed, &machine.backend.target, run.regions)?;
     let warning = |e: &CompilerError| format!("region `{}` is resat's own code now: {e}", e.region);
     cx.warnings.extend(fallen.iter().map(warning));
     let mut tell_phase = |phase: &str| {
@@ -283,7 +282,7 @@ fn compile(
             }
             tell_phase(&compiling(&code));
             let Assembled { program, calls, .. } = assembled;
-            let (objects, library) = compile_code(&mut code, &target, machine.cache.as_deref())?;
+            let (objects, library) = compile_code(&mut code, &machine.backend, machine.cache.as_deref())?;
             (Runnable::Plain(Box::new(Executable::link(program, library, machine.pool)?)), code, objects, calls)
         }
         false => {

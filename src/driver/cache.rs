@@ -11,12 +11,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Runnable, specialize::in_process};
+use super::{Built, Runnable, backend::in_process};
 use crate::{
-    codegen::{
-        CodegenTarget,
-        llvm::{ObjectCache, ObjectCode},
-    },
+    codegen::{CodegenTarget, ObjectCache, ObjectCode},
     ir::{Expr, Module, Name},
     ops,
     pass::Settings,

@@ -66,7 +66,7 @@ fn assembled(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
             .help("`resat run` and `driver::build` run such programs in process")
             .into());
     }
-    let mut code = CodeSet::new(c_source::SCALAR);
+    let mut code = c_source::no_kernels();
     let assembled = assemble(&typed, "main", &name, &mut code)?;
     Ok((assembled, code))
 }

@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Built;
 use crate::{
-    codegen::{CodegenTarget, EMULATED},
+    codegen::{CodegenTarget, EMULATED, compile_c, compile_data},
     diag::{Diagnostic, Refused, nearest},
     infer::{TypedModule, infer_types},
     ir::{
@@ -121,10 +121,10 @@ impl Built {
             // What it calls was compiled with another function, or is compiled with this one.
             let new: Vec<String> = made.support.into_iter().filter(|t| !support.contains(t)).collect();
             for text in [&made.source].into_iter().chain(&new) {
-                objects.push(Cow::Owned(partition::compile_c(text, target).map_err(refuse)?));
+                objects.push(Cow::Owned(compile_c(text, target).map_err(refuse)?));
             }
             for data in &made.data {
-                objects.push(Cow::Owned(partition::compile_data(data, target).map_err(refuse)?));
+                objects.push(Cow::Owned(compile_data(data, target).map_err(refuse)?));
             }
             support.extend(new);
             ready.extend(made.ready);

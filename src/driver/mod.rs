@@ -1,6 +1,8 @@
 //! The whole line, top to bottom, one call per phase.
 
 #[cfg(feature = "llvm")]
+mod backend;
+#[cfg(feature = "llvm")]
 mod build;
 #[cfg(feature = "llvm")]
 mod cache;
@@ -33,6 +35,8 @@ mod tune;
 
 pub use crate::lower::{Assembled, CodeSet, assemble, is_plain};
 
+#[cfg(feature = "llvm")]
+pub use backend::generator_of;
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, build};
 #[cfg(feature = "llvm")]

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Instant};
 
+use super::backend::Backend;
 use crate::{
-    codegen::llvm::{self, JitLibrary},
     loops::{AxisId, BinOp, Buffer, Kernel, LoopKind, Scalar, Space, Stmt, TensorId},
-    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, Step},
+    runtime::{Call, Executable, Pool, Port, Program, Step},
     target::Target,
     tensor::{DType, Tensor},
 };
@@ -170,8 +170,8 @@ impl Probe {
     }
 
     fn new(target: &Target, kernel: Kernel, input: Tensor, work: f64) -> Result<Probe, String> {
-        let objects = llvm::compile(&[&kernel], &target.codegen()).map_err(|e| e.to_string())?;
-        let code: Arc<dyn CompiledCode> = Arc::new(JitLibrary::load(&objects).map_err(|e| e.to_string())?);
+        let backend = Backend::of(target).map_err(|e| e.to_string())?;
+        let code = backend.load(&[&kernel], None).map_err(|e| e.to_string())?;
         let mut program = Program::new("probe");
         let (from, to) = (&kernel.buffers[0], &kernel.buffers[1]);
         let read = program.input(Port::new("x", from.dtype, &[from.len as usize]));

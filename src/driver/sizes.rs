@@ -66,7 +66,7 @@ impl Sizes {
                     let found = instance(&other).and_then(|typed| groups(&typed, entry).ok());
                     sizes.extend(found.filter(|g| g.len() == sizes[0].len()));
                 }
-                Sites::new(machine.unit, &sizes)
+                Sites::new(machine.backend.core, &sizes)
             }
         };
         self.set.sites = Some(sites);

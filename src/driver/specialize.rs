@@ -13,6 +13,7 @@ use std::sync::{
 use hashbrown::{Equivalent, HashMap};
 
 use super::{
+    backend::{Backend, in_process},
     build::{BuildError, compiling},
     cache::Cache,
     external::{Handling, Regions, compile_regions},
@@ -20,20 +21,14 @@ use super::{
     tune::Tuner,
 };
 use crate::{
-    codegen::{
-        CodegenTarget,
-        llvm::{self, CodegenError, JitLibrary, ObjectCode},
-    },
+    codegen::ObjectCode,
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
     loops::Kernel,
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, is_settled},
-    machine::Core,
     pass::settle_calls,
-    runtime::{
-        Arguments, Callable, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError,
-    },
+    runtime::{Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
     tensor::{Shape, Tensor},
 };
 
@@ -43,8 +38,7 @@ const KEPT: usize = 1024;
 /// What code is made for and run on.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
-    pub target: CodegenTarget,
-    pub unit: Core,
+    pub backend: Backend,
     pub pool: Arc<Pool>,
     pub regions: Handling,
     pub cache: Option<Arc<Cache>>,
@@ -55,7 +49,7 @@ pub(super) struct Machine {
 impl Machine {
     /// For code that is to be made, beside that of external compilers.
     pub(super) fn code(&self, external: Vec<(String, Region)>) -> CodeSet {
-        let mut code = CodeSet::new(self.unit).tuned(self.tuned.clone());
+        let mut code = CodeSet::new(self.backend.core).tuned(self.tuned.clone());
         code.external = external;
         code
     }
@@ -214,7 +208,7 @@ impl Primitives {
         }
         let calls = programs.iter().map(|p| p.calls).sum();
         on_phase(&compiling(&code));
-        let (objects, library) = compile_code(&mut code, &machine.target, machine.cache.as_deref())?;
+        let (objects, library) = compile_code(&mut code, &machine.backend, machine.cache.as_deref())?;
         let mut made: HashMap<usize, Arc<Code>> = HashMap::new();
         for (number, assembled) in fixed.into_iter().zip(programs) {
             made.insert(number, Code::link(assembled, library.clone(), machine.pool.clone())?);
@@ -425,10 +419,11 @@ impl Primitives {
         define_entry(&mut out, 0, callee, &types);
         let typed = settle_calls(infer_types(out)?)?;
         let entry = entry_name(0);
-        let Regions { typed, compiled, .. } = compile_regions(typed, &self.machine.target, self.machine.regions)?;
+        let Regions { typed, compiled, .. } =
+            compile_regions(typed, &self.machine.backend.target, self.machine.regions)?;
         let mut code = self.machine.code(compiled);
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
-        let (_, library) = compile_code(&mut code, &self.machine.target, self.machine.cache.as_deref())?;
+        let (_, library) = compile_code(&mut code, &self.machine.backend, self.machine.cache.as_deref())?;
         Code::link(assembled, library, self.machine.pool.clone())
     }
 }
@@ -436,24 +431,17 @@ impl Primitives {
 /// Machine code of some kernels in this process.
 pub(super) fn compile_kernels(kernels: &[Kernel], machine: &Machine) -> Result<Arc<dyn CompiledCode>, BuildError> {
     let kernels: Vec<&Kernel> = kernels.iter().collect();
-    let objects = match machine.cache.as_deref() {
-        Some(cache) => cache.objects().compile(&kernels, &machine.target)?,
-        None => llvm::compile(&kernels, &machine.target)?,
-    };
-    Ok(in_process(&objects, &machine.target)?)
+    Ok(machine.backend.load(&kernels, machine.cache.as_deref())?)
 }
 
 /// Machine code of everything, as objects and in this process. What other compilers made moves into the objects.
 pub(super) fn compile_code(
     set: &mut CodeSet,
-    target: &CodegenTarget,
+    backend: &Backend,
     cache: Option<&Cache>,
 ) -> Result<(Vec<ObjectCode>, Vec<Arc<dyn CompiledCode>>), BuildError> {
     let kernels: Vec<&Kernel> = set.kernels.iter().collect();
-    let mut objects = match cache {
-        Some(cache) => cache.objects().compile(&kernels, target)?,
-        None => llvm::compile(&kernels, target)?,
-    };
+    let mut objects = backend.compile(&kernels, cache)?;
     let mut callables = Callables::default();
     for (symbol, compiled) in &mut set.external {
         match &mut compiled.code {
@@ -464,35 +452,11 @@ pub(super) fn compile_code(
             External::Source(_) => unreachable!("sources were compiled when regions were"),
         }
     }
-    let mut code = vec![in_process(&objects, target)?];
+    let mut code = vec![in_process(&objects, &backend.target)?];
     if !callables.is_empty() {
         code.push(Arc::new(callables));
     }
     Ok((objects, code))
-}
-
-/// Object code as functions of this process. What was made for another machine is there to be exported, and fails where it is run.
-pub(super) fn in_process(
-    objects: &[ObjectCode],
-    target: &CodegenTarget,
-) -> Result<Arc<dyn CompiledCode>, CodegenError> {
-    let Some(lacking) = target.lacking_on(&crate::codegen::llvm::host_target()) else {
-        return Ok(Arc::new(JitLibrary::load(objects)?));
-    };
-    let mut code = Callables::default();
-    for symbol in objects.iter().flat_map(|o| &o.symbols) {
-        code.insert(symbol, Arc::new(Foreign(lacking.clone())));
-    }
-    Ok(Arc::new(code))
-}
-
-/// Stands for code that this machine can't run, and says why.
-struct Foreign(String);
-
-impl Callable for Foreign {
-    fn call(&self, _: &mut Arguments<'_>) -> Result<(), String> {
-        Err(format!("is made for another machine: this one is not, or has not, {}", self.0))
-    }
 }
 
 fn entry_name(number: usize) -> String {

@@ -13,6 +13,7 @@ use std::{
 use hashbrown::HashMap;
 
 use super::{
+    backend::Backend,
     external::{Handling, Regions, compile_regions},
     probe::Peak,
     race::in_turns,
@@ -221,13 +222,13 @@ impl Stopwatch {
         let typed = infer_types(program.clone()).map_err(|e| e.to_string())?;
         let fused = fuse(&typed, LARGEST_KERNEL);
         let typed = infer_types(fuse(&infer_types(fused).map_err(|e| e.to_string())?, 1)).map_err(|e| e.to_string())?;
-        let target = self.target.codegen();
+        let backend = Backend::of(&self.target).map_err(|e| e.to_string())?;
         if !is_plain(&typed, "main").map_err(|e| e.to_string())? {
             return Err("its extents are not all known".into());
         }
         let Regions { typed, compiled, .. } =
-            compile_regions(typed, &target, Handling::default()).map_err(|e| e.to_string())?;
-        let mut code = CodeSet::new(self.target.core());
+            compile_regions(typed, &backend.target, Handling::default()).map_err(|e| e.to_string())?;
+        let mut code = CodeSet::new(backend.core);
         code.external = compiled;
         let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;
         let key = of_regions.unwrap_or_else(|| content(&assembled, &code));
@@ -235,7 +236,7 @@ impl Stopwatch {
             return Ok(Ready::Known(key));
         }
         let name = code.kernels.first().map_or("no kernel", |k| k.name.as_str()).to_owned();
-        let (_, library) = compile_code(&mut code, &target, None).map_err(|e| e.to_string())?;
+        let (_, library) = compile_code(&mut code, &backend, None).map_err(|e| e.to_string())?;
         let pool = self.pool.get_or_init(|| Arc::new(Pool::new(self.target.cores))).clone();
         let executable = Executable::link(assembled.program, library, pool).map_err(|e| e.to_string())?;
         let inputs: Vec<Tensor> = executable.program().inputs().iter().map(tame).collect();

@@ -4,11 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use super::difference::difference;
 use crate::{
+    codegen::link_c,
     infer::infer_types,
     interp,
     ir::TensorType,
     output::WorkFolder,
-    partition::{CompilerError, Region, link_c},
+    partition::{CompilerError, Region},
     runtime::{Call, Callable, Callables, Code, Compiled, Executable, Pool, Port, Program, Step, try_code},
     tensor::{Tensor, Value},
 };

@@ -12,19 +12,16 @@ use std::{
 };
 
 use super::{
+    backend::Backend,
     build::BuildError,
     stopwatch::{folder_of_user, processor, tame},
 };
 use crate::{
-    codegen::{
-        CodegenTarget,
-        llvm::{self, JitLibrary},
-    },
     diag::Diagnostic,
     loops::{Kernel, Stages},
     lower::{self, CodeSet, Tunable, Tuned, worth_measuring},
     machine::Core,
-    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, RunError, Step},
+    runtime::{Call, Executable, Pool, Port, Program, RunError, Step},
     target::Target,
     tensor::{Shape, Tensor},
 };
@@ -98,7 +95,7 @@ pub fn tuned_of_user() -> Option<PathBuf> {
 /// Measures within a budget of time.
 pub(super) struct Tuner {
     tuned: Arc<Tuned>,
-    target: CodegenTarget,
+    backend: Backend,
     deadline: Option<Instant>,
     done: Tuning,
 }
@@ -118,8 +115,8 @@ impl Untuned {
 }
 
 impl Tuner {
-    pub(super) fn new(tuned: Arc<Tuned>, target: &CodegenTarget, budget: Duration) -> Tuner {
-        Tuner { tuned, target: target.clone(), deadline: Instant::now().checked_add(budget), done: Tuning::default() }
+    pub(super) fn new(tuned: Arc<Tuned>, backend: &Backend, budget: Duration) -> Tuner {
+        Tuner { tuned, backend: backend.clone(), deadline: Instant::now().checked_add(budget), done: Tuning::default() }
     }
 
     /// What came of it.
@@ -136,10 +133,10 @@ impl Tuner {
         on_phase: &mut dyn FnMut(&str),
     ) -> Result<bool, BuildError> {
         let host = Target::host().codegen();
-        let wanted = self.target.features.split(',').filter_map(|f| f.strip_prefix('+'));
+        let wanted = self.backend.target.features.split(',').filter_map(|f| f.strip_prefix('+'));
         let lacking: Vec<&str> = wanted.filter(|f| !host.has(f)).collect();
-        if self.target.arch() != host.arch() || !lacking.is_empty() {
-            let what = if lacking.is_empty() { self.target.arch().to_owned() } else { lacking.join(", ") };
+        if self.backend.target.arch() != host.arch() || !lacking.is_empty() {
+            let what = if lacking.is_empty() { self.backend.target.arch().to_owned() } else { lacking.join(", ") };
             let d = Diagnostic::new(format!("tuning runs the target's code, but this machine has no {what}"));
             return Err(BuildError::Refused(d.help("tune on the target, or build without").into()));
         }
@@ -192,8 +189,7 @@ impl Tuner {
             lower::schedule(&format!("{name}_c{candidate}"), &t.group, unit, &choices).kernel
         };
         let kernels: Vec<Kernel> = (0..t.reductions[which].candidates()).map(variant).collect();
-        let objects = llvm::compile(&kernels.iter().collect::<Vec<_>>(), &self.target)?;
-        let library: Arc<dyn CompiledCode> = Arc::new(JitLibrary::load(&objects)?);
+        let library = self.backend.load(&kernels.iter().collect::<Vec<_>>(), None)?;
         let pool = Arc::new(Pool::new(1));
         let mut timed = Vec::new();
         for kernel in &kernels {
@@ -249,7 +245,7 @@ impl Tuner {
     ) -> Result<bool, BuildError> {
         let new = kernels.iter().filter(|k| before.kernels.iter().all(|b| b.name != k.name));
         let all: Vec<&Kernel> = before.kernels.iter().chain(new).collect();
-        let library: Arc<dyn CompiledCode> = Arc::new(JitLibrary::load(&llvm::compile(&all, &self.target)?)?);
+        let library = self.backend.load(&all, None)?;
         let both = [&before.program, program];
         let both = both.map(|p| Executable::link(p.clone(), vec![library.clone()], pool.clone()));
         let [was, is] = both;

@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use super::{Compiled, CompilerError, ExternalCompiler, Region};
 use crate::{
-    codegen::c,
+    codegen::{
+        CodeGenerator,
+        c::{self, C99},
+    },
     diag::Refused,
     infer::infer_types,
     ir::{Attrs, ExprId, OpId, Type, reachable},
@@ -20,8 +23,10 @@ use crate::{
     tensor::Tensor,
 };
 
-/// Scalar code: the C compiler may vectorize what it likes. Enough registers for tiles of four by four.
-pub(crate) const SCALAR: Core = Core::SCALAR;
+/// The kernels that are written as C, with none yet.
+pub(crate) fn no_kernels() -> CodeSet {
+    CodeSet::new(C99.core(Core::SCALAR))
+}
 
 /// The compiler `c`: every operator that has kernels, grouped into kernels as everywhere, written as C99 instead of given to LLVM.
 #[derive(Debug)]
@@ -63,7 +68,7 @@ impl ExternalCompiler for CSource {
         let compiled = || -> Result<Compiled, Refused> {
             let fused = infer_types(fuse(&infer_types(region.plain()?)?, LARGEST_KERNEL))?;
             let typed = infer_types(fuse(&fused, 1))?;
-            let mut code = CodeSet::new(SCALAR);
+            let mut code = no_kernels();
             let Assembled { program, .. } = assemble(&typed, "main", region.symbol(), &mut code)?;
             let (text, workspace) = source(&program, &code, region.symbol());
             Ok(Compiled::source(text).with_workspace(workspace))

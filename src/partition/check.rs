@@ -2,8 +2,11 @@
 
 use object::{Object, ObjectSymbol};
 
-use super::{Compiled, CompilerError, Region, cc::compile_c};
-use crate::runtime::{Code, process_has};
+use super::{Compiled, CompilerError, Region};
+use crate::{
+    codegen::compile_c,
+    runtime::{Code, process_has},
+};
 
 /// The compiled region with its source compiled, or what is wrong with it: an object that is none, or of another machine, or
 /// without the symbol, or that needs what is nowhere; tensors other than the region's.

@@ -5,7 +5,6 @@
 //! [loaded](load).
 
 pub(crate) mod c_source;
-mod cc;
 mod check;
 mod foreign;
 #[cfg(feature = "llvm")]
@@ -18,7 +17,6 @@ mod registry;
 use std::{fmt, sync::Arc};
 
 pub use c_source::CSource;
-pub use cc::{compile_c, compile_data, link_c};
 pub use check::check;
 pub use foreign::{find, load};
 pub use onednn::OneDnn;

@@ -11,6 +11,8 @@ use crate::{
 /// A processor, as cost models and schedules see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
+    /// The code generator, by name: `llvm`, `c`, or one that the program registers.
+    pub generator: String,
     /// The processor by LLVM's name.
     pub cpu: String,
     /// LLVM's target triple; the host's where none is given.
@@ -42,6 +44,9 @@ impl Peaks {
     }
 }
 
+/// The code generator where none is named.
+const LLVM: &str = "llvm";
+
 /// How many times as much matrix registers multiply as both units for vectors of the same numbers do.
 const MATRIX: f64 = 8.0;
 
@@ -69,7 +74,15 @@ impl Target {
             _ => "generic",
         };
         let timing = known.timing;
-        Target { cpu: cpu.to_owned(), triple: None, features, cores: known.threads, timing, peaks: None }
+        Target {
+            generator: LLVM.to_owned(),
+            cpu: cpu.to_owned(),
+            triple: None,
+            features,
+            cores: known.threads,
+            timing,
+            peaks: None,
+        }
     }
 
     /// A core of the machine, for schedules.
@@ -90,7 +103,8 @@ impl Target {
         CodegenTarget { triple, cpu: self.cpu.clone(), features: features.join(",") }
     }
 
-    /// Reads a target as TVM writes it, such as `llvm -mcpu=skylake-avx512` (commas may stand for blanks). Options:
+    /// Reads a target as TVM writes it, such as `llvm -mcpu=skylake-avx512` (commas may stand for blanks). First comes the name of a
+    /// code generator; whether there is one of that name is for those to say who ask it for code. Options:
     /// `-mcpu` (a processor, or `native`), `-mattr` (`+feature,-feature…`), `-mtriple`, `-num-cores`.
     pub fn parse(text: &str) -> Result<Target, Refused> {
         let refuse = |message: String| -> Refused {
@@ -113,10 +127,10 @@ impl Target {
             }
         }
         let Some((kind, options)) = words.split_first() else { return Err(refuse("it is empty".into())) };
-        if kind != "llvm" {
-            return Err(refuse(format!("`{kind}` is not supported, only `llvm` is")));
+        if !kind.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Err(refuse(format!("it begins with `{kind}` and not with the name of a code generator")));
         }
-        let mut target = Target::host();
+        let mut target = Target { generator: kind.clone(), ..Target::host() };
         // Another architecture has nothing of this machine but its cores.
         let triple = options.iter().rev().find_map(|o| o.trim_start_matches('-').strip_prefix("mtriple="));
         if let Some(triple) = triple {
@@ -257,7 +271,7 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "llvm -mcpu={} -num-cores={}", self.cpu, self.cores)?;
+        write!(f, "{} -mcpu={} -num-cores={}", self.generator, self.cpu, self.cores)?;
         match &self.triple {
             Some(triple) => write!(f, " -mtriple={triple}"),
             None => Ok(()),

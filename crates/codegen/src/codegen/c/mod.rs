@@ -8,13 +8,47 @@ mod stmt;
 
 use std::fmt::Write;
 
+use super::{Code, CodeGenerator, CodegenError, CodegenTarget, cc::described};
 use crate::{
     loops::{Kernel, Space},
+    machine::Core,
     tensor::DType,
 };
 
 /// What the code of kernels relies on: once at the head of each file.
 pub const PRELUDE: &str = include_str!("prelude.h");
+
+/// C99 for the target's C compiler.
+#[derive(Debug)]
+pub struct C99;
+
+impl CodeGenerator for C99 {
+    fn name(&self) -> &str {
+        "c"
+    }
+
+    fn version(&self, target: &CodegenTarget) -> String {
+        described(target)
+    }
+
+    /// Scalar code: the C compiler may vectorize what it likes. Enough registers for tiles of four by four.
+    fn core(&self, _: Core) -> Core {
+        Core::SCALAR
+    }
+
+    fn supports(&self, _: &Kernel, _: &CodegenTarget) -> Result<(), CodegenError> {
+        Ok(())
+    }
+
+    fn generate(&self, k: &Kernel, _: &CodegenTarget) -> Result<Code, CodegenError> {
+        let body = kernel(k, "body", !k.in_place().is_empty());
+        let entry = format!(
+            "void {}(const ResatCtx *ctx, void *const *args, unsigned char *workspace) {{\n  body(ctx, args, workspace);\n}}\n",
+            k.name
+        );
+        Ok(Code::Source(format!("{PRELUDE}{body}{entry}")))
+    }
+}
 
 /// A kernel as a C function `static void name(const ResatCtx *ctx, void *const *args, unsigned char *workspace)`, in the
 /// convention of [`abi`](crate::runtime::abi); `ctx` may be null. With `in_place`, an output may be the same memory as an

@@ -1,13 +1,6 @@
-//! From kernels to object code: a module a kernel, compiled by as many threads as there are processors.
+//! From kernels to object code: a module a kernel.
 
-use std::{
-    cmp::Reverse,
-    collections::HashSet,
-    sync::{
-        Mutex, Once,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{cell::RefCell, sync::Once};
 
 use inkwell::{
     OptimizationLevel,
@@ -21,17 +14,41 @@ use super::{
     emit::{self, Unit},
 };
 use crate::{
-    codegen::{CodegenTarget, matrix_registers_permitted},
-    loops::{self, Kernel, LoopKind, ScalarKind, Stmt},
+    codegen::{Code, CodeGenerator, CodegenTarget, matrix_registers_permitted, objects::STACK},
+    loops::{self, Kernel},
 };
 
-/// Relocatable object code of some kernels.
-#[derive(Clone, Debug)]
-pub struct ObjectCode {
-    /// The object file.
-    pub bytes: Vec<u8>,
-    /// The kernels' names, which are its global symbols.
-    pub symbols: Vec<String>,
+/// Object code by LLVM.
+#[derive(Debug)]
+pub struct Llvm;
+
+impl CodeGenerator for Llvm {
+    fn name(&self) -> &str {
+        "llvm"
+    }
+
+    fn version(&self, _: &CodegenTarget) -> String {
+        let (major, minor, patch) = inkwell::support::get_llvm_version();
+        format!("{major}.{minor}.{patch}")
+    }
+
+    fn supports(&self, _: &Kernel, target: &CodegenTarget) -> Result<(), CodegenError> {
+        Ok(target.validate()?)
+    }
+
+    fn generate(&self, kernel: &Kernel, target: &CodegenTarget) -> Result<Code, CodegenError> {
+        thread_local! {
+            // Making one takes as long as a small kernel does.
+            static LAST: RefCell<Option<(CodegenTarget, TargetMachine)>> = const { RefCell::new(None) };
+        }
+        LAST.with_borrow_mut(|last| {
+            let (_, machine) = match last {
+                Some(known) if known.0 == *target => known,
+                _ => last.insert((target.clone(), machine(target)?)),
+            };
+            Ok(Code::Object(object(kernel, target, machine)?))
+        })
+    }
 }
 
 /// The text forms of compiled kernels, for people.
@@ -45,9 +62,6 @@ pub struct Listing {
 
 /// What runs on every module.
 const PASSES: &str = "function(sroa,early-cse<memssa>,loop-mssa(licm),instsimplify,early-cse<memssa>,simplifycfg,dce)";
-
-/// Stack of a compiling thread in bytes: expressions of fused kernels nest deeply, and so do their walks.
-const STACK: usize = 256 << 20;
 
 pub(super) fn initialize() {
     static ONCE: Once = Once::new();
@@ -102,13 +116,13 @@ fn module<'ctx>(
     Ok(unit)
 }
 
-fn object(kernel: &Kernel, target: &CodegenTarget, machine: &TargetMachine) -> Result<ObjectCode, CodegenError> {
+fn object(kernel: &Kernel, target: &CodegenTarget, machine: &TargetMachine) -> Result<Vec<u8>, CodegenError> {
     let ctx = Context::create();
     let unit = module(&ctx, &[kernel], target, machine)?;
     let buffer = machine
         .write_to_memory_buffer(&unit.module, FileType::Object)
         .map_err(|e| CodegenError::Llvm(e.to_string()))?;
-    Ok(ObjectCode { bytes: buffer.as_slice().to_vec(), symbols: vec![kernel.name.clone()] })
+    Ok(buffer.as_slice().to_vec())
 }
 
 /// Runs `f` on a thread with a stack for deep expressions.
@@ -119,76 +133,6 @@ fn with_deep_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, CodegenEr
         let thread = thread.map_err(|e| failed(format!("no thread to compile on: {e}")))?;
         thread.join().map_err(|panic| std::panic::resume_unwind(panic))
     })
-}
-
-/// Whether all names differ.
-pub(super) fn distinct(kernels: &[&Kernel]) -> Result<(), CodegenError> {
-    let mut names = HashSet::new();
-    match kernels.iter().find(|k| !names.insert(&k.name)) {
-        Some(k) => Err(CodegenError::Invalid(format!("two kernels are named {}", k.name))),
-        None => Ok(()),
-    }
-}
-
-/// Compiles kernels, whose names must differ, for a machine. The objects' order and content do not depend on the number of
-/// threads.
-pub fn compile(kernels: &[&Kernel], target: &CodegenTarget) -> Result<Vec<ObjectCode>, CodegenError> {
-    distinct(kernels)?;
-    each(kernels, target)
-}
-
-/// Roughly how much code a kernel is: what its statements hold, as often as they are written out.
-fn size(s: &Stmt) -> u64 {
-    match s {
-        Stmt::For { extent, kind: LoopKind::Unrolled, body, .. } => match extent.kind() {
-            ScalarKind::Int(n) => (*n).max(1) as u64 * size(body),
-            _ => size(body),
-        },
-        Stmt::For { body, .. } | Stmt::Let { body, .. } | Stmt::While { body, .. } => 1 + size(body),
-        Stmt::Block(all) => all.iter().map(size).sum(),
-        Stmt::If { then, otherwise, .. } => 1 + size(then) + otherwise.as_deref().map_or(0, size),
-        Stmt::Prefetch { .. } => 2,
-        Stmt::Tiles { block, .. } => 4 * (block.rows.len() * block.columns.len()) as u64,
-        Stmt::Store { value, .. } => {
-            let (mut stack, mut seen) = (vec![value], HashSet::new());
-            while let Some(e) = stack.pop() {
-                stack.extend(e.operands().into_iter().filter(|o| seen.insert(o.key())));
-            }
-            2 + seen.len() as u64
-        }
-    }
-}
-
-/// Compiles each kernel to an object. The largest come first, so that none keeps one thread at work when the others are done.
-pub(super) fn each(kernels: &[&Kernel], target: &CodegenTarget) -> Result<Vec<ObjectCode>, CodegenError> {
-    target.validate()?;
-    let results: Vec<Mutex<Option<Result<ObjectCode, CodegenError>>>> =
-        kernels.iter().map(|_| Mutex::new(None)).collect();
-    let mut order: Vec<usize> = (0..kernels.len()).collect();
-    order.sort_by_cached_key(|&i| Reverse(size(&kernels[i].body)));
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<(), CodegenError> {
-        let machine = machine(target)?;
-        loop {
-            let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
-            *results[i].lock().expect("no thread panics while it holds a result") =
-                Some(object(kernels[i], target, &machine));
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(kernels.len());
-    std::thread::scope(|scope| {
-        let spawned: Vec<_> =
-            (0..threads).map(|_| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work)).collect();
-        for thread in spawned {
-            let thread = thread.map_err(|e| CodegenError::Llvm(format!("no thread to compile on: {e}")))?;
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        }
-        Ok::<_, CodegenError>(())
-    })?;
-    results
-        .into_iter()
-        .map(|r| r.into_inner().expect("no thread panicked").expect("every kernel was compiled"))
-        .collect()
 }
 
 /// What kernels compile to, as text.

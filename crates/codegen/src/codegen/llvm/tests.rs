@@ -30,7 +30,7 @@ unsafe extern "C" fn two_chunks(_: *const Ctx, body: Body, env: *mut c_void, n: 
 
 /// Compiles a kernel for the host and runs it on the given arguments.
 pub(super) fn run(kernel: &Kernel, args: &mut [Tensor]) {
-    let objects = compile(&[kernel], &crate::codegen::llvm::host_target()).unwrap();
+    let objects = crate::codegen::compile(&Llvm, &[kernel], &crate::codegen::llvm::host_target()).unwrap();
     let library = JitLibrary::load(&objects).unwrap();
     let f = library.get(&kernel.name).unwrap();
     let pointers: Vec<*mut u8> = args.iter_mut().map(|t| t.bytes_mut().as_mut_ptr()).collect();
@@ -61,7 +61,7 @@ fn buffer(dtype: DType, len: i64, space: Space) -> Buffer {
 }
 
 /// C[6m, 16n] of a product, in register tiles of 6 x 16, by threads over the rows of tiles.
-pub(super) fn tiled_product(m: i64, n: i64, k: i64) -> Kernel {
+pub(in crate::codegen) fn tiled_product(m: i64, n: i64, k: i64) -> Kernel {
     use LoopKind::*;
     let f = DType::F32;
     let [i, j, kk, ii, jj, v] = [0, 1, 2, 3, 4, 5].map(axis);

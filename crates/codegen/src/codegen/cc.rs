@@ -2,8 +2,8 @@
 
 use std::{path::Path, process::Command};
 
+use super::CodegenTarget;
 use crate::{
-    codegen::CodegenTarget,
     output::WorkFolder,
     runtime::{Data, export},
 };
@@ -19,6 +19,14 @@ fn c_compiler(target: &CodegenTarget) -> String {
         return named("CC").unwrap_or_else(|| "cc".into());
     }
     format!("{}-linux-gnu-gcc", target.arch())
+}
+
+/// The C compiler for a target and the first line of what it says of itself: what its objects depend on besides their text.
+pub(super) fn described(target: &CodegenTarget) -> String {
+    let compiler = c_compiler(target);
+    let said = Command::new(&compiler).arg("--version").output();
+    let said = said.map(|o| String::from_utf8_lossy(&o.stdout).lines().next().unwrap_or_default().to_owned());
+    format!("{compiler} {}", said.unwrap_or_default())
 }
 
 /// The object code of a text in C99, position-independent. `Err` says what the compiler said.
