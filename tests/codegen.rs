@@ -530,3 +530,152 @@ fn random_nests() {
     let all: Vec<Case> = (0..300).map(|i| nests.nest(format!("nest_{i}"))).collect();
     compare(&all, &resat::codegen::llvm::host_target());
 }
+
+/// A kernel over buffers of these types and lengths, the last of which is written; `registers` comes after them.
+fn flat(name: String, buffers: &[(DType, i64)], registers: Option<(DType, i64)>, body: Stmt) -> Kernel {
+    let last = buffers.len() - 1;
+    let space = |i| if i == last { Space::Output(i as u32) } else { Space::Input(i as u32) };
+    let mut all: Vec<Buffer> =
+        buffers.iter().enumerate().map(|(i, &(dtype, len))| Buffer { dtype, len, space: space(i) }).collect();
+    all.extend(registers.map(|(dtype, len)| Buffer { dtype, len, space: Space::Register }));
+    Kernel { name, buffers: all, body }
+}
+
+fn random(dtype: DType, n: usize, rng: &mut Rng) -> Tensor {
+    match dtype {
+        DType::BF16 => Tensor::from_f64_fn(dtype, &[n], |_| (rng.next() % 64) as f64 / 8.0 - 4.0),
+        _ => Tensor::from_i64_fn(dtype, &[n], |_| rng.next() as i64),
+    }
+}
+
+/// Dot products whose factors lie side by side, as many bytes apart as there are lanes, and anyhow; of all lane counts.
+#[test]
+fn dot_products() {
+    let mut rng = Rng(11);
+    let mut all = vec![];
+    for lanes in [1i64, 4, 5, 8, 16] {
+        for (a, b) in [
+            (DType::I8, DType::U8),
+            (DType::U8, DType::I8),
+            (DType::I8, DType::I8),
+            (DType::U8, DType::U8),
+            (DType::BF16, DType::BF16),
+        ] {
+            let (sum, most) = if a == DType::BF16 { (DType::F32, 2) } else { (DType::I32, 4) };
+            for count in 1..=most {
+                for form in ["words", "lanes", "anyhow"] {
+                    let lane = axis(0);
+                    let place = |i: i64| match form {
+                        "words" => [Scalar::index(i), lane.clone() * most + i],
+                        "lanes" => [lane.clone() + i * lanes, lane.clone() + i * lanes],
+                        _ => [lane.clone() * 3 + (5 - i), Scalar::index(2 * i)],
+                    };
+                    let factors = (0..count).map(|i| {
+                        let [x, y] = place(i);
+                        [read(1, x, a), read(2, y, b)]
+                    });
+                    let value = Scalar::dot(read(0, lane.clone(), sum), factors);
+                    let store = Stmt::Store { buffer: TensorId(3), index: lane.clone(), value };
+                    let buffers = [(sum, 16), (a, 80), (b, 80), (sum, 16)];
+                    let name = format!("dot_{a}_{b}_{count}_{form}_{lanes}");
+                    let kernel = flat(name, &buffers, None, for_(0, lanes, LoopKind::Vector, store));
+                    let start = match sum {
+                        DType::F32 => Tensor::from_f64_fn(sum, &[16], |i| i as f64),
+                        _ => random(sum, 16, &mut rng),
+                    };
+                    let args = vec![start, random(a, 80, &mut rng), random(b, 80, &mut rng), Tensor::zeros(sum, &[16])];
+                    // Once rounded or several times.
+                    all.push(Case { kernel, args, ulps: 2.0 });
+                }
+            }
+        }
+    }
+    let host = resat::codegen::llvm::host_target();
+    compare(&all, &host);
+    compare(&all, &CodegenTarget::baseline());
+}
+
+/// Fixed-point multiplications and saturating conversions, in vectors, side by side and alone.
+#[test]
+fn fixed_point_and_saturation() {
+    let mut rng = Rng(12);
+    let mut all = vec![];
+    for lanes in [1i64, 4, 7, 8, 16] {
+        for shift in [1i64, 15, 31, 40, 62] {
+            let wide = |buffer| read(buffer, axis(0), DType::I32).cast(DType::I64);
+            let long = |n| Scalar::int(n, DType::I64);
+            let value = Scalar::mul_shift(wide(0), wide(1), long(1 << (shift - 1)), long(shift));
+            let store = Stmt::Store { buffer: TensorId(2), index: axis(0), value };
+            let buffers = [(DType::I32, 16), (DType::I32, 16), (DType::I32, 16)];
+            let body = for_(0, lanes, LoopKind::Vector, store);
+            let kernel = flat(format!("mul_shift_{shift}_{lanes}"), &buffers, None, body);
+            let (x, m) = (random(DType::I32, 16, &mut rng), random(DType::I32, 16, &mut rng));
+            all.push(Case { kernel, args: vec![x, m, Tensor::zeros(DType::I32, &[16])], ulps: 0.0 });
+        }
+        for to in [DType::I8, DType::U8] {
+            for vectors in 1..=5 {
+                let at = axis(1) * lanes + axis(0);
+                let value = read(0, at.clone(), DType::I32).saturate(to);
+                let store = Stmt::Store { buffer: TensorId(1), index: at, value };
+                let body = for_(1, vectors, LoopKind::Unrolled, for_(0, lanes, LoopKind::Vector, store));
+                let n = (lanes * vectors) as usize;
+                let name = format!("saturate_{to}_{vectors}_{lanes}");
+                let kernel = flat(name, &[(DType::I32, n as i64), (to, n as i64)], None, body);
+                let x = Tensor::from_i64_fn(DType::I32, &[n], |_| rng.next() as i64 % 700 - 350);
+                all.push(Case { kernel, args: vec![x, Tensor::zeros(to, &[n])], ulps: 0.0 });
+            }
+        }
+    }
+    compare(&all, &resat::codegen::llvm::host_target());
+    compare(&all, &CodegenTarget::baseline());
+}
+
+/// What is clipped and converted, or multiplied with wide products, is the typed operation.
+#[test]
+fn typed_operations_are_found_once() {
+    let x = read(0, axis(0), DType::I32);
+    let bound = |b| Scalar::int(b, DType::I32);
+    let clipped = x.clone().min(bound(127)).max(bound(-128)).cast(DType::I8);
+    assert_eq!(clipped, x.clone().saturate(DType::I8));
+    let less = x.clone().max(bound(0)).min(bound(6));
+    assert_eq!(less.clone().cast(DType::U8), less.saturate(DType::U8));
+    let more = x.clone().max(bound(-129)).min(bound(127)).cast(DType::I8);
+    assert!(matches!(more.kind(), resat::loops::ScalarKind::Cast(_)));
+}
+
+#[test]
+fn transposes() {
+    let mut rng = Rng(13);
+    let mut all = vec![];
+    for dtype in [DType::I8, DType::F16, DType::F32, DType::F64] {
+        for n in [1i64, 2, 3, 4, 8, 16] {
+            for stride in [n, n + 3] {
+                let len = 5 + stride * n;
+                let registers = TensorId(2);
+                let square = Stmt::Transpose {
+                    from: TensorId(0),
+                    at: Scalar::index(5),
+                    stride: Scalar::index(stride),
+                    to: registers,
+                    extent: n,
+                };
+                let at = axis(0) * n + axis(1);
+                let store = Stmt::Store { buffer: TensorId(1), index: at.clone(), value: read(2, at, dtype) };
+                let copy = for_(0, n, LoopKind::Unrolled, for_(1, n, LoopKind::Vector, store));
+                let kernel = flat(
+                    format!("transpose_{dtype}_{n}_{stride}"),
+                    &[(dtype, len), (dtype, n * n)],
+                    Some((dtype, n * n)),
+                    Stmt::Block(vec![square, copy]),
+                );
+                let x = match dtype.is_float() {
+                    true => Tensor::from_f64_fn(dtype, &[len as usize], |_| (rng.next() % 999) as f64),
+                    false => random(dtype, len as usize, &mut rng),
+                };
+                all.push(Case { kernel, args: vec![x, Tensor::zeros(dtype, &[(n * n) as usize])], ulps: 0.0 });
+            }
+        }
+    }
+    compare(&all, &resat::codegen::llvm::host_target());
+    compare(&all, &CodegenTarget::baseline());
+}

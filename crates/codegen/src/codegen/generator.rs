@@ -92,6 +92,7 @@ fn written_out(s: &Stmt) -> u64 {
         Stmt::Block(all) => all.iter().map(written_out).sum(),
         Stmt::If { then, otherwise, .. } => 1 + written_out(then) + otherwise.as_deref().map_or(0, written_out),
         Stmt::Prefetch { .. } => 2,
+        Stmt::Transpose { extent, .. } => 2 * *extent as u64,
         Stmt::Tiles { block, .. } => 4 * (block.rows.len() * block.columns.len()) as u64,
         Stmt::Store { value, .. } => {
             let (mut stack, mut seen) = (vec![value], std::collections::HashSet::new());

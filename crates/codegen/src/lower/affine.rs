@@ -100,15 +100,7 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
         if let Some((_, new)) = self.done.get(&e.key()) {
             return new.clone();
         }
-        let rebuilt = match e.kind() {
-            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => e.clone(),
-            ScalarKind::Read(t, index) => Scalar::read(*t, index.iter().map(|i| self.apply(i)).collect(), e.dtype()),
-            ScalarKind::Binary(op, a, b) => Scalar::binary(*op, self.apply(a), self.apply(b)),
-            ScalarKind::Unary(op, a) => Scalar::unary(*op, self.apply(a)),
-            ScalarKind::Select(c, a, b) => Scalar::select(self.apply(c), self.apply(a), self.apply(b)),
-            ScalarKind::Cast(a) => self.apply(a).cast(e.dtype()),
-            ScalarKind::Bits(a) => self.apply(a).bits(e.dtype()),
-        };
+        let rebuilt = e.map_operands(|o| self.apply(o));
         let new = match rebuilt.kind() {
             ScalarKind::Axis(_) | ScalarKind::Read(..) => (self.replace)(&rebuilt).unwrap_or(rebuilt),
             _ => rebuilt,

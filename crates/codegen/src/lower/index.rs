@@ -122,16 +122,11 @@ impl<'a> Simplifier<'a> {
             return new.clone();
         }
         let new = match e.kind() {
-            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => e.clone(),
-            ScalarKind::Read(t, index) => Scalar::read(*t, index.iter().map(|i| self.simplify(i)).collect(), e.dtype()),
-            ScalarKind::Binary(op, a, b) => {
+            ScalarKind::Binary(op, a, b) if a.dtype() == DType::I64 => {
                 let (a, b) = (self.simplify(a), self.simplify(b));
-                if a.dtype() == DType::I64 { self.binary(*op, a, b) } else { Scalar::binary(*op, a, b) }
+                self.binary(*op, a, b)
             }
-            ScalarKind::Unary(op, a) => Scalar::unary(*op, self.simplify(a)),
-            ScalarKind::Select(c, a, b) => Scalar::select(self.simplify(c), self.simplify(a), self.simplify(b)),
-            ScalarKind::Cast(a) => self.simplify(a).cast(e.dtype()),
-            ScalarKind::Bits(a) => self.simplify(a).bits(e.dtype()),
+            _ => e.map_operands(|o| self.simplify(o)),
         };
         self.done.insert(e.key(), (e.clone(), new.clone()));
         new

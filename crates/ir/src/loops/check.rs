@@ -207,8 +207,36 @@ impl Checker<'_> {
                 self.guards -= 1;
                 Ok(())
             }
+            Stmt::Transpose { from, at, stride, to, extent } => self.transpose(s, [*from, *to], [at, stride], *extent),
             Stmt::Tiles { block, step } => self.tiles(s, block, step),
         }
+    }
+
+    fn transpose(
+        &mut self,
+        s: &Stmt,
+        [from, to]: [BufferId; 2],
+        [at, stride]: [&Scalar; 2],
+        extent: i64,
+    ) -> Result<(), Invalid> {
+        if self.vector {
+            return self.fail(s, "a vector loop holds only stores, lets and unrolled loops");
+        }
+        let buffer = |b: BufferId| self.kernel.buffers.get(b.0 as usize);
+        let (Some(read), Some(written)) = (buffer(from), buffer(to)) else {
+            return self.fail(s, "there is no such buffer");
+        };
+        if !matches!(written.space, Space::Local | Space::Register) || read.space == Space::Register {
+            return self.fail(s, "a square is read from memory into a local buffer or registers");
+        }
+        if read.dtype != written.dtype || !(1..=LANE_LIMIT).contains(&extent) || written.len < extent * extent {
+            return self.fail(s, format!("{extent} x {extent} elements of {} are written", read.dtype));
+        }
+        self.typed(s, at, DType::I64)?;
+        self.typed(s, stride, DType::I64)?;
+        self.access(s, from, at)?;
+        let last = at.clone() + stride.clone() * (extent - 1) + (extent - 1);
+        self.access(s, from, &last)
     }
 
     fn tiles(&mut self, s: &Stmt, block: &TileBlock, step: &TileStep) -> Result<(), Invalid> {
@@ -399,6 +427,33 @@ impl Checker<'_> {
                 }
                 self.scalar(s, a)
             }
+            ScalarKind::Dot(operands) => {
+                let Some((sum, factors)) = operands.split_first() else {
+                    return self.fail(s, "a dot product has a sum");
+                };
+                let narrow = |d| match dtype {
+                    DType::I32 => matches!(d, DType::I8 | DType::U8),
+                    DType::F32 => d == DType::BF16,
+                    _ => false,
+                };
+                if factors.is_empty() || factors.len() % 2 == 1 || !factors.iter().all(|f| narrow(f.dtype())) {
+                    return self.fail(s, format!("a dot product in {dtype} is of pairs of narrow factors"));
+                }
+                self.typed(s, sum, dtype)?;
+                factors.iter().try_for_each(|f| self.scalar(s, f))
+            }
+            ScalarKind::MulShift(operands) => {
+                let [x, m, round, shift] = &**operands;
+                for (operand, dtype) in [(x, DType::I32), (m, DType::I32), (round, DType::I64), (shift, DType::I64)] {
+                    self.typed(s, operand, dtype)?;
+                }
+                match dtype {
+                    DType::I32 => Ok(()),
+                    _ => self.fail(s, format!("a fixed-point multiplication gives {dtype}")),
+                }
+            }
+            ScalarKind::Saturate(a) if matches!(dtype, DType::I8 | DType::U8) => self.typed(s, a, DType::I32),
+            ScalarKind::Saturate(_) => self.fail(s, format!("a saturating conversion gives {dtype}")),
         }
     }
 

@@ -99,6 +99,10 @@ impl Walk {
             Stmt::Prefetch { buffer, index } => {
                 h.add(7).add(buffer.0 as u128).add(self.scalar(index));
             }
+            Stmt::Transpose { from, at, stride, to, extent } => {
+                h.add(8).add(from.0 as u128).add(self.scalar(at)).add(self.scalar(stride));
+                h.add(to.0 as u128).add(*extent as u128);
+            }
             Stmt::Let { var, value, body } => {
                 h.add(4).add(self.scalar(value));
                 self.bind(*var);
@@ -153,6 +157,9 @@ impl Walk {
             ScalarKind::Select(..) => h.add(7),
             ScalarKind::Cast(_) => h.add(8),
             ScalarKind::Bits(_) => h.add(9),
+            ScalarKind::Dot(operands) => h.add(10).add(operands.len() as u128),
+            ScalarKind::MulShift(_) => h.add(11),
+            ScalarKind::Saturate(_) => h.add(12),
         };
         for o in s.operands() {
             let d = self.scalar(o);

@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 
 use super::{
     AxisId, BinOp, Body, Combine, Definition, LoopKind, Routine, Scalar, ScalarKind, Stage, Stages, Stmt, TensorId,
-    num::{Num, ZeroDivision, binary, bits, cast, settle, unary},
+    num::{Num, ZeroDivision, as_dtype, binary, bits, cast, dot, mul_shift, saturate, unary},
 };
 use crate::tensor::{DType, Tensor};
 
@@ -157,7 +157,9 @@ impl Evaluator<'_> {
                 }
                 Ok(())
             }
-            Stmt::Tiles { .. } => unreachable!("schedules make tiles, routines come before them"),
+            Stmt::Transpose { .. } | Stmt::Tiles { .. } => {
+                unreachable!("schedules make these, routines come before them")
+            }
         }
     }
 
@@ -191,15 +193,24 @@ impl Evaluator<'_> {
     fn scalar(&self, s: &Scalar) -> Result<Num, EvalError> {
         let dtype = s.dtype();
         Ok(match s.kind() {
-            ScalarKind::Int(i) => settle(Num::Int(*i), dtype),
-            ScalarKind::Float(f) => settle(Num::Float(*f), dtype),
+            ScalarKind::Int(i) => as_dtype(Num::Int(*i), dtype),
+            ScalarKind::Float(f) => as_dtype(Num::Float(*f), dtype),
             ScalarKind::Axis(a) => self.axes[a],
             ScalarKind::Read(t, index) => self.read(*t, index)?,
             ScalarKind::Binary(op, a, b) => binary(*op, self.scalar(a)?, self.scalar(b)?, a.dtype())?,
-            ScalarKind::Unary(op, a) => settle(unary(*op, self.scalar(a)?, a.dtype()), dtype),
+            ScalarKind::Unary(op, a) => as_dtype(unary(*op, self.scalar(a)?, a.dtype()), dtype),
             ScalarKind::Select(c, a, b) => self.scalar(if self.scalar(c)?.int() != 0 { a } else { b })?,
             ScalarKind::Bits(a) => bits(self.scalar(a)?, a.dtype(), dtype),
             ScalarKind::Cast(a) => cast(self.scalar(a)?, a.dtype(), dtype),
+            ScalarKind::Dot(operands) => {
+                dot(&operands.iter().map(|o| self.scalar(o)).collect::<Result<Vec<Num>, _>>()?)
+            }
+            ScalarKind::MulShift(operands) => {
+                let [x, m, round, shift] = &**operands;
+                let int = |o: &Scalar| Ok::<_, EvalError>(self.scalar(o)?.int());
+                mul_shift(int(x)?, int(m)?, int(round)?, int(shift)?)
+            }
+            ScalarKind::Saturate(a) => saturate(self.scalar(a)?, dtype),
         })
     }
 

@@ -171,6 +171,15 @@ pub enum ScalarKind {
     Cast(Scalar),
     /// The same bits read as the expression's dtype, which is of the same width; one of both types is a float.
     Bits(Scalar),
+    /// Dot product of short vectors of narrow numbers: the first operand plus the products of the others, which follow in pairs. The
+    /// sum is `int32`, of factors that are `int8` or `uint8`, and wraps; or it is `float32`, of factors that are `bfloat16`, and
+    /// may be rounded after each product or once.
+    Dot(Vec<Scalar>),
+    /// Fixed-point multiplication `int32((int64(x) * int64(m) + round) >> shift)`: of `x` and `m`, both `int32`, and of `round` and
+    /// `shift`, both `int64`.
+    MulShift(Box<[Scalar; 4]>),
+    /// Conversion of an `int32` to the expression's dtype, `int8` or `uint8`: to the nearest number that it holds.
+    Saturate(Scalar),
 }
 
 #[derive(PartialEq, Debug)]
@@ -226,7 +235,7 @@ impl Scalar {
             d if d.is_float() => Scalar::make(ScalarKind::Float(f), dtype),
             DType::Bool => Scalar::bool(f != 0.0),
             _ => {
-                let wrapped = super::num::settle(super::num::Num::Int(f as i64), dtype);
+                let wrapped = super::num::as_dtype(super::num::Num::Int(f as i64), dtype);
                 Scalar::make(ScalarKind::Int(wrapped.int()), dtype)
             }
         }
@@ -284,9 +293,62 @@ impl Scalar {
         }
     }
 
-    /// Converted to another type; itself where it has that type.
+    /// Converted to another type; itself where it has that type. What is clipped to the range of bytes [saturates](ScalarKind::Saturate);
+    /// an `int32` of a product of two that were widened is a [fixed-point multiplication](ScalarKind::MulShift).
     pub fn cast(self, dtype: DType) -> Scalar {
-        if self.dtype() == dtype { self } else { Scalar::make(ScalarKind::Cast(self), dtype) }
+        if self.dtype() == dtype {
+            return self;
+        }
+        if let Some(x) = clipped(&self, dtype) {
+            return x.saturate(dtype);
+        }
+        match fixed_point(&self).filter(|_| dtype == DType::I32) {
+            Some(operands) => Scalar::make(ScalarKind::MulShift(Box::new(operands)), dtype),
+            None => Scalar::make(ScalarKind::Cast(self), dtype),
+        }
+    }
+
+    /// An `int32` as the nearest number of a type of bytes.
+    pub fn saturate(self, dtype: DType) -> Scalar {
+        Scalar::make(ScalarKind::Saturate(self), dtype)
+    }
+
+    /// The sum plus the products of each two factors: see [`ScalarKind::Dot`].
+    pub fn dot(sum: Scalar, factors: impl IntoIterator<Item = [Scalar; 2]>) -> Scalar {
+        let dtype = sum.dtype();
+        let operands = std::iter::once(sum).chain(factors.into_iter().flatten()).collect();
+        Scalar::make(ScalarKind::Dot(operands), dtype)
+    }
+
+    /// `int32((x * m + round) >> shift)` of four `int64`: a [fixed-point multiplication](ScalarKind::MulShift) where `x` and `m` are
+    /// `int32` that were widened.
+    pub fn mul_shift(x: Scalar, m: Scalar, round: Scalar, shift: Scalar) -> Scalar {
+        Scalar::binary(BinOp::Shr, x * m + round, shift).cast(DType::I32)
+    }
+
+    /// The same value by operations that every machine has, for a dot product, a fixed-point multiplication or a saturating conversion.
+    pub fn expanded(&self) -> Option<Scalar> {
+        let dtype = self.dtype();
+        match self.kind() {
+            ScalarKind::Dot(operands) => {
+                let (sum, factors) = operands.split_first()?;
+                let product = |pair: &[Scalar]| pair[0].clone().cast(dtype) * pair[1].clone().cast(dtype);
+                Some(factors.chunks_exact(2).fold(sum.clone(), |sum, pair| sum + product(pair)))
+            }
+            ScalarKind::MulShift(operands) => {
+                let [x, m, round, shift] = &**operands;
+                let product = x.clone().cast(DType::I64) * m.clone().cast(DType::I64);
+                let shifted = Scalar::binary(BinOp::Shr, product + round.clone(), shift.clone());
+                Some(Scalar::make(ScalarKind::Cast(shifted), dtype))
+            }
+            ScalarKind::Saturate(x) => {
+                let (least, most) = dtype.int_range()?;
+                let bound = |b: i128| Scalar::int(b as i64, x.dtype());
+                let clip = x.clone().min(bound(most)).max(bound(least));
+                Some(Scalar::make(ScalarKind::Cast(clip), dtype))
+            }
+            _ => None,
+        }
     }
 
     /// The same bits as another type of the same width; itself where it has that type.
@@ -351,23 +413,86 @@ impl Scalar {
             ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => vec![],
             ScalarKind::Read(_, index) => index.iter().collect(),
             ScalarKind::Binary(_, a, b) => vec![a, b],
-            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) | ScalarKind::Bits(a) => vec![a],
+            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) | ScalarKind::Bits(a) | ScalarKind::Saturate(a) => vec![a],
             ScalarKind::Select(c, a, b) => vec![c, a, b],
+            ScalarKind::Dot(operands) => operands.iter().collect(),
+            ScalarKind::MulShift(operands) => operands.iter().collect(),
+        }
+    }
+
+    /// The same node over other operands, which `f` gives in order. Constants fold as when it is made.
+    pub fn map_operands(&self, mut f: impl FnMut(&Scalar) -> Scalar) -> Scalar {
+        let dtype = self.dtype();
+        match self.kind() {
+            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => self.clone(),
+            ScalarKind::Read(t, index) => Scalar::read(*t, index.iter().map(f).collect(), dtype),
+            ScalarKind::Binary(op, a, b) => {
+                let a = f(a);
+                Scalar::binary(*op, a, f(b))
+            }
+            ScalarKind::Unary(op, a) => Scalar::unary(*op, f(a)),
+            ScalarKind::Select(c, a, b) => {
+                let (c, a) = (f(c), f(a));
+                Scalar::select(c, a, f(b))
+            }
+            ScalarKind::Cast(a) => f(a).cast(dtype),
+            ScalarKind::Bits(a) => f(a).bits(dtype),
+            ScalarKind::Dot(operands) => Scalar::make(ScalarKind::Dot(operands.iter().map(f).collect()), dtype),
+            ScalarKind::MulShift(operands) => {
+                Scalar::make(ScalarKind::MulShift(Box::new(operands.each_ref().map(f))), dtype)
+            }
+            ScalarKind::Saturate(a) => f(a).saturate(dtype),
         }
     }
 
     /// The same expression with axes and reads replaced where `f` gives something for them (after their operands were).
     pub fn rewrite(&self, f: &mut impl FnMut(&Scalar) -> Option<Scalar>) -> Scalar {
-        let new = match self.kind() {
-            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => self.clone(),
-            ScalarKind::Read(t, index) => Scalar::read(*t, index.iter().map(|i| i.rewrite(f)).collect(), self.dtype()),
-            ScalarKind::Binary(op, a, b) => Scalar::binary(*op, a.rewrite(f), b.rewrite(f)),
-            ScalarKind::Unary(op, a) => Scalar::unary(*op, a.rewrite(f)),
-            ScalarKind::Select(c, a, b) => Scalar::select(c.rewrite(f), a.rewrite(f), b.rewrite(f)),
-            ScalarKind::Cast(a) => a.rewrite(f).cast(self.dtype()),
-            ScalarKind::Bits(a) => a.rewrite(f).bits(self.dtype()),
-        };
+        let new = self.map_operands(|o| o.rewrite(f));
         f(&new).unwrap_or(new)
+    }
+}
+
+/// The `int32` that is clipped to the range of a type of bytes; where it is clipped to less than that, what is clipped already.
+fn clipped(clip: &Scalar, dtype: DType) -> Option<Scalar> {
+    if clip.dtype() != DType::I32 || !matches!(dtype, DType::I8 | DType::U8) {
+        return None;
+    }
+    let (least, most) = dtype.int_range()?;
+    let bound = |s: &Scalar, wanted: BinOp| match s.kind() {
+        ScalarKind::Binary(op, x, b) if *op == wanted => Some((x.clone(), i128::from(b.as_int()?))),
+        _ => None,
+    };
+    let ends = |outer, inner| {
+        let (x, a) = bound(clip, outer)?;
+        let (x, b) = bound(&x, inner)?;
+        let (low, high) = if outer == BinOp::Max { (a, b) } else { (b, a) };
+        Some((x, low, high))
+    };
+    let (x, low, high) = ends(BinOp::Max, BinOp::Min).or_else(|| ends(BinOp::Min, BinOp::Max))?;
+    if low < least || high > most || low > high {
+        return None;
+    }
+    Some(if (low, high) == (least, most) { x } else { clip.clone() })
+}
+
+/// The operands of a fixed-point multiplication whose result is this, before it is converted to `int32`.
+fn fixed_point(shifted: &Scalar) -> Option<[Scalar; 4]> {
+    let binary = |s: &Scalar, wanted: BinOp| match s.kind() {
+        ScalarKind::Binary(op, a, b) if *op == wanted && s.dtype() == DType::I64 => Some((a.clone(), b.clone())),
+        _ => None,
+    };
+    let (sum, shift) = binary(shifted, BinOp::Shr)?;
+    let (product, round) = binary(&sum, BinOp::Add)?;
+    let (x, m) = binary(&product, BinOp::Mul)?;
+    Some([unwidened(&x)?, unwidened(&m)?, round, shift])
+}
+
+/// The `int32` that an `int64` was widened from, or a constant that is one.
+fn unwidened(s: &Scalar) -> Option<Scalar> {
+    match s.kind() {
+        ScalarKind::Int(i) if i32::try_from(*i).is_ok() => Some(Scalar::int(*i, DType::I32)),
+        ScalarKind::Cast(x) if x.dtype() == DType::I32 => Some(x.clone()),
+        _ => None,
     }
 }
 
@@ -424,6 +549,9 @@ impl fmt::Debug for Scalar {
             ScalarKind::Select(c, a, b) => write!(f, "Select({c:?}, {a:?}, {b:?})"),
             ScalarKind::Cast(a) => write!(f, "{}({a:?})", self.dtype()),
             ScalarKind::Bits(a) => write!(f, "Bits {}({a:?})", self.dtype()),
+            ScalarKind::Dot(operands) => write!(f, "Dot{operands:?}"),
+            ScalarKind::MulShift(operands) => write!(f, "MulShift{operands:?}"),
+            ScalarKind::Saturate(a) => write!(f, "Saturate {}({a:?})", self.dtype()),
         }
     }
 }

@@ -129,6 +129,11 @@ impl Walk<'_> {
                 self.h.add(4).add(buffer.0 as u128);
                 self.scalar(index, false);
             }
+            Stmt::Transpose { from, at, stride, to, extent } => {
+                self.h.add(9).add(from.0 as u128).add(to.0 as u128).add(*extent as u128);
+                self.scalar(at, false);
+                self.scalar(stride, false);
+            }
             Stmt::Let { var, value, body } => {
                 self.h.add(5);
                 self.scalar(value, false);
@@ -210,6 +215,9 @@ impl Walk<'_> {
             ScalarKind::Unary(op, _) => self.h.add(7).add(*op as u128),
             ScalarKind::Select(..) => self.h.add(8),
             ScalarKind::Cast(_) => self.h.add(9),
+            ScalarKind::Dot(operands) => self.h.add(11).add(operands.len() as u128),
+            ScalarKind::MulShift(_) => self.h.add(12),
+            ScalarKind::Saturate(_) => self.h.add(13),
             _ => self.h.add(10),
         };
         for o in s.operands() {
@@ -254,7 +262,7 @@ impl Rebuild<'_> {
                 Stmt::While { cond, body: Box::new(self.stmt(body)) }
             }
             // Nothing of a statement by itself comes before its expressions.
-            s @ Stmt::Tiles { .. } => s.map(&mut |e| self.scalar(e, false), &|b| b),
+            s @ (Stmt::Transpose { .. } | Stmt::Tiles { .. }) => s.map(&mut |e| self.scalar(e, false), &|b| b),
         }
     }
 
@@ -283,28 +291,8 @@ impl Rebuild<'_> {
         if let Some(done) = self.done.get(&(s.key(), fixed)) {
             return done.clone();
         }
-        let new = match s.kind() {
-            ScalarKind::Read(b, index) => {
-                let inside = fixed || is_register(self.kernel, *b);
-                let index = index.iter().map(|i| self.scalar(i, inside)).collect();
-                Scalar::read(*b, index, s.dtype())
-            }
-            ScalarKind::Binary(op, a, b) => {
-                let a = self.scalar(a, fixed);
-                Scalar::binary(*op, a, self.scalar(b, fixed))
-            }
-            ScalarKind::Unary(op, a) => Scalar::unary(*op, self.scalar(a, fixed)),
-            ScalarKind::Select(c, a, b) => {
-                let c = self.scalar(c, fixed);
-                let a = self.scalar(a, fixed);
-                Scalar::select(c, a, self.scalar(b, fixed))
-            }
-            ScalarKind::Cast(a) => self.scalar(a, fixed).cast(s.dtype()),
-            ScalarKind::Bits(a) => self.scalar(a, fixed).bits(s.dtype()),
-            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => {
-                unreachable!("leaves are matched above")
-            }
-        };
+        let inside = fixed || matches!(s.kind(), ScalarKind::Read(b, _) if is_register(self.kernel, *b));
+        let new = s.map_operands(|o| self.scalar(o, inside));
         self.done.insert((s.key(), fixed), new.clone());
         new
     }

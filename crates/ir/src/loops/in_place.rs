@@ -73,17 +73,28 @@ impl Walk<'_> {
                 true
             }
             Stmt::Prefetch { .. } => true,
+            Stmt::Transpose { from, at, stride, .. } => {
+                self.reads(at, None);
+                self.reads(stride, None);
+                self.elsewhere(*from);
+                true
+            }
             Stmt::While { .. } => false,
             Stmt::Tiles { block, step } => {
                 for (o, _) in step.operands(block) {
                     o.at.iter().for_each(|at| _ = self.reads(at, None));
-                    let readers = self.readers.entry(o.buffer).or_default();
-                    if !readers.contains(&None) {
-                        readers.push(None);
-                    }
+                    self.elsewhere(o.buffer);
                 }
                 true
             }
+        }
+    }
+
+    /// Notes that a buffer is read at other elements than are stored to.
+    fn elsewhere(&mut self, buffer: BufferId) {
+        let readers = self.readers.entry(buffer).or_default();
+        if !readers.contains(&None) {
+            readers.push(None);
         }
     }
 

@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 
 use super::{
     AxisId, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TileBlock, TileStep,
-    num::{Num, ZeroDivision, binary, bits, cast, settle, unary},
+    num::{Num, ZeroDivision, as_dtype, binary, bits, cast, dot, mul_shift, saturate, unary},
 };
 use crate::tensor::{DType, Tensor};
 
@@ -112,6 +112,25 @@ impl Machine<'_> {
                 Ok(())
             }
             Stmt::Prefetch { .. } => Ok(()),
+            Stmt::Transpose { from, at, stride, to, extent } => {
+                let (at, stride) = (self.scalar(at, 0, s)?.int(), self.scalar(stride, 0, s)?.int());
+                for (r, c) in (0..*extent).flat_map(|r| (0..*extent).map(move |c| (r, c))) {
+                    let read = self.element(*from, at + r * stride + c, s)?;
+                    let written = self.element(*to, c * extent + r, s)?;
+                    let source = &self.memory[from.0 as usize];
+                    match source.dtype().is_float() {
+                        true => {
+                            let x = source.get_f64(read);
+                            self.memory[to.0 as usize].set_f64(written, x);
+                        }
+                        false => {
+                            let x = source.get_i64(read);
+                            self.memory[to.0 as usize].set_i64(written, x);
+                        }
+                    }
+                }
+                Ok(())
+            }
             Stmt::Let { var, value, body } => {
                 let values = (0..self.lanes).map(|lane| self.scalar(value, lane, s)).collect::<Result<_, _>>()?;
                 self.env.insert(*var, values);
@@ -228,8 +247,8 @@ impl Machine<'_> {
     fn compute(&mut self, e: &Scalar, lane: usize, s: &Stmt) -> Result<Num, RunError> {
         let dtype = e.dtype();
         Ok(match e.kind() {
-            ScalarKind::Int(i) => settle(Num::Int(*i), dtype),
-            ScalarKind::Float(f) => settle(Num::Float(*f), dtype),
+            ScalarKind::Int(i) => as_dtype(Num::Int(*i), dtype),
+            ScalarKind::Float(f) => as_dtype(Num::Float(*f), dtype),
             ScalarKind::Axis(a) => {
                 let values = &self.env[a];
                 values[lane.min(values.len() - 1)]
@@ -240,20 +259,30 @@ impl Machine<'_> {
                 let t = &self.memory[b.0 as usize];
                 match t.dtype().is_float() {
                     true => Num::Float(t.get_f64(at)),
-                    false => settle(Num::Int(t.get_i64(at)), dtype),
+                    false => as_dtype(Num::Int(t.get_i64(at)), dtype),
                 }
             }
             ScalarKind::Binary(op, a, b) => {
                 let (x, y) = (self.node(a, lane, s)?, self.node(b, lane, s)?);
                 binary(*op, x, y, a.dtype())?
             }
-            ScalarKind::Unary(op, a) => settle(unary(*op, self.node(a, lane, s)?, a.dtype()), dtype),
+            ScalarKind::Unary(op, a) => as_dtype(unary(*op, self.node(a, lane, s)?, a.dtype()), dtype),
             ScalarKind::Select(c, a, b) => {
                 let side = if self.node(c, lane, s)?.int() != 0 { a } else { b };
                 self.node(side, lane, s)?
             }
             ScalarKind::Bits(a) => bits(self.node(a, lane, s)?, a.dtype(), dtype),
             ScalarKind::Cast(a) => cast(self.node(a, lane, s)?, a.dtype(), dtype),
+            ScalarKind::Dot(operands) => {
+                let values = operands.iter().map(|o| self.node(o, lane, s)).collect::<Result<Vec<Num>, _>>()?;
+                dot(&values)
+            }
+            ScalarKind::MulShift(operands) => {
+                let [x, m, round, shift] = &**operands;
+                let mut int = |o: &Scalar| Ok::<_, RunError>(self.node(o, lane, s)?.int());
+                mul_shift(int(x)?, int(m)?, int(round)?, int(shift)?)
+            }
+            ScalarKind::Saturate(a) => saturate(self.node(a, lane, s)?, dtype),
         })
     }
 }

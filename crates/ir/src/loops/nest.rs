@@ -79,6 +79,20 @@ pub enum Stmt {
         /// Which element.
         index: Scalar,
     },
+    /// Copies a square of elements with rows and columns exchanged: `to[c * extent + r] = from[at + r * stride + c]` for all `r` and `c`
+    /// in `0..extent`. Not within a vector loop.
+    Transpose {
+        /// What is read.
+        from: BufferId,
+        /// Its first element.
+        at: Scalar,
+        /// Elements from one row to the next, of dtype `int64`.
+        stride: Scalar,
+        /// What is written, from its first element on: local or in registers, of the same dtype.
+        to: BufferId,
+        /// Rows, and elements of each.
+        extent: i64,
+    },
     /// Names a scalar.
     Let {
         /// The name.
@@ -127,6 +141,10 @@ impl Stmt {
                 Stmt::Store { buffer: buffer(*to), index: expr(index), value: expr(value) }
             }
             Stmt::Prefetch { buffer: of, index } => Stmt::Prefetch { buffer: buffer(*of), index: expr(index) },
+            Stmt::Transpose { from, at, stride, to, extent } => {
+                let at = expr(at);
+                Stmt::Transpose { from: buffer(*from), at, stride: expr(stride), to: buffer(*to), extent: *extent }
+            }
             Stmt::Let { var, value, body } => {
                 let value = expr(value);
                 Stmt::Let { var: *var, value, body: Box::new(body.map(expr, buffer)) }
@@ -168,7 +186,7 @@ impl Stmt {
                 then.for_each(f);
                 otherwise.iter().for_each(|o| o.for_each(f));
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Tiles { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Transpose { .. } | Stmt::Tiles { .. } => {}
         }
     }
 
@@ -179,6 +197,7 @@ impl Stmt {
             Stmt::For { extent, .. } => vec![extent],
             Stmt::Store { index, value, .. } => vec![index, value],
             Stmt::Prefetch { index, .. } => vec![index],
+            Stmt::Transpose { at, stride, .. } => vec![at, stride],
             Stmt::Let { value, .. } => vec![value],
             Stmt::If { cond, .. } | Stmt::While { cond, .. } => vec![cond],
             Stmt::Tiles { block, step } => step.operands(block).into_iter().flat_map(|(o, _)| &o.at).collect(),

@@ -34,7 +34,7 @@ impl Num {
 }
 
 /// The value as an element of `dtype` holds it: floats rounded to the width, integers wrapped to it.
-pub(super) fn settle(v: Num, dtype: DType) -> Num {
+pub(super) fn as_dtype(v: Num, dtype: DType) -> Num {
     match v {
         Num::Float(f) => Num::Float(match dtype {
             DType::F32 => f as f32 as f64,
@@ -129,7 +129,7 @@ pub(super) fn binary(op: BinOp, a: Num, b: Num, dtype: DType) -> Result<Num, Zer
         }
         _ => unreachable!("both sides have one dtype"),
     };
-    Ok(settle(value, dtype))
+    Ok(as_dtype(value, dtype))
 }
 
 pub(super) fn unary(op: UnOp, a: Num, dtype: DType) -> Num {
@@ -203,7 +203,7 @@ pub(super) fn bits(v: Num, from: DType, to: DType) -> Num {
         DType::F64 => Num::Float(f64::from_bits(raw)),
         _ => Num::Int(raw as i64),
     };
-    settle(v, to)
+    as_dtype(v, to)
 }
 
 pub(super) fn cast(v: Num, from: DType, to: DType) -> Num {
@@ -215,5 +215,28 @@ pub(super) fn cast(v: Num, from: DType, to: DType) -> Num {
         (Num::Float(f), false) => Num::Int(crate::tensor::float_to_int(f, to)),
         (v, _) => v,
     };
-    settle(v, to)
+    as_dtype(v, to)
+}
+
+/// [`ScalarKind::Dot`](super::ScalarKind::Dot): a sum, then factors in pairs. Integers wrap at 32 bits; floats are rounded after each
+/// product, of which none of two `bfloat16` has to be.
+pub(super) fn dot(operands: &[Num]) -> Num {
+    let (sum, factors) = operands.split_first().expect("a dot product has a sum");
+    factors.chunks_exact(2).fold(*sum, |sum, pair| match (sum, pair) {
+        (Num::Int(sum), [Num::Int(a), Num::Int(b)]) => Num::Int(i64::from((sum + a * b) as i32)),
+        (Num::Float(sum), [Num::Float(a), Num::Float(b)]) => Num::Float(f64::from(sum as f32 + (a * b) as f32)),
+        _ => unreachable!("the checker passes factors of the sum's kind"),
+    })
+}
+
+/// [`ScalarKind::MulShift`](super::ScalarKind::MulShift). Shifts by more than the width leave the sign.
+pub(super) fn mul_shift(x: i64, m: i64, round: i64, shift: i64) -> Num {
+    let sum = (x * m).wrapping_add(round);
+    Num::Int(i64::from((sum >> shift.clamp(0, 63)) as i32))
+}
+
+/// [`ScalarKind::Saturate`](super::ScalarKind::Saturate).
+pub(super) fn saturate(v: Num, dtype: DType) -> Num {
+    let (least, most) = dtype.int_range().expect("bytes are integers");
+    Num::Int(v.int().clamp(least as i64, most as i64))
 }

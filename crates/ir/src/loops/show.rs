@@ -69,6 +69,9 @@ fn expression<W: Write>(f: &mut W, s: &Scalar, around: u8) -> fmt::Result {
         ScalarKind::Select(c, a, b) => call(f, "select", &[c, a, b]),
         ScalarKind::Bits(a) => call(f, &format!("bits_{}", s.dtype().name()), &[a]),
         ScalarKind::Cast(a) => call(f, s.dtype().name(), &[a]),
+        ScalarKind::Dot(_) => call(f, "dot", &s.operands()),
+        ScalarKind::MulShift(_) => call(f, "mul_shift", &s.operands()),
+        ScalarKind::Saturate(a) => call(f, &format!("saturate_{}", s.dtype().name()), &[a]),
     }
 }
 
@@ -113,6 +116,9 @@ pub(super) fn line(s: &Stmt) -> String {
         }
         Stmt::Store { buffer, index, value } => format!("b{}[{}] = {}", buffer.0, Shown(index), Shown(value)),
         Stmt::Prefetch { buffer, index } => format!("prefetch b{}[{}]", buffer.0, Shown(index)),
+        Stmt::Transpose { from, at, stride, to, extent } => {
+            format!("b{} = transpose b{}[{}; by {}] of {extent} x {extent}", to.0, from.0, Shown(at), Shown(stride))
+        }
         Stmt::Let { var, value, .. } => format!("let i{}: {} = {}", var.0, value.dtype(), Shown(value)),
         Stmt::If { cond, .. } => format!("if {}", Shown(cond)),
         Stmt::While { cond, .. } => format!("while {}", Shown(cond)),
@@ -138,7 +144,9 @@ fn statement(f: &mut fmt::Formatter<'_>, s: &Stmt, depth: usize) -> fmt::Result 
     let pad = "  ".repeat(depth);
     match s {
         Stmt::Block(all) => all.iter().try_for_each(|s| statement(f, s, depth)),
-        Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Tiles { .. } => writeln!(f, "{pad}{}", line(s)),
+        Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Transpose { .. } | Stmt::Tiles { .. } => {
+            writeln!(f, "{pad}{}", line(s))
+        }
         Stmt::Let { body, .. } => {
             writeln!(f, "{pad}{}", line(s))?;
             statement(f, body, depth)

@@ -105,6 +105,10 @@ impl Printer<'_> {
                 }
             }
             ScalarKind::Select(c, a, b) => self.select(c, a, b, place),
+            ScalarKind::Dot(_) | ScalarKind::MulShift(_) | ScalarKind::Saturate(_) => {
+                let plain = self.expanded(e);
+                self.fresh(&plain, place)
+            }
             ScalarKind::Cast(a) => {
                 let x = self.expr(a, false);
                 cast(x, a.dtype(), d)

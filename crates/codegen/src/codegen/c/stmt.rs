@@ -43,6 +43,8 @@ pub(super) struct Printer<'a> {
     values: HashMap<usize, String>,
     /// The keys of `values` in the order in which they came, to forget those of a branch.
     value_log: Vec<usize>,
+    /// What operations that C lacks are made of, by address: as long as this lives, so do these.
+    expanded: HashMap<usize, Scalar>,
     names: usize,
     lanes: Option<Lanes>,
     /// The functions of parallel loops.
@@ -60,6 +62,7 @@ impl<'a> Printer<'a> {
             scope: Vec::new(),
             values: HashMap::new(),
             value_log: Vec::new(),
+            expanded: HashMap::new(),
             names: 0,
             lanes: None,
             bodies: Vec::new(),
@@ -117,6 +120,12 @@ impl<'a> Printer<'a> {
         self.values.get(&e.key()).cloned()
     }
 
+    /// A dot product, a fixed-point multiplication or a saturating conversion by operations that C has.
+    pub(super) fn expanded(&mut self, e: &Scalar) -> Scalar {
+        let plain = self.expanded.entry(e.key());
+        plain.or_insert_with(|| e.expanded().expect("only such operations are expanded")).clone()
+    }
+
     /// Names what an expression is, for the rest of the statement.
     pub(super) fn keep(&mut self, e: &Scalar, text: String) -> String {
         let name = self.name();
@@ -155,6 +164,13 @@ impl<'a> Printer<'a> {
             },
             // C99 has no word for it.
             Stmt::Prefetch { .. } => {}
+            Stmt::Transpose { from, at, stride, to, extent } => self.indented("", |p| {
+                let (at, stride) = (p.expr(at, true), p.expr(stride, false));
+                let (r, c) = (p.name(), p.name());
+                p.line(&format!("for (int64_t {r} = 0; {r} < {extent}; {r}++)"));
+                p.line(&format!("  for (int64_t {c} = 0; {c} < {extent}; {c}++)"));
+                p.line(&format!("    b{}[{c} * {extent} + {r}] = b{}[{at} + {r} * {stride} + {c}];", to.0, from.0));
+            }),
             Stmt::Let { var, value, body } => match self.lanes.clone() {
                 None => self.indented("", |p| {
                     let text = p.expr(value, false);

@@ -1,8 +1,7 @@
-//! Sums of products of narrow numbers, several for each lane of 32 bits: the machine's own instructions for them.
+//! Dot products of narrow numbers, several for each lane of 32 bits: the machine's own instructions for them.
 //!
-//! Schedules write `sum + a0 * b0 + a1 * b1 + …`: of `int32` with four bytes of each operand, or of `float32` with two `bfloat16` of each.
-//! Those of an operand lie side by side; those of one operand are the same for all lanes, those of the other follow one another from
-//! lane to lane.
+//! There are such for four bytes of each operand, or two `bfloat16`, that lie side by side, where those of one operand are the same for
+//! all lanes, and those of the other follow one another from lane to lane.
 
 use inkwell::values::InstructionOpcode as Opcode;
 
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::{
     loops::{
-        BinOp, BufferId, Scalar, ScalarKind,
+        BufferId, Scalar, ScalarKind,
         affine::{self, Affine},
     },
     tensor::DType,
@@ -27,19 +26,10 @@ struct Together {
     dtype: DType,
 }
 
-/// The two numbers whose product a term is.
-fn factors(term: &Scalar) -> Option<[(BufferId, &Scalar, DType); 2]> {
-    let ScalarKind::Binary(BinOp::Mul, a, b) = term.kind() else { return None };
-    Some([narrow(a)?, narrow(b)?])
-}
-
-/// The narrow number that is read under a conversion.
-fn narrow(cast: &Scalar) -> Option<(BufferId, &Scalar, DType)> {
-    let ScalarKind::Cast(read) = cast.kind() else { return None };
-    match (read.kind(), read.dtype()) {
-        (ScalarKind::Read(buffer, index), dtype @ (DType::I8 | DType::U8 | DType::BF16)) => {
-            Some((*buffer, index.first()?, dtype))
-        }
+/// The element that a factor is.
+fn element(factor: &Scalar) -> Option<(BufferId, &Scalar)> {
+    match factor.kind() {
+        ScalarKind::Read(buffer, index) => Some((*buffer, index.first()?)),
         _ => None,
     }
 }
@@ -48,14 +38,10 @@ fn narrow(cast: &Scalar) -> Option<(BufferId, &Scalar, DType)> {
 const SIGN_BITS: i64 = 0x8080_8080;
 
 impl<'ctx> Emitter<'_, 'ctx> {
-    /// The value of such a sum; none where the expression is another.
-    pub(super) fn products_together(&mut self, s: &Scalar) -> Option<Result<V<'ctx>, CodegenError>> {
+    /// The value of a [`ScalarKind::Dot`], where there are instructions for where its factors lie.
+    pub(super) fn dot(&mut self, dtype: DType, operands: &[Scalar]) -> Option<Result<V<'ctx>, CodegenError>> {
         let lanes = self.lanes?;
-        let count = match s.dtype() {
-            DType::I32 => 4,
-            DType::F32 => 2,
-            _ => return None,
-        };
+        let count = if dtype == DType::I32 { 4 } else { 2 };
         let wide_enough = match lanes.count {
             4 => true,
             8 => self.has("avx2"),
@@ -66,36 +52,34 @@ impl<'ctx> Emitter<'_, 'ctx> {
         if !wide_enough {
             return None;
         }
-        let Some((sum, [a, b])) = self.matched(s, count) else { return self.taps(s) };
+        let (sum, factors) = operands.split_first()?;
+        let pairs: Vec<[&Scalar; 2]> = factors.chunks_exact(2).map(|pair| [&pair[0], &pair[1]]).collect();
+        let Some([a, b]) = self.side_by_side(&pairs, count) else { return self.taps(sum, &pairs) };
         let step = |operand: &Together| operand.at.coefficient(lanes.axis);
         let uniform = |operand: &Together| !operand.at.without(lanes.axis).varying();
         let (same, wide) = if step(&a) == 0 { (a, b) } else { (b, a) };
         if !uniform(&same) || !uniform(&wide) || (step(&same), step(&wide)) != (0, count as i64) {
             return None;
         }
-        Some(self.emit_products(&sum, same, wide))
+        Some(self.emit_products(sum, same, wide))
     }
 
     fn has(&self, feature: &str) -> bool {
         self.unit.target.has(feature)
     }
 
-    /// The expression's sum and its operands, by their first numbers.
-    fn matched(&mut self, s: &Scalar, count: usize) -> Option<(Scalar, [Together; 2])> {
-        let mut rest = s.clone();
-        let mut terms = Vec::with_capacity(count);
-        for _ in 0..count {
-            let ScalarKind::Binary(BinOp::Add, more, term) = rest.kind() else { return None };
-            factors(term)?;
-            terms.push(term.clone());
-            rest = more.clone();
+    /// Both operands by their first numbers, where the numbers of each lie side by side and fill a word.
+    fn side_by_side(&mut self, pairs: &[[&Scalar; 2]], count: usize) -> Option<[Together; 2]> {
+        if pairs.len() != count {
+            return None;
         }
-        terms.reverse();
         let mut operands = [0, 1].map(|_| None);
-        for (i, term) in terms.iter().enumerate() {
-            for (operand, (buffer, index, dtype)) in operands.iter_mut().zip(factors(term)?) {
+        for (i, pair) in pairs.iter().enumerate() {
+            for (operand, factor) in operands.iter_mut().zip(pair) {
+                let (buffer, index) = element(factor)?;
+                let dtype = factor.dtype();
                 let at = affine::affine(index, &self.env, &mut self.affine_memo);
-                if dtype.bytes() * count != 4 || self.is_masked(buffer, &at) {
+                if self.is_masked(buffer, &at) {
                     return None;
                 }
                 let first: &Together = match operand {
@@ -109,54 +93,38 @@ impl<'ctx> Emitter<'_, 'ctx> {
             }
         }
         let [Some(a), Some(b)] = operands else { return None };
-        Some((rest, [a, b]))
+        Some([a, b])
     }
 
-    /// The value of a sum of up to four products of bytes that lie a vector's lanes apart: each operand is read at once, and its bytes
-    /// are brought together. What lies over an edge is left out.
-    fn taps(&mut self, s: &Scalar) -> Option<Result<V<'ctx>, CodegenError>> {
-        let lanes = self.lanes.filter(|l| l.count == 16 && s.dtype() == DType::I32)?;
-        if self.unit.target.int8_dot_strided() == 0 || self.masks.current().is_some() {
+    /// The value where up to four bytes of each operand lie a vector's lanes apart: each operand is read at once, and its bytes are
+    /// brought together. What lies over an edge is left out.
+    fn taps(&mut self, sum: &Scalar, pairs: &[[&Scalar; 2]]) -> Option<Result<V<'ctx>, CodegenError>> {
+        let lanes = self.lanes.filter(|l| l.count == 16 && sum.dtype() == DType::I32)?;
+        let strided = self.unit.target.int8_dot_strided() > 0 && (2..=4).contains(&pairs.len());
+        if !strided || self.masks.current().is_some() {
             return None;
         }
-        let mut rest = s.clone();
-        let mut terms = vec![];
-        while let ScalarKind::Binary(BinOp::Add, more, term) = rest.kind()
-            && let ScalarKind::Binary(BinOp::Mul, a, b) = term.kind()
-            && terms.len() < 4
-        {
-            terms.push([a.clone(), b.clone()]);
-            rest = more.clone();
-        }
-        if terms.len() < 2 {
-            return None;
-        }
-        terms.reverse();
         let mut firsts = [0, 1].map(|_| None);
         let mut present = 0_u64;
-        for (i, term) in terms.iter().enumerate() {
+        for (i, pair) in pairs.iter().enumerate() {
             let mut within = true;
-            for (first, cast) in firsts.iter_mut().zip(term) {
-                let ScalarKind::Cast(value) = cast.kind() else { return None };
-                let read = match value.kind() {
+            for (first, factor) in firsts.iter_mut().zip(pair) {
+                let read = match factor.kind() {
                     ScalarKind::Select(cond, read, zero) if zero.as_int() == Some(0) => {
                         within &= affine::decide(cond, &self.env, &mut self.affine_memo)?;
                         read
                     }
-                    _ => value,
+                    _ => factor,
                 };
-                let (ScalarKind::Read(buffer, index), dtype @ (DType::I8 | DType::U8)) = (read.kind(), read.dtype())
-                else {
-                    return None;
-                };
-                let at = affine::affine(index.first()?, &self.env, &mut self.affine_memo);
+                let ((buffer, index), dtype) = (element(read)?, read.dtype());
+                let at = affine::affine(index, &self.env, &mut self.affine_memo);
                 let base = at.without(lanes.axis);
                 if at.coefficient(lanes.axis) != 1 || base.varying() {
                     return None;
                 }
-                let first: &Together = first.get_or_insert(Together { buffer: *buffer, at: base.clone(), dtype });
+                let first: &Together = first.get_or_insert(Together { buffer, at: base.clone(), dtype });
                 let apart = base.plus(&first.at, -1).as_constant();
-                if first.buffer != *buffer || first.dtype != dtype || apart != Some(i as i64 * lanes.count as i64) {
+                if first.buffer != buffer || first.dtype != dtype || apart != Some(i as i64 * lanes.count as i64) {
                     return None;
                 }
             }
@@ -166,7 +134,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         if a.dtype == b.dtype {
             return None;
         }
-        Some(self.emit_taps(&rest, [a, b], present))
+        Some(self.emit_taps(sum, [a, b], present))
     }
 
     fn emit_taps(&mut self, sum: &Scalar, operands: [Together; 2], present: u64) -> Result<V<'ctx>, CodegenError> {

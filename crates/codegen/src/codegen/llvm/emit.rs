@@ -18,7 +18,6 @@ use inkwell::{
 use super::{
     CodegenError,
     ir::{Ir, Ty, V},
-    turn::Turned,
     value::{Mask, Masks},
 };
 use crate::{
@@ -92,18 +91,18 @@ pub(super) struct Emitter<'u, 'ctx> {
     pub(super) lanes: Option<Lanes>,
     pub(super) affine_memo: affine::Memo,
     pub(super) masks: Masks<'ctx>,
-    /// What the turns of the unrolled loop at hand read across, where they are a square.
-    pub(super) turned: Vec<Turned<'ctx>>,
     /// Values within the statement at hand, by expression and mask.
     pub(super) values: HashMap<(usize, usize), V<'ctx>>,
     /// The keys of `values` in the order in which they came, to forget those of a branch.
     pub(super) value_log: Vec<(usize, usize)>,
     pub(super) costs: HashMap<usize, super::value::Cost>,
+    /// What operations that the machine lacks are made of, by address: as long as this lives, so do these.
+    pub(super) expanded: HashMap<usize, Scalar>,
     outlined: usize,
     /// How many unrolled loops stand around the statement, and no other ones between.
     pub(super) unrolled: u32,
     /// Vectors that unrolled loops are yet to store.
-    pub(super) waiting: Vec<super::narrow::Waiting<'ctx>>,
+    pub(super) waiting: Vec<super::pack::Waiting<'ctx>>,
     /// How the matrix registers are set up for all of the function, where they are.
     pub(super) tiles: Option<TileBlock>,
 }
@@ -218,10 +217,10 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             lanes: None,
             affine_memo: Default::default(),
             masks: Masks::default(),
-            turned: vec![],
             values: HashMap::new(),
             value_log: vec![],
             costs: HashMap::new(),
+            expanded: HashMap::new(),
             outlined: 0,
             unrolled: 0,
             waiting: vec![],
@@ -273,11 +272,6 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         p
     }
 
-    /// Whether the caller may give the memory of another buffer for this one.
-    pub(super) fn may_be_another(&self, b: BufferId) -> bool {
-        self.in_place[b.0 as usize]
-    }
-
     // Variables.
 
     /// Runs `f` with a variable bound.
@@ -321,13 +315,11 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             }
             Stmt::For { var, extent, kind: LoopKind::Unrolled, body } => {
                 let turns = self.constant(extent)?;
-                self.turned = self.turn_squares(*var, turns, body)?;
                 self.unrolled += 1;
                 for i in 0..turns {
                     self.with(*var, Binding::Sum(Affine::constant(i)), |e| e.stmt(body))?;
                 }
                 self.unrolled -= 1;
-                self.turned.clear();
                 if self.unrolled == 0 {
                     self.store_waiting();
                 }
@@ -343,6 +335,9 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
                     Stmt::If { cond, then, otherwise } => self.condition(cond, then, otherwise.as_deref()),
                     Stmt::While { cond, body } => self.repeat(cond, body),
                     Stmt::Tiles { block, step } => self.tile_step(block, step),
+                    Stmt::Transpose { from, at, stride, to, extent } => {
+                        self.transpose(*from, [at, stride], *to, *extent)
+                    }
                     Stmt::For { var, extent, kind: LoopKind::Parallel, body } => self.parallel(*var, extent, body),
                     Stmt::For { var, extent, body, .. } => self.serial(*var, extent, body),
                     Stmt::Block(_) | Stmt::Store { .. } | Stmt::Prefetch { .. } => {

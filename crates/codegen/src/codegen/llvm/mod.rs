@@ -8,15 +8,15 @@ mod compile;
 mod dot;
 mod emit;
 mod emulated;
-mod fixed;
 mod ir;
 mod jit;
 mod math;
-mod narrow;
+mod mul_shift;
 mod ops;
+mod pack;
 #[cfg(test)]
 pub(super) mod tests;
-mod turn;
+mod transpose;
 mod value;
 
 pub use compile::{Listing, Llvm, host_target, listing};

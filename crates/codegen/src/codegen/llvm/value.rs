@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     loops::{
-        BinOp, BufferId, Scalar, ScalarKind, UnOp,
+        BufferId, Scalar, ScalarKind, UnOp,
         affine::{self, Affine, Atom},
     },
     tensor::DType,
@@ -129,11 +129,6 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 {
                     return Ok(self.ir.int(known as i64, self.ir.value_type(DType::Bool)));
                 }
-                if *op == BinOp::Add
-                    && let Some(sum) = self.products_together(s)
-                {
-                    return sum;
-                }
                 let (x, y) = (self.value(a)?, self.value(b)?);
                 let (x, y) = self.same_width(x, y);
                 ops::binary(self, *op, a.dtype(), x, y, b)
@@ -149,16 +144,27 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 Ok(ops::from_memory(self, bits, dtype))
             }
             ScalarKind::Cast(a) => {
-                if dtype == DType::I32
-                    && let Some(product) = self.fixed_product(a)
-                {
-                    return product;
-                }
                 let x = self.value(a)?;
                 ops::cast(self, x, a.dtype(), dtype)
             }
+            ScalarKind::Dot(operands) => match self.dot(dtype, operands) {
+                Some(sum) => sum,
+                None => self.expansion(s),
+            },
+            ScalarKind::MulShift(operands) => match self.mul_shift(operands) {
+                Some(product) => product,
+                None => self.expansion(s),
+            },
+            ScalarKind::Saturate(_) => self.expansion(s),
             ScalarKind::Select(c, a, b) => self.choose(c, a, b),
         }
+    }
+
+    /// The value of an operation that the machine has no instruction for, by others.
+    fn expansion(&mut self, s: &Scalar) -> Result<V<'ctx>, CodegenError> {
+        let plain = self.expanded.entry(s.key());
+        let plain = plain.or_insert_with(|| s.expanded().expect("only such operations are expanded")).clone();
+        self.value(&plain)
     }
 
     fn lane_count(&self) -> u32 {
@@ -329,7 +335,6 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 match at.coefficient(lanes.axis) {
                     _ if rest.varying() => self.gather(buffer, at)?,
                     1 => self.read_run(buffer, at, &rest, lanes)?,
-                    _ if let Some(v) = self.turned(buffer, &rest) => v,
                     step => self.read_steps(buffer, at, rest, step, lanes)?,
                 }
             }

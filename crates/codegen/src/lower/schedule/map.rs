@@ -6,7 +6,7 @@ use super::{Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, bind, cut, fo
 use crate::{
     loops::{Axis, AxisId, BufferId, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
     lower::{
-        affine::{Affine, replace_axes},
+        affine::{Affine, Substitution, replace_axes},
         normalize::expense,
     },
 };
@@ -164,7 +164,7 @@ impl Emitter {
         (accesses.iter().all(dense) && accesses.iter().any(across)).then_some((word, along))
     }
 
-    /// All elements by words: the four vectors that a vector of words is made of are written out (`codegen/llvm/narrow.rs`).
+    /// All elements by words: the four vectors that a vector of words is made of are written out (`codegen/llvm/pack.rs`).
     fn in_words(&mut self, axes: &[Axis], word: Axis, along: Axis, place: Place<'_>, parallel: bool) -> Stmt {
         let value = self.flatten(place.value);
         let place = Place { value: &value, ..place };
@@ -215,7 +215,7 @@ impl Emitter {
     }
 
     /// All elements in squares: of the densest axis of the results, so many are the lanes of a vector, and as many vectors are
-    /// written out along the densest axis of what is read. Its rows are loaded whole (`codegen/llvm/turn.rs`).
+    /// written out along the densest axis of what is read. Its rows are loaded whole and transposed in registers.
     fn squares(&mut self, axes: &[Axis], square: &Square, place: Place<'_>, parallel: bool) -> Stmt {
         let value = self.flatten(place.value);
         let place = Place { value: &value, ..place };
@@ -291,13 +291,42 @@ impl Emitter {
         let (right, down, row, lane) = (self.fresh(), self.fresh(), self.fresh(), self.fresh());
         let at = along.clone() + Scalar::axis(right) * width + Scalar::axis(lane);
         let turn = across.clone() + Scalar::axis(down) * n + Scalar::axis(row);
-        let store = place.store(&HashMap::from_iter([(square.written.id, at), (square.read.id, turn)]));
+        let mut store = place.store(&HashMap::from_iter([(square.written.id, at), (square.read.id, turn)]));
+        let mut stmts = match width == n && n > 1 {
+            true => self.transposes(&mut store, row, lane, n),
+            false => Vec::new(),
+        };
         let vector = match width {
             1 => bind(lane, Scalar::index(0), store),
             _ => for_(lane, width, LoopKind::Vector, store),
         };
-        let body = for_(row, n, LoopKind::Unrolled, vector);
+        stmts.push(for_(row, n, LoopKind::Unrolled, vector));
+        let body = Stmt::Block(stmts);
         self.loops(&[Loop { var: right, extent: lanes / width }, Loop { var: down, extent: rows / n }], body, false)
+    }
+
+    /// Lets a store read registers, where it reads memory that lies densest along the rows: gives what brings squares of that there.
+    fn transposes(&mut self, store: &mut Stmt, row: AxisId, lane: AxisId, n: i64) -> Vec<Stmt> {
+        let Stmt::Store { value, .. } = store else { return Vec::new() };
+        let mut found: Vec<(Scalar, i64)> = Vec::new();
+        unconditional_reads(value, &mut |read, index| {
+            let Some(offset) = Affine::of(index) else { return };
+            let stride = offset.coeff(lane);
+            if offset.coeff(row) == 1 && !matches!(stride, 0 | 1) && found.iter().all(|f| f.0 != *read) {
+                found.push((read.clone(), stride));
+            }
+        });
+        let mut stmts = Vec::new();
+        for (read, stride) in found {
+            let ScalarKind::Read(from, index) = read.kind() else { continue };
+            let to = self.register(read.dtype(), n * n);
+            let first = HashMap::from_iter([(row, Scalar::index(0)), (lane, Scalar::index(0))]);
+            let at = replace_axes(&index[0], &first);
+            stmts.push(Stmt::Transpose { from: *from, at, stride: Scalar::index(stride), to, extent: n });
+            let column = Scalar::read(to, vec![Scalar::axis(row) * n + Scalar::axis(lane)], read.dtype());
+            *value = Substitution::new(|e: &Scalar| (*e == read).then(|| column.clone())).apply(value);
+        }
+        stmts
     }
 
     /// All of `extent` elements along an axis, from `start`: several vectors a turn, then single ones, then a short one.
@@ -410,6 +439,18 @@ impl Emitter {
             now = stand_still(&[outer], to);
         }
         axes
+    }
+}
+
+/// Calls `f` on each read of memory that happens whatever conditions give, with its index.
+fn unconditional_reads(value: &Scalar, f: &mut impl FnMut(&Scalar, &Scalar)) {
+    let (mut seen, mut stack) = (hashbrown::HashSet::new(), vec![value]);
+    while let Some(e) = stack.pop() {
+        match e.kind() {
+            ScalarKind::Read(_, index) => index.iter().for_each(|i| f(e, i)),
+            ScalarKind::Select(cond, ..) => stack.push(cond),
+            _ => stack.extend(e.operands().into_iter().filter(|o| seen.insert(o.key()))),
+        }
     }
 }
 

@@ -10,8 +10,9 @@ use hashbrown::HashMap;
 use super::{
     Access, Emitter, bind,
     choose::{Tiling, coeff, store_cycles},
+    combine::{factors, narrow_multiplied},
     for_,
-    reduce::{ACCUMULATOR, Job, Place, narrow_multiplied},
+    reduce::{ACCUMULATOR, Job, Place},
 };
 use crate::{
     loops::{
@@ -42,16 +43,6 @@ struct Operands {
     right: Access,
     /// The reads of both.
     reads: [Scalar; 2],
-}
-
-/// Both reads of a product of narrow numbers.
-fn factors(value: &Scalar) -> Option<[Scalar; 2]> {
-    let ScalarKind::Binary(_, a, b) = value.kind() else { return None };
-    let read = |s: &Scalar| match s.kind() {
-        ScalarKind::Cast(read) => Some(read.clone()),
-        _ => None,
-    };
-    Some([read(a)?, read(b)?])
 }
 
 fn as_long_as_a_tile(n: i64) -> f64 {

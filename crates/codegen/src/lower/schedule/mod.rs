@@ -12,6 +12,7 @@
 mod ahead;
 mod cache;
 mod choose;
+mod combine;
 mod depth;
 mod map;
 mod matrix;

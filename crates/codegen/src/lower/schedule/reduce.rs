@@ -7,6 +7,7 @@ use super::{
     ahead::{Ahead, Slice},
     bind,
     choose::{Form, Tiling, Together, ranked},
+    combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     cut_evenly, for_,
     sizes::{Along, rests},
 };
@@ -61,72 +62,6 @@ pub(super) fn form(r: &Reduction, unit: Core) -> Form {
 
 /// Instructions for four products of bytes where both are signed or both are not: as products of 16 bits.
 const SAME_SIGNS: i64 = 4;
-
-/// Whether a value is read only where a window does not reach over an edge.
-fn guarded(value: &Scalar) -> bool {
-    let mut found = false;
-    for_each_node(value, &mut |n| found |= matches!(n.kind(), ScalarKind::Select(..)));
-    found
-}
-
-/// The types of the two bytes whose products a reduction adds up in `int32`, or of `bfloat16` in `float32`, where it does just that.
-pub(super) fn narrow_multiplied(r: &Reduction) -> Option<(DType, DType)> {
-    multiplied(r).filter(|_| !guarded(&r.value))
-}
-
-/// The same where zeros may be read over edges.
-fn multiplied(r: &Reduction) -> Option<(DType, DType)> {
-    let is_read = |s: &Scalar| match s.kind() {
-        ScalarKind::Read(..) => true,
-        ScalarKind::Select(cond, read, zero) => {
-            !reads(cond) && matches!(read.kind(), ScalarKind::Read(..)) && zero.as_int() == Some(0)
-        }
-        _ => false,
-    };
-    let narrow = |s: &Scalar| match (s.kind(), s.dtype()) {
-        (ScalarKind::Cast(read), sum) if is_read(read) => Some(read.dtype()).filter(|t| match sum {
-            DType::I32 => matches!(t, DType::I8 | DType::U8),
-            _ => sum == DType::F32 && *t == DType::BF16,
-        }),
-        _ => None,
-    };
-    match r.value.kind() {
-        ScalarKind::Binary(BinOp::Mul, a, b) if r.combine == Combine::Sum => Some((narrow(a)?, narrow(b)?)),
-        _ => None,
-    }
-}
-
-/// What an empty reduction gives.
-fn identity(combine: Combine, dtype: DType) -> Scalar {
-    let (least, greatest) = dtype.int_range().unwrap_or((0, 0));
-    match combine {
-        Combine::Sum => Scalar::int(0, dtype),
-        Combine::Prod => Scalar::int(1, dtype),
-        Combine::Max if dtype.is_float() => Scalar::float(f64::NEG_INFINITY, dtype),
-        Combine::Min if dtype.is_float() => Scalar::float(f64::INFINITY, dtype),
-        // The greatest uint64 is all ones, as is the int64 of the same bits.
-        Combine::Max => Scalar::int(least as i64, dtype),
-        Combine::Min => Scalar::int(greatest as i64, dtype),
-        Combine::All => Scalar::bool(true),
-        Combine::Any => Scalar::bool(false),
-    }
-}
-
-fn combined(combine: Combine, a: Scalar, b: Scalar) -> Scalar {
-    let op = match combine {
-        Combine::Sum => BinOp::Add,
-        Combine::Prod => BinOp::Mul,
-        Combine::Max => BinOp::Max,
-        Combine::Min => BinOp::Min,
-        Combine::All => BinOp::And,
-        Combine::Any => BinOp::Or,
-    };
-    // A bound keeps its second operand where the other is NaN: so what was found before, and NaN are left out in any order.
-    match combine {
-        Combine::Max | Combine::Min => Scalar::binary(op, b, a),
-        _ => Scalar::binary(op, a, b),
-    }
-}
 
 /// A part of an output axis that is handled by one loop.
 #[derive(Copy, Clone, Debug)]
@@ -443,7 +378,7 @@ impl Emitter {
 
         let mut inner = r.axes.clone();
         let across = inner.iter().position(|a| job.tiling.across && a.id == job.tiling.vector).map(|i| inner.remove(i));
-        // What is combined at one step, in order: the code generator sees where these are narrow numbers side by side.
+        // What is combined at one step, in order.
         let mut at_once = vec![value.clone()];
         if let Some((axis, count)) = job.tiling.together
             && let Some(place) = inner.iter().position(|a| a.id == axis)
@@ -457,55 +392,56 @@ impl Emitter {
                 _ => inner[place] = chunk,
             }
         }
-        let step = |values: &mut dyn Iterator<Item = Scalar>| Stmt::Store {
-            buffer: sums,
-            index: sum_at.clone(),
-            value: values.fold(sum.clone(), |sum, value| combined(r.combine, sum, value)),
+        let step = |values: &[Scalar], with: &HashMap<AxisId, Scalar>| {
+            let values: Vec<Scalar> = values.iter().map(|v| replace_axes(v, with)).collect();
+            let value = combined_all(r.combine, sum.clone(), &values, job.tiling.together.is_some());
+            Stmt::Store { buffer: sums, index: sum_at.clone(), value }
         };
-        let result = match across {
-            None => {
-                let most = if job.tiling.together.is_some() { BODY_TOGETHER } else { BODY };
-                let line = self.fresh();
-                let ahead = job.ahead.as_ref().map(|a| a.slice(places, line));
-                stmts.push(self.combine_loops(&inner, most / accumulators, ahead, |with| {
-                    unrolled(step(&mut at_once.iter().map(|v| replace_axes(v, with))), lanes)
-                }));
-                sum.clone()
-            }
-            Some(axis) => {
-                let chunk = Axis { id: self.fresh(), extent: axis.extent / lanes };
-                let changes = self.changes(axis.id);
-                if changes {
-                    self.mark(chunk.id);
-                }
-                let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
-                let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
-                let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
-                stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
-                    unrolled(step(&mut std::iter::once(replace_axes(&value_at, with))), lanes)
-                }));
-                let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
-                stmts.push(unrolled(rest, 1));
-                let done = axis.extent / lanes * lanes;
-                if changes || done < axis.extent {
-                    // What does not fill a vector is combined one by one.
-                    let tail = Axis { id: self.fresh(), extent: axis.extent - done };
-                    if changes {
-                        self.mark(tail.id);
-                    }
-                    let first = if changes { self.number(done) } else { Scalar::index(done) };
-                    let at = Scalar::axis(tail.id) + first;
-                    let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
-                    let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
-                    let total = Scalar::read(one, vec![slot.clone()], dtype);
-                    stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
-                        let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
-                        unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
+        let result =
+            match across {
+                None => {
+                    let most = if job.tiling.together.is_some() { BODY_TOGETHER } else { BODY };
+                    let line = self.fresh();
+                    let ahead = job.ahead.as_ref().map(|a| a.slice(places, line));
+                    stmts.push(self.combine_loops(&inner, most / accumulators, ahead, |with| {
+                        unrolled(step(&at_once, with), lanes)
                     }));
+                    sum.clone()
                 }
-                Scalar::read(one, vec![slot.clone()], dtype)
-            }
-        };
+                Some(axis) => {
+                    let chunk = Axis { id: self.fresh(), extent: axis.extent / lanes };
+                    let changes = self.changes(axis.id);
+                    if changes {
+                        self.mark(chunk.id);
+                    }
+                    let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
+                    let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
+                    let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
+                    stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
+                        unrolled(step(std::slice::from_ref(&value_at), with), lanes)
+                    }));
+                    let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
+                    stmts.push(unrolled(rest, 1));
+                    let done = axis.extent / lanes * lanes;
+                    if changes || done < axis.extent {
+                        // What does not fill a vector is combined one by one.
+                        let tail = Axis { id: self.fresh(), extent: axis.extent - done };
+                        if changes {
+                            self.mark(tail.id);
+                        }
+                        let first = if changes { self.number(done) } else { Scalar::index(done) };
+                        let at = Scalar::axis(tail.id) + first;
+                        let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
+                        let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
+                        let total = Scalar::read(one, vec![slot.clone()], dtype);
+                        stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
+                            let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
+                            unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
+                        }));
+                    }
+                    Scalar::read(one, vec![slot.clone()], dtype)
+                }
+            };
         // Functions are evaluated in a loop, not written out for each accumulator: these would fill all registers meanwhile.
         let aside = accumulators > 2 && expense(job.value) >= FUNCTION;
         let result = if aside {

@@ -44,7 +44,7 @@ fn visits(s: &Stmt) -> i64 {
         Stmt::For { extent, body, .. } => extent.as_int().unwrap_or(1).max(0).saturating_mul(visits(body)),
         Stmt::Let { body, .. } | Stmt::While { body, .. } => visits(body),
         Stmt::If { then, otherwise, .. } => visits(then).max(otherwise.as_ref().map_or(0, |o| visits(o))),
-        Stmt::Store { .. } | Stmt::Tiles { .. } => 1,
+        Stmt::Store { .. } | Stmt::Transpose { .. } | Stmt::Tiles { .. } => 1,
         Stmt::Prefetch { .. } => 0,
     }
 }
@@ -61,6 +61,6 @@ fn serial(s: Stmt) -> Stmt {
         Stmt::Let { var, value, body } => Stmt::Let { var, value, body: all(body) },
         Stmt::While { cond, body } => Stmt::While { cond, body: all(body) },
         Stmt::If { cond, then, otherwise } => Stmt::If { cond, then: all(then), otherwise: otherwise.map(all) },
-        s @ (Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Tiles { .. }) => s,
+        s @ (Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Transpose { .. } | Stmt::Tiles { .. }) => s,
     }
 }

@@ -298,19 +298,13 @@ fn rebuilt(e: &Scalar, with: &HashMap<usize, Scalar>, done: &mut HashMap<usize, 
         return new.clone();
     }
     let new = match e.kind() {
-        ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) | ScalarKind::Read(..) => e.clone(),
-        ScalarKind::Binary(op, a, b) => {
-            let a = rebuilt(a, with, done);
-            Scalar::binary(*op, a, rebuilt(b, with, done))
-        }
-        ScalarKind::Unary(op, a) => Scalar::unary(*op, rebuilt(a, with, done)),
-        ScalarKind::Cast(a) => rebuilt(a, with, done).cast(e.dtype()),
-        ScalarKind::Bits(a) => rebuilt(a, with, done).bits(e.dtype()),
+        ScalarKind::Read(..) => e.clone(),
         ScalarKind::Select(c, a, b) => {
             let a = rebuilt(a, with, done);
             let b = rebuilt(b, with, done);
             Scalar::select(with.get(&c.key()).unwrap_or(c).clone(), a, b)
         }
+        _ => e.map_operands(|o| rebuilt(o, with, done)),
     };
     done.insert(e.key(), new.clone());
     new

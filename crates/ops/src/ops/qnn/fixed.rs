@@ -130,7 +130,7 @@ impl Factor {
             _ => (Some(&self.left), self.right.clone()),
         };
         let shifted = left.map_or(x.clone(), |left| Scalar::binary(BinOp::Shl, x, left.clone()));
-        let product = shifted * self.significand.clone();
+        let product = shifted.clone() * self.significand.clone();
         let half = match right.as_int() {
             Some(n) => long(1 << (n - 1)),
             None => Scalar::binary(BinOp::Shl, long(1), right.clone() - long(1)),
@@ -142,7 +142,7 @@ impl Factor {
             }
             _ => half,
         };
-        Scalar::binary(BinOp::Shr, product + round, right).cast(DType::I32)
+        Scalar::mul_shift(shifted, self.significand.clone(), round, right)
     }
 
     /// [`tflite_multiply`] of a 32-bit number.
@@ -152,10 +152,11 @@ impl Factor {
             Some(0) => x,
             _ => shift(BinOp::Shl, x, self.left.clone()).cast(DType::I32).cast(DType::I64),
         };
-        let high = shift(BinOp::Shr, shifted * self.significand.clone() + long(1 << (POINT - 1)), long(POINT));
+        let round = long(1 << (POINT - 1));
         let rest = self.right.clone() - long(POINT);
+        let high = shift(BinOp::Shr, shifted.clone() * self.significand.clone() + round.clone(), long(POINT));
         let half = match rest.as_int() {
-            Some(0) => return high.cast(DType::I32),
+            Some(0) => return Scalar::mul_shift(shifted, self.significand.clone(), round, long(POINT)),
             Some(n) => long(1 << (n - 1)),
             None => shift(BinOp::Shr, shift(BinOp::Shl, long(1), rest.clone()), long(1)),
         };

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     loops::{
-        BinOp, BufferId, Scalar, ScalarKind,
+        BufferId, Scalar, ScalarKind,
         affine::{self, Affine, Atom},
     },
     tensor::DType,
@@ -34,36 +34,6 @@ pub(super) struct Waiting<'ctx> {
     /// From lane to lane.
     step: i64,
     dtype: DType,
-}
-
-/// The `int32` that is clipped to the range of a type of bytes and converted to it. Where it is clipped to less than that, what is clipped
-/// already.
-fn clipped(value: &Scalar, dtype: DType) -> Option<&Scalar> {
-    let ScalarKind::Cast(clip) = value.kind() else { return None };
-    if clip.dtype() != DType::I32 {
-        return None;
-    }
-    let (least, most) = dtype.int_range()?;
-    let bound = |s: &Scalar, wanted: BinOp| match s.kind() {
-        ScalarKind::Binary(op, x, b) if *op == wanted => Some((x.clone(), i128::from(b.as_int()?))),
-        _ => None,
-    };
-    let ends = |outer, inner| {
-        let (x, a) = bound(clip, outer)?;
-        let (_, b) = bound(&x, inner)?;
-        Some(if outer == BinOp::Max { (a, b) } else { (b, a) })
-    };
-    let (low, high) = ends(BinOp::Max, BinOp::Min).or_else(|| ends(BinOp::Min, BinOp::Max))?;
-    if low < least || high > most || low > high {
-        return None;
-    }
-    match (clip.kind(), (low, high) == (least, most)) {
-        (ScalarKind::Binary(_, inner, _), true) => match inner.kind() {
-            ScalarKind::Binary(_, x, _) => Some(x),
-            _ => None,
-        },
-        _ => Some(clip),
-    }
 }
 
 impl<'ctx> Emitter<'_, 'ctx> {
@@ -91,7 +61,10 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let plain = first.terms.iter().all(|t| !t.facts.varying && matches!(t.atom, Atom::Axis(_)));
         let step = at.coefficient(lanes.axis);
         let what = match step {
-            1 if packs => clipped(value, dtype),
+            1 if packs => match value.kind() {
+                ScalarKind::Saturate(x) => Some(x),
+                _ => None,
+            },
             WORD => Some(value),
             _ => None,
         };
