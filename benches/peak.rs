@@ -22,7 +22,6 @@ use resat::{
     interp,
     ir::{Expr, ExprId, TensorType, reachable, reachable_outside},
     pass::{Settings, bind_params},
-    saturate::Grade,
     target::Target,
     tensor::Tensor,
 };
@@ -69,6 +68,7 @@ fn convolution(typed: &TypedModule, f: ExprId) -> Option<Convolution> {
                     | "nn.contrib_conv2d_NCHWc"
                     | "nn.contrib_depthwise_conv2d_NCHWc"
                     | "nn.contrib_conv2d_winograd_without_weight_transform"
+                    | "nn.winograd_conv2d"
             );
             is_one.then_some((e, args, name, attrs))
         })?;
@@ -147,9 +147,7 @@ fn main() {
     let typed = infer_types(module).unwrap_or_else(|e| panic!("{e}"));
     let inputs = interp::random_inputs(&typed, 7).unwrap_or_else(|e| panic!("{e}"));
     let inputs: Vec<Tensor> = inputs.iter().flat_map(|v| v.flatten()).collect();
-    // With Winograd's algorithm, which keeps no infinities.
-    let settings = Settings { grade: Grade::Finite, ..Settings::new(target) };
-    let mut options = Options::new(settings);
+    let mut options = Options::new(Settings::new(target));
     options.threads = 1;
     let built = driver::build(typed.into_module(), &[], options).unwrap_or_else(|e| panic!("{e}"));
     let Runnable::Plain(exe) = &built.executable else {

@@ -307,3 +307,84 @@ fn short_floats_are_summed_as_tvm_sums_them() {
         assert_eq!((want[1].get_f64(0), got[1].get_f64(0)), (2077.0, 2077.0), "{d}");
     }
 }
+
+/// Images with infinities, NaN, and numbers that overflow in a tile's transform or in sums.
+fn odd_images(shape: &[usize]) -> Vec<Tensor> {
+    let plain = |i: usize| ((i * 7919 + i / 13) % 17) as f64 / 4.0 - 2.0;
+    let odd: [&[f64]; 7] = [
+        &[],
+        &[f64::INFINITY],
+        &[f64::NAN],
+        &[f64::NEG_INFINITY, f64::INFINITY],
+        &[1e38],
+        &[-2e38, 3e38],
+        &[f64::INFINITY, 2e38, f64::NAN, -3e38, f64::NEG_INFINITY],
+    ];
+    let all: usize = shape.iter().product();
+    odd.iter()
+        .map(|odd| {
+            let step = all / (odd.len() + 1);
+            Tensor::from_f64_fn(DType::F32, shape, |i| match odd.get(i / step) {
+                Some(&v) if i % step == step / 2 => v,
+                _ => plain(i),
+            })
+        })
+        .collect()
+}
+
+/// Infinities and NaN of Winograd's convolution are where a direct convolution has them, and nowhere else.
+#[test]
+fn tiles_of_winograd_keep_infinities_apart() {
+    let text = |extents: &str, pads: &str, (i, o): (usize, usize)| {
+        format!(
+            "#[version = \"0.0.5\"] def @main(%x: Tensor[({extents}, {i}), float32], %w: Tensor[(32, 16, 3, 3), float32]) {{
+                %0 = layout_transform(%w, src_layout=\"OIHW\", dst_layout=\"OIHW{i}i{o}o\");
+                %1 = nn.contrib_conv2d_NCHWc(%x, %0, padding={pads}, channels=32, kernel_size=[3, 3], data_layout=\"NCHW{i}c\",
+                    kernel_layout=\"OIHW{i}i{o}o\", out_layout=\"NCHW{o}c\");
+                %2 = nn.contrib_conv2d_winograd_weight_transform(%w, tile_size=4);
+                %3 = layout_transform(%2, src_layout=\"HWOI\", dst_layout=\"HWOI{o}o\");
+                %4 = cast(sign(%0), dtype=\"int8\");
+                %5 = nn.winograd_conv2d(%x, %3, %4, tile_size=4, padding={pads}, data_layout=\"NCHW{i}c\", kernel_layout=\"HWOI{o}o\",
+                    out_layout=\"NCHW{o}c\");
+                (%1, %5) }}"
+        )
+    };
+    // A weight of ordinary numbers, of which some are 0 and some nearly.
+    let w = Tensor::from_f64_fn(DType::F32, &[32, 16, 3, 3], |i| match i % 11 {
+        3 => 0.0,
+        7 => 1e-12,
+        k => (k as f64 - 5.0) / 16.0 + (i % 7) as f64 / 100.0,
+    });
+    let cases = [
+        ("2, 2, 11, 14", "[1, 1, 1, 1]", (8, 8)),
+        ("1, 1, 12, 8", "[0, 1, 2, 0]", (16, 16)),
+        ("?, 2, ?, ?", "[1, 1, 1, 1]", (8, 16)),
+    ];
+    for (extents, pads, blocks) in cases {
+        let m = parse_module("tiles", &text(extents, pads, blocks)).unwrap_or_else(|e| panic!("{e}"));
+        let shape = match extents.starts_with('?') {
+            true => vec![1, 2, 10, 13, blocks.0],
+            false => extents.split(", ").map(|n| n.parse().expect("a number")).chain([blocks.0]).collect(),
+        };
+        let images = odd_images(&shape);
+        let ordinary = largest(&both(&m, &[images[0].clone(), w.clone()]).0[0]);
+        for x in &images {
+            let (want, got) = both(&m, &[x.clone(), w.clone()]);
+            let far = largest(x) > 1e30;
+            for found in [&want[1], &got[0], &got[1]] {
+                for i in 0..found.len() {
+                    let (a, b) = (want[0].get_f64(i), found.get_f64(i));
+                    // Beside a large number the others of its tile are differences of large ones.
+                    let most = if far { largest(x) } else { ordinary };
+                    let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-5 * most;
+                    assert!(same, "{extents}, {pads}: {a} became {b} at {i}");
+                }
+            }
+        }
+    }
+}
+
+/// The largest magnitude among finite elements.
+fn largest(t: &Tensor) -> f64 {
+    t.to_f64_vec().into_iter().filter(|v| v.is_finite()).fold(0.0, |m, v| m.max(v.abs()))
+}

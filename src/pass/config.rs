@@ -119,14 +119,6 @@ struct Known {
     rulesets: Vec<Name>,
 }
 
-/// The one ruleset of grade `finite` that runs without being asked for: Winograd's convolutions, as vendors' libraries choose them by default.
-/// An infinity or NaN in an image reaches the other results of its tile of 4 x 4; finite values differ by rounding alone. Without it ResNet-18
-/// takes 1.2 times as long. `--disabled-pass winograd-blocks` or `--grade exact` does without.
-const WINOGRAD: &str = "winograd-blocks";
-
-/// From this level on it runs.
-const FAST_CONVOLUTIONS_FROM: u8 = BuildConfig::DEFAULT_LEVEL;
-
 impl BuildConfig {
     /// The level where none is asked for: what `default` stands for.
     pub const DEFAULT_LEVEL: u8 = 3;
@@ -180,9 +172,6 @@ impl BuildConfig {
             for name in APPROXIMATE {
                 on.extend(lookup(name, &stages, &settings)?.rulesets);
             }
-        }
-        if self.opt_level >= FAST_CONVOLUTIONS_FROM && settings.grade >= Grade::Real {
-            on.push(WINOGRAD.into());
         }
         let mut off: Vec<Name> = disabled.into_iter().flat_map(|known| known.rulesets).collect();
         on.retain(|name| !off.contains(name));
@@ -444,12 +433,8 @@ mod tests {
             let config = BuildConfig { opt_level, disabled_pass, ..BuildConfig::default() };
             config.settings(&settings()).unwrap().rulesets_on
         };
-        let winograd = [Name::from(WINOGRAD)];
-        assert_eq!(at(4, &[]), [Name::from("fast-math"), Name::from(WINOGRAD)]);
-        assert!(at(4, &["FastMath"]) == winograd && at(4, &["fast-math"]) == winograd && at(3, &[]) == winograd);
-        assert!(at(2, &[]).is_empty() && at(3, &[WINOGRAD]).is_empty());
-        let exact = Settings { grade: Grade::Exact, ..settings() };
-        assert!(BuildConfig::default().settings(&exact).unwrap().rulesets_on.is_empty());
+        assert_eq!(at(4, &[]), [Name::from("fast-math")]);
+        assert!(at(4, &["FastMath"]).is_empty() && at(4, &["fast-math"]).is_empty() && at(3, &[]).is_empty());
     }
 
     #[test]

@@ -11,21 +11,21 @@
 //! as many as there are regions. Whatever chain or branch of calls extraction then chooses within a compiler is a region, and
 //! what it pays are the values that cross its border, each once.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use egg::{Id, Language, PatternAst, SearchMatches, Subst, Symbol, Var};
+use egg::{Id, Language};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use crate::{
     diag::Refused,
-    egraph::{Case, Facts, Graph, KernelBody, Node, Step, What, may_apply, search_upwards, union_checked},
+    egraph::{Case, Graph, KernelBody, Node, Step, What, may_apply, union_checked},
     infer::infer_types,
     ir::{Attrs, Expr, ExprId, Function, Module, Name, OpId, Type},
     ops::kernel::INLINE_CONSTANT,
     partition::{Composite, ExternalCompiler, Found},
     rules::LeftSide,
-    saturate::{Grade, Rule, Ruleset},
+    saturate::{Asked, Grade, Rewrite, Rewriter, Rule, Ruleset, SearchContext},
 };
 
 /// The name of the ruleset.
@@ -43,14 +43,13 @@ pub(super) fn ruleset(compilers: &[&'static dyn ExternalCompiler]) -> Result<Rul
             .into_iter()
             .map(|c| Ok((LeftSide::parse(&format!("composite {}", c.name), &c.pattern)?, c)))
             .collect::<Result<Vec<_>, Refused>>()?;
-        let former = Arc::new(Former {
+        let rewrite = Rewriter::new(Former {
             compiler: *compiler,
             place: compiler.name().into(),
             composites,
-            name: full.clone(),
+            name: full,
             taken: Mutex::default(),
         });
-        let rewrite = egg::Rewrite::new(full.as_str(), Finder, Shared(former)).expect("no variables are lacking");
         Ok(Rule {
             name: compiler.name().into(),
             ruleset: NAME.into(),
@@ -62,25 +61,6 @@ pub(super) fn ruleset(compilers: &[&'static dyn ExternalCompiler]) -> Result<Rul
         })
     };
     Ok(Ruleset { name: NAME.into(), rules: compilers.iter().map(rule).collect::<Result<_, _>>()? })
-}
-
-/// Finds classes with an operator's call.
-struct Finder;
-
-impl egg::Searcher<Node, Facts> for Finder {
-    fn search_eclass_with_limit(&self, graph: &Graph, class: Id, _: usize) -> Option<SearchMatches<'_, Node>> {
-        let is_call = |n: &Node| matches!(n.case(), Case::Op(_) | Case::Proj(_));
-        let fits = graph[class].data.ty().is_some_and(|t| t.flatten().is_some()) && graph[class].iter().any(is_call);
-        fits.then(|| SearchMatches { eclass: class, substs: vec![Subst::default()], ast: None })
-    }
-
-    fn search_with_limit(&self, graph: &Graph, limit: usize) -> Vec<SearchMatches<'_, Node>> {
-        search_upwards(graph, limit, |class| self.search_eclass_with_limit(graph, class, 1))
-    }
-
-    fn vars(&self) -> Vec<Var> {
-        Vec::new()
-    }
 }
 
 /// An operator's call by operator, attributes and types.
@@ -96,8 +76,6 @@ struct Former {
     taken: Mutex<HashMap<Call, bool>>,
 }
 
-struct Shared(Arc<Former>);
-
 /// A body that the compiler takes.
 struct Offer {
     body: KernelBody,
@@ -108,11 +86,20 @@ struct Offer {
     error: f64,
 }
 
-impl egg::Applier<Node, Facts> for Shared {
-    fn apply_one(&self, graph: &mut Graph, class: Id, _: &Subst, _: Option<&PatternAst<Node>>, _: Symbol) -> Vec<Id> {
-        let former = &self.0;
+impl Rewrite for Former {
+    /// The class is all that there is to know.
+    type Match = ();
+
+    /// Classes with an operator's call.
+    fn search(&self, cx: &SearchContext<'_>, limit: usize) -> Vec<(Id, ())> {
+        let is_call = |n: &Node| matches!(n.case(), Case::Op(_) | Case::Proj(_));
+        let has_type = |class: Id| cx.graph[class].data.ty().is_some_and(|t| t.flatten().is_some());
+        cx.upwards(limit, |class| (has_type(class) && cx.graph[class].iter().any(is_call)).then_some(()))
+    }
+
+    fn apply(&self, graph: &mut Graph, class: Id, _: &(), _: &Asked) {
         let class = graph.find(class);
-        let offers = former.offers(graph, class);
+        let offers = self.offers(graph, class);
         let fields: Vec<(u32, Id)> = graph[class]
             .iter()
             .filter_map(|n| match n.case() {
@@ -121,14 +108,13 @@ impl egg::Applier<Node, Facts> for Shared {
             })
             .collect();
         if offers.is_empty() && fields.is_empty() {
-            return Vec::new();
+            return;
         }
-        let mut changed = Vec::new();
-        let place = graph.analysis.tables.intern_place(&former.place);
+        let place = graph.analysis.tables.intern_place(&self.place);
         let mut within: Option<Id> = None;
         for Offer { body, args, composite, error } in offers {
             if !may_apply(graph) {
-                return changed;
+                return;
             }
             let id = graph.analysis.tables.intern_kernel(body.placed(place, composite));
             let args: Vec<Id> = args.into_iter().map(|a| graph.add(Node::enter(place, a))).collect();
@@ -139,9 +125,7 @@ impl egg::Applier<Node, Facts> for Shared {
             }
             let kernel = graph.add(node);
             let value = *within.get_or_insert_with(|| graph.add(Node::enter(place, class)));
-            if union_checked(graph, value, kernel, &former.name) {
-                changed.push(class);
-            }
+            union_checked(graph, value, kernel, &self.name);
         }
         // A field of what the compiler gives.
         for (field, tuple) in fields {
@@ -152,17 +136,12 @@ impl egg::Applier<Node, Facts> for Shared {
             }
             let value = *within.get_or_insert_with(|| graph.add(Node::enter(place, class)));
             let field = graph.add(Node::proj(tuple, field));
-            if union_checked(graph, value, field, &former.name) {
-                changed.push(class);
-            }
+            union_checked(graph, value, field, &self.name);
         }
         if let Some(value) = within {
             let left = graph.add(Node::leave(place, value));
-            if union_checked(graph, class, left, &former.name) {
-                changed.push(class);
-            }
+            union_checked(graph, class, left, &self.name);
         }
-        changed
     }
 }
 

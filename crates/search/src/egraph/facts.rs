@@ -1,12 +1,12 @@
 //! What is known of a class: type, constness, small values; and the tables that nodes' ids point into.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use hashbrown::HashMap;
 
 use super::{
-    Errors, News, Range, RegionId,
+    Errors, Range, RegionId,
     kernel::KernelBody,
     node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId},
     range,
@@ -272,13 +272,11 @@ pub struct Budget {
     pub nodes: usize,
     /// Rules may make so many more unions.
     pub unions: u64,
-    /// Searches stop at this time.
-    pub deadline: Option<Instant>,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { nodes: usize::MAX, unions: u64::MAX, deadline: None }
+        Budget { nodes: usize::MAX, unions: u64::MAX }
     }
 }
 
@@ -291,8 +289,6 @@ pub struct Facts {
     pub budget: Budget,
     /// Which calls of the program as written use which values.
     pub uses: Uses,
-    /// What has changed since rules last looked.
-    pub news: News,
     /// What was refused so far, each (rule, reason) once, the first few.
     pub refusals: Vec<Refusal>,
     /// The rule that made the latest union.
@@ -314,38 +310,16 @@ impl Facts {
     }
 }
 
-/// Whether a rule may go on applying matches: appliers ask before each.
+/// Whether a rule may go on applying matches: the scheduler asks before each.
 pub fn may_apply(graph: &Graph) -> bool {
     let budget = &graph.analysis.budget;
     budget.unions > 0 && graph.total_size() < budget.nodes
-}
-
-/// Whether a search may go on: searchers ask before each class that they look at.
-pub fn may_search(graph: &Graph) -> bool {
-    graph.analysis.budget.deadline.is_none_or(|d| Instant::now() < d)
 }
 
 /// Whether rules look at a class as something to rewrite. What is made of constants alone is computed before the program
 /// runs: other ways to compute it gain nothing, and there are endlessly many.
 pub fn worth_rewriting(graph: &Graph, class: Id) -> bool {
     !graph[class].data.constant
-}
-
-/// What a search finds at the classes that are worth rewriting, those that were encoded first before those that read them: a rule that
-/// builds on what it made below needs one round. It ends where so many were found, or at the deadline.
-pub fn search_upwards<T>(graph: &Graph, limit: usize, mut at: impl FnMut(Id) -> Option<T>) -> Vec<T> {
-    let mut classes: Vec<Id> = graph.classes().map(|c| c.id).collect();
-    classes.sort_unstable();
-    let mut found = Vec::new();
-    for class in classes {
-        if found.len() == limit || !may_search(graph) {
-            break;
-        }
-        if worth_rewriting(graph, class) {
-            found.extend(at(class));
-        }
-    }
-    found
 }
 
 /// Says that two classes are equal because of a rule, unless their types differ or the budget is spent. Gives whether

@@ -17,12 +17,11 @@ mod weights;
 
 pub use errors::{Errors, refresh_errors};
 pub use facts::{
-    Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, may_search, meet, search_upwards,
-    union_checked, worth_rewriting,
+    Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, meet, union_checked, worth_rewriting,
 };
 pub use insert::{Encoded, RegionGraph, Term, encode};
 pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};
-pub use news::{News, ask_for_uses, asked_for_uses, cut_search, refresh_news, was_search_cut};
+pub use news::News;
 pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId};
 pub use plan::RegionId;
 pub use range::Range;

@@ -4,10 +4,7 @@
 //! guards that ask who uses a value. So a class has news for a rule where something within that depth has changed, or for those
 //! rules where something there has other users.
 
-use std::{
-    hash::{Hash, Hasher},
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::hash::{Hash, Hasher};
 
 use egg::{Id, Language};
 use rustc_hash::FxHasher;
@@ -23,22 +20,6 @@ pub struct News {
     inside: Vec<u8>,
     /// The same where a new use of a class is a change of it, too.
     around: Vec<u8>,
-    /// Whether searches look at news only.
-    pub only: bool,
-    /// Whether a new use of a class is news of it: for rules that ask who uses a value.
-    pub of_uses: bool,
-    asked: Flag,
-    cut: Flag,
-}
-
-/// A flag that is set while the graph is only read.
-#[derive(Debug, Default)]
-struct Flag(AtomicBool);
-
-impl Clone for Flag {
-    fn clone(&self) -> Flag {
-        Flag(AtomicBool::new(self.0.load(Ordering::Relaxed)))
-    }
 }
 
 /// Hashes of what rules can see of a class.
@@ -54,46 +35,27 @@ struct Print {
 const FAR: u8 = u8::MAX;
 
 impl News {
-    /// Whether something has changed at a class or at most so many steps below.
-    pub fn near(&self, class: Id, steps: usize) -> bool {
-        let distances = if self.of_uses { &self.around } else { &self.inside };
+    /// Whether something has changed at a class or at most so many steps below; `of_uses` says whether a new use of a class is a change of it:
+    /// for rules that ask who uses a value.
+    pub fn near(&self, class: Id, steps: usize, of_uses: bool) -> bool {
+        let distances = if of_uses { &self.around } else { &self.inside };
         // A class that came after the last look is news.
         distances.get(usize::from(class)).is_none_or(|&d| d != FAR && usize::from(d) <= steps)
     }
-}
 
-/// Notes that a rule asks who uses a value.
-pub fn ask_for_uses(graph: &Graph) {
-    graph.analysis.news.asked.0.store(true, Ordering::Relaxed);
-}
-
-/// Whether a rule has asked who uses a value since this was last called.
-pub fn asked_for_uses(graph: &Graph) -> bool {
-    graph.analysis.news.asked.0.swap(false, Ordering::Relaxed)
-}
-
-/// Notes that a search has left matches out, since there were too many ways to look for them.
-pub fn cut_search(graph: &Graph) {
-    graph.analysis.news.cut.0.store(true, Ordering::Relaxed);
-}
-
-/// Whether a search has left matches out since this was last called.
-pub fn was_search_cut(graph: &Graph) -> bool {
-    graph.analysis.news.cut.0.swap(false, Ordering::Relaxed)
-}
-
-/// Notes what has changed since this was last called. The graph must be rebuilt.
-pub fn refresh_news(graph: &mut Graph) {
-    let prints = prints(graph);
-    let old = std::mem::take(&mut graph.analysis.news);
-    let changed = |same: fn(&Print, &Print) -> bool| -> Vec<Id> {
-        let is_old = |at: usize, now: &Print| old.prints.get(at).copied().flatten().is_some_and(|was| same(&was, now));
-        let now = prints.iter().enumerate().filter_map(|(at, p)| Some((at, p.as_ref()?)));
-        now.filter(|(at, p)| !is_old(*at, p)).map(|(at, _)| Id::from(at)).collect()
-    };
-    let inside = distances(graph, changed(|was, now| was.inside == now.inside));
-    let around = distances(graph, changed(|was, now| was == now));
-    graph.analysis.news = News { prints, inside, around, ..old };
+    /// Notes what has changed since this was last called. The graph must be rebuilt.
+    pub fn refresh(&mut self, graph: &Graph) {
+        let prints = prints(graph);
+        let old = std::mem::take(&mut self.prints);
+        let changed = |same: fn(&Print, &Print) -> bool| -> Vec<Id> {
+            let is_old = |at: usize, now: &Print| old.get(at).copied().flatten().is_some_and(|was| same(&was, now));
+            let now = prints.iter().enumerate().filter_map(|(at, p)| Some((at, p.as_ref()?)));
+            now.filter(|(at, p)| !is_old(*at, p)).map(|(at, _)| Id::from(at)).collect()
+        };
+        self.inside = distances(graph, changed(|was, now| was.inside == now.inside));
+        self.around = distances(graph, changed(|was, now| was == now));
+        self.prints = prints;
+    }
 }
 
 fn prints(graph: &Graph) -> Vec<Option<Print>> {

@@ -2,69 +2,69 @@
 
 use std::sync::Arc;
 
-use egg::{Id, PatternAst, Subst, Symbol};
+use egg::Id;
 use smallvec::SmallVec;
 
 use super::{
     ast::{ConstType, IndexPattern, Ops, Pattern, RuleDef, Term, TermItem, TermOp},
     eval::{Env, Match},
-    search::{from_subst, root_slot},
+    fresh::Reach,
+    search::{root_slot, search},
 };
 use crate::{
-    egraph::{Case, Facts, Graph, Node, may_apply, meet, union_checked},
+    egraph::{Case, Graph, Node, meet, union_checked},
     ir::{AttrValue, Attrs, Name, OpId, Type},
     ops::{OpError, make_attrs},
+    saturate::{Asked, Rewrite, SearchContext},
     tensor::{DType, Tensor},
 };
 
-/// The applier of a rule.
-pub(super) struct Applier {
-    pub(super) rule: Arc<RuleDef>,
-    pub(super) name: Name,
+/// A rule of the rule language, ready to run.
+pub(super) struct Compiled {
+    rule: Arc<RuleDef>,
+    reach: Reach,
+    name: Name,
 }
 
-impl egg::Applier<Node, Facts> for Applier {
-    fn apply_one(
-        &self,
-        graph: &mut Graph,
-        class: Id,
-        subst: &Subst,
-        _: Option<&PatternAst<Node>>,
-        _: Symbol,
-    ) -> Vec<Id> {
-        if !may_apply(graph) {
-            return Vec::new();
-        }
-        let found = from_subst(&self.rule, subst);
-        let mut changed = Vec::new();
-        match build(&self.rule, graph, class, &found) {
-            Ok(built) => {
-                let Trace { inherited, inexact } = trace(&self.rule, graph, &built, &found);
-                let mut taught = false;
-                for &(root, result) in &built.results {
-                    // What holds for an approximation alone must not make exact terms equal.
-                    if inexact && self.rule.error.is_none() && graph.analysis.errors.has_exact(graph.find(result)) {
-                        continue;
-                    }
-                    let top = if built.error + inherited > 0.0 { graph[result].nodes.clone() } else { Vec::new() };
-                    if graph.find(root) == graph.find(result) || !union_checked(graph, root, result, &self.name) {
-                        continue;
-                    }
-                    changed.push(root);
-                    taught = true;
-                    if built.inner.is_none() || inherited > 0.0 {
-                        let error = inherited + if built.inner.is_none() { built.error } else { 0.0 };
-                        top.into_iter().for_each(|node| graph.analysis.errors.mark(node, error));
-                    }
-                }
-                if let Some(inner) = built.inner.filter(|_| taught && built.error > 0.0) {
-                    graph.analysis.errors.charge(inner, built.error);
-                }
+impl Compiled {
+    pub(super) fn new(rule: Arc<RuleDef>) -> Compiled {
+        Compiled { reach: Reach::of(&rule), name: rule.full_name(), rule }
+    }
+}
+
+impl Rewrite for Compiled {
+    type Match = Match;
+
+    fn search(&self, cx: &SearchContext<'_>, limit: usize) -> Vec<(Id, Match)> {
+        search(&self.rule, &self.reach, cx, limit)
+    }
+
+    fn apply(&self, graph: &mut Graph, class: Id, found: &Match, asked: &Asked) {
+        let built = match build(&self.rule, graph, class, found, asked) {
+            Ok(built) => built,
+            Err(Stop::DoesNotApply) => return,
+            Err(Stop::Refused(why)) => return graph.analysis.refuse(Some(&self.name), why),
+        };
+        let Trace { inherited, inexact } = trace(&self.rule, graph, &built, found);
+        let mut taught = false;
+        for &(root, result) in &built.results {
+            // What holds for an approximation alone must not make exact terms equal.
+            if inexact && self.rule.error.is_none() && graph.analysis.errors.has_exact(graph.find(result)) {
+                continue;
             }
-            Err(Stop::DoesNotApply) => {}
-            Err(Stop::Refused(why)) => graph.analysis.refuse(Some(&self.name), why),
+            let top = if built.error + inherited > 0.0 { graph[result].nodes.clone() } else { Vec::new() };
+            if graph.find(root) == graph.find(result) || !union_checked(graph, root, result, &self.name) {
+                continue;
+            }
+            taught = true;
+            if built.inner.is_none() || inherited > 0.0 {
+                let error = inherited + if built.inner.is_none() { built.error } else { 0.0 };
+                top.into_iter().for_each(|node| graph.analysis.errors.mark(node, error));
+            }
         }
-        changed
+        if let Some(inner) = built.inner.filter(|_| taught && built.error > 0.0) {
+            graph.analysis.errors.charge(inner, built.error);
+        }
     }
 }
 
@@ -164,8 +164,8 @@ fn least_error(graph: &Graph, found: &Match, p: &Pattern, class: Id, root: bool,
 }
 
 /// Adds a match's right sides to the graph. Nothing is added unless all results are of their roots' types.
-pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match) -> Result<Built, Stop> {
-    let mut planner = Planner { rule, graph, found, steps: Vec::new(), lets: Vec::new(), let_types: Vec::new() };
+pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match, asked: &Asked) -> Result<Built, Stop> {
+    let mut planner = Planner { rule, graph, found, asked, steps: Vec::new(), lets: Vec::new(), let_types: Vec::new() };
     for term in &rule.lets {
         let step = planner.term(term, None)?;
         planner.lets.push(step);
@@ -256,6 +256,7 @@ struct Planner<'a> {
     rule: &'a RuleDef,
     graph: &'a Graph,
     found: &'a Match,
+    asked: &'a Asked,
     steps: Vec<(Type, Step)>,
     /// The steps of the right side's `let`s, and their types.
     lets: Vec<usize>,
@@ -264,7 +265,7 @@ struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     fn env(&self) -> Env<'_> {
-        Env { rule: self.rule, graph: self.graph, found: self.found, built: &self.let_types }
+        Env { rule: self.rule, graph: self.graph, found: self.found, built: &self.let_types, asked: self.asked }
     }
 
     fn push(&mut self, ty: Type, step: Step) -> usize {

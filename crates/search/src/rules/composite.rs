@@ -19,6 +19,7 @@ use crate::{
     egraph::{Graph, Node, What},
     infer::TypedModule,
     ir::{Expr, ExprId, Module, VarId},
+    saturate::SearchContext,
 };
 
 /// A pattern with a name.
@@ -55,7 +56,10 @@ impl CallPattern {
 
     /// All ways in which a class of an e-graph matches.
     pub fn find(&self, graph: &Graph, class: Id) -> Vec<CallsFound> {
-        search_class(&self.0, graph, class, usize::MAX).into_iter().map(CallsFound).collect()
+        search_class(&self.0, &SearchContext::everywhere(graph), class, usize::MAX)
+            .into_iter()
+            .map(CallsFound)
+            .collect()
     }
 
     /// All ways in which an expression matches: the calls, tuples, projections and numbers that the pattern names, children first.

@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 
 use super::ast::{Arg, AttrDef, Condition, Expr, RuleDef, Slot};
 use crate::{
-    egraph::{Case, Graph, Node, Range, What, ask_for_uses},
+    egraph::{Case, Graph, Node, Range, What},
     ir::{AttrValue, Attrs, OpId, TensorType, Type},
+    saturate::Asked,
     tensor::{DType, Tensor},
 };
 
@@ -18,6 +19,8 @@ pub struct ClassView<'a> {
     value: Option<&'a Tensor>,
     range: Option<Range>,
     place: Option<(&'a Graph, Id)>,
+    /// Who wants to know whether uses are asked for.
+    asked: Option<&'a Asked>,
 }
 
 impl<'a> ClassView<'a> {
@@ -25,12 +28,31 @@ impl<'a> ClassView<'a> {
     pub fn of(graph: &'a Graph, id: Id) -> ClassView<'a> {
         let fact = &graph[id].data;
         let value = fact.value.map(|c| graph.analysis.tables.constant(c));
-        ClassView { ty: fact.ty(), constant: fact.constant, value, range: fact.range, place: Some((graph, id)) }
+        ClassView {
+            ty: fact.ty(),
+            constant: fact.constant,
+            value,
+            range: fact.range,
+            place: Some((graph, id)),
+            asked: None,
+        }
+    }
+
+    /// The same view, where it is noted when it is asked who uses the class.
+    pub(super) fn noting(self, asked: &'a Asked) -> ClassView<'a> {
+        ClassView { asked: Some(asked), ..self }
+    }
+
+    /// The e-graph and the class, to look at its uses; `None` where the class is not in the e-graph yet.
+    fn place_for_uses(&self) -> Option<(&'a Graph, Id)> {
+        let place = self.place?;
+        self.asked.into_iter().for_each(Asked::note);
+        Some(place)
     }
 
     /// The view of a value that is not in the e-graph yet: nothing but its type is known.
     pub fn of_type(ty: &'a Type) -> ClassView<'a> {
-        ClassView { ty: Some(ty), constant: false, value: None, range: None, place: None }
+        ClassView { ty: Some(ty), constant: false, value: None, range: None, place: None, asked: None }
     }
 
     /// The type; none for an attribute record.
@@ -96,8 +118,7 @@ impl<'a> ClassView<'a> {
 
     /// Whether some term of the e-graph applies an operator to the class; `None` where the class is not in the e-graph yet.
     pub fn feeds(&self, op: OpId) -> Option<bool> {
-        let (graph, id) = self.place?;
-        ask_for_uses(graph);
+        let (graph, id) = self.place_for_uses()?;
         let id = graph.find(id);
         let applies =
             |node: &Node| node.as_op().is_some_and(|(o, _, args)| o == op && args.iter().any(|&a| graph.find(a) == id));
@@ -107,15 +128,13 @@ impl<'a> ClassView<'a> {
     /// By how many different values the program as written uses the value; `None` where the program as written has no term of
     /// the class, or the class is not in the e-graph yet.
     pub fn uses(&self) -> Option<usize> {
-        let (graph, id) = self.place?;
-        ask_for_uses(graph);
+        let (graph, id) = self.place_for_uses()?;
         graph.analysis.uses.of(graph.find(id))
     }
 
     /// How many classes have a term that uses the class; `None` where the class is not in the e-graph yet.
     pub fn users(&self) -> Option<usize> {
-        let (graph, id) = self.place?;
-        ask_for_uses(graph);
+        let (graph, id) = self.place_for_uses()?;
         let mut users: Vec<Id> = graph[graph.find(id)].parents().map(|p| graph.find(p)).collect();
         users.sort_unstable();
         users.dedup();
@@ -225,15 +244,6 @@ impl Match {
         Some(self.slots[slot]).filter(|&v| v != UNBOUND)
     }
 
-    /// What is in a slot, bound or not; `None` beyond the last slot.
-    pub(super) fn raw(&self, slot: Slot) -> Option<u32> {
-        self.slots.get(slot).copied()
-    }
-
-    pub(super) fn set_raw(&mut self, slot: Slot, value: u32) {
-        self.slots[slot] = value;
-    }
-
     /// Sets a slot, or compares where it is set.
     pub(super) fn bind(&mut self, slot: Slot, value: u32) -> bool {
         let old = std::mem::replace(&mut self.slots[slot], value);
@@ -268,6 +278,8 @@ pub(super) struct Env<'a> {
     pub(super) found: &'a Match,
     /// The types of what the right side's `let`s have built so far.
     pub(super) built: &'a [Type],
+    /// Who wants to know whether uses are asked for.
+    pub(super) asked: &'a Asked,
 }
 
 impl<'a> Env<'a> {
@@ -280,8 +292,12 @@ impl<'a> Env<'a> {
         }
     }
 
+    fn class(&self, id: Id) -> ClassView<'a> {
+        ClassView::of(self.graph, id).noting(self.asked)
+    }
+
     pub(super) fn view(&self, slot: Slot) -> ClassView<'a> {
-        ClassView::of(self.graph, self.found.class(slot))
+        self.class(self.found.class(slot))
     }
 
     /// The value of an attribute variable; `None` where what defines it is not bound yet or does not apply.
@@ -328,9 +344,7 @@ impl<'a> Env<'a> {
                         self.found.get(*slot)?;
                         Input::Class(self.view(*slot))
                     }
-                    Arg::Classes(seq) => {
-                        Input::Classes(self.found.seqs[*seq].iter().map(|&c| ClassView::of(self.graph, c)).collect())
-                    }
+                    Arg::Classes(seq) => Input::Classes(self.found.seqs[*seq].iter().map(|&c| self.class(c)).collect()),
                     Arg::Built(i) => Input::Class(ClassView::of_type(self.built.get(*i)?)),
                 })
             })

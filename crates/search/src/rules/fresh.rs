@@ -7,7 +7,10 @@ use super::{
     ast::{Pattern, RuleDef, Slot},
     search::{above, anchor, candidates},
 };
-use crate::egraph::{Graph, Node};
+use crate::{
+    egraph::{Graph, Node},
+    saturate::SearchContext,
+};
 
 /// How far a rule looks.
 pub(super) struct Reach {
@@ -44,13 +47,13 @@ impl Reach {
     }
 
     /// The candidates of the first root at which there may be matches that were not there when the rule last looked.
-    pub(super) fn fresh(&self, rule: &RuleDef, graph: &Graph) -> Vec<Id> {
-        let news = &graph.analysis.news;
+    pub(super) fn fresh(&self, rule: &RuleDef, cx: &SearchContext<'_>) -> Vec<Id> {
+        let graph = cx.graph;
         let mut all = candidates(&rule.roots[0], graph);
-        if !news.only {
+        if cx.is_everywhere() {
             return all;
         }
-        let near = |k: usize, class: Id| news.near(class, self.depths[k]);
+        let near = |k: usize, class: Id| cx.is_new(class, self.depths[k]);
         if self.links.is_empty() {
             all.retain(|&c| near(0, c));
             return all;

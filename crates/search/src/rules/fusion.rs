@@ -20,14 +20,14 @@
 mod assembly;
 mod offers;
 
-use egg::{Id, PatternAst, SearchMatches, Subst, Symbol, Var};
+use egg::Id;
 
 use self::{assembly::Assembly, offers::Offers};
 use crate::{
-    egraph::{Case, Facts, Graph, KernelBody, Node, may_apply, search_upwards, union_checked},
+    egraph::{Case, Graph, KernelBody, Node, may_apply, union_checked},
     ir::Name,
     ops::Class,
-    saturate::{Grade, Rule, Ruleset},
+    saturate::{Asked, Grade, Rewrite, Rewriter, Rule, Ruleset, SearchContext},
 };
 
 /// The name of the ruleset.
@@ -71,8 +71,7 @@ const RULES: [(&str, Kind, &str); 3] = [
 pub fn fusion() -> Ruleset {
     let rule = |&(name, kind, _): &(&str, Kind, &str)| {
         let full: Name = format!("{NAME}/{name}").into();
-        let former = Former { kind, name: full.clone() };
-        let rewrite = egg::Rewrite::new(full.as_str(), Finder(kind), former).expect("no variables are lacking");
+        let rewrite = Rewriter::new(Former { kind, name: full });
         Rule {
             name: name.into(),
             ruleset: NAME.into(),
@@ -122,22 +121,6 @@ impl Kind {
     }
 }
 
-/// Finds classes with an operator that could take in what it reads.
-struct Finder(Kind);
-
-impl Finder {
-    fn fits(&self, graph: &Graph, class: Id) -> bool {
-        let is_tensor = |class: Id| graph[class].data.tensor().is_some();
-        is_tensor(class)
-            && graph[class].nodes.iter().any(|n| match n.as_op() {
-                Some((op, _, args)) => {
-                    self.0.ends_in(op.op().class()) && args.iter().any(|&a| made_by_operators(graph, a))
-                }
-                None => false,
-            })
-    }
-}
-
 /// Whether a class could be taken in: a tensor that operators compute while the program runs, or a tuple of such.
 fn made_by_operators(graph: &Graph, class: Id) -> bool {
     let class = &graph[class];
@@ -149,45 +132,45 @@ fn made_by_operators(graph: &Graph, class: Id) -> bool {
     !class.data.constant && class.nodes.iter().any(makes)
 }
 
-impl egg::Searcher<Node, Facts> for Finder {
-    fn search_eclass_with_limit(&self, graph: &Graph, class: Id, _: usize) -> Option<SearchMatches<'_, Node>> {
-        let found = SearchMatches { eclass: class, substs: vec![Subst::default()], ast: None };
-        self.fits(graph, class).then_some(found)
-    }
-
-    fn search_with_limit(&self, graph: &Graph, limit: usize) -> Vec<SearchMatches<'_, Node>> {
-        search_upwards(graph, limit, |class| self.search_eclass_with_limit(graph, class, 1))
-    }
-
-    fn vars(&self) -> Vec<Var> {
-        Vec::new()
-    }
-}
-
 /// Forms the kernels of a class.
 struct Former {
     kind: Kind,
     name: Name,
 }
 
-impl egg::Applier<Node, Facts> for Former {
-    fn apply_one(&self, graph: &mut Graph, class: Id, _: &Subst, _: Option<&PatternAst<Node>>, _: Symbol) -> Vec<Id> {
-        let mut changed = Vec::new();
+impl Rewrite for Former {
+    /// The class is all that there is to know.
+    type Match = ();
+
+    fn search(&self, cx: &SearchContext<'_>, limit: usize) -> Vec<(Id, ())> {
+        cx.upwards(limit, |class| self.fits(cx.graph, class).then_some(()))
+    }
+
+    fn apply(&self, graph: &mut Graph, class: Id, _: &(), _: &Asked) {
         for (body, args) in self.kernels(graph, graph.find(class)) {
             if !may_apply(graph) {
                 break;
             }
             let id = graph.analysis.tables.intern_kernel(body);
             let kernel = graph.add(Node::kernel(id, args));
-            if union_checked(graph, class, kernel, &self.name) {
-                changed.push(class);
-            }
+            union_checked(graph, class, kernel, &self.name);
         }
-        changed
     }
 }
 
 impl Former {
+    /// Whether the class has an operator that could take in what it reads.
+    fn fits(&self, graph: &Graph, class: Id) -> bool {
+        let is_tensor = |class: Id| graph[class].data.tensor().is_some();
+        is_tensor(class)
+            && graph[class].nodes.iter().any(|n| match n.as_op() {
+                Some((op, _, args)) => {
+                    self.kind.ends_in(op.op().class()) && args.iter().any(|&a| made_by_operators(graph, a))
+                }
+                None => false,
+            })
+    }
+
     /// Kernels that the class does not hold yet.
     fn kernels(&self, graph: &Graph, class: Id) -> Vec<(KernelBody, Vec<Id>)> {
         let tables = &graph.analysis.tables;

@@ -19,7 +19,7 @@ use crate::{
     egraph::{Graph, KernelBody, Node, Step, What},
     ir::Source,
     ops::kernel::INLINE_CONSTANT,
-    saturate::Grade,
+    saturate::{Grade, SearchContext},
 };
 
 /// So many ways to match a left side at one class are looked at.
@@ -79,7 +79,7 @@ impl LeftSide {
     /// What it meets at a class, as bodies over the classes of their arguments. Constants of one element are within the bodies.
     pub fn bodies(&self, graph: &Graph, class: Id) -> Vec<(KernelBody, Vec<Id>)> {
         let mut found: Vec<(KernelBody, Vec<Id>)> = Vec::new();
-        for m in search_class(&self.0, graph, class, WAYS) {
+        for m in search_class(&self.0, &SearchContext::everywhere(graph), class, WAYS) {
             let mut builder = Builder { graph, m: &m, steps: Vec::new(), args: Vec::new(), known: HashMap::new() };
             let Some(_) = builder.build(&self.0.roots[0]) else { continue };
             let Builder { steps, args, .. } = builder;

@@ -586,9 +586,38 @@ fn build(
         guards,
         samples,
         doc: top.comment.as_str().into(),
-        text: top.form.to_string().into(),
+        text: spelled(&top.form, name, parts, right).into(),
         span: top.form.span.clone(),
     })
+}
+
+/// A rule as it would be written by itself: one direction, under its own name and grade.
+fn spelled(form: &Form, name: &str, parts: &Parts<'_>, right: Option<&Form>) -> String {
+    let FormKind::List(_, items) = &form.kind else { return form.to_string() };
+    let is = |a: &Form, b: Option<&Form>| b.is_some_and(|b| std::ptr::eq(a, b));
+    let is_back = is(parts.left, right);
+    let is_general = name.ends_with(".finite") && items.iter().any(|f| f.word() == Some(":special"));
+    if !is_back && !is_general && !parts.both_ways {
+        return form.to_string();
+    }
+    let mut words = vec!["rule".to_owned(), name.to_owned()];
+    if is_general {
+        words.push(format!(":numerics {}", parts.grade));
+    }
+    let mut rest = items[2..].iter().peekable();
+    while let Some(item) = rest.next() {
+        match item.word() {
+            Some("<=>") => words.push("=>".into()),
+            Some(":numerics") if is_general => drop(rest.next()),
+            Some(":special") if is_general => {
+                while rest.next_if(|f| !f.word().is_some_and(|w| w.starts_with(':'))).is_some() {}
+            }
+            _ if is_back && is(item, Some(parts.left)) => words.extend(parts.right.map(Form::to_string)),
+            _ if is_back && is(item, parts.right) => words.push(parts.left.to_string()),
+            _ => words.push(item.to_string()),
+        }
+    }
+    format!("({})", words.join(" "))
 }
 
 /// The bound of an approximate rule: a number that is not negative, or what computes one.

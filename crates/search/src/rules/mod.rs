@@ -32,7 +32,7 @@ pub use registry::{SHIPPED, by_request, general, general_definitions, shipped, s
 use crate::{
     diag::Refused,
     ir::{AttrValue, Name, OpId, Span},
-    saturate::{Grade, Rule, Ruleset},
+    saturate::{Grade, Rewriter, Rule, Ruleset},
 };
 
 /// A ruleset as a file defines it.
@@ -146,10 +146,6 @@ impl Definition {
 
     /// The rule, ready to run.
     pub fn compile(&self) -> Rule {
-        let name = self.name();
-        let applier = apply::Applier { rule: self.0.clone(), name: name.clone() };
-        let rewrite = egg::Rewrite::new(name.as_str(), search::Searcher::new(self.0.clone()), applier)
-            .expect("an applier that states no variables lacks none");
         Rule {
             name: self.0.name.clone(),
             ruleset: self.0.ruleset.clone(),
@@ -157,7 +153,7 @@ impl Definition {
             grows: self.0.grows,
             limit: self.0.limit,
             forms_kernels: false,
-            rewrite,
+            rewrite: Rewriter::new(apply::Compiled::new(self.0.clone())),
         }
     }
 }
@@ -212,7 +208,7 @@ mod tests {
         egraph::{Graph, Node},
         ir::Type,
         ops::{make_attrs, op},
-        saturate::{Limits, saturate},
+        saturate::{Asked, Limits, SearchContext, saturate},
         tensor::{DType, Tensor},
     };
 
@@ -238,8 +234,8 @@ mod tests {
         let sets = load("t.rules", text).unwrap_or_else(|e| panic!("{e}"));
         for _ in 0..3 {
             for rule in sets.iter().flat_map(|s| &s.rules) {
-                let found = rule.rewrite.search(g);
-                rule.rewrite.apply(g, &found);
+                let found = rule.rewrite.search(SearchContext::everywhere(g), usize::MAX);
+                (0..found.len()).for_each(|at| found.apply(at, g, &Asked::default()));
                 g.rebuild();
             }
         }
@@ -281,8 +277,8 @@ mod tests {
                       => ((?l (nn.dense {..?a} ?x ?v)) (?r (nn.dense {..?a} ?x ?w))) :when (older ?l ?r))";
         let sets = load("t.rules", rule).unwrap_or_else(|e| panic!("{e}"));
         g.rebuild();
-        let found = sets[0].rules[0].rewrite.search(&g);
-        assert_eq!(found.iter().map(|m| m.substs.len()).sum::<usize>(), 1);
+        let found = sets[0].rules[0].rewrite.search(SearchContext::everywhere(&g), usize::MAX);
+        assert_eq!(found.len(), 1);
     }
 
     #[test]
@@ -297,7 +293,7 @@ mod tests {
                       => ((?l (nn.dense {..?a} ?x ?v)) (?r (nn.dense {..?a} ?x ?w))))";
         let sets = load("t.rules", rule).unwrap_or_else(|e| panic!("{e}"));
         g.rebuild();
-        assert!(sets[0].rules[0].rewrite.search(&g).is_empty());
+        assert!(sets[0].rules[0].rewrite.search(SearchContext::everywhere(&g), usize::MAX).is_empty());
     }
 
     #[test]

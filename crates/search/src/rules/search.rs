@@ -5,9 +5,7 @@
 //! by step, and a rule is searched where a change is as near as its depth. Later roots are looked at as well, and lead back to the first by
 //! the class that they share.
 
-use std::sync::Arc;
-
-use egg::{Id, Language, SearchMatches, Subst, Var};
+use egg::{Id, Language};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -17,12 +15,11 @@ use super::{
     fresh::Reach,
 };
 use crate::{
-    egraph::{Case, Facts, Graph, Node, What, cut_search, may_search, worth_rewriting},
+    egraph::{Case, Graph, Node, What, worth_rewriting},
     ir::{AttrValue, Attrs, Name},
+    saturate::SearchContext,
 };
 
-/// In egg's substitutions, slot k is variable k; sequences come after [`SEQUENCES`], each its length, then its classes.
-const SEQUENCES: u32 = 1 << 16;
 /// Tuples of as many fields or more match no sequence pattern.
 const LONGEST_SEQUENCE: usize = 1 << 12;
 
@@ -32,86 +29,28 @@ const PARTNERS_OF_TWO: usize = 8;
 /// Where it has more, so many for each of those before: a rule for three siblings finds each with the next two.
 const PARTNERS_OF_MORE: usize = 1;
 
-/// The searcher of a rule: its patterns and its guards.
-pub(super) struct Searcher {
-    rule: Arc<RuleDef>,
-    reach: Reach,
-}
-
-impl Searcher {
-    pub(super) fn new(rule: Arc<RuleDef>) -> Searcher {
-        let reach = Reach::of(&rule);
-        Searcher { rule, reach }
-    }
-}
-
-impl egg::Searcher<Node, Facts> for Searcher {
-    fn search_eclass_with_limit(&self, graph: &Graph, class: Id, limit: usize) -> Option<SearchMatches<'_, Node>> {
-        let found = search_class(&self.rule, graph, class, limit);
-        let substs: Vec<Subst> = found.iter().map(to_subst).collect();
-        (!substs.is_empty()).then_some(SearchMatches { eclass: class, substs, ast: None })
-    }
-
-    fn search_with_limit(&self, graph: &Graph, limit: usize) -> Vec<SearchMatches<'_, Node>> {
-        let (mut out, mut left) = (Vec::new(), limit);
-        for class in self.reach.fresh(&self.rule, graph) {
-            if left == 0 || !may_search(graph) {
-                break;
-            }
-            if !self.rule.constants && !worth_rewriting(graph, class) {
-                continue;
-            }
-            if let Some(m) = self.search_eclass_with_limit(graph, class, left) {
-                left -= m.substs.len();
-                out.push(m);
-            }
+/// All matches of a rule, those of one class after those of another.
+pub(super) fn search(rule: &RuleDef, reach: &Reach, cx: &SearchContext<'_>, limit: usize) -> Vec<(Id, Match)> {
+    let (mut out, mut left) = (Vec::new(), limit);
+    for class in reach.fresh(rule, cx) {
+        if left == 0 || !cx.may_go_on() {
+            break;
         }
-        out
+        if !rule.constants && !worth_rewriting(cx.graph, class) {
+            continue;
+        }
+        let found = search_class(rule, cx, class, left);
+        left -= found.len();
+        out.extend(found.into_iter().map(|m| (class, m)));
     }
-
-    fn vars(&self) -> Vec<Var> {
-        Vec::new()
-    }
+    out
 }
 
 /// All matches of a rule whose first root is this class, up to a limit.
-pub(super) fn search_class(rule: &RuleDef, graph: &Graph, class: Id, limit: usize) -> Vec<Match> {
-    let mut solver = Solver { rule, graph, limit, found: Matches::default(), element: None };
+pub(super) fn search_class(rule: &RuleDef, cx: &SearchContext<'_>, class: Id, limit: usize) -> Vec<Match> {
+    let mut solver = Solver { rule, cx, graph: cx.graph, limit, found: Matches::default(), element: None };
     solver.roots(0, &[class], Match::empty(rule));
     solver.found.list
-}
-
-/// The match as egg carries it from the search to the application.
-fn to_subst(m: &Match) -> Subst {
-    let mut subst = Subst::with_capacity(16);
-    let mut slot = 0;
-    while let Some(value) = m.raw(slot) {
-        subst.insert(Var::from_u32(slot as u32), Id::from(value as usize));
-        slot += 1;
-    }
-    for (i, seq) in m.seqs.iter().enumerate() {
-        let base = SEQUENCES + (i * LONGEST_SEQUENCE) as u32;
-        subst.insert(Var::from_u32(base), Id::from(seq.len()));
-        for (j, &id) in seq.iter().enumerate() {
-            subst.insert(Var::from_u32(base + 1 + j as u32), id);
-        }
-    }
-    subst
-}
-
-/// The match that [`to_subst`] has packed.
-pub(super) fn from_subst(rule: &RuleDef, subst: &Subst) -> Match {
-    let get = |v: u32| *subst.get(Var::from_u32(v)).expect("the searcher of this rule made the substitution");
-    let mut m = Match::empty(rule);
-    for slot in 0..rule.slots.len() {
-        m.set_raw(slot, usize::from(get(slot as u32)) as u32);
-    }
-    for (i, seq) in m.seqs.iter_mut().enumerate() {
-        let base = SEQUENCES + (i * LONGEST_SEQUENCE) as u32;
-        let len = usize::from(get(base)) as u32;
-        *seq = (0..len).map(|j| get(base + 1 + j)).collect();
-    }
-    m
 }
 
 /// The classes that can match a root, in ascending order.
@@ -205,6 +144,7 @@ type Goals<'p, 's> = SmallVec<[Goal<'p, 's>; 8]>;
 
 struct Solver<'a> {
     rule: &'a RuleDef,
+    cx: &'a SearchContext<'a>,
     graph: &'a Graph,
     limit: usize,
     found: Matches,
@@ -213,6 +153,10 @@ struct Solver<'a> {
 }
 
 impl<'a> Solver<'a> {
+    fn env<'m>(&'m self, found: &'m Match) -> Env<'m> {
+        Env { rule: self.rule, graph: self.graph, found, built: &[], asked: &self.cx.asked }
+    }
+
     fn full(&self) -> bool {
         self.found.list.len() >= self.limit
     }
@@ -226,7 +170,7 @@ impl<'a> Solver<'a> {
         };
         let mut partners = 0;
         for &class in classes {
-            if self.full() || partners == most || !may_search(self.graph) {
+            if self.full() || partners == most || !self.cx.may_go_on() {
                 return;
             }
             let before = self.found.list.len();
@@ -249,7 +193,7 @@ impl<'a> Solver<'a> {
     /// Whether some guard does not hold, whatever is bound later. Sequences and what is computed by `:for` come last, so
     /// that guards on those are not known yet.
     fn refused(&self, m: &Match) -> bool {
-        let env = Env { rule: self.rule, graph: self.graph, found: m, built: &[] };
+        let env = self.env(m);
         self.rule.seqs == 0 && self.rule.guards.iter().any(|g| env.holds(g) == Some(false))
     }
 
@@ -268,7 +212,7 @@ impl<'a> Solver<'a> {
             all = all
                 .into_iter()
                 .flat_map(|m| {
-                    let n = match (Env { rule: self.rule, graph: self.graph, found: &m, built: &[] }).eval(list) {
+                    let n = match self.env(&m).eval(list) {
                         Some(AttrValue::List(l)) => l.len(),
                         _ => 0,
                     };
@@ -281,7 +225,7 @@ impl<'a> Solver<'a> {
                 .collect();
         }
         for m in all {
-            let env = Env { rule: self.rule, graph: self.graph, found: &m, built: &[] };
+            let env = self.env(&m);
             if self.rule.guards.iter().all(|g| env.holds(g) == Some(true)) && !self.full() {
                 self.found.push(m);
             }
@@ -293,7 +237,7 @@ impl<'a> Solver<'a> {
         let mut out = Matches::default();
         self.solve(SmallVec::from_slice(&[(p, class, above)]), m, &mut out);
         if out.steps > STEPS_OF_A_CLASS {
-            cut_search(self.graph);
+            self.cx.cut();
         }
         out.list
     }
@@ -413,7 +357,7 @@ impl<'a> Solver<'a> {
     fn fields(&self, fields: &[(Name, FieldPattern)], attrs: Id, m: &Match) -> bool {
         let What::Attrs(id) = self.graph[attrs].data.what else { return false };
         let record: &Attrs = self.graph.analysis.tables.attrs(id);
-        let env = Env { rule: self.rule, graph: self.graph, found: m, built: &[] };
+        let env = self.env(m);
         fields.iter().all(|(name, p)| record.get(name).is_none_or(|v| field_fits(&env, p, v)))
     }
 }

@@ -5,6 +5,7 @@ mod limits;
 mod optimize;
 mod placed;
 mod report;
+mod rewrite;
 mod rule;
 mod run;
 
@@ -13,5 +14,6 @@ pub use limits::{Cancel, Limits};
 pub use optimize::{Extracted, Optimized, optimize, optimize_observed};
 pub use placed::PlacedReport;
 pub use report::{KernelReport, Report, RuleReport, Stop};
+pub use rewrite::{Asked, Matches, Rewrite, Rewriter, SearchContext};
 pub use rule::{Grade, RIM, Rule, Ruleset};
 pub use run::saturate;

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use crate::{
-    egraph::{Facts, Node},
-    ir::Name,
-};
+use super::Rewriter;
+use crate::ir::Name;
 
 /// Rules of grade [`Grade::Real`] keep overflow but for results, and operands, within this factor of the greatest number: which
 /// of two products by constants comes first is of no concern there.
@@ -59,8 +57,7 @@ impl std::str::FromStr for Grade {
     }
 }
 
-/// A rule, ready to run. Its applier asks [`may_apply`](crate::egraph::may_apply) before each match and makes unions by
-/// [`union_checked`](crate::egraph::union_checked).
+/// A rule, ready to run.
 #[derive(Clone)]
 pub struct Rule {
     /// The rule's name, unique in its ruleset.
@@ -76,8 +73,8 @@ pub struct Rule {
     /// Whether it forms kernels. Such rules run once the others are done, as no other rule looks at kernels, and where one is
     /// there, programs are priced by kernels.
     pub forms_kernels: bool,
-    /// Searcher and applier.
-    pub rewrite: egg::Rewrite<Node, Facts>,
+    /// Its search, and what applies a match.
+    pub rewrite: Rewriter,
 }
 
 impl Rule {

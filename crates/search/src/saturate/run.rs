@@ -1,16 +1,17 @@
 //! The scheduler: rounds of searching all rules, then applying them, within limits that hold inside a rule too.
 //!
-//! egg's own runner looks at its limits between rules only, and one rule can multiply the graph by ten.
+//! egg is the e-graph alone. Its own runner looks at its limits between rules only, and one rule can multiply the graph by ten; and a match is
+//! a substitution of pattern variables there, where ours also bind operators, fields and sequences ([`Rewrite`](super::Rewrite)).
 
 use std::time::Instant;
 
-use super::{Limits, Report, Rule, Ruleset, Stop};
-use crate::egraph::{Graph, asked_for_uses, may_apply, refresh_errors, refresh_news, refresh_uses, was_search_cut};
+use super::{Asked, Limits, Matches, Report, Rule, Ruleset, SearchContext, Stop};
+use crate::egraph::{Graph, News, may_apply, refresh_errors, refresh_uses};
 
 /// Measured resident bytes of one e-node with its class, fact, parents, and share of the hash tables.
 const BYTES_PER_NODE: usize = 450;
 
-/// Matches (by class) that are applied before time is looked at again.
+/// Matches that are applied before time is looked at again.
 const CHUNK: usize = 64;
 
 /// What the scheduler remembers of a rule between rounds.
@@ -34,7 +35,8 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
     let by_bytes = limits.bytes / BYTES_PER_NODE;
     graph.analysis.budget.nodes = limits.nodes.min(by_bytes);
     graph.analysis.budget.unions = limits.unions;
-    graph.analysis.budget.deadline = start.checked_add(limits.time);
+    let deadline = start.checked_add(limits.time);
+    let mut news = News::default();
     let mut turns: Vec<Turn> = rulesets
         .iter()
         .flat_map(|r| &r.rules)
@@ -75,7 +77,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
         }
         report.iterations += 1;
         refresh_uses(graph);
-        refresh_news(graph);
+        news.refresh(graph);
         let size_before = (graph.total_size(), graph.number_of_classes());
         let mut rested = false;
         let mut found = Vec::with_capacity(turns.len());
@@ -84,16 +86,18 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             if turn.rule.grows && graph.total_size() >= growth_limit {
                 rested = true;
                 turn.done = false;
-                found.push(Vec::new());
+                found.push(None);
                 continue;
             }
             let begin = Instant::now();
-            graph.analysis.news.only = turn.done && !limits.everything;
-            graph.analysis.news.of_uses = turn.asks;
-            let matches = turn.rule.rewrite.search_with_limit(graph, turn.room);
-            let count: usize = matches.iter().map(|m| m.substs.len()).sum();
-            turn.asks |= asked_for_uses(graph);
-            row.cut |= was_search_cut(graph);
+            let mut cx = SearchContext::everywhere(graph).until(deadline);
+            if turn.done && !limits.everything {
+                cx = cx.of_news(&news, turn.asks);
+            }
+            let matches = turn.rule.rewrite.search(cx, turn.room);
+            let count = matches.len();
+            turn.asks |= matches.asked;
+            row.cut |= matches.cut;
             turn.done = count < turn.room;
             if count >= turn.room {
                 // The same matches come first again: only more room gets beyond them.
@@ -102,7 +106,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             }
             row.matches += count;
             row.time += begin.elapsed();
-            found.push(matches);
+            found.push(Some(matches));
             if let Some(ended) = ended() {
                 stop = Some(ended);
                 break;
@@ -111,9 +115,9 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
         let mut unions = 0;
         'apply: for ((turn, row), matches) in turns.iter_mut().zip(&mut report.rules).zip(found) {
             let begin = Instant::now();
-            let mut taught = 0;
-            for chunk in matches.chunks(CHUNK) {
-                if !may_apply(graph) || ended().is_some() {
+            let (mut taught, asked) = (0, Asked::default());
+            for at in 0..matches.as_ref().map_or(0, Matches::len) {
+                if !may_apply(graph) || at % CHUNK == 0 && ended().is_some() {
                     stop = stop.or_else(|| limit_met(graph));
                     break 'apply;
                 }
@@ -125,16 +129,16 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
                     break;
                 }
                 graph.analysis.budget.unions = share;
-                turn.rule.rewrite.apply(graph, chunk);
-                let made = (share - graph.analysis.budget.unions) as usize;
-                graph.analysis.budget.unions = left - made as u64;
-                taught += made as u64;
+                matches.iter().for_each(|m| m.apply(at, graph, &asked));
+                let made = share - graph.analysis.budget.unions;
+                graph.analysis.budget.unions = left - made;
+                taught += made;
                 // What the limit cut off is looked for again.
                 turn.done &= turn.rule.limit.is_none_or(|n| taught < n);
-                row.unions += made;
+                row.unions += made as usize;
                 unions += made;
             }
-            turn.asks |= asked_for_uses(graph);
+            turn.asks |= asked.get();
             row.time += begin.elapsed();
         }
         graph.rebuild();
@@ -149,7 +153,6 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
     }
     // Extraction and the facts of what it chooses are not bound by what the rules were.
     graph.analysis.budget = Default::default();
-    graph.analysis.news = Default::default();
     report.stop = stop.unwrap_or_default();
     report.nodes = graph.total_size();
     report.classes = graph.number_of_classes();

@@ -1,9 +1,17 @@
 //! Winograd's convolution of data in blocks of channels, as loops: transform all tiles, then, for some tiles and some blocks of
 //! results at a time, multiply point by point and transform back while the products are at hand.
+//!
+//! The algorithm adds and subtracts what lies in a tile, so that one infinity makes the whole tile infinite or NaN. Whatever is not finite in
+//! a window of the data leaves no result of that window finite, though, and neither does what overflows before the transform back. So
+//! results that are not finite can be computed again, directly. To see whether there are any costs four additions by tile: each point
+//! counts in the first or the last row of results, and in the first or the last column.
+//!
+//! The direct weight is had back from the transformed one, all but its signs: what infinity times 0, or times a number that rounding made of
+//! 0, is would be another. A copy of the weight would take as much memory as a quarter of the transformed one; signs take a sixteenth.
 
 use super::winograd_conv::Plan;
 use crate::{
-    loops::{BinOp, Builder, Nest, Scalar, TensorId, cut_evenly},
+    loops::{BinOp, Builder, Nest, Scalar, TensorId, UnOp, cut_evenly},
     tensor::DType,
 };
 
@@ -55,13 +63,22 @@ fn both_sides(
 }
 
 /// The convolution: `x` is `[images, blocks, rows, columns, block]`, padded to whole tiles, `w` `[points, points, blocks of results,
-/// channels, block of results]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`.
-pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mut Builder) -> TensorId {
+/// channels, block of results]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`. `signs` are those of the
+/// weight that `w` was made of, `[blocks of results, blocks, taps, taps, block, block of results]`, where results are to be finite where
+/// those of a direct convolution are.
+pub(super) fn lower(
+    plan: &Plan,
+    x: TensorId,
+    w: TensorId,
+    signs: Option<TensorId>,
+    shape: &[i64],
+    b: &mut Builder,
+) -> TensorId {
     let dtype = b.dtype(x);
     let [data, result] = plan.matrices();
     // Rows of the transposed matrix: results are sums over points.
     let back: Vec<Vec<f64>> = (0..plan.tile as usize).map(|i| result.iter().map(|row| row[i]).collect()).collect();
-    let (points, tile) = (plan.points, plan.tile);
+    let (points, tile, zero) = (plan.points, plan.tile, Scalar::float(0.0, dtype));
     let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
     let (blocks, block) = (b.shape(x)[1], b.shape(x)[4]);
     let channels = blocks * block;
@@ -97,9 +114,12 @@ pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mu
                 });
             });
         });
+        let mut checks = Vec::new();
         for &(first, turns, wide) in &groups {
             for &(start, many, together) in &pieces {
-                each_piece(n, changing, [images, turns, many], start, |n, i, start| {
+                let check = signs.map(|_| n.scratch(&[images * turns * many, lanes], dtype));
+                checks.extend(check);
+                each_piece(n, changing, [images, turns, many], start, |n, i, number, start| {
                     let group = Group {
                         image: i[0].clone(),
                         out: i[1].clone() * wide + first,
@@ -109,20 +129,110 @@ pub(super) fn lower(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mu
                     };
                     let sums = n.local(&[points, points, together, wide, lanes], dtype);
                     products(n, &group, values, w, sums, rows);
+                    let total = check.map(|_| n.registers(&[lanes], dtype));
+                    total.into_iter().for_each(|t| n.vector(lanes, |n, lane| n.store(t, [lane], zero.clone())));
                     n.for_(together, |n, t| {
                         let number = n.let_index(group.tile.clone() + t.clone(), computed);
-                        let sums = Sums { sums, number, turn: t, wide, back: &back };
+                        let sums = Sums { sums, number, turn: t, wide, back: &back, total };
                         let store = |n: &mut Nest<'_>| sums.store(n, out, &group, tile, changing);
                         match changing {
                             true => n.if_(sums.number.clone().lt(Scalar::index(tiles)), store),
                             false => store(n),
                         }
                     });
+                    if let (Some(check), Some(total)) = (check, total) {
+                        n.vector(lanes, |n, lane| {
+                            let total = n.read(total, [lane.clone()]);
+                            n.store(check, [number.clone(), lane], total);
+                        });
+                    }
                 });
             }
         }
+        if let Some(signs) = signs {
+            let bad = not_finite(n, &checks);
+            n.if_(bad, |n| mend(n, plan, [x, w, signs], out));
+        }
         out
     })
+}
+
+/// Whether an element of some tensors of two axes, or their sum, is infinite or NaN.
+fn not_finite(n: &mut Nest<'_>, all: &[TensorId]) -> Scalar {
+    let [(dtype, lanes), ..] = all.iter().map(|&t| (n.dtype(t), n.shape(t)[1])).collect::<Vec<_>>()[..] else {
+        return Scalar::bool(false);
+    };
+    let sums = n.registers(&[lanes], dtype);
+    n.vector(lanes, |n, lane| n.store(sums, [lane], Scalar::float(0.0, dtype)));
+    for &t in all {
+        n.for_(n.shape(t)[0], |n, i| {
+            n.vector(lanes, |n, lane| {
+                let sum = n.read(sums, [lane.clone()]) + n.read(t, [i, lane.clone()]);
+                n.store(sums, [lane], sum);
+            });
+        });
+    }
+    let total = n.var(Scalar::float(0.0, dtype));
+    n.unrolled(lanes, |n, lane| n.set(total, n.get(total) + n.read(sums, [lane])));
+    !Scalar::unary(UnOp::IsFinite, n.get(total))
+}
+
+/// Computes results directly that are not finite: of the data, the transformed weight and the signs of the direct one.
+fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], out: TensorId) {
+    let dtype = n.dtype(out);
+    let [images, outs, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
+    let [_, blocks, _, _, block] = n.shape(x)[..] else { unreachable!("five axes") };
+    let (back, taps) = (plan.weight_back(), plan.taps as usize);
+    let least = Scalar::float(f64::from(f32::MIN_POSITIVE), dtype);
+    n.parallel_each(&[images, outs], |n, i| {
+        n.for_(height, |n, r| {
+            n.for_(width, |n, c| {
+                let place = |lane: &Scalar| [i[0].clone(), i[1].clone(), r.clone(), c.clone(), lane.clone()];
+                let total = n.var(Scalar::float(0.0, dtype));
+                n.for_(lanes, |n, lane| n.set(total, n.get(total) + n.read(out, place(&lane))));
+                n.if_(!Scalar::unary(UnOp::IsFinite, n.get(total)), |n| {
+                    let sums = n.registers(&[lanes], dtype);
+                    n.vector(lanes, |n, lane| n.store(sums, [lane], Scalar::float(0.0, dtype)));
+                    n.for_each(&[blocks, block], |n, at| {
+                        n.vector(lanes, |n, lane| {
+                            let transformed = |n: &Nest<'_>, p: usize, q: usize| {
+                                let channel = at[0].clone() * block + at[1].clone();
+                                n.read(w, [(p as i64).into(), (q as i64).into(), i[1].clone(), channel, lane.clone()])
+                            };
+                            let sum = n.read(sums, [lane.clone()]);
+                            let sum = (0..taps * taps).fold(sum, |sum, tap| {
+                                let (down, across) = (tap / taps, tap % taps);
+                                let weight = linear(&back[down], dtype, |p| {
+                                    linear(&back[across], dtype, |q| transformed(n, p, q))
+                                });
+                                let [down, across] = [down as i64, across as i64];
+                                let (k, channel) = (at[0].clone(), at[1].clone());
+                                let sign = [
+                                    i[1].clone(),
+                                    k.clone(),
+                                    down.into(),
+                                    across.into(),
+                                    channel.clone(),
+                                    lane.clone(),
+                                ];
+                                let size = Scalar::binary(BinOp::Max, Scalar::unary(UnOp::Abs, weight), least.clone());
+                                let weight = n.read(signs, sign).cast(dtype) * size;
+                                let value = n.read(x, [i[0].clone(), k, r.clone() + down, c.clone() + across, channel]);
+                                sum + value * weight
+                            });
+                            n.store(sums, [lane], sum);
+                        });
+                    });
+                    n.vector(lanes, |n, lane| {
+                        let given = n.read(out, place(&lane));
+                        let is_right = Scalar::unary(UnOp::IsFinite, given.clone());
+                        let value = Scalar::select(is_right, given, n.read(sums, [lane.clone()]));
+                        n.store(out, place(&lane), value);
+                    });
+                });
+            });
+        });
+    });
 }
 
 /// All tiles of images of any size: so many together, then fewer, where the last ones of all may hang over.
@@ -141,27 +251,30 @@ fn pieces_of_any(tiles: i64, together: i64, rows: i64) -> Vec<(i64, i64, i64)> {
 /// Tiles together that are left at last, of images of any size.
 const LAST: i64 = 4;
 
-/// One parallel loop over all images, groups of blocks and groups of tiles, the first of which begins with tile `start`. Of images of any
-/// size, the loops are the same whatever the extents are.
+/// One parallel loop over all images, groups of blocks and groups of tiles, the first of which begins with tile `start`; the body gets these
+/// three, the number of the iteration, and `start`. Of images of any size, the loops are the same whatever the extents are.
 fn each_piece(
     n: &mut Nest<'_>,
     changing: bool,
     [images, turns, many]: [i64; 3],
     start: i64,
-    body: impl FnOnce(&mut Nest<'_>, &[Scalar], Scalar),
+    body: impl FnOnce(&mut Nest<'_>, &[Scalar], Scalar, Scalar),
 ) {
     if !changing {
-        return n.parallel_each(&[images, turns, many], |n, i| body(n, i, Scalar::index(start)));
+        return n.parallel_each(&[images, turns, many], |n, i| {
+            let number = (i[0].clone() * turns + i[1].clone()) * many + i[2].clone();
+            body(n, i, number, Scalar::index(start));
+        });
     }
     let start = n.let_(Scalar::index(start));
     let each = n.let_(Scalar::index(many));
     n.parallel(images * turns * many, |n, flat| {
         let group = Scalar::binary(BinOp::FloorDiv, flat.clone(), each.clone());
         let group = n.let_index(group, images * turns);
-        let piece = n.let_index(Scalar::binary(BinOp::FloorMod, flat, each), many);
+        let piece = n.let_index(Scalar::binary(BinOp::FloorMod, flat.clone(), each), many);
         let image = n.let_index(group.clone().floor_div(turns), images);
         let turn = n.let_index(group.floor_mod(turns), turns);
-        body(n, &[image, turn, piece], start);
+        body(n, &[image, turn, piece], flat, start);
     });
 }
 
@@ -175,9 +288,44 @@ struct Sums<'a> {
     wide: i64,
     /// The matrix that transforms back.
     back: &'a [Vec<f64>],
+    /// To what the results are added, lane by lane, of which one is not finite where any product of the tile is not.
+    total: Option<TensorId>,
 }
 
 impl Sums<'_> {
+    /// A tile's results in one lane: `put` takes row and column.
+    fn results(
+        &self,
+        n: &mut Nest<'_>,
+        lane: &Scalar,
+        dtype: DType,
+        sum: &impl Fn(&Nest<'_>, usize, usize, &Scalar) -> Scalar,
+        mut put: impl FnMut(&mut Nest<'_>, i64, i64, Scalar),
+    ) {
+        let mut corners: Option<Scalar> = None;
+        let is_edge = |at: usize| at == 0 || at + 1 == self.back.len();
+        both_sides(
+            n,
+            self.back,
+            dtype,
+            |n, p, q| sum(n, p, q, lane),
+            |n, r, c, value| {
+                if self.total.is_none() || !is_edge(r) || !is_edge(c) {
+                    return put(n, r as i64, c as i64, value);
+                }
+                let value = n.let_(value);
+                put(n, r as i64, c as i64, value.clone());
+                corners = Some(match corners.take() {
+                    None => value,
+                    Some(others) => n.let_(others + value),
+                });
+            },
+        );
+        if let Some((total, corners)) = self.total.zip(corners) {
+            n.store(total, [lane.clone()], n.read(total, [lane.clone()]) + corners);
+        }
+    }
+
     /// Transforms back and stores what lies within the image.
     fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, tile: i64, changing: bool) {
         let dtype = n.dtype(out);
@@ -196,29 +344,17 @@ impl Sums<'_> {
             };
             if !changing && height % tile == 0 && width % tile == 0 {
                 n.vector(lanes, |n, lane| {
-                    both_sides(
-                        n,
-                        self.back,
-                        dtype,
-                        |n, p, q| sum(n, p, q, &lane),
-                        |n, r, c, value| {
-                            n.store(out, place((r as i64).into(), (c as i64).into(), &lane), value);
-                        },
-                    );
+                    self.results(n, &lane, dtype, &sum, |n, r, c, value| {
+                        n.store(out, place(r.into(), c.into(), &lane), value);
+                    });
                 });
                 continue;
             }
             let whole = n.local(&[tile, tile, lanes], dtype);
             n.vector(lanes, |n, lane| {
-                both_sides(
-                    n,
-                    self.back,
-                    dtype,
-                    |n, p, q| sum(n, p, q, &lane),
-                    |n, r, c, value| {
-                        n.store(whole, [(r as i64).into(), (c as i64).into(), lane.clone()], value);
-                    },
-                );
+                self.results(n, &lane, dtype, &sum, |n, r, c, value| {
+                    n.store(whole, [r.into(), c.into(), lane.clone()], value);
+                });
             });
             // Tiles at the edge hang over.
             n.for_each(&[tile, tile], |n, at| {

@@ -1,28 +1,31 @@
-//! Winograd's convolution of data with a weight that was transformed before.
+//! Winograd's convolution of data with a weight that was transformed before; TVM's, and one that keeps special values.
 
 use super::{
     geometry::{paddings, per_axis},
     numbers::sum_products,
     place::pad,
-    winograd::points,
+    winograd::{points, transform},
     winograd_blocked,
 };
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
     loops::{Builder, Combine, Operand, Scalar, TensorId},
     ops::{
-        AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
-        util::{bytes, elements, field, lowered_shapes, op_head, opaque_axes, sample, t, tensor_arg, value_shapes},
+        AttrDefault, AttrField, AttrKind, AxisMap, Class, Family, Op, OpError, Sample, Work, op_ensure,
+        util::{bytes, elements, field, lowered_shapes, opaque_axes, sample, t, tensor_arg, value_shapes},
     },
     tensor::{DType, Tensor, Value},
 };
 
 /// The family.
-pub(in crate::ops) const OPS: Family = &[&WinogradConv];
+pub(in crate::ops) const OPS: Family = &[&WinogradConv { keeps: false }, &WinogradConv { keeps: true }];
 
-/// `nn.contrib_conv2d_winograd_without_weight_transform`.
+/// `nn.contrib_conv2d_winograd_without_weight_transform`, or `nn.winograd_conv2d`.
 #[derive(Debug)]
-struct WinogradConv;
+struct WinogradConv {
+    /// Whether infinities and NaNs come out where a direct convolution has them: it takes the direct weight's signs, too.
+    keeps: bool,
+}
 
 /// Coefficients of the product of (x - p) over the points but the one of number `without`, ascending.
 fn product(points: &[f64], without: Option<usize>) -> Vec<f64> {
@@ -70,7 +73,7 @@ pub(super) struct Plan {
     pub(super) tile: i64,
     /// Products along an axis.
     pub(super) points: i64,
-    taps: i64,
+    pub(super) taps: i64,
     /// Top, left, bottom, right.
     padding: [i64; 4],
 }
@@ -157,11 +160,64 @@ impl Plan {
         (n + self.tile - 1) / self.tile
     }
 
+    /// What the transformed weight is multiplied by to have it back, a row for each tap.
+    pub(super) fn weight_back(&self) -> Vec<Vec<f64>> {
+        weight_back(self.tile as usize)
+    }
+
     /// What data is multiplied by, a row for each point, and what products are, likewise.
     pub(super) fn matrices(&self) -> [Vec<Vec<f64>>; 2] {
         let (tile, taps) = (self.tile as usize, self.taps as usize);
         [data_matrix(tile, taps), result_matrix(tile, taps)]
     }
+}
+
+/// The matrix that takes a row of transformed weights back: the second tap from the points -1 and 1. Windows are of 3.
+fn weight_back(tile: usize) -> Vec<Vec<f64>> {
+    let (points, there) = (points(tile + 1), transform(tile, 3));
+    let mut back = vec![vec![0.0; tile + 2]; 3];
+    back[0][0] = 1.0 / there[0][0];
+    for (i, p) in points.iter().enumerate().filter(|(_, p)| p.abs() == 1.0) {
+        back[1][i] = 0.5 * p / there[i][0];
+    }
+    back[2][tile + 1] = 1.0 / there[tile + 1][2];
+    back
+}
+
+/// Results in blocks, those that are not finite computed directly: of the data, the transformed weight and the signs of the direct one.
+fn mended(out: &Tensor, [x, w, signs]: [&Tensor; 3], attrs: &Attrs) -> Result<Tensor, OpError> {
+    let p = paddings(attrs, 2)?;
+    let [_, outs, height, width, lanes] = out.shape()[..] else { unreachable!("five axes") };
+    let [_, blocks, rows, columns, block] = x.shape()[..] else { unreachable!("five axes") };
+    let (taps, points) = (signs.shape()[2], w.shape()[0]);
+    let back = weight_back(points - 2);
+    let (xs, ws, signs) = (x.to_f64_vec(), w.to_f64_vec(), signs.to_f64_vec());
+    let weight = |o: usize, channel: usize, lane: usize, down: usize, across: usize| -> f64 {
+        let at = |p: usize, q: usize| ws[(((p * points + q) * outs + o) * blocks * block + channel) * lanes + lane];
+        let row = |p: usize| (0..points).map(|q| back[across][q] * at(p, q)).sum::<f64>();
+        (0..points).map(|p| back[down][p] * row(p)).sum()
+    };
+    let direct = |flat: usize| {
+        let (lane, z, y) = (flat % lanes, flat / lanes % width, flat / lanes / width % height);
+        let (o, image) = (flat / lanes / width / height % outs, flat / lanes / width / height / outs);
+        let mut sum = 0.0;
+        for at in 0..blocks * taps * taps * block {
+            let (channel, across, down) = (at % block, at / block % taps, at / block / taps % taps);
+            let k = at / block / taps / taps;
+            let sign = signs[(o * blocks * taps * taps * block + at) * lanes + lane];
+            let size = weight(o, k * block + channel, lane, down, across).abs().max(f64::from(f32::MIN_POSITIVE));
+            let (r, c) = ((y + down) as i64 - p[0].0, (z + across) as i64 - p[1].0);
+            if (0..rows as i64).contains(&r) && (0..columns as i64).contains(&c) {
+                let row = (image * blocks + k) * rows + r as usize;
+                sum += xs[(row * columns + c as usize) * block + channel] * sign * size;
+            }
+        }
+        sum
+    };
+    Ok(Tensor::from_f64_fn(out.dtype(), out.shape(), |i| {
+        let given = out.get_f64(i);
+        if given.is_finite() { given } else { direct(i) }
+    }))
 }
 
 /// A matrix as a tensor of stages.
@@ -178,17 +234,29 @@ fn table(matrix: &[Vec<f64>], dtype: DType, b: &mut Builder) -> TensorId {
 }
 
 impl Op for WinogradConv {
-    op_head!(
-        "nn.contrib_conv2d_winograd_without_weight_transform",
+    fn name(&self) -> &'static str {
+        if self.keeps { "nn.winograd_conv2d" } else { "nn.contrib_conv2d_winograd_without_weight_transform" }
+    }
+    fn doc(&self) -> &'static str {
+        if self.keeps {
+            return "As nn.contrib_conv2d_winograd_without_weight_transform, but results that this leaves infinite or NaN are computed again as
+                nn.conv2d does, so that both have them in the same places. C8: data comes in blocks, windows are of 3; `signs` are the signs,
+                as int8, of what `weight` was made of, which is finite, with axes O, I, H, W, i, o of the blocks of data and result. (Of resat's
+                own making.)";
+        }
         "A convolution by Winograd's algorithm, for tiles of tile_size by tile_size results: out = A' ((weight * (B' d B)) summed
-        over channels) A for each tile d of the padded data, where weight is what nn.contrib_conv2d_winograd_weight_transform
-        makes.
-        C1: data has four axes, weight too, both of the same floats, with the same channels. C2: the weight's points are those of
-        a window of 3 to 7. C3: tile_size is from 2 to 8. C4: strides, dilation and groups are 1. C5: layouts are
-        NCHW; or blocks as of NCHW8c for the data, HWOI16o for the weight (whose H and W are points) and NCHW16c for the result. C6:
-        kernel_size and channels, where given, are the weight's. C7: no padding is negative, and the window fits.",
-        ["data", "weight"],
-        [
+            over channels) A for each tile d of the padded data, where weight is what nn.contrib_conv2d_winograd_weight_transform
+            makes.
+            C1: data has four axes, weight too, both of the same floats, with the same channels. C2: the weight's points are those of
+            a window of 3 to 7. C3: tile_size is from 2 to 8. C4: strides, dilation and groups are 1. C5: layouts are
+            NCHW; or blocks as of NCHW8c for the data, HWOI16o for the weight (whose H and W are points) and NCHW16c for the result. C6:
+            kernel_size and channels, where given, are the weight's. C7: no padding is negative, and the window fits."
+    }
+    fn inputs(&self) -> &'static [&'static str] {
+        if self.keeps { &["data", "weight", "signs"] } else { &["data", "weight"] }
+    }
+    fn attrs(&self) -> &'static [AttrField] {
+        const ATTRS: &[AttrField] = &[
             field("tile_size", AttrKind::Int, AttrDefault::Required),
             field("strides", AttrKind::Ints, AttrDefault::Ints(&[1, 1])),
             field("padding", AttrKind::Ints, AttrDefault::Ints(&[0, 0])),
@@ -200,9 +268,12 @@ impl Op for WinogradConv {
             field("kernel_layout", AttrKind::Str, AttrDefault::Str("OIHW")),
             field("out_layout", AttrKind::Str, AttrDefault::Str("")),
             field("out_dtype", AttrKind::DType, AttrDefault::None),
-        ],
-        Contract
-    );
+        ];
+        ATTRS
+    }
+    fn class(&self) -> Class {
+        Class::Contract
+    }
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         let (x, w) = (tensor_arg(args, 0, "data")?, tensor_arg(args, 1, "weight")?);
         let of = blocks(attrs)?;
@@ -231,6 +302,18 @@ impl Op for WinogradConv {
                 None => Ok(Dim::Any),
             }
         };
+        if self.keeps {
+            let signs = tensor_arg(args, 2, "signs")?;
+            let wanted = of.map(|(i, o)| [w.shape[2], x.shape[1], 3.into(), 3.into(), i.into(), o.into()]);
+            let fits = wanted.is_some_and(|wanted| {
+                signs.rank() == 6 && signs.shape.iter().zip(&wanted).all(|(&a, &b)| crate::ops::util::may_equal(a, b))
+            });
+            op_ensure!(
+                fits && p.taps == 3 && signs.dtype == DType::I8,
+                "C8: `data` is {x}, `weight` {w} and `signs` {signs}, but `signs` should be those of the weight as it was, as int8, all in \
+                 blocks, and windows of 3"
+            );
+        }
         let [top, left, bottom, right] = p.padding;
         let mut shape = vec![xs[0], ws[2], results(2, top, bottom)?, results(3, left, right)?];
         if let Some((_, o)) = of {
@@ -250,8 +333,10 @@ impl Op for WinogradConv {
             };
             let given = [("data_layout", "NCHW"), ("kernel_layout", "OIHW"), ("out_layout", "NCHW")];
             let attrs = given.iter().fold(attrs.clone(), |a, (name, layout)| a.with(name, *layout));
-            let out = self.eval(&attrs, &[plain(x, 1, i), plain(w, 2, o)])?;
-            return Ok(rearranged(out.tensor(), &shape, 1, 1, o as usize).into());
+            let by_tiles = WinogradConv { keeps: false };
+            let out = by_tiles.eval(&attrs, &[plain(x, 1, i), plain(w, 2, o)])?;
+            let out = rearranged(out.tensor(), &shape, 1, 1, o as usize);
+            return Ok(if self.keeps { mended(&out, [x, w, args[2].tensor()], &attrs)? } else { out }.into());
         }
         let extents: Vec<Dim> = w.shape().iter().map(|&n| Dim::Known(n as i64)).collect();
         let p = Plan::new(attrs, &extents)?;
@@ -325,7 +410,8 @@ impl Op for WinogradConv {
             // The products, and both transforms as written.
             tiles * points * (2.0 * ins * outs + 4.0 * points * ins + 4.0 * tile * outs)
         });
-        Work { flops, bytes_read: args.iter().map(bytes).sum(), bytes_written: bytes(out) }
+        // Signs are read where results are not finite, which they are.
+        Work { flops, bytes_read: args[..2].iter().map(bytes).sum(), bytes_written: bytes(out) }
     }
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let shape = lowered_shapes(self, attrs, args, b)?.remove(0);
@@ -346,7 +432,7 @@ impl Op for WinogradConv {
         let pads = pads.map(|(axis, before, to)| (axis, before, to.max(before + b.shape(x)[axis])));
         let x = pad(x, &pads, Scalar::int(0, dtype), b);
         if of.is_some() {
-            let out = winograd_blocked::lower(&p, x, w, &shape, b);
+            let out = winograd_blocked::lower(&p, x, w, self.keeps.then(|| args[2].tensor()), &shape, b);
             return Ok(cast(out, b).into());
         }
         let [data, result] = p.matrices().map(|m| table(&m, dtype, b));
@@ -385,17 +471,29 @@ impl Op for WinogradConv {
                 ("kernel_layout", layout(format!("HWOI{o}o"))),
                 ("out_layout", layout(format!("NCHW{o}c"))),
             ];
-            sample(attrs, vec![x, w])
+            let mut args = vec![x, w];
+            if self.keeps {
+                let [x, w] = [0, 1].map(|k| args[k].as_tensor().expect("just made"));
+                let signs = [w.shape[2], x.shape[1], 3.into(), 3.into(), i.into(), o.into()];
+                args.push(TensorType::of(signs, DType::I8).into());
+            }
+            sample(attrs, args)
         };
-        vec![
+        let blocked = vec![
+            in_blocks(4, &[1, 1], [8, 8], &[1, 2, 8, 8, 8], &[6, 6, 3, 16, 8]),
+            in_blocks(4, &[0, 1, 2, 0], [3, 16], &[2, 1, 7, 9, 3], &[6, 6, 2, 3, 16]),
+            in_blocks(2, &[1], [16, 8], &[1, 1, 9, 12, 16], &[4, 4, 1, 16, 8]),
+        ];
+        if self.keeps {
+            return blocked;
+        }
+        let plain = vec![
             call(2, &[1, 1], &[1, 3, 5, 6], &[4, 4, 2, 3]),
             call(4, &[0, 1, 2, 0], &[2, 2, 7, 9], &[6, 6, 3, 2]),
             call(4, &[1], &[1, 4, 8, 8], &[6, 6, 4, 4]),
             call(2, &[2, 2], &[1, 2, 6, 5], &[6, 6, 2, 2]),
-            in_blocks(4, &[1, 1], [8, 8], &[1, 2, 8, 8, 8], &[6, 6, 3, 16, 8]),
-            in_blocks(4, &[0, 1, 2, 0], [3, 16], &[2, 1, 7, 9, 3], &[6, 6, 2, 3, 16]),
-            in_blocks(2, &[1], [16, 8], &[1, 1, 9, 12, 16], &[4, 4, 1, 16, 8]),
-        ]
+        ];
+        [plain, blocked].concat()
     }
 }
 
@@ -403,13 +501,25 @@ impl Op for WinogradConv {
 mod tests {
     use super::*;
 
+    #[test]
+    fn weights_come_back() {
+        for tile in 2..=8 {
+            let (there, back) = (transform(tile, 3), weight_back(tile));
+            for (i, row) in back.iter().enumerate() {
+                for k in 0..3 {
+                    let got: f64 = row.iter().zip(&there).map(|(b, t)| b * t[k]).sum();
+                    assert!((got - f64::from(u8::from(i == k))).abs() < 1e-12, "{tile}: {i}, {k}: {got}");
+                }
+            }
+        }
+    }
+
     /// Results of one row: A' ((G g) * (B' d)) is the correlation of d with g.
     #[test]
     fn rows_are_correlated() {
         for (tile, taps) in [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5), (2, 7)] {
             let n = tile + taps - 1;
-            let (data, result, weight) =
-                (data_matrix(tile, taps), result_matrix(tile, taps), super::super::winograd::transform(tile, taps));
+            let (data, result, weight) = (data_matrix(tile, taps), result_matrix(tile, taps), transform(tile, taps));
             let d: Vec<f64> = (0..n).map(|i| (i * i) as f64 - 3.0).collect();
             let g: Vec<f64> = (0..taps).map(|i| 2.0 - i as f64).collect();
             let dot = |row: &[f64], v: &[f64]| row.iter().zip(v).map(|(a, b)| a * b).sum::<f64>();

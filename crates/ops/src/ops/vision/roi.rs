@@ -170,6 +170,28 @@ impl Region {
 #[derive(Debug)]
 struct RoiAlign;
 
+/// A bin takes no more samples: of a region as large as numbers get there would be no end.
+const MOST_SAMPLES: f64 = (1u64 << 24) as f64;
+
+/// Refuses regions whose bins, of no given number of samples, take too many.
+fn check_samples(attrs: &Attrs, rois: &Tensor, pooled: [i64; 2]) -> Result<(), OpError> {
+    if attrs.int("sample_ratio") > 0 {
+        return Ok(());
+    }
+    let scale = attrs.float("spatial_scale");
+    for region in 0..rois.shape()[0] {
+        let at = |k: usize| rois.get_f64(region * 5 + k) * scale;
+        let samples = [0, 1].map(|k| ((at(4 - k) - at(2 - k)).max(1.0) / pooled[k] as f64).ceil());
+        op_ensure!(
+            samples[0] * samples[1] <= MOST_SAMPLES,
+            "C4: a bin of region {region} takes {} by {} samples: too many",
+            samples[0],
+            samples[1]
+        );
+    }
+    Ok(())
+}
+
 /// One element: the mean or the greatest of samples spread evenly over a bin.
 fn aligned<T: Real>(
     attrs: &Attrs,
@@ -215,7 +237,7 @@ impl Op for RoiAlign {
         bilinear mixture of data[image, c] there, places less than 1 outside moved to the border, further ones 0. The image is the
         nearest one, where there is no such image.
         C1: layout names N, C, H and W, and data has its rank. C2: data and rois have floats, the latter the shape (regions, 5).
-        C3: pooled_size has two positive numbers.",
+        C3: pooled_size has two positive numbers. C4: no bin takes more than 2^24 samples.",
         ["data", "rois"],
         [
             field("pooled_size", AttrKind::Ints, AttrDefault::Required),
@@ -233,6 +255,7 @@ impl Op for RoiAlign {
         let tensors = [args[0].tensor(), args[1].tensor()];
         let (shape, size, layout) = (value_shapes(self, attrs, args)?.remove(0), pooled(attrs)?, layout(attrs)?);
         let extents = ['H', 'W'].map(|l| offsets(&layout, tensors[0].shape(), l).len());
+        check_samples(attrs, tensors[1], size)?;
         fn all<T: Real>(
             attrs: &Attrs,
             tensors: [&Tensor; 2],

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     egraph::{Case, Graph, Node, What},
     ir::Name,
-    saturate::Grade,
+    saturate::{Asked, Grade, SearchContext},
     tensor::{Tensor, Value},
 };
 
@@ -79,9 +79,9 @@ pub fn check(rule: &Definition) -> CheckReport {
         report.tried += 1;
         let Some(mut draft) = Draft::of(def, attempt, &mut random) else { continue };
         let Some(values) = draft.values(&mut random) else { continue };
-        let found = search_class(def, &draft.graph, draft.root, 4);
+        let found = search_class(def, &SearchContext::everywhere(&draft.graph), draft.root, 4);
         for m in found {
-            let Built { results, error, .. } = match build(def, &mut draft.graph, draft.root, &m) {
+            let Built { results, error, .. } = match build(def, &mut draft.graph, draft.root, &m, &Asked::default()) {
                 Ok(built) => built,
                 Err(Stop::DoesNotApply) => continue,
                 Err(Stop::Refused(why)) => {

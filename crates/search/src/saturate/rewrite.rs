@@ -1,0 +1,176 @@
+//! What a rule does, as the scheduler sees it: a search that gives matches of a type of the rule's own, and a way to apply one.
+
+use std::{cell::Cell, sync::Arc, time::Instant};
+
+use egg::Id;
+
+use crate::egraph::{Graph, News, worth_rewriting};
+
+/// The two halves of a rule.
+pub trait Rewrite: Send + Sync {
+    /// What its search finds.
+    type Match;
+
+    /// Matches in the order in which they are to be applied, at most `limit`, each with the class that the rule is searched at (of several
+    /// roots the first). The graph is rebuilt.
+    fn search(&self, cx: &SearchContext<'_>, limit: usize) -> Vec<(Id, Self::Match)>;
+
+    /// Applies one match, of a search of this round: other matches have been applied since, but the graph has not been rebuilt. Equalities are
+    /// said by [`union_checked`](crate::egraph::union_checked). Where one match may say several, each is said only if
+    /// [`may_apply`](crate::egraph::may_apply) holds.
+    fn apply(&self, graph: &mut Graph, class: Id, found: &Self::Match, asked: &Asked);
+}
+
+/// Whether somebody has asked who uses a value: then new uses of a class are news of it.
+#[derive(Clone, Debug, Default)]
+pub struct Asked(Cell<bool>);
+
+impl Asked {
+    /// Notes that somebody asks.
+    pub fn note(&self) {
+        self.0.set(true);
+    }
+
+    /// Whether somebody has asked.
+    pub fn get(&self) -> bool {
+        self.0.get()
+    }
+}
+
+/// What a search looks at, and what it notes on the way.
+#[derive(Debug)]
+pub struct SearchContext<'g> {
+    /// The graph, rebuilt.
+    pub graph: &'g Graph,
+    /// Whether it asked who uses a value.
+    pub asked: Asked,
+    deadline: Option<Instant>,
+    /// Where only what is new is looked at: what that is, and whether new uses are.
+    news: Option<(&'g News, bool)>,
+    cut: Cell<bool>,
+}
+
+impl<'g> SearchContext<'g> {
+    /// A search of everything, however long it takes.
+    pub fn everywhere(graph: &'g Graph) -> SearchContext<'g> {
+        SearchContext { graph, asked: Asked::default(), deadline: None, news: None, cut: Cell::new(false) }
+    }
+
+    /// The same search until a deadline.
+    pub(super) fn until(self, deadline: Option<Instant>) -> SearchContext<'g> {
+        SearchContext { deadline, ..self }
+    }
+
+    /// The same search of what is new alone; `of_uses` says whether new uses of a class are.
+    pub(super) fn of_news(self, news: &'g News, of_uses: bool) -> SearchContext<'g> {
+        SearchContext { news: Some((news, of_uses)), ..self }
+    }
+
+    /// Whether a search may go on: searches ask before each class that they look at.
+    pub fn may_go_on(&self) -> bool {
+        self.deadline.is_none_or(|d| Instant::now() < d)
+    }
+
+    /// Whether all classes are to be looked at, new or not.
+    pub fn is_everywhere(&self) -> bool {
+        self.news.is_none()
+    }
+
+    /// Whether a class is to be looked at where what stands at most so many steps below it counts.
+    pub fn is_new(&self, class: Id, steps: usize) -> bool {
+        self.news.is_none_or(|(news, of_uses)| news.near(class, steps, of_uses))
+    }
+
+    /// Notes that matches were left out, since there were too many ways to look for them.
+    pub fn cut(&self) {
+        self.cut.set(true);
+    }
+
+    /// What a search finds at the classes that are worth rewriting, those that were encoded first before those that read them: a rule that
+    /// builds on what it made below needs one round. It ends where so many were found, or at the deadline.
+    pub fn upwards<T>(&self, limit: usize, mut at: impl FnMut(Id) -> Option<T>) -> Vec<(Id, T)> {
+        let mut classes: Vec<Id> = self.graph.classes().map(|c| c.id).collect();
+        classes.sort_unstable();
+        let mut found = Vec::new();
+        for class in classes {
+            if found.len() == limit || !self.may_go_on() {
+                break;
+            }
+            if worth_rewriting(self.graph, class) {
+                found.extend(at(class).map(|m| (class, m)));
+            }
+        }
+        found
+    }
+}
+
+/// A [`Rewrite`] of some type of matches.
+#[derive(Clone)]
+pub struct Rewriter(Arc<dyn Erased>);
+
+/// The matches of one search, with the rule that applies them.
+pub struct Matches<'r> {
+    list: Box<dyn List + 'r>,
+    /// Whether the search asked who uses a value.
+    pub asked: bool,
+    /// Whether matches were left out, since there were too many ways to look for them.
+    pub cut: bool,
+}
+
+impl Rewriter {
+    /// A rule's two halves.
+    pub fn new(rewrite: impl Rewrite + 'static) -> Rewriter {
+        Rewriter(Arc::new(rewrite))
+    }
+
+    /// Searches for at most `limit` matches.
+    pub fn search(&self, cx: SearchContext<'_>, limit: usize) -> Matches<'_> {
+        let list = self.0.search(&cx, limit);
+        Matches { list, asked: cx.asked.get(), cut: cx.cut.get() }
+    }
+}
+
+impl Matches<'_> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Applies match number `at`.
+    pub fn apply(&self, at: usize, graph: &mut Graph, asked: &Asked) {
+        self.list.apply(at, graph, asked);
+    }
+}
+
+trait Erased: Send + Sync {
+    fn search<'r>(&'r self, cx: &SearchContext<'_>, limit: usize) -> Box<dyn List + 'r>;
+}
+
+trait List {
+    fn len(&self) -> usize;
+    fn apply(&self, at: usize, graph: &mut Graph, asked: &Asked);
+}
+
+struct Typed<'r, R: Rewrite>(&'r R, Vec<(Id, R::Match)>);
+
+impl<R: Rewrite> Erased for R {
+    fn search<'r>(&'r self, cx: &SearchContext<'_>, limit: usize) -> Box<dyn List + 'r> {
+        Box::new(Typed(self, Rewrite::search(self, cx, limit)))
+    }
+}
+
+impl<R: Rewrite> List for Typed<'_, R> {
+    fn len(&self) -> usize {
+        self.1.len()
+    }
+
+    fn apply(&self, at: usize, graph: &mut Graph, asked: &Asked) {
+        let (class, found) = &self.1[at];
+        self.0.apply(graph, *class, found, asked);
+    }
+}
