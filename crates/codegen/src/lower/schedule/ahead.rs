@@ -59,28 +59,28 @@ impl Emitter {
         accesses: &[Access],
         reduction: &Reduction,
     ) -> Option<Ahead> {
-        let size = |a: &Access| {
-            let decl = self.group.decl(a.tensor);
+        let size = |t: TensorId| {
+            let decl = self.group.decl(t);
             decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
         };
         // A smaller operand stays in the first cache anyhow.
         let least = self.unit.timing.l1.bytes * 2 / 3;
-        let candidates = accesses.iter().filter(|a| a.tensor != TensorId(u32::MAX) && size(a) >= least);
-        let (found, at) =
-            candidates.filter_map(|a| Some((a, self.panels(loops, a, reduction)?))).max_by_key(|(a, _)| size(a))?;
+        let candidates = accesses.iter().filter_map(|a| Some((a, a.tensor.filter(|&t| size(t) >= least)?)));
+        let panels = candidates.filter_map(|(a, t)| Some((a, t, self.panels(loops, a, t, reduction)?)));
+        let (found, tensor, at) = panels.max_by_key(|&(_, t, _)| size(t))?;
         let (around, within) = loops.split_at(at + 1);
         Some(Ahead {
-            buffer: self.buffer_of[&found.tensor],
+            buffer: self.buffer_of[&tensor],
             offset: found.offset.clone()?,
             around: around.iter().map(|l| l.0).collect(),
             within: within.iter().map(|l| (l.0, turns(&l.1))).collect(),
-            bytes: self.group.decl(found.tensor).dtype.bytes() as i64,
+            bytes: self.group.decl(tensor).dtype.bytes() as i64,
             line: self.unit.timing.l2.line,
         })
     }
 
     /// The innermost loop each of whose turns reads a dense panel of the operand, that loops within read several times.
-    fn panels(&self, loops: &[(AxisId, Vec<Piece>)], access: &Access, reduction: &Reduction) -> Option<usize> {
+    fn panels(&self, loops: &[(AxisId, Vec<Piece>)], access: &Access, tensor: TensorId, reduction: &Reduction) -> Option<usize> {
         let offset = access.offset.as_ref()?;
         let again = loops.iter().rposition(|l| offset.coeff(l.0) == 0 && turns(&l.1) > 1)?;
         let at = loops[..again].iter().rposition(|l| offset.coeff(l.0) != 0 && turns(&l.1) > 1)?;
@@ -97,7 +97,7 @@ impl Emitter {
                 reach += stride.abs() * (extent - 1);
             }
         }
-        let bytes = step * stride * self.group.decl(access.tensor).dtype.bytes() as i64;
+        let bytes = step * stride * self.group.decl(tensor).dtype.bytes() as i64;
         // A panel and the one before it stay in the second cache together.
         let largest = self.unit.timing.l2.bytes * 5 / 8;
         (places == stride && reach == stride && bytes <= largest).then_some(at)

@@ -16,8 +16,8 @@ impl Emitter {
         let tile = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
         let again: Vec<&Axis> = order[..at].iter().filter(|a| a.id != tiling.vector && a.extent > 1).collect();
         let outer = again.last()?;
-        let bytes = |a: &Access| {
-            let decl = self.group.decl(a.tensor);
+        let bytes = |(a, tensor): (&Access, TensorId)| {
+            let decl = self.group.decl(tensor);
             let elements: i64 = decl.shape.iter().product();
             let others: i64 =
                 order.iter().filter(|x| x.id != axis.id && a.axes.contains(&x.id)).map(|x| x.extent).product();
@@ -25,7 +25,8 @@ impl Emitter {
         };
         let walked = accesses
             .iter()
-            .filter(|a| a.tensor != TensorId(u32::MAX) && a.axes.contains(&axis.id) && !a.axes.contains(&outer.id))
+            .filter(|a| a.axes.contains(&axis.id) && !a.axes.contains(&outer.id))
+            .filter_map(|a| Some((a, a.tensor?)))
             .map(bytes)
             .max()?;
         // What of an operand stays in the second cache beside everything else.

@@ -25,6 +25,13 @@ pub(super) struct Tiling {
     pub(super) matrix: Option<Matrix>,
 }
 
+impl Tiling {
+    /// One element at a time; `vector` is an axis of nothing.
+    pub(super) fn single(vector: AxisId) -> Tiling {
+        Tiling { vector, across: false, lanes: 1, tiles: vec![], together: None, matrix: None }
+    }
+}
+
 /// What a reduction does with what it reads.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(super) struct Form {

@@ -202,7 +202,7 @@ impl Emitter {
             None => !a.axes.contains(&written.id),
         });
         let turned: Vec<&Access> = accesses.iter().filter(|a| across(a, read.id)).collect();
-        let widest = turned.iter().map(|a| self.group.decl(a.tensor).dtype.bytes() as i64).max()?;
+        let widest = turned.iter().filter_map(|a| a.tensor).map(|t| self.group.decl(t).dtype.bytes() as i64).max()?;
         let fits = self.unit.lanes().min(self.unit.vector_bytes / widest).min(written.extent).min(read.extent);
         let largest = 1 << fits.checked_ilog2()?;
         // What many operations are made of is not written out for each row of a square.

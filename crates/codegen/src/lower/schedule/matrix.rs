@@ -12,7 +12,7 @@ use super::{
     choose::{Tiling, coeff, store_cycles},
     combine::{factors, narrow_multiplied},
     for_,
-    reduce::{ACCUMULATOR, Job, Place},
+    reduce::{Job, Place},
 };
 use crate::{
     loops::{
@@ -201,7 +201,7 @@ impl Emitter {
             let sum_at = (Scalar::axis(row) + r0) * width + c0 + Scalar::axis(lane);
             let sum = Scalar::read(sums, vec![sum_at], dtype);
             let stored = Substitution::new(|s: &Scalar| match s.kind() {
-                ScalarKind::Axis(a) if *a == ACCUMULATOR => Some(sum.clone()),
+                ScalarKind::Axis(a) if *a == job.sum => Some(sum.clone()),
                 ScalarKind::Axis(a) => with.get(a).cloned(),
                 _ => None,
             })

@@ -56,8 +56,8 @@ struct Loop {
 /// A read of an expression.
 #[derive(Clone)]
 struct Access {
-    /// What is read.
-    tensor: TensorId,
+    /// What is read; none for a packed copy that is yet to be made.
+    tensor: Option<TensorId>,
     /// Its flat offset, where affine.
     offset: Option<Affine>,
     /// The axes it depends on.
@@ -278,7 +278,7 @@ impl Emitter {
                         axes.push(*a);
                     }
                 });
-                Access { tensor, offset: Affine::of(&flat), axes }
+                Access { tensor: Some(tensor), offset: Affine::of(&flat), axes }
             })
             .collect()
     }

@@ -216,7 +216,7 @@ impl Emitter {
         }
         terms.sort_unstable();
         Access {
-            tensor: TensorId(u32::MAX),
+            tensor: None,
             axes: order.iter().map(|a| a.id).collect(),
             offset: Some(Affine { base: 0, terms }),
         }

@@ -131,6 +131,8 @@ fn outer_axes(pieces: &[(AxisId, Vec<Piece>)]) -> usize {
 /// The parts of one reduction that all its tiles share.
 pub(super) struct Job<'a> {
     pub(super) tensor: TensorId,
+    /// Stands for the combined value in the epilogue, before its register is known.
+    pub(super) sum: AxisId,
     pub(super) to: &'a Scalar,
     pub(super) value: &'a Scalar,
     pub(super) reduction: &'a Reduction,
@@ -151,8 +153,9 @@ impl Emitter {
         parallel: bool,
     ) -> Stmt {
         // The epilogue names the accumulators at the unmerged axes: give it a name without axes instead.
+        let sum = self.fresh();
         let whole = |s: &Scalar| match s.kind() {
-            ScalarKind::Read(t, _) if *t == reduction.tensor => Some(Scalar::bound(ACCUMULATOR, s.dtype())),
+            ScalarKind::Read(t, _) if *t == reduction.tensor => Some(Scalar::bound(sum, s.dtype())),
             _ => None,
         };
         value = Substitution::new(whole).apply(&value);
@@ -179,8 +182,7 @@ impl Emitter {
             e.choice(ranked).map(|t| if e.changes(t.vector) { Tiling { lanes, ..t } } else { t })
         });
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
-        let alone = Tiling { vector: NO_AXIS, across: false, lanes: 1, tiles: vec![], together: None, matrix: None };
-        let mut tiling = chosen.unwrap_or(alone);
+        let mut tiling = chosen.unwrap_or_else(|| Tiling::single(self.fresh()));
         if tiling.together.is_some() {
             // The operand with the fewer copies is met in the inner loop, and stays in registers while the other one passes by:
             // instructions for narrow numbers do not read what is the same for all lanes from memory.
@@ -202,7 +204,7 @@ impl Emitter {
             axes.insert(0, outer);
             tiling.tiles.iter_mut().filter(|t| t.0 == axis.id).for_each(|t| t.0 = inner.id);
         }
-        let start = started(&mut value, &reduction, &tiling);
+        let start = started(&mut value, sum, &reduction, &tiling);
         let guarded = guarded_axes(&reduction.value);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
@@ -221,7 +223,7 @@ impl Emitter {
             false => self.ahead(&pieces, &self.accesses(&reduction.value), &reduction),
         };
         let start = start.as_ref();
-        let job = Job { tensor, to: &to, value: &value, reduction: &reduction, tiling: &tiling, ahead, start };
+        let job = Job { tensor, sum, to: &to, value: &value, reduction: &reduction, tiling: &tiling, ahead, start };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // rests of tiles too: they meet the same operands while those are at hand.
         let outer = if parallel { self.decide(|_| outer_axes(&pieces)) } else { 0 };
@@ -254,10 +256,7 @@ impl Emitter {
                     let depends = |axis: &Axis| a.axes.contains(&axis.id);
                     let last = order.iter().rposition(depends).map_or(0, |i| i + 1);
                     let again: f64 = order[..last].iter().filter(|x| !depends(x)).map(turns).product();
-                    let elements: i64 = match a.tensor {
-                        TensorId(u32::MAX) => 1,
-                        t => self.group.decl(t).shape.iter().product(),
-                    };
+                    let elements: i64 = a.tensor.map_or(1, |t| self.group.decl(t).shape.iter().product());
                     again * elements as f64
                 })
                 .sum()
@@ -454,7 +453,7 @@ impl Emitter {
             result
         };
         let stored = Substitution::new(|s: &Scalar| match s.kind() {
-            ScalarKind::Axis(a) if *a == ACCUMULATOR => Some(result.clone()),
+            ScalarKind::Axis(a) if *a == job.sum => Some(result.clone()),
             ScalarKind::Axis(a) => with.get(a).cloned(),
             _ => None,
         })
@@ -595,18 +594,13 @@ fn in_loops(s: Stmt, levels: usize) -> Stmt {
     }
 }
 
-/// Stands for the combined value in an epilogue, before its register is known.
-pub(super) const ACCUMULATOR: AxisId = AxisId(u32::MAX);
-/// The vector axis of a reduction that has none.
-const NO_AXIS: AxisId = AxisId(u32::MAX - 1);
-
 /// What an epilogue adds to a sum of `int32` before anything else, where that is the same for all of a register tile but the lanes: the
 /// sum starts from it, and the epilogue goes without. Of integers, that is the same sum.
-fn started(value: &mut Scalar, r: &Reduction, tiling: &Tiling) -> Option<Scalar> {
+fn started(value: &mut Scalar, sum: AxisId, r: &Reduction, tiling: &Tiling) -> Option<Scalar> {
     if r.combine != Combine::Sum || r.value.dtype() != DType::I32 || tiling.across || tiling.matrix.is_some() {
         return None;
     }
-    let is_sum = |s: &Scalar| matches!(s.kind(), ScalarKind::Axis(a) if *a == ACCUMULATOR);
+    let is_sum = |s: &Scalar| matches!(s.kind(), ScalarKind::Axis(a) if *a == sum);
     let (mut uses, mut found) = (0, None);
     for_each_node(value, &mut |n| {
         let ScalarKind::Binary(op, a, b) = n.kind() else {
@@ -619,7 +613,7 @@ fn started(value: &mut Scalar, r: &Reduction, tiling: &Tiling) -> Option<Scalar>
             found = Some((n.clone(), other.clone()));
         }
     });
-    let (sum, start) = found.filter(|_| uses == 1)?;
+    let (started, start) = found.filter(|_| uses == 1)?;
     let mut varies = false;
     for_each_node(&start, &mut |n| {
         let tiled = |a: AxisId| a != tiling.vector && tiling.tiles.iter().any(|t| t.0 == a && t.1 > 1);
@@ -628,7 +622,7 @@ fn started(value: &mut Scalar, r: &Reduction, tiling: &Tiling) -> Option<Scalar>
     if varies {
         return None;
     }
-    *value = Substitution::new(|_| None).and(&sum, Scalar::bound(ACCUMULATOR, DType::I32)).apply(value);
+    *value = Substitution::new(|_| None).and(&started, Scalar::bound(sum, DType::I32)).apply(value);
     Some(start)
 }
 
