@@ -3,6 +3,8 @@
 #[path = "../benches/networks/mod.rs"]
 mod networks;
 
+use std::sync::{Arc, Mutex};
+
 use networks::{TENSAT, bert, counts, layered, resnet50};
 use resat::{
     driver::{CodeSet, assemble},
@@ -11,6 +13,7 @@ use resat::{
     pass::{Pass, PassContext, Settings, default_pipeline, fuse},
     relay::text,
     runtime::Step,
+    saturate::{Became, Extracted, Piece, explain},
     target::Target,
 };
 
@@ -64,6 +67,34 @@ fn models_are_of_their_sizes() {
     assert_eq!((bert["nn.dense"], bert["nn.batch_matmul"], bert["nn.softmax"], bert["erf"]), (72, 24, 12, 12));
     let operators: usize = counts(&layered(5000).module).values().sum();
     assert_eq!(operators, 5000);
+}
+
+/// Layouts move nearly every call of a convolutional network: what became of it is followed through them, and parameters have their names.
+#[test]
+fn a_convolutional_network_is_explained() {
+    let mut settings = Settings::new(Target::parse("llvm -mcpu=x86-64-v3 -num-cores=1").expect("a target"));
+    settings.limits.explanations = true;
+    let network = resnet50([1, 1, 1, 1]);
+    let weights = network.weights();
+    let module = network.bound(&weights);
+    let found: Arc<Mutex<Vec<Piece>>> = Arc::default();
+    let pieces = found.clone();
+    let on_region = move |mut x: Extracted| {
+        x.region.graph.analysis.tables.name_constants(weights.iter().map(|(name, t)| (name, t)));
+        pieces.lock().expect("nobody panics").extend(explain(&mut x, &|_| true));
+    };
+    let mut cx = PassContext { on_region: Some(Box::new(on_region)), ..PassContext::default() };
+    default_pipeline(&settings).and_then(|p| p.run(module, &mut cx)).expect("it is optimized");
+    let pieces = found.lock().expect("nobody panics");
+    let unneeded: Vec<&str> =
+        pieces.iter().filter(|p| matches!(p.became, Became::Unneeded)).map(|p| p.was.as_str()).collect();
+    assert!(unneeded.is_empty(), "not needed any more: {unneeded:?}");
+    assert!(pieces.iter().any(|p| matches!(p.became, Became::Moved { .. })), "nothing is computed in another layout");
+    let convolutions: Vec<&str> =
+        pieces.iter().map(|p| p.was.as_str()).filter(|was| was.starts_with("nn.conv2d(")).collect();
+    assert_eq!(convolutions.len(), counts(&network.module)["nn.conv2d"], "{convolutions:?}");
+    let nameless: Vec<&&str> = convolutions.iter().filter(|was| was.contains("float32[")).collect();
+    assert!(nameless.is_empty(), "weights without a name: {nameless:?}");
 }
 
 /// Memory plans take at most so many times the most bytes that are in use at once.

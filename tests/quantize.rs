@@ -8,7 +8,7 @@ use resat::{
     interp,
     ir::{Module, Type, reachable},
     pass::{Pass, PassContext, Quantize, QuantizeOptions, Settings, bind_params, parse_specs, sequence},
-    relay::npz,
+    relay::{npz, text},
     target::Target,
     tensor::{DType, Tensor, Value},
 };
@@ -292,4 +292,65 @@ fn the_command_line_shows_what_there_is_to_choose_between() {
     let out = run(&["--quantize", "metod=kl"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.code() == Some(2) && said.contains("did you mean `method`?"), "{said}");
+}
+
+/// A network of branches, pools and concatenations, as SqueezeNet's, with weights.
+fn branches() -> Module {
+    let text = "#[version = \"0.0.5\"]
+def @main(%x: Tensor[(1, 3, 32, 32), float32], %w0: Tensor[(32, 3, 3, 3), float32], %b0: Tensor[(32), float32],
+  %w1: Tensor[(16, 32, 1, 1), float32], %b1: Tensor[(16), float32], %w2: Tensor[(32, 16, 1, 1), float32], %b2: Tensor[(32), float32],
+  %w3: Tensor[(32, 16, 3, 3), float32], %b3: Tensor[(32), float32], %w4: Tensor[(64, 64, 1, 1), float32], %b4: Tensor[(64), float32]) {
+  %0 = nn.relu(nn.bias_add(nn.conv2d(%x, %w0, strides=[2, 2], padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3]), %b0));
+  %1 = nn.max_pool2d(%0, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1]);
+  %2 = nn.relu(nn.bias_add(nn.conv2d(%1, %w1, padding=[0, 0, 0, 0], channels=16, kernel_size=[1, 1]), %b1));
+  %3 = nn.relu(nn.bias_add(nn.conv2d(%2, %w2, padding=[0, 0, 0, 0], channels=32, kernel_size=[1, 1]), %b2));
+  %4 = nn.relu(nn.bias_add(nn.conv2d(%2, %w3, padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3]), %b3));
+  %5 = concatenate((%3, %4), axis=1);
+  %6 = nn.relu(nn.bias_add(nn.conv2d(%5, %w4, padding=[0, 0, 0, 0], channels=64, kernel_size=[1, 1]), %b4));
+  nn.global_avg_pool2d(%6)
+}";
+    let module = text::parse_module("branches", text).unwrap_or_else(|e| panic!("{e}"));
+    let typed = infer_types(module.clone()).expect("well typed");
+    let weights: Vec<_> = typed
+        .entry("main")
+        .expect("an entry")
+        .params
+        .iter()
+        .skip(1)
+        .map(|&p| {
+            let shape = typed.var_ty(p).as_tensor().and_then(|t| t.known_shape()).expect("known extents");
+            let shape: Vec<usize> = shape.into_iter().map(|n| n as usize).collect();
+            let t = Tensor::from_f64_fn(DType::F32, &shape, |i| ((i * 7919 % 31) as f64 - 14.0) / 64.0);
+            (module.var(p).name.clone(), t)
+        })
+        .collect();
+    bind_params(&module, &weights).expect("they fit")
+}
+
+/// Behind `Quantize` values stay in blocks of channels from one convolution to the next, through the scales between them; a layout that is
+/// asked for costs what brings the image into it, and no other transform or slower convolution.
+#[test]
+fn layouts_of_quantized_networks_cost_what_they_must() {
+    for cpu in ["cooperlake", "skylake-avx512"] {
+        let target = format!("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu} -num-cores=1");
+        let settings = Settings::new(Target::parse(&target).expect("a target"));
+        for (asked, most) in [("", 1), ("ConvertLayout(from=\"NCHW\", to=\"NHWC\"),", 3)] {
+            let passes = format!("Quantize,{asked}default");
+            let run = sequence(&passes, &settings).and_then(|p| p.run(branches(), &mut PassContext::default()));
+            let m = run.unwrap_or_else(|e| panic!("{passes}: {e}"));
+            let calls = reachable(&m, m.functions().map(|(_, f)| f))
+                .into_iter()
+                .filter_map(|e| Some(m.op_call(e)?.0.op().name()));
+            let names: Vec<&str> = calls.collect();
+            let moves = names.iter().filter(|n| ["layout_transform", "transpose"].contains(*n)).count();
+            assert!(moves <= most, "{cpu}, {passes}: {moves} transforms in\n{}", text::print_brief(&m));
+            let slow = names.iter().filter(|n| **n == "nn.conv2d").count();
+            let blocked = names.iter().filter(|n| **n == "nn.contrib_conv2d_NCHWc").count();
+            assert!(
+                slow == 0 && blocked == 5,
+                "{cpu}, {passes}: {slow} plain convolutions in\n{}",
+                text::print_brief(&m)
+            );
+        }
+    }
 }

@@ -361,6 +361,28 @@ mod tests {
     }
 
     #[test]
+    fn each_rule_is_spelled_by_itself() {
+        let text = "(ruleset t :numerics real)
+(rule a (add (add ?x ?c) ?d) => (add ?x (add ?c ?d)) :when (const ?c) (const ?d) :special (bounded ?c) (bounded ?d) :sample ((?x [2])))
+(rule b :numerics exact (abs (negative ?x)) <=> (negative (negative (abs ?x))) :when (has-rank ?x 2))";
+        let sets = define("t.rules", text).unwrap_or_else(|e| panic!("{e}"));
+        let spelled: Vec<&str> = sets[0].rules.iter().map(Definition::text).collect();
+        let wanted = [
+            "(rule a (add (add ?x ?c) ?d) => (add ?x (add ?c ?d)) :when (const ?c) (const ?d) :special (bounded ?c) (bounded ?d) :sample ((?x [2])))",
+            "(rule a.finite :numerics finite (add (add ?x ?c) ?d) => (add ?x (add ?c ?d)) :when (const ?c) (const ?d) :sample ((?x [2])))",
+            "(rule b :numerics exact (abs (negative ?x)) => (negative (negative (abs ?x))) :when (has-rank ?x 2))",
+            "(rule b.back :numerics exact (negative (negative (abs ?x))) => (abs (negative ?x)) :when (has-rank ?x 2))",
+        ];
+        assert_eq!(spelled, wanted);
+        // As it is spelled, a rule is the same rule.
+        for (rule, text) in sets[0].rules.iter().zip(wanted) {
+            let again =
+                define("t.rules", &format!("(ruleset t :numerics real) {text}")).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!((again[0].rules[0].name(), again[0].rules[0].grade()), (rule.name(), rule.grade()));
+        }
+    }
+
+    #[test]
     fn all_errors_are_told_at_once() {
         let text = "(ruleset t)
 (rule a (nn.rellu ?x) => ?x)

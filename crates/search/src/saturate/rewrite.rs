@@ -174,3 +174,70 @@ impl<R: Rewrite> List for Typed<'_, R> {
         self.0.apply(graph, *class, found, asked);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        egraph::{Case, Node, union_checked},
+        ir::{OpId, Type},
+        ops::{make_attrs, op},
+        saturate::{Grade, Limits, Rule, Ruleset, Stop, saturate},
+        tensor::DType,
+    };
+
+    /// `f(f(x))` is `f(x)`, of some operators: a match is the operator and what it reads, twice down.
+    struct Twice(Vec<OpId>);
+
+    impl Rewrite for Twice {
+        type Match = (OpId, Id);
+
+        fn search(&self, cx: &SearchContext<'_>, limit: usize) -> Vec<(Id, (OpId, Id))> {
+            let call = |class: Id| {
+                let calls = cx.graph[class].iter().filter_map(|n| match n.case() {
+                    Case::Op(op) if self.0.contains(&op) => Some((op, n.as_op()?.2[0])),
+                    _ => None,
+                });
+                calls.last()
+            };
+            cx.upwards(limit, |class| {
+                let (outer, below) = call(class)?;
+                let (inner, _) = call(below)?;
+                (outer == inner && cx.is_new(class, 2)).then_some((outer, below))
+            })
+        }
+
+        fn apply(&self, graph: &mut Graph, class: Id, (op, below): &(OpId, Id), _: &Asked) {
+            union_checked(graph, class, *below, &op.op().name().into());
+        }
+    }
+
+    #[test]
+    fn matches_are_of_the_rules_own_types() {
+        let mut graph = Graph::default();
+        let input = graph.analysis.tables.add_input(Some(Type::tensor(&[2], DType::F32)));
+        let mut at = graph.add(Node::input(input));
+        let mut classes = Vec::new();
+        for name in ["abs", "abs", "nn.relu", "nn.relu", "exp", "exp"] {
+            let attrs = make_attrs(op(name), &[]).expect("legal");
+            let attrs = graph.analysis.tables.intern_attrs(&attrs);
+            let attrs = graph.add(Node::attrs(attrs));
+            at = graph.add(Node::op(op(name), attrs, [at]));
+            classes.push(at);
+        }
+        let rule = Rule {
+            name: "twice".into(),
+            ruleset: "t".into(),
+            grade: Grade::Exact,
+            grows: false,
+            limit: None,
+            forms_kernels: false,
+            rewrite: Rewriter::new(Twice(vec![op("abs"), op("nn.relu")])),
+        };
+        let report = saturate(&mut graph, &[Ruleset { name: "t".into(), rules: vec![rule] }], &Limits::default());
+        assert_eq!((report.unions(), report.stop), (2, Stop::Saturated));
+        let same: Vec<bool> = classes.chunks(2).map(|c| graph.find(c[0]) == graph.find(c[1])).collect();
+        assert_eq!(same, [true, true, false]);
+        assert_eq!(report.last_rule.as_ref().map(|n| n.as_str()), Some("nn.relu"));
+    }
+}
