@@ -1,5 +1,5 @@
-//! Recorded ONNX models of operators beyond ONNX's own: what the interpreter and native code make of them is what ONNX Runtime made of
-//! them. `recorded/frontends/onnx.zip` holds a folder for each case (tools/record-onnx.py writes it): the model, inputs and outputs,
+//! Recorded ONNX models of operators beyond ONNX's own, and of forms that exporters give to ONNX's own: what the interpreter and native code make of them is what ONNX Runtime made of
+//! them. `recorded/frontends/onnx.zip` and `onnx-exported.zip` hold a folder for each case (tools/record-onnx.py writes it): the model, inputs and outputs,
 //! and how far floats may be off, of the largest value, and integers, in steps. ONNX's own operators have ONNX's own tests
 //! (tools/onnx-suite.sh).
 
@@ -27,7 +27,7 @@ use resat::{
 
 /// All cases, by name.
 fn cases() -> BTreeMap<String, Files> {
-    archive::cases("onnx.zip")
+    archive::cases("onnx.zip").into_iter().chain(archive::cases("onnx-exported.zip")).collect()
 }
 
 /// The case of that name.

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Records what ONNX Runtime makes of operators beyond ONNX's own: tests/recorded/frontends/onnx.zip, a folder for each case.
+"""Records what ONNX Runtime makes of operators beyond ONNX's own, tests/recorded/frontends/onnx.zip, and of forms that exporters give to
+ONNX's own, tests/recorded/frontends/onnx-exported.zip: a folder for each case.
 
-    record-onnx.py OUT.zip
+    record-onnx.py onnx.zip
+    record-onnx.py onnx-exported.zip
 
 Cases are small, and their inputs seeded. Needs numpy, onnx==1.22.0 and onnxruntime; `make test` needs neither: it reads the archive.
 """
@@ -21,10 +23,16 @@ def case(name, op, inputs, outputs=("y",), domain=MS, constants=(), version=None
     CASES[name] = dict(op=op, inputs=inputs, outputs=outputs, domain=domain, constants=constants, version=version or {MS: 1, ML: 3, "": 17}[domain], tolerance=tolerance, open_dims=open_dims, attrs=attrs)
 
 
-def network(name, nodes, inputs, weights, outputs=("y",), open_dims=(), relay=None):
-    """A model of several nodes: (operator, inputs, output, attributes) each, in the order that they are computed. `relay` is the same program
+def network(name, nodes, inputs, weights, outputs=("y",), open_dims=(), relay=None, tolerance=None):
+    """A model of several nodes: (operator, inputs, outputs with tabs between, attributes) each, in the order that they are computed. `relay` is the same program
     in Relay, whose parameters are the weights."""
-    CASES[name] = dict(op=name, nodes=nodes, inputs=[*inputs, *weights], outputs=outputs, domain="", constants=[k for k, _ in weights], tolerance=None, open_dims=open_dims, relay=relay)
+    CASES[name] = dict(op=name, nodes=nodes, inputs=[*inputs, *weights], outputs=outputs, domain="", constants=[k for k, _ in weights], tolerance=tolerance, open_dims=open_dims, relay=relay)
+
+
+def at_opset(version, *names):
+    """The version of ONNX's operators that cases import."""
+    for name in names:
+        CASES[name]["opset"] = version
 
 
 def rng(name):
@@ -34,7 +42,7 @@ def rng(name):
 def model_of(c):
     elem = lambda a: helper.np_dtype_to_tensor_dtype(a.dtype)
     if "nodes" in c:
-        nodes = [helper.make_node(op, list(ins), [out], **attrs) for op, ins, out, attrs in c["nodes"]]
+        nodes = [helper.make_node(op, list(ins), out.split("\t"), **attrs) for op, ins, out, attrs in c["nodes"]]
     else:
         nodes = [helper.make_node(c["op"], [k for k, _ in c["inputs"]], list(c["outputs"]), domain=c["domain"], **c["attrs"])]
     given = {k: np.asarray(v) for k, v in c["inputs"] if k}
@@ -44,7 +52,7 @@ def model_of(c):
     ins = [helper.make_tensor_value_info(k, elem(v), shape(k, v)) for k, v in given.items() if k not in c["constants"]]
     outs = [onnx.ValueInfoProto(name=o) for o in c["outputs"] if o]
     graph = helper.make_graph(nodes, "case", ins, outs, weights)
-    opsets = [helper.make_opsetid("", 17)] + ([helper.make_opsetid(c["domain"], c["version"])] if c["domain"] else [])
+    opsets = [helper.make_opsetid("", c.get("opset", 17))] + ([helper.make_opsetid(c["domain"], c["version"])] if c["domain"] else [])
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
@@ -331,11 +339,102 @@ def @main({types}) {{
     network("convolutional", net.nodes, [("x", net.r.normal(0, 1, (1, 3, 16, 16)).astype("f4"))], net.weights, relay=relay)
 
 
+def exported():
+    r = rng("exported")
+    f = lambda *s: r.normal(0, 1, s).astype("f4")
+    info = helper.make_tensor_value_info
+
+    # Recurrent layers over sequences whose length the model leaves open, and batches as well.
+    hidden, width = 4, 3
+    for op, gates, states in [("LSTM", 4, ("y", "h", "c")), ("GRU", 3, ("y", "h")), ("RNN", 1, ("y", "h"))]:
+        for kind, d, open_dims, extra, attrs in [
+            ("steps", 1, [("x", 0)], [], {}),
+            ("both", 2, [("x", 0), ("x", 1)], [], dict(direction="bidirectional")),
+            ("back", 1, [("x", 0), ("x", 1)], [("lengths", np.array([4, 2], "i4"))], dict(direction="reverse")),
+            ("long", 1, [], [], {}),
+        ]:
+            steps = 300 if kind == "long" else 5
+            inputs = [("x", f(steps, 2, width)), ("w", f(d, gates * hidden, width)), ("r", f(d, gates * hidden, hidden) * 0.5), ("b", f(d, 2 * gates * hidden)), *extra]
+            case(f"{op.lower()}_{kind}", op, inputs, states, domain="", constants=("w", "r", "b"), open_dims=open_dims, hidden_size=hidden, tolerance=1e-3, **attrs)
+    # A scan over an open length, backwards in part, whose body reads from outside.
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "a"], ["t"]), helper.make_node("Mul", ["t", "outside"], ["u"]), helper.make_node("Add", ["u", "b"], ["o"]), helper.make_node("Identity", ["t"], ["next"])],
+        "body", [info("s", T.FLOAT, [3]), info("a", T.FLOAT, [3]), info("b", T.FLOAT, [3])], [info("next", T.FLOAT, [3]), info("o", T.FLOAT, [3])])
+    network("scan_open", [("Relu", ["scale"], "outside", {}), ("Scan", ["s0", "xs", "zs"], "last\tall", dict(body=body, num_scan_inputs=2, scan_input_axes=[0, 1], scan_input_directions=[0, 1], scan_output_axes=[1], scan_output_directions=[1]))], [("scale", f(3)), ("s0", f(3)), ("xs", f(5, 3)), ("zs", f(3, 5))], [], outputs=("last", "all"), open_dims=(("xs", 0), ("zs", 1)))
+    # Nodes that come before what they read.
+    network("disordered", [("Add", ["t", "x"], "y", {}), ("Relu", ["s"], "t", {}), ("Neg", ["x"], "s", {})], [("x", f(2, 3))], [])
+
+    # Operators that ONNX had on trial, in the version of that time.
+    x = f(1, 3, 6, 7)
+    for name, op, inputs, attrs in [
+        ("trial_affine", "Affine", [("x", x)], dict(alpha=0.5, beta=2.0)),
+        ("trial_crop", "Crop", [("x", x)], dict(border=[1, 2, 2, 1])),
+        ("trial_crop_size", "Crop", [("x", x)], dict(border=[1, 2, 0, 0], scale=[3, 4])),
+        ("trial_slice", "DynamicSlice", [("x", x), ("s", np.array([1, -3], "i8")), ("e", np.array([3, 100], "i8")), ("a", np.array([2, 3], "i8"))], {}),
+        ("trial_image_scaler", "ImageScaler", [("x", x)], dict(scale=0.25, bias=[0.5, -1.0, 2.0])),
+        ("trial_softplus", "ParametricSoftplus", [("x", x)], dict(alpha=0.7, beta=1.3)),
+        ("trial_scale", "Scale", [("x", x)], dict(scale=3.0)),
+        ("trial_tanh", "ScaledTanh", [("x", x)], dict(alpha=0.7, beta=1.3)),
+        ("trial_threshold", "ThresholdedRelu", [("x", x)], dict(alpha=0.4)),
+    ]:
+        case(name, op, inputs, domain="", constants=("s", "e", "a"), **attrs)
+        at_opset(8, name)
+
+    # Random numbers by what does not depend on the generator: mean and square.
+    def drawn(name, nodes, tolerance, inputs=()):
+        network(name, nodes, [*inputs, ("zero", np.zeros(1, "f4"))], [], tolerance=tolerance)
+    stats = [("ReduceMean", ["d"], "m", dict(axes=[0, 1], keepdims=0)), ("Mul", ["d", "d"], "q", {}), ("ReduceMean", ["q"], "v", dict(axes=[0, 1], keepdims=0)), ("Unsqueeze", ["m", "ax"], "m1", {}), ("Unsqueeze", ["v", "ax"], "v1", {}), ("Add", ["m1", "zero"], "m2", {}), ("Concat", ["m2", "v1"], "y", dict(axis=0))]
+    ax = ("Constant", [], "ax", dict(value_ints=[0]))
+    drawn("random_normal", [ax, ("RandomNormal", [], "d", dict(shape=[100, 200], mean=0.5, scale=2.0)), *stats], 0.05)
+    drawn("random_uniform", [ax, ("RandomUniform", [], "d", dict(shape=[100, 200], low=-1.0, high=3.0, seed=7.0)), *stats], 0.05)
+    drawn("random_normal_like", [ax, ("RandomNormalLike", ["x"], "d", {}), *stats], 0.05, [("x", np.zeros((150, 100), "f4"))])
+    drawn("random_uniform_like", [ax, ("RandomUniformLike", ["x"], "d", {}), *stats], 0.05, [("x", np.zeros((150, 100), "f4"))])
+    # Not with other shares: ONNX Runtime draws 1 with the probability of 0.
+    drawn("bernoulli", [ax, ("Bernoulli", ["x"], "d", {}), *stats], 0.05, [("x", np.full((150, 100), 0.5, "f4"))])
+    drawn("multinomial", [ax, ("Multinomial", ["x"], "i", dict(sample_size=5000)), ("Cast", ["i"], "d", dict(to=T.FLOAT)), *stats], 0.05, [("x", np.log(np.array([[0.1, 0.6, 0.3], [0.5, 0.25, 0.25]], "f4")))])
+
+    # Classical models as skl2onnx writes them.
+    ml = lambda name, op, inputs, outputs, **a: case(name, op, inputs, outputs, domain=ML, version=1, **a)
+    x = f(6, 5)
+    for classes, labels in [(2, dict(classlabels_strings=["nay", "yes"])), (3, dict(classlabels_ints=[3, 6, 9])), (4, dict(classlabels_ints=[0, 1, 2, 3]))]:
+        pairs, count = classes * (classes - 1) // 2, 2 * classes
+        ml(f"svm_probabilities_{classes}", "SVMClassifier", [("x", x)], ("l", "y"), kernel_type="RBF", kernel_params=[0.3, 0.0, 3.0], vectors_per_class=[2] * classes, support_vectors=f(count * 5).tolist(), coefficients=f((classes - 1) * count).tolist(), rho=f(pairs).tolist(), prob_a=(-1 - abs(f(pairs))).tolist(), prob_b=(f(pairs) * 0.2).tolist(), **labels)
+    ml("linear_of_open_width", "LinearClassifier", [("x", x)], ("l", "y"), coefficients=f(15).tolist(), intercepts=f(3).tolist(), classlabels_ints=[1, 2, 3], multi_class=1, post_transform="SOFTMAX", open_dims=(("x", 0), ("x", 1)))
+    ml("zip_map", "ZipMap", [("x", f(3, 2))], ("p",), classlabels_strings=["no", "yes"])
+    ml("zip_map_open", "ZipMap", [("x", f(3, 2))], ("p",), classlabels_int64s=[4, 7], open_dims=(("x", 0),))
+
+
+def as_arrays(results):
+    """Outputs as `resat run` gives them: maps of rows as a matrix and its keys."""
+    flat = {}
+    for name, value in results.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            keys = list(value[0])
+            flat[name] = np.array([list(row.values()) for row in value], "f4")
+            flat[f"{name}#keys"] = np.array(keys)
+        else:
+            flat[name] = np.asarray(value).astype(str) if np.asarray(value).dtype == object else value
+    return flat
+
+
+def own_operator(archive):
+    """A model with an operator that is nobody's: tests register it, or see it refused."""
+    info = helper.make_tensor_value_info
+    node = helper.make_node("affine", ["x"], ["y"], name="mine", domain="toy", scale=2.0, shift=-1.0)
+    graph = helper.make_graph([node], "case", [info("x", T.FLOAT, [2, 5])], [info("y", T.FLOAT, [2, 5])])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("toy", 1)]
+    write_model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    archive.writestr(zipfile.ZipInfo("custom_operator/model.onnx", (1980, 1, 1, 0, 0, 0)), write_model)
+
+
 if __name__ == "__main__":
     onnxruntime.set_default_logger_severity(3)
-    microsoft()
-    classical()
-    networks()
+    if "exported" in sys.argv[1]:
+        exported()
+    else:
+        microsoft()
+        classical()
+        networks()
     lost = 0
     with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as archive:
         for name, c in CASES.items():
@@ -343,7 +442,7 @@ if __name__ == "__main__":
             given = {k: np.asarray(v) for k, v in c["inputs"] if k and k not in c["constants"]}
             try:
                 session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-                results = dict(zip([o.name for o in session.get_outputs()], session.run(None, given)))
+                results = as_arrays(dict(zip([o.name for o in session.get_outputs()], session.run(None, given))))
             except Exception as e:
                 lost += 1
                 print(f"{name}: {str(e)[:300]}")
@@ -363,11 +462,6 @@ if __name__ == "__main__":
                 write(file, buffer.getvalue())
             steps = 1 if c["op"].startswith(("QLinear", "QGemm")) else 0
             write("meta.json", json.dumps(dict(op=c["op"], steps=steps, tolerance=c["tolerance"] or 1e-4, runtime=onnxruntime.__version__)))
-        # A model with an operator that is nobody's: tests register it, or see it refused.
-        info = helper.make_tensor_value_info
-        node = helper.make_node("affine", ["x"], ["y"], name="mine", domain="toy", scale=2.0, shift=-1.0)
-        graph = helper.make_graph([node], "case", [info("x", T.FLOAT, [2, 5])], [info("y", T.FLOAT, [2, 5])])
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("toy", 1)]
-        write_model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
-        archive.writestr(zipfile.ZipInfo("custom_operator/model.onnx", (1980, 1, 1, 0, 0, 0)), write_model)
+        if "exported" not in sys.argv[1]:
+            own_operator(archive)
     print(f"{len(CASES) - lost} cases, {lost} that ONNX Runtime does not run")

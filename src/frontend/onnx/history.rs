@@ -5,8 +5,15 @@ pub(super) const NEWEST: i64 = 27;
 
 /// The versions of an operator, ascending, where it is one of ONNX's.
 pub(super) fn since(domain: &str, op: &str) -> Option<&'static [i64]> {
+    if domain.is_empty() && EXPERIMENTAL.contains(&op) {
+        return Some(&[1]);
+    }
     HISTORY.iter().find(|h| (h.0, h.1) == (domain, op)).map(|h| h.2)
 }
+
+/// Operators that ONNX had on trial and took back. `ThresholdedRelu` stayed; it was on trial from version 1.
+const EXPERIMENTAL: &[&str] =
+    &["Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"];
 
 /// Domain, operator, and versions.
 pub(super) const HISTORY: &[(&str, &str, &[i64])] = &[
@@ -202,7 +209,7 @@ pub(super) const HISTORY: &[(&str, &str, &[i64])] = &[
     ("", "Tanh", &[1, 6, 13]),
     ("", "TensorScatter", &[24]),
     ("", "TfIdfVectorizer", &[9]),
-    ("", "ThresholdedRelu", &[10, 22]),
+    ("", "ThresholdedRelu", &[1, 10, 22]),
     ("", "Tile", &[1, 6, 13]),
     ("", "TopK", &[1, 10, 11, 24]),
     ("", "Transpose", &[1, 13, 21, 23, 24, 25]),

@@ -1,5 +1,7 @@
 //! Conversion of a model: its graph, its functions, and the scopes of names in them.
 
+use std::collections::BTreeSet;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::{
@@ -44,6 +46,13 @@ pub(super) enum Val {
     Tensor(Tens),
     /// A sequence, whose length is known when the model is read.
     Seq(Vec<Val>),
+    /// A sequence of maps, one for each row of a matrix.
+    Maps {
+        /// The values: a column for each key.
+        values: Tens,
+        /// The keys, which all maps share.
+        keys: Tens,
+    },
     /// An optional value that is absent.
     Absent,
 }
@@ -54,6 +63,7 @@ impl Val {
         match self {
             Val::Tensor(t) => vec![*t],
             Val::Seq(items) => items.iter().flat_map(Val::tensors).collect(),
+            Val::Maps { values, keys } => vec![*values, *keys],
             Val::Absent => Vec::new(),
         }
     }
@@ -63,6 +73,7 @@ impl Val {
         match self {
             Val::Tensor(t) => Val::Tensor(next(*t)),
             Val::Seq(items) => Val::Seq(items.iter().map(|v| v.rebuilt(next)).collect()),
+            Val::Maps { values, keys } => Val::Maps { values: next(*values), keys: next(*keys) },
             Val::Absent => Val::Absent,
         }
     }
@@ -70,7 +81,7 @@ impl Val {
 
 /// What is captured from outside by a function of the program: the value there, and the parameter that stands for it.
 pub(super) struct Capture {
-    pub outer: Tens,
+    pub outer: ExprId,
     pub var: VarId,
     pub inner: ExprId,
 }
@@ -228,6 +239,10 @@ impl<'m> Importer<'m> {
                 for (i, item) in items.iter().enumerate() {
                     self.output(&format!("{name}#{i}"), item, outputs)?;
                 }
+            }
+            Val::Maps { values, keys } => {
+                self.output(name, &Val::Tensor(*values), outputs)?;
+                self.output(&format!("{name}#keys"), &Val::Tensor(*keys), outputs)?;
             }
             Val::Absent => {}
         }
@@ -392,17 +407,24 @@ impl<'m> Importer<'m> {
     }
 
     fn capture(&mut self, frame: usize, name: &str, t: Tens) -> Tens {
-        if let Some(value) = self.b.value(t.e) {
-            return Tens { e: self.b.constant(value), ..t };
+        let mut captures = self.frames[frame].captures.take().unwrap_or_default();
+        let e = self.captured(&mut captures, name, t.e);
+        self.frames[frame].captures = Some(captures);
+        Tens { e, ..t }
+    }
+
+    /// A tensor within a function of the program: a constant, or a parameter, which is noted.
+    pub(super) fn captured(&mut self, captures: &mut Vec<Capture>, name: &str, outer: ExprId) -> ExprId {
+        if let Some(value) = self.b.value(outer) {
+            return self.b.constant(value);
         }
-        let captures = self.frames[frame].captures.get_or_insert_default();
-        if let Some(known) = captures.iter().find(|c| c.outer.e == t.e) {
-            return Tens { e: known.inner, ..t };
+        if let Some(known) = captures.iter().find(|c| c.outer == outer) {
+            return known.inner;
         }
-        let ty = self.b.ty(t.e).clone();
+        let ty = self.b.ty(outer).clone();
         let (var, inner) = self.b.var(name, ty);
-        self.frames[frame].captures.get_or_insert_default().push(Capture { outer: t, var, inner });
-        Tens { e: inner, ..t }
+        captures.push(Capture { outer, var, inner });
+        inner
     }
 
     /// Within a frame of its own, the values of a body's outputs, given its inputs; and the frame.
@@ -438,7 +460,7 @@ impl<'m> Importer<'m> {
     }
 
     fn nodes_of(&mut self, nodes: &'m [NodeProto]) -> Convert<()> {
-        for node in nodes {
+        for node in in_order(nodes) {
             self.nodes += 1;
             if self.nodes > MOST_NODES {
                 return Err(self.refuse("the model's functions have too many nodes in all"));
@@ -572,6 +594,49 @@ impl<'m> Importer<'m> {
     /// The files beside the model, for data in them.
     pub(super) fn files(&self) -> &Files<'m> {
         &self.files
+    }
+}
+
+/// Nodes in an order in which what they read is computed before: as they are, as a rule. Those that wait for each other in a circle
+/// stay at the end.
+fn in_order(nodes: &[NodeProto]) -> Vec<&NodeProto> {
+    let outputs = nodes.iter().enumerate().flat_map(|(i, n)| n.output.iter().map(move |o| (o.as_str(), i)));
+    let by: HashMap<&str, usize> = outputs.filter(|(o, _)| !o.is_empty()).collect();
+    let reads: Vec<Vec<usize>> = nodes
+        .iter()
+        .map(|n| {
+            let mut names = Vec::new();
+            read_by(n, &mut names);
+            names.iter().filter_map(|name| by.get(name).copied()).collect()
+        })
+        .collect();
+    if reads.iter().enumerate().all(|(i, r)| r.iter().all(|&k| k < i)) {
+        return nodes.iter().collect();
+    }
+    let mut waits: Vec<usize> = reads.iter().map(Vec::len).collect();
+    let mut readers = vec![Vec::new(); nodes.len()];
+    reads.iter().enumerate().for_each(|(i, r)| r.iter().for_each(|&k| readers[k].push(i)));
+    let mut ready: BTreeSet<usize> = (0..nodes.len()).filter(|&i| waits[i] == 0).collect();
+    let mut ordered = Vec::new();
+    while let Some(i) = ready.pop_first() {
+        ordered.push(i);
+        for &k in &readers[i] {
+            waits[k] -= 1;
+            if waits[k] == 0 {
+                ready.insert(k);
+            }
+        }
+    }
+    ordered.extend((0..nodes.len()).filter(|&i| waits[i] > 0));
+    ordered.into_iter().map(|i| &nodes[i]).collect()
+}
+
+/// The names that a node reads, its bodies included.
+fn read_by<'a>(node: &'a NodeProto, names: &mut Vec<&'a str>) {
+    names.extend(node.input.iter().map(String::as_str));
+    for graph in node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs)) {
+        graph.node.iter().for_each(|n| read_by(n, names));
+        names.extend(graph.output.iter().map(|o| o.name.as_str()));
     }
 }
 

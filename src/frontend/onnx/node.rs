@@ -9,7 +9,7 @@ use super::{
 use crate::{
     diag::Refused,
     frontend::Convert,
-    ir::{ExprId, Span, TensorType},
+    ir::{ExprId, TensorType},
     tensor::{DType, Tensor},
 };
 
@@ -29,11 +29,6 @@ impl<'m> Node<'_, 'm> {
     /// A refusal at this node.
     pub(super) fn refuse(&self, message: impl Into<String>) -> Refused {
         self.im.b.refuse(message)
-    }
-
-    /// Where the node is in the model's listing.
-    pub(super) fn span(&self) -> Option<Span> {
-        self.im.span(self.proto)
     }
 
     /// `Err` with a refusal, unless a condition holds.

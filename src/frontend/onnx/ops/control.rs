@@ -3,25 +3,31 @@
 //! A condition that is known chooses its branch when the model is read, and few iterations of a known number are laid out one after
 //! another. Other loops become functions of the program that call themselves.
 
-use super::{Row, row};
+use super::{
+    Row,
+    repeat::{Captured, Iteration, repeated},
+    row,
+};
 use crate::{
     frontend::{
         Convert,
         onnx::{
-            importer::{Capture, Frame, Tens, Val},
-            kit::join,
+            importer::{Frame, Tens, Val},
             node::Node,
             proto::GraphProto,
         },
     },
-    ir::{Dim, Expr, ExprId, FuncType, Function, TensorType, Type, VarId},
-    tensor::{DType, Tensor},
+    ir::{Expr, ExprId, Type},
+    tensor::DType,
 };
 
 pub(super) const OPS: &[Row] = &[row("If", branch), row("Loop", iterate), row("Scan", scan)];
 
 /// The most iterations that are laid out one after another.
 const MOST_UNROLLED: i64 = 32;
+
+/// The most steps of a scan that are laid out one after another.
+const MOST_SCANNED: i64 = 4096;
 
 fn branch(n: &mut Node) -> Convert<Vec<Val>> {
     let cond = n.x(0)?;
@@ -106,7 +112,7 @@ fn iterate(n: &mut Node) -> Convert<Vec<Val>> {
     {
         return Ok(done);
     }
-    recursive(n, body, trips, cond, carried)
+    while_running(n, trips, cond, carried)
 }
 
 /// Iterations one after another, as long as it is known that there is another one.
@@ -140,148 +146,24 @@ fn unrolled(n: &mut Node, body: &'_ GraphProto, count: i64, carried: Vec<Val>) -
     Ok(Some(state))
 }
 
-/// A parameter of a function of the program.
-fn parameter(n: &mut Node, name: &str, ty: &Type) -> (VarId, ExprId) {
-    n.im.b.var(name, ty.clone())
-}
-
-fn recursive(
-    n: &mut Node,
-    body: &GraphProto,
-    trips: Option<ExprId>,
-    cond: Option<ExprId>,
-    carried: Vec<Val>,
-) -> Convert<Vec<Val>> {
+/// A loop whose number of iterations is known only while running, or is large.
+fn while_running(n: &mut Node, trips: Option<ExprId>, cond: Option<ExprId>, carried: Vec<Val>) -> Convert<Vec<Val>> {
     let states = carried.len();
-    let outer: Vec<Tens> = carried.iter().flat_map(Val::tensors).collect();
-    let scans = body.output.len().saturating_sub(1 + states);
-    let mut types: Vec<Type> = outer.iter().map(|t| n.im.b.ty(t.e).clone()).collect();
-    let scalar = |d: DType| Type::tensor(&[], d);
-    // Types of what is carried are widened until the body keeps them.
-    for _ in 0..8 {
-        let (i, c) = (parameter(n, "i", &scalar(DType::I64)), parameter(n, "go", &scalar(DType::Bool)));
-        let vars: Vec<(VarId, ExprId)> = types.iter().map(|t| parameter(n, "state", t)).collect();
-        let mut next = vars.iter();
-        let mut inputs = vec![n.out(i.1)?, n.out(c.1)?];
-        inputs.extend(carried.iter().map(|v| v.rebuilt(&mut |t| Tens { e: next.next().map_or(t.e, |v| v.1), ..t })));
+    let (mut state, collected) = repeated(n, trips, cond, carried, &mut |n, i, go, carried| {
+        let mut inputs = vec![n.out(i)?, n.out(go)?];
+        inputs.extend(carried);
         let graph = n.graph("body")?;
         let (outputs, frame) = n.im.body(graph, inputs, Frame::function())?;
-        let state: Vec<Tens> = outputs[1..=states].iter().flat_map(Val::tensors).collect();
-        n.ensure(state.len() == types.len(), || {
-            "its body changes how long a sequence is, and how often it runs is known only while running".into()
-        })?;
-        let mut kept = true;
-        for (ty, s) in types.iter_mut().zip(&state) {
-            let both = join(ty, n.im.b.ty(s.e));
-            let both = both.ok_or_else(|| n.refuse("its body changes the rank or elements of what it carries"))?;
-            kept &= both == *ty;
-            *ty = both;
-        }
-        if !kept {
-            continue;
-        }
-        let again = tensor_of(n, &outputs[0])?;
-        let again = n.reshape(again.e, &[])?;
-        let collect = outputs[1 + states..].iter().map(|v| tensor_of(n, v)).collect::<Convert<Vec<_>>>()?;
-        n.ensure(collect.len() == scans, || "its body has outputs of different number".into())?;
-        let parts = Parts { i, c, vars, again, state, collect, captures: frame.into_captures() };
-        let results = function(n, parts, trips, cond, &outer, &types)?;
-        let mut next = results[..types.len()].iter();
-        let mut all: Vec<Val> =
-            carried.iter().map(|v| v.rebuilt(&mut |t| Tens { e: *next.next().unwrap_or(&t.e), ..t })).collect();
-        let elems = outputs[1 + states..].iter().map(|v| tensor_of(n, v)).collect::<Convert<Vec<_>>>()?;
-        all.extend(results[types.len()..].iter().zip(elems).map(|(&e, t)| Val::Tensor(Tens { e, elem: t.elem })));
-        return Ok(all);
-    }
-    Err(n.refuse("the types of what it carries do not settle"))
-}
-
-/// What a loop's function is made of.
-struct Parts {
-    i: (VarId, ExprId),
-    c: (VarId, ExprId),
-    vars: Vec<(VarId, ExprId)>,
-    again: ExprId,
-    state: Vec<Tens>,
-    collect: Vec<Tens>,
-    captures: Vec<Capture>,
-}
-
-/// Defines `loop(i, go, trips, states…, collected…, captured…)`, which gives states and what was collected, and calls it.
-fn function(
-    n: &mut Node,
-    p: Parts,
-    trips: Option<ExprId>,
-    cond: Option<ExprId>,
-    outer: &[Tens],
-    types: &[Type],
-) -> Convert<Vec<ExprId>> {
-    let mut lists = Vec::new();
-    let mut first = Vec::new();
-    for t in &p.collect {
-        let ty = n.ty(t.e)?;
-        let shape = [Dim::Any].into_iter().chain(ty.shape.iter().copied());
-        lists.push(parameter(n, "collected", &TensorType::of(shape.collect::<Vec<_>>(), ty.dtype).into()));
-        let extents = ty.shape.iter().map(|d| d.known().unwrap_or(0) as usize);
-        let none: Vec<usize> = [0].into_iter().chain(extents).collect();
-        first.push(n.constant(Tensor::zeros(ty.dtype, &none)));
-    }
-    let scalar = Type::tensor(&[], DType::I64);
-    let limit = parameter(n, "trips", &scalar);
-    let params: Vec<(VarId, ExprId)> = [p.i, p.c, limit]
-        .into_iter()
-        .chain(p.vars.iter().copied())
-        .chain(lists.iter().copied())
-        .chain(p.captures.iter().map(|c| (c.var, c.inner)))
-        .collect();
-    let results: Vec<Type> = types.iter().cloned().chain(lists.iter().map(|l| n.im.b.ty(l.1).clone())).collect();
-    let ret = Type::tuple(results);
-    let fn_type = FuncType {
-        type_params: Vec::new(),
-        params: params.iter().map(|v| n.im.b.ty(v.1).clone()).collect(),
-        ret: ret.clone(),
-    };
-    let name = format!("loop_{}", n.im.loops);
-    n.im.loops += 1;
-    let itself = n.im.b.add(Expr::Global(name.as_str().into()), Type::Func(fn_type.into()));
-    let next = n.with("add", p.i.1, 1.0)?;
-    let mut args = vec![next, p.again, limit.1];
-    args.extend(p.state.iter().map(|t| t.e));
-    for (list, t) in lists.iter().zip(&p.collect) {
-        let one = n.expand(t.e, 0, 1)?;
-        let more = match n.ty(t.e)?.known_shape() {
-            Some(_) => n.concat(&[list.1, one], 0)?,
-            // The first iteration shows the extents.
-            None => {
-                let first = n.with("equal", p.i.1, 0.0)?;
-                let both = n.concat(&[list.1, one], 0)?;
-                n.either(first, one, both)?
-            }
-        };
-        args.push(more);
-    }
-    args.extend(p.captures.iter().map(|c| c.inner));
-    let again = n.im.b.call(itself, &args, ret.clone());
-    let done: Vec<ExprId> = p.vars.iter().chain(&lists).map(|v| v.1).collect();
-    let done = n.im.b.tuple(&done);
-    let within = n.bin("less", p.i.1, limit.1)?;
-    let go = n.bin("logical_and", within, p.c.1)?;
-    let whole = n.im.b.if_else(go, again, done, ret.clone());
-    let func = Function::new(params.iter().map(|v| v.0).collect(), whole, Some(ret.clone()));
-    let func = n.im.b.module_mut().add(Expr::Func(Box::new(func)));
-    n.im.b.module_mut().define(name.as_str(), func);
-    let start = n.im.b.scalar(DType::I64, 0.0);
-    let cond = cond.unwrap_or_else(|| n.im.b.scalar(DType::Bool, 1.0));
-    let trips = match trips {
-        Some(t) => n.cast(t, DType::I64)?,
-        None => n.constant(Tensor::scalar(i64::MAX)),
-    };
-    let mut args = vec![start, cond, trips];
-    args.extend(outer.iter().map(|t| t.e));
-    args.extend(first);
-    args.extend(p.captures.iter().map(|c| c.outer.e));
-    let all = n.im.b.call(itself, &args, ret);
-    Ok((0..types.len() + lists.len()).map(|i| n.im.b.field(all, i)).collect())
+        n.ensure(outputs.len() > states, || format!("its body has {} outputs", outputs.len()))?;
+        Ok(Iteration {
+            again: tensor_of(n, &outputs[0])?.e,
+            state: outputs[1..=states].to_vec(),
+            collect: outputs[1 + states..].iter().map(|v| tensor_of(n, v)).collect::<Convert<_>>()?,
+            captures: frame.into_captures(),
+        })
+    })?;
+    state.extend(collected.into_iter().map(Val::Tensor));
+    Ok(state)
 }
 
 fn scan(n: &mut Node) -> Convert<Vec<Val>> {
@@ -306,15 +188,29 @@ fn scanned(n: &mut Node, body: &GraphProto, all: Vec<Tens>, count: usize) -> Con
     let fits = axes.len() == count && back.len() == count && out_axes.len() == outs && out_back.len() == outs;
     n.ensure(fits, || "its lists of axes and directions are as long as what they are for".into())?;
     let mut at = Vec::new();
-    let mut length = None;
+    let mut lengths = Vec::new();
     for (t, &axis) in scans.iter().zip(&axes) {
         let axis = n.axis_of(axis, n.rank(t.e)?)?;
-        let extent = n.extent(t.e, axis)?;
-        n.ensure(*length.get_or_insert(extent) == extent, || "what it scans has different lengths".into())?;
+        lengths.push(n.dims(t.e)?[axis]);
         at.push(axis);
     }
-    let length = length.unwrap_or(0);
-    n.ensure((1..=4096).contains(&length), || format!("scans of length {length} are not supported"))?;
+    let known: Vec<i64> = lengths.iter().copied().flatten().collect();
+    n.ensure(known.windows(2).all(|w| w[0] == w[1]), || "what it scans has different lengths".into())?;
+    let Some(length) = known.first().copied().filter(|l| known.len() == count && (1..=MOST_SCANNED).contains(l)) else {
+        let (mut state, collected) = scanned_while_running(n, state, scans, &at, &back)?;
+        for (k, t) in collected.into_iter().enumerate() {
+            let rank = n.rank(t.e)?;
+            let axis = n.axis_of(out_axes[k], rank)?;
+            let mut e = t.e;
+            if out_back[k] == 1 {
+                e = n.op("reverse", &[e], &[("axis", 0.into())])?;
+            }
+            let mut order: Vec<usize> = (1..rank).collect();
+            order.insert(axis, 0);
+            state.push(Tens { e: n.transpose(e, &order)?, ..t });
+        }
+        return Ok(state);
+    };
     let mut collect: Vec<Vec<Tens>> = vec![Vec::new(); outs];
     for i in 0..length {
         let mut inputs: Vec<Val> = state.iter().map(|&t| Val::Tensor(t)).collect();
@@ -338,6 +234,42 @@ fn scanned(n: &mut Node, body: &GraphProto, all: Vec<Tens>, count: usize) -> Con
         state.push(tensor_of(n, &v)?);
     }
     Ok(state)
+}
+
+/// The states and what is collected, along the first axis, of a scan over a length that is known only while running, or is large.
+fn scanned_while_running(
+    n: &mut Node,
+    state: Vec<Tens>,
+    scans: &[Tens],
+    at: &[usize],
+    back: &[i64],
+) -> Convert<(Vec<Tens>, Vec<Tens>)> {
+    let length = n.size(scans[0].e, at[0], DType::I64)?;
+    let states = state.len();
+    let carried = state.into_iter().map(Val::Tensor).collect();
+    let (state, collected) = repeated(n, Some(length), None, carried, &mut |n, i, go, carried| {
+        let mut outside = Captured::default();
+        let mut inputs = carried;
+        for (k, t) in scans.iter().enumerate() {
+            let all = outside.take(n, t.e);
+            let place = match back[k] {
+                1 => {
+                    let length = n.size(all, at[k], DType::I64)?;
+                    let last = n.with("subtract", length, 1.0)?;
+                    n.sub(last, i)?
+                }
+                _ => i,
+            };
+            inputs.push(Val::Tensor(Tens { e: n.take(all, place, at[k])?, ..*t }));
+        }
+        let graph = n.graph("body")?;
+        let (outputs, frame) = n.im.body(graph, inputs, Frame::function())?;
+        let collect = outputs[states..].iter().map(|v| tensor_of(n, v)).collect::<Convert<_>>()?;
+        let captures = outside.into_captures().into_iter().chain(frame.into_captures()).collect();
+        Ok(Iteration { again: go, state: outputs[..states].to_vec(), collect, captures })
+    })?;
+    let state = state.iter().map(|v| tensor_of(n, v)).collect::<Convert<_>>()?;
+    Ok((state, collected))
 }
 
 /// Before version 9, a scan ran over each element of a batch.

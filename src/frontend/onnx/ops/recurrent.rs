@@ -1,10 +1,17 @@
-//! Recurrent cells, laid out over time.
+//! Recurrent cells: laid out over time where the number of steps is known and not large, loops of the program where it is not.
 
-use super::{Row, row};
+use super::{
+    Row,
+    repeat::{Captured, Iteration, repeated},
+    row,
+};
 use crate::{
     frontend::{
         Convert,
-        onnx::{importer::Val, node::Node},
+        onnx::{
+            importer::{Tens, Val},
+            node::Node,
+        },
     },
     ir::ExprId,
     tensor::{DType, Tensor},
@@ -15,6 +22,9 @@ pub(super) const OPS: &[Row] = &[
     row("LSTM", |n| recurrent(n, Kind::Lstm)),
     row("RNN", |n| recurrent(n, Kind::Plain)),
 ];
+
+/// The most steps that are laid out one after another.
+const MOST_LAID_OUT: i64 = 256;
 
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Kind {
@@ -99,6 +109,16 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// The same within a loop's body.
+    fn within(&self, outside: &mut impl FnMut(ExprId) -> ExprId) -> Self {
+        Cell {
+            r: self.r.iter().map(|&e| outside(e)).collect(),
+            rb: self.rb.iter().map(|b| b.map(&mut *outside)).collect(),
+            p: self.p.as_ref().map(|p| p.iter().map(|&e| outside(e)).collect()),
+            ..*self
+        }
+    }
+
     fn act(&self, n: &mut Node, k: usize, x: ExprId) -> Convert {
         let x = match self.clip {
             Some(c) => n.op("clip", &[x], &[("a_min", (-c).into()), ("a_max", c.into())])?,
@@ -177,6 +197,102 @@ impl Cell<'_> {
     }
 }
 
+/// One direction of a layer.
+struct Run<'a> {
+    cell: Cell<'a>,
+    /// What the inputs contribute to the gates: (steps, batch, gates * hidden).
+    all: ExprId,
+    lengths: Option<ExprId>,
+    zero: ExprId,
+    back: bool,
+    gates: i64,
+    hidden: i64,
+}
+
+/// The hidden state and that of the cell, where it has one.
+type States = (ExprId, Option<ExprId>);
+
+impl Run<'_> {
+    /// The output and the next states of a step, given what its inputs contribute and its place.
+    fn step(&self, n: &mut Node, here: ExprId, t: ExprId, (h, c): States) -> Convert<(ExprId, States)> {
+        let xs = (0..self.gates).map(|k| n.slice(here, 1, k * self.hidden, (k + 1) * self.hidden));
+        let xs = xs.collect::<Convert<Vec<_>>>()?;
+        let (next_h, next_c) = self.cell.step(n, &xs, h, c)?;
+        let Some(l) = self.lengths else { return Ok((next_h, (next_h, next_c))) };
+        // Beyond a sequence's end its states stay, and its outputs are zero.
+        let (l, t) = (n.cast(l, DType::I32)?, n.cast(t, DType::I32)?);
+        let within = n.bin("greater", l, t)?;
+        let within = n.trailing(within, 1)?;
+        let y = n.select(within, next_h, self.zero)?;
+        let h = n.select(within, next_h, h)?;
+        let c = match (next_c, c) {
+            (Some(next), Some(old)) => Some(n.select(within, next, old)?),
+            _ => None,
+        };
+        Ok((y, (h, c)))
+    }
+
+    /// All steps one after another: outputs, stacked, and the last states.
+    fn laid_out(
+        &self,
+        n: &mut Node,
+        time: i64,
+        h: ExprId,
+        c: Option<ExprId>,
+    ) -> Convert<(ExprId, ExprId, Option<ExprId>)> {
+        let mut states = (h, c);
+        let mut outputs = Vec::new();
+        for step in 0..time {
+            let t = if self.back { time - 1 - step } else { step };
+            let here = n.index(self.all, 0, t)?;
+            let at = n.im.b.scalar(DType::I32, t as f64);
+            let (y, next) = self.step(n, here, at, states)?;
+            outputs.push(y);
+            states = next;
+        }
+        if self.back {
+            outputs.reverse();
+        }
+        Ok((n.stack(&outputs, 0)?, states.0, states.1))
+    }
+
+    /// The steps as a loop of the program.
+    fn repeated(&self, n: &mut Node, h: ExprId, c: Option<ExprId>) -> Convert<(ExprId, ExprId, Option<ExprId>)> {
+        let steps = n.size(self.all, 0, DType::I64)?;
+        let carried = [Some(h), c].into_iter().flatten().map(|e| n.out(e)).collect::<Convert<_>>()?;
+        let (states, collected) = repeated(n, Some(steps), None, carried, &mut |n, i, go, carried| {
+            let mut outside = Captured::default();
+            let mut inner = |e: ExprId| outside.take(n, e);
+            let run = Run {
+                cell: self.cell.within(&mut inner),
+                all: inner(self.all),
+                lengths: self.lengths.map(&mut inner),
+                zero: inner(self.zero),
+                ..*self
+            };
+            let t = if self.back {
+                let steps = n.size(run.all, 0, DType::I64)?;
+                let last = n.with("subtract", steps, 1.0)?;
+                n.sub(last, i)?
+            } else {
+                i
+            };
+            let here = n.take(run.all, t, 0)?;
+            let states: Vec<Tens> = carried.iter().flat_map(Val::tensors).collect();
+            let (y, (h, c)) = run.step(n, here, t, (states[0].e, states.get(1).map(|c| c.e)))?;
+            let state = [Some(h), c].into_iter().flatten().map(|e| n.out(e)).collect::<Convert<_>>()?;
+            let collect = n.out(y)?.tensors();
+            Ok(Iteration { again: go, state, collect, captures: outside.into_captures() })
+        })?;
+        let states: Vec<Tens> = states.iter().flat_map(Val::tensors).collect();
+        let mut y = collected[0].e;
+        if self.back {
+            y = n.op("reverse", &[y], &[("axis", 0.into())])?;
+        }
+        Ok((y, states[0].e, states.get(1).map(|c| c.e)))
+    }
+}
+
 fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
     let (mut x, w, r, b, lengths) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?, n.opt(4)?);
     let by_batch = n.flag("layout", false)?;
@@ -184,16 +300,16 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
         x = n.transpose(x, &[1, 0, 2])?;
     }
     n.ensure(n.rank(x)? == 3, || "its input should have three axes".into())?;
-    let (time, width) = (n.extent(x, 0)?, n.extent(x, 2)?);
-    // The batch may be open.
-    let batch = n.dims(x)?[1];
+    let width = n.extent(w, 2)?;
+    // Steps and batch may be open.
+    let dims = n.dims(x)?;
+    let (time, batch) = (dims[0], dims[1]);
     let (directions, hidden) = (n.extent(w, 0)?, n.extent(r, 2)?);
     let gates: i64 = match kind {
         Kind::Plain => 1,
         Kind::Gru => 3,
         Kind::Lstm => 4,
     };
-    n.ensure((1..=4096).contains(&time), || format!("{time} steps are not supported"))?;
     n.ensure(n.extent(r, 1)? == gates * hidden && n.extent(w, 1)? == gates * hidden, || {
         "its weights do not fit each other".into()
     })?;
@@ -244,44 +360,30 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
         };
         let cell = Cell { kind, r: rs, rb: rbs, p, f: &functions[d as usize], clip, reset_after, coupled };
         // What the inputs contribute is computed for all steps at once.
-        let flat = n.reshape(x, &[batch.map_or(-1, |b| time * b), width])?;
+        let flat = n.reshape(x, &[-1, width])?;
         let mut all = n.op("nn.dense", &[flat, weights], &[])?;
         if let Some(b) = b {
             let wb = of(n, b, 0, gates * hidden)?;
             all = n.add(all, wb)?;
         }
-        let all = n.reshape(all, &[time, batch.unwrap_or(-1), gates * hidden])?;
-        let mut h = initial(n, 5, d)?;
-        let mut c = if kind == Kind::Lstm { Some(initial(n, 6, d)?) } else { None };
-        let mut outputs = Vec::new();
-        for step in 0..time {
-            let t = if back { time - 1 - step } else { step };
-            let here = n.index(all, 0, t)?;
-            let xs = (0..gates).map(|k| n.slice(here, 1, k * hidden, (k + 1) * hidden)).collect::<Convert<Vec<_>>>()?;
-            let (next_h, next_c) = cell.step(n, &xs, h, c)?;
-            match lengths {
-                None => {
-                    (h, c) = (next_h, next_c);
-                    outputs.push(h);
-                }
-                Some(l) => {
-                    // Beyond a sequence's end its states stay, and its outputs are zero.
-                    let l = n.cast(l, DType::I32)?;
-                    let within = n.with("greater", l, t as f64)?;
-                    let within = n.trailing(within, 1)?;
-                    outputs.push(n.select(within, next_h, zero)?);
-                    h = n.select(within, next_h, h)?;
-                    c = match (next_c, c) {
-                        (Some(next), Some(old)) => Some(n.select(within, next, old)?),
-                        _ => None,
-                    };
-                }
+        let all = match (time, batch) {
+            (Some(time), batch) => n.reshape(all, &[time, batch.unwrap_or(-1), gates * hidden])?,
+            (None, Some(batch)) => n.reshape(all, &[-1, batch, gates * hidden])?,
+            (None, None) => {
+                let (shape, columns) = (n.shape_of(x)?, n.im.b.ints(&[gates * hidden]));
+                let steps = n.slice(shape, 0, 0, 2)?;
+                let shape = n.concat(&[steps, columns], 0)?;
+                n.reshape_to(all, shape)?
             }
-        }
-        if back {
-            outputs.reverse();
-        }
-        sequences.push(n.stack(&outputs, 0)?);
+        };
+        let h = initial(n, 5, d)?;
+        let c = if kind == Kind::Lstm { Some(initial(n, 6, d)?) } else { None };
+        let run = Run { cell, all, lengths, zero, back, gates, hidden };
+        let (y, h, c) = match time {
+            Some(time) if (1..=MOST_LAID_OUT).contains(&time) => run.laid_out(n, time, h, c)?,
+            _ => run.repeated(n, h, c)?,
+        };
+        sequences.push(y);
         last_h.push(h);
         last_c.extend(c);
     }

@@ -358,7 +358,7 @@ pub(super) fn split_while_running(n: &mut Node, x: ExprId, sizes: ExprId, axis: 
         .collect()
 }
 
-fn slice(n: &mut Node) -> Convert<Vec<Val>> {
+pub(super) fn slice(n: &mut Node) -> Convert<Vec<Val>> {
     let t = movable(n, 0)?;
     let rank = n.rank(t.e)?;
     let (starts, ends) = if n.version < 10 {

@@ -1,8 +1,7 @@
 //! Features as numbers that models take: scaled, encoded, filled in.
 
-use super::{floats, ml, points, texts};
+use super::{Labels, floats, ml, points, texts};
 use crate::{
-    diag::Diagnostic,
     frontend::{
         Convert,
         onnx::{
@@ -25,11 +24,13 @@ pub(in crate::frontend::onnx::ops) const OPS: &[Row] = &[
     ml("OneHotEncoder", one_hot),
     ml("Scaler", scaler),
     ml("ZipMap", |n| {
-        let d = Diagnostic::new("its result is a map, which has no form in Relay");
-        Err(d
-            .at(n.span())
-            .help("export the model without it (`zipmap=False` in skl2onnx): scores are a matrix then")
-            .into())
+        let values = n.tens(0)?;
+        let keys = Labels::of(n, "classlabels_int64s", "classlabels_strings")?;
+        let columns = n.dims(values.e)?;
+        n.ensure(columns.len() == 2 && columns[1].is_none_or(|c| c == keys.count as i64), || {
+            format!("it has {} keys for a tensor of shape {columns:?}", keys.count)
+        })?;
+        Ok(vec![Val::Maps { values, keys: Tens { e: keys.names, elem: keys.elem } }])
     }),
 ];
 

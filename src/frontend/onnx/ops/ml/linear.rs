@@ -19,8 +19,14 @@ fn scores(n: &mut Node, count: Option<usize>) -> Convert<(ExprId, usize)> {
     let x = n.cast(x, DType::F32)?;
     let coefficients = n.floats("coefficients")?.unwrap_or_default();
     let intercepts = n.floats("intercepts")?.unwrap_or_default();
-    let width = n.extent(x, 1)?.max(1) as usize;
-    let count = count.unwrap_or(coefficients.len() / width).max(1);
+    // How many features there are, the number of scores says where the input's shape does not.
+    let count = count.or(Some(intercepts.len()).filter(|&c| c > 0));
+    let width = match (n.dims(x)?[1], count) {
+        (Some(width), _) => width.max(1) as usize,
+        (None, Some(count)) => coefficients.len() / count.max(1),
+        (None, None) => return Err(n.refuse("neither its input nor its intercepts say how many features it has")),
+    };
+    let count = count.unwrap_or(coefficients.len() / width.max(1)).max(1);
     n.ensure(coefficients.len() == count * width, || {
         format!("{} coefficients are not {count} rows for {width} features", coefficients.len())
     })?;
