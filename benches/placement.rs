@@ -250,10 +250,16 @@ fn main() {
             match build(&module, &placement, args.threads) {
                 Ok(built) => {
                     let seconds = start.elapsed().as_secs_f64();
-                    let (regions, calls) = (built.external.len(), built.calls);
+                    let (regions, calls) = (built.record().expect("it is built here").external.len(), built.calls);
                     println!("  {way}: built in {seconds:.1} s; {regions} regions, {calls} kernels");
                     if [OURS, MODEL].contains(&way.as_str()) {
-                        built.reports.iter().flat_map(|r| &r.notes).for_each(|note| println!("    {note}"));
+                        built
+                            .record()
+                            .expect("it is built here")
+                            .reports
+                            .iter()
+                            .flat_map(|r| &r.notes)
+                            .for_each(|note| println!("    {note}"));
                     }
                     entries.push(Entry { way, built, turns: Vec::new(), least: f64::INFINITY });
                 }

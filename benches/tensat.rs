@@ -206,7 +206,7 @@ fn latency(
     options.passes = passes;
     options.threads = settings.target.cores;
     let built = driver::build(module.clone(), &[], options).expect("builds");
-    let seconds = built.log.iter().map(|pass| pass.time.as_secs_f64()).sum();
+    let seconds = built.record().expect("it is built here").log.iter().map(|pass| pass.time.as_secs_f64()).sum();
     let inputs: Vec<Tensor> = random_inputs(typed, 0).expect("known extents").iter().flat_map(Value::flatten).collect();
     let exe = built.executable.as_plain().expect("a plain program");
     let mut outputs = exe.run(&inputs).expect("runs");

@@ -47,15 +47,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bound = bind_params(&module, &params)?;
     let oracle = interp::run_flat(&bound, "main", vec![Value::Tensor(images)])?;
     let row = |name: &str, value: String| println!("  {name:34} {value}");
-    for r in &built.reports {
+    for r in &built.record().expect("it is built here").reports {
         row("saturation", r.stop.to_string());
         row("e-nodes and classes", format!("{} in {} (from {} e-nodes)", r.nodes, r.classes, r.nodes_before));
         let fired = r.rules.iter().filter(|x| x.unions > 0);
         row("rules fired", format!("{} of {}, {} equalities", fired.count(), r.rules.len(), r.unions()));
         row("cost before and after", format!("{:.1} us -> {:.1} us", 1e6 * r.cost_before, 1e6 * r.cost_after));
     }
-    row("kernels", format!("{} in {} calls", built.kernels.len(), built.calls));
-    row("regions for the C compiler", built.external.len().to_string());
+    row("kernels", format!("{} in {} calls", built.record().expect("it is built here").kernels.len(), built.calls));
+    row("regions for the C compiler", built.record().expect("it is built here").external.len().to_string());
     row("compile time", format!("{:.0} ms", 1e3 * compile.as_secs_f64()));
     row("latency", format!("{:.3} ms a batch (first {:.3} ms)", 1e3 * latencies[25], 1e3 * first.as_secs_f64()));
     row("largest difference, interpreter", format!("{:.1e}", difference(&outputs[0], &oracle[0])));

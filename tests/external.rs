@@ -67,10 +67,11 @@ fn agrees(text: &str, passes: &str) -> Built {
 fn three_compilers_share_one_program() {
     partition::load(vendor()).unwrap_or_else(|e| panic!("{e}"));
     let built = agrees(PROGRAM, "Partition(vendor), Partition(c, nn.softmax)");
-    let symbols: Vec<&str> = built.external.iter().map(|(s, _)| s.as_str()).collect();
+    let symbols: Vec<&str> =
+        built.record().expect("it is built here").external.iter().map(|(s, _)| s.as_str()).collect();
     assert!(symbols.iter().any(|s| s.contains("_vendor_")) && symbols.iter().any(|s| s.contains("_c_")), "{symbols:?}");
     // The dense layer is LLVM's.
-    assert_eq!(built.kernels.len(), 1);
+    assert_eq!(built.record().expect("it is built here").kernels.len(), 1);
     // All of it goes into one library.
     let dir = tempfile::tempdir().expect("a temporary folder");
     let all = built.exportable(&Target::host().codegen()).unwrap_or_else(|e| panic!("{e}"));
@@ -102,7 +103,13 @@ fn a_library_tells_of_itself() {
 #[test]
 fn the_compiler_c_takes_all() {
     let built = agrees(PROGRAM, "Partition(c)");
-    assert_eq!((built.kernels.len(), built.external.len()), (0, 1));
+    assert_eq!(
+        (
+            built.record().expect("it is built here").kernels.len(),
+            built.record().expect("it is built here").external.len()
+        ),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -119,7 +126,10 @@ fn regions_hold_constants_bindings_and_composites() {
       (@region(%x), @region(%y))
     }"#;
     let built = agrees(text, "none");
-    assert_eq!(built.external.iter().map(|(s, _)| s.as_str()).collect::<Vec<_>>(), ["the_region"]);
+    assert_eq!(
+        built.record().expect("it is built here").external.iter().map(|(s, _)| s.as_str()).collect::<Vec<_>>(),
+        ["the_region"]
+    );
 }
 
 /// A compiler in Rust that computes here, where it may.
@@ -177,7 +187,7 @@ fn unary(op: &str) -> String {
 fn functions_of_the_process_are_called_and_not_exported() {
     here();
     let built = built(&unary("exp"), "Partition(here)");
-    assert!(matches!(built.external[0].1.code, Code::Callable(_)));
+    assert!(matches!(built.record().expect("it is built here").external[0].1.code, Code::Callable(_)));
     let [x, y, _] = &inputs()[..] else { unreachable!() };
     let got = built.executable.run(&[x.clone(), y.clone()]).unwrap_or_else(|e| panic!("{e}"));
     let want = Tensor::from_f64_fn(x.dtype(), x.shape(), |i| y.get_f64(i) + 2.0 * x.get_f64(i));
@@ -202,11 +212,15 @@ fn failures_name_compiler_and_region() {
         assert!(error.contains("compiler `here` failed on region `") && error.contains(why), "{op}: {error}");
         let fallback = Options { fallback: true, ..options("Partition(here)") };
         let built = build(module(&unary(op)), &[], fallback).unwrap_or_else(|e| panic!("{e}"));
-        assert!(built.external.is_empty() && !built.kernels.is_empty(), "{op}");
         assert!(
-            built.warnings.iter().any(|w| w.contains("compiler `here` failed") && w.contains(why)),
+            built.record().expect("it is built here").external.is_empty()
+                && !built.record().expect("it is built here").kernels.is_empty(),
+            "{op}"
+        );
+        assert!(
+            built.warnings().iter().any(|w| w.contains("compiler `here` failed") && w.contains(why)),
             "{:?}",
-            built.warnings
+            built.warnings()
         );
     }
     let unknown =

@@ -358,7 +358,11 @@ fn kernels_become_machine_code() {
         let passes = sequence("Saturate(fusion)", &settings).unwrap_or_else(|e| panic!("{e}"));
         let options = Options { passes: Some(Box::new(passes)), ..Options::new(settings) };
         let built = build(m.module().clone(), &[], options).unwrap_or_else(|e| panic!("{body}: {e}"));
-        assert!(built.reports[0].kernels.iter().any(|k| k.name.contains('+')), "{body}: {}", built.reports[0]);
+        assert!(
+            built.record().expect("it is built here").reports[0].kernels.iter().any(|k| k.name.contains('+')),
+            "{body}: {}",
+            built.record().expect("it is built here").reports[0]
+        );
         let compiled = built.executable.run(&inputs).unwrap_or_else(|e| panic!("{body}: {e}"));
         let values = inputs.into_iter().map(Value::from).collect();
         let expected = interp::run_flat(&m, "main", values).unwrap_or_else(|e| panic!("{body}: {e}"));

@@ -73,7 +73,10 @@ fn check(program: &str, seed: u64, threads: usize) {
     let passes = sequence("", &settings).expect("no passes");
     let options = Options { passes: Some(Box::new(passes)), threads, ..Options::new(settings) };
     let built = build(handed_over(&bound), &[], options).unwrap_or_else(|e| panic!("{program}\n{e}"));
-    assert_eq!(built.external.iter().map(|e| e.0.as_str()).collect::<Vec<_>>(), ["region0"]);
+    assert_eq!(
+        built.record().expect("it is built here").external.iter().map(|e| e.0.as_str()).collect::<Vec<_>>(),
+        ["region0"]
+    );
     for _ in 0..2 {
         let got = built.executable.run(&inputs).unwrap_or_else(|e| panic!("{program}\n{e}"));
         assert_eq!(got.len(), wanted.len());
@@ -476,7 +479,7 @@ fn network(passes: &str) -> (Tensor, Vec<String>) {
     let options = Options { passes: Some(Box::new(passes)), threads: 1, ..Options::new(settings) };
     let built = build(module, &given, options).unwrap_or_else(|e| panic!("{e}"));
     let y = built.executable.run(&[x]).unwrap_or_else(|e| panic!("{e}")).swap_remove(0);
-    (y, built.external.into_iter().map(|(symbol, _)| symbol).collect())
+    (y, built.into_record().expect("it is built here").external.into_iter().map(|(symbol, _)| symbol).collect())
 }
 
 #[test]

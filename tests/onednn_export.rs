@@ -83,7 +83,7 @@ fn check(functions: &[String], seed: u64) {
     let passes = sequence("", &settings).expect("no passes");
     let options = Options { passes: Some(Box::new(passes)), threads: 2, ..Options::new(settings) };
     let built = build(module, &[], options).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(built.external.len(), functions.len());
+    assert_eq!(built.record().expect("it is built here").external.len(), functions.len());
     let parts = built.exportable(&Target::host().codegen()).unwrap_or_else(|e| panic!("{e}"));
     let dir = tempfile::tempdir().expect("a temporary folder");
     let program = built.executable.as_plain().expect("it is plain").program();

@@ -44,7 +44,7 @@ fn agree(name: &str, text: &str, passes: &str, threads: usize) -> String {
             panic!("{name}: {d}\n{text}");
         }
     }
-    print_module(&built.module)
+    print_module(&built.record().expect("it is built here").module)
 }
 
 fn tensor(shape: &[i64], dtype: &str) -> String {

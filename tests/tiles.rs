@@ -48,7 +48,7 @@ fn check(text: &str, passes: Option<Box<dyn Pass>>, small: bool, wanted: bool) -
     let passes = passes.unwrap_or_else(|| Box::new(Sequential::default()));
     let options = driver::Options { passes: Some(passes), ..driver::Options::new(settings) };
     let built = driver::build(m, &[], options).unwrap_or_else(|e| panic!("{e}"));
-    let deepest = built.kernels.iter().map(depth).max().unwrap_or(0);
+    let deepest = built.record().expect("it is built here").kernels.iter().map(depth).max().unwrap_or(0);
     assert_eq!(deepest > 0, wanted, "whether matrix registers are used for\n{text}");
     let got = built.executable.run(&args).expect("runs");
     for (w, g) in want.iter().zip(&got) {

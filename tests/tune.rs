@@ -3,7 +3,7 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use resat::{
-    driver::{Built, Options, Tuning, build, tuned_in},
+    driver::{Built, Options, Record, Tuning, build, tuned_in},
     interp::random_value,
     ir::Type,
     pass::Settings,
@@ -41,6 +41,10 @@ fn outputs(built: &Built) -> Vec<Vec<f32>> {
     out.iter().map(|t| t.as_slice::<f32>().to_vec()).collect()
 }
 
+fn record(built: &Built) -> &Record {
+    built.record().expect("it is built here")
+}
+
 fn assert_alike(a: &[Vec<f32>], b: &[Vec<f32>], what: &str) {
     for (x, y) in a.iter().flatten().zip(b.iter().flatten()) {
         assert!((x - y).abs() <= 1e-4 * x.abs().max(1.0), "{what}: {x} and {y}");
@@ -51,18 +55,18 @@ fn assert_alike(a: &[Vec<f32>], b: &[Vec<f32>], what: &str) {
 fn what_was_measured_is_known_to_later_builds() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plain = built(None, None);
-    assert_eq!(plain.tuned, None);
+    assert_eq!(record(&plain).tuned, None);
     let tuned = built(Some(folder.path()), Some(600.0));
-    let first = tuned.tuned.clone().expect("it was asked for");
+    let first = record(&tuned).tuned.clone().expect("it was asked for");
     // How many there are is the schedule's affair: a product may be made in pieces.
     assert!(first.measured >= 2 && (first.known, first.left) == (0, 0), "{first}");
     assert_alike(&outputs(&plain), &outputs(&tuned), "tuned");
     let again = built(Some(folder.path()), Some(600.0));
     let known = Tuning { known: first.measured, ..Tuning::default() };
-    assert_eq!(again.tuned, Some(known));
-    assert_eq!(again.kernels, tuned.kernels);
+    assert_eq!(record(&again).tuned, Some(known));
+    assert_eq!(record(&again).kernels, record(&tuned).kernels);
     let later = built(Some(folder.path()), None);
-    assert_eq!((later.tuned, later.kernels), (None, tuned.kernels));
+    assert_eq!((&record(&later).tuned, &record(&later).kernels), (&None, &record(&tuned).kernels));
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn every_candidate_computes_the_same() {
             .collect();
         fs::write(&file, changed.join("\n") + "\nnot a line of ours\n").expect("it can be written");
         let forced = built(Some(folder.path()), None);
-        different += usize::from(forced.kernels != plain.kernels);
+        different += usize::from(record(&forced).kernels != record(&plain).kernels);
         assert_alike(&outputs(&plain), &outputs(&forced), &format!("candidate {choice}"));
     }
     assert_eq!(different, 11, "each candidate but the first is another kernel");
@@ -94,11 +98,11 @@ fn every_candidate_computes_the_same() {
 fn without_time_the_model_decides() {
     let plain = built(None, None);
     let hurried = built(None, Some(0.0));
-    let tuning = hurried.tuned.clone().expect("it was asked for");
+    let tuning = record(&hurried).tuned.clone().expect("it was asked for");
     assert!(tuning.left >= 2);
     assert_eq!(tuning, Tuning { left: tuning.left, ..Tuning::default() });
     assert!(tuning.to_string().contains(&format!("for {} there was no time", tuning.left)), "{tuning}");
-    assert_eq!(hurried.kernels, plain.kernels);
+    assert_eq!(record(&hurried).kernels, record(&plain).kernels);
 }
 
 #[test]

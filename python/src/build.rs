@@ -6,11 +6,12 @@ use std::{
 };
 
 use pyo3::{
+    exceptions::PyValueError,
     prelude::*,
     types::{PyDict, PyList, PyTuple},
 };
 use resat::{
-    driver::{self, Built, Cache, Options, Runnable},
+    driver::{self, Built, Cache, Options, Origin, Record, Runnable},
     ir::{Type, output_names},
     runtime::{LoadedModel, Port, RunError, export::export_linked},
     tensor::{self as rt, DType},
@@ -177,14 +178,16 @@ impl Executable {
 
     /// The module as the passes left it.
     #[getter]
-    fn module(&self) -> Module {
-        Module(self.built.module.clone())
+    fn module(&self) -> PyResult<Module> {
+        let record = self.built.record().ok_or_else(not_kept)?;
+        Ok(Module(record.module.clone()))
     }
 
     /// The names of its kernels, each once.
     #[getter]
-    fn kernels(&self) -> Vec<String> {
-        self.built.kernels.iter().map(|k| k.name.to_string()).collect()
+    fn kernels(&self) -> PyResult<Vec<String>> {
+        let record = self.built.record().ok_or_else(not_kept)?;
+        Ok(record.kernels.iter().map(|k| k.name.to_string()).collect())
     }
 
     /// How many calls of kernels a run makes.
@@ -257,13 +260,14 @@ impl Executable {
 
     fn __repr__(&self) -> String {
         let names: Vec<&str> = self.inputs.iter().map(|i| i.name.as_str()).collect();
-        format!(
-            "<resat.Executable ({}), {} kernels in {} calls>",
-            names.join(", "),
-            self.built.kernels.len(),
-            self.built.calls
-        )
+        let kernels = self.built.record().map_or(String::new(), |r| format!("{} kernels in ", r.kernels.len()));
+        format!("<resat.Executable ({}), {kernels}{} calls>", names.join(", "), self.built.calls)
     }
+}
+
+/// A program that comes out of a cache does not know how it came about.
+fn not_kept() -> PyErr {
+    PyValueError::new_err("the program was found in a cache, which keeps neither its module nor its kernels' names")
 }
 
 /// A program that was exported, loaded again.
@@ -370,14 +374,17 @@ fn build<'py>(
             flatten(typed.var(p).name.to_string(), typed.var_ty(p), &mut inputs);
         }
         let outputs = output_names(&module.0).unwrap_or_default();
+        let written = typed.result_type("main").clone();
         drop(typed);
         let mut built = driver::build(module.0, &[], options)?;
-        let result = resat::infer::infer_types(built.module.clone())?.result_type("main").clone();
-        let outcome = watcher.outcome(
-            std::mem::take(&mut built.log),
-            std::mem::take(&mut built.reports),
-            std::mem::take(&mut built.warnings),
-        );
+        let (result, outcome) = match &mut built.origin {
+            Origin::Here(record) => {
+                let result = resat::infer::infer_types(record.module.clone())?.result_type("main").clone();
+                let Record { log, reports, warnings, .. } = &mut **record;
+                (result, watcher.outcome(std::mem::take(log), std::mem::take(reports), std::mem::take(warnings)))
+            }
+            Origin::Cache => (written, watcher.outcome(Vec::new(), Vec::new(), Vec::new())),
+        };
         Ok((Executable { built, inputs, outputs, result, target }, outcome))
     })?;
     let executable = Bound::new(py, executable)?;

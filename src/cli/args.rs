@@ -176,7 +176,7 @@ impl TuneArgs {
 
 /// What came of tuning, on stderr, where it was asked for.
 pub(super) fn tell_tuning(built: &Built) {
-    if let Some(tuning) = &built.tuned {
+    if let Some(tuning) = built.record().and_then(|r| r.tuned.as_ref()) {
         eprintln!("tuned: {tuning}");
     }
 }

@@ -143,7 +143,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
     };
     kept.tell();
-    super::warn(&built.warnings);
+    super::warn(built.warnings());
     tell_tuning(&built);
     let Runnable::Plain(exe) = &built.executable else {
         let exe = &built.executable;
@@ -211,7 +211,7 @@ fn run_with_state(
     let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
     let compile = start.elapsed().as_secs_f64();
     kept.tell();
-    super::warn(&built.warnings);
+    super::warn(built.warnings());
     tell_tuning(&built);
     let mut runs = built.stateful();
     let mut measured = Vec::new();
@@ -295,7 +295,7 @@ fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Res
         }
         let rest = serde_json::json!({
             "compile_s": compile,
-            "cached": built.is_some_and(|b| b.cached),
+            "cached": built.is_some_and(Built::is_cached),
             "arena_bytes": program.map(|p| p.plan().arena),
             "arena_least_bytes": program.map(|p| p.plan().least),
             "weights_bytes": program.map(weights),

@@ -111,11 +111,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let written = export_linked(executable.program(), &all, &args.output)
         .map_err(|e| Failure::Other(e.to_string()))?;
     drop(progress);
-    super::warn(&built.warnings);
+    super::warn(built.warnings());
     tell_tuning(&built);
     dump.map_or(Ok(()), Dump::finish)?;
-    if args.report {
-        super::report(&built.log, &built.reports);
+    if let Some(record) = built.record().filter(|_| args.report) {
+        super::report(&record.log, &record.reports);
     }
     eprintln!(
         "{} and {}: {}, {:.2} s",

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     diag::{Diagnostic, Refused},
-    driver::{self, Allowed, Options, StatePair, Stateful, difference_within, shortest_float},
+    driver::{self, Allowed, Options, Origin, StatePair, Stateful, difference_within, shortest_float},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Module, Name, Type, VarId, dim_names, disagreeing, input_names, output_names, text_names},
@@ -130,11 +130,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         kept.iter().for_each(|k| k.fill(&mut options));
         let built = driver::build(module, &[], options).map_err(super::build_failure)?;
         kept.iter().for_each(Kept::tell);
-        super::warn(&built.warnings);
+        super::warn(built.warnings());
         tell_tuning(&built);
         let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
         let outputs = built.executable.run(&flat)?;
-        let allowed = if args.validate { allowed(built.module, &built.reports, args.passes.max_error)? } else { Allowed::default() };
+        let allowed = match built.origin {
+            Origin::Here(record) if args.validate => allowed(record.module, &record.reports, args.passes.max_error)?,
+            _ => Allowed::default(),
+        };
         Ok::<_, Failure>((outputs, allowed))
     };
     if kept.is_some() {
@@ -350,7 +353,7 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
     kept.fill(&mut options);
     let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
     kept.tell();
-    super::warn(&built.warnings);
+    super::warn(built.warnings());
     tell_tuning(&built);
     let mut runs = built.stateful();
     let mut outputs = Vec::new();

@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Runnable, backend::in_process};
+use super::{Built, Origin, Runnable, backend::in_process};
 use crate::{
     codegen::{CodegenTarget, ObjectCache, ObjectCode},
     ir::{Expr, Module, Name},
@@ -103,19 +103,11 @@ impl Cache {
         let executable = Executable::link(program, vec![library], Arc::new(Pool::new(threads))).ok()?;
         Some(Built {
             executable: Runnable::Plain(Box::new(executable)),
-            module: Module::new(),
-            log: Vec::new(),
-            reports: Vec::new(),
-            tuned: None,
-            warnings: Vec::new(),
-            fallen: Vec::new(),
-            kernels: Vec::new(),
             objects,
             calls: head.calls,
-            external: Vec::new(),
             parameters: head.parameters,
             state: Vec::new(),
-            cached: true,
+            origin: Origin::Cache,
             time: start.elapsed(),
         })
     }

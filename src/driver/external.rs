@@ -111,9 +111,10 @@ impl Built {
             return Err(Diagnostic::new(message).into());
         }
         let mut objects: Vec<Cow<'_, [u8]>> = self.objects.iter().map(|o| Cow::Borrowed(&o.bytes[..])).collect();
-        let mut libraries: Vec<String> = self.external.iter().flat_map(|(_, c)| c.libraries.clone()).collect();
+        let external = self.record().map_or(&[][..], |r| &r.external);
+        let mut libraries: Vec<String> = external.iter().flat_map(|(_, c)| c.libraries.clone()).collect();
         let (mut support, mut ready) = (Vec::<String>::new(), Vec::new());
-        for (symbol, compiled) in &self.external {
+        for (symbol, compiled) in external {
             let Code::Callable(f) = &compiled.code else { continue };
             let refuse =
                 |why: String| Refused::from(Diagnostic::new(format!("region `{symbol}` can't be exported: {why}")));

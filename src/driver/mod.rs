@@ -17,6 +17,8 @@ pub mod machine;
 #[cfg(feature = "llvm")]
 mod native;
 #[cfg(feature = "llvm")]
+mod phases;
+#[cfg(feature = "llvm")]
 mod probe;
 #[cfg(feature = "llvm")]
 mod race;
@@ -40,7 +42,7 @@ pub use crate::lower::{Assembled, CodeSet, assemble, is_plain};
 #[cfg(feature = "llvm")]
 pub use backend::generator_of;
 #[cfg(feature = "llvm")]
-pub use build::{BuildError, Built, Options, build};
+pub use build::{BuildError, Built, Options, Origin, Record, build};
 #[cfg(feature = "llvm")]
 pub use cache::{Cache, settings_key};
 pub use difference::{Allowed, difference, difference_within, shortest_float};

@@ -17,9 +17,10 @@ use hashbrown::{Equivalent, HashMap};
 
 use super::{
     backend::{Backend, in_process},
-    build::{BuildError, compiling},
+    build::BuildError,
     cache::Cache,
     external::{Handling, Regions, compile_regions},
+    phases::compiling,
     sizes::Sizes,
     tune::Tuner,
 };
@@ -215,7 +216,7 @@ impl Primitives {
         if let Some(tuner) = tuner
             && tuner.tune(&code, &programs.iter().map(|p| &p.program).collect::<Vec<_>>(), on_phase)?
         {
-            code = code.anew();
+            code = code.emptied();
             programs = assembled(&mut code)?;
         }
         let calls = programs.iter().map(|p| p.calls).sum();

@@ -258,7 +258,13 @@ pub(super) fn compile(module: Module, settings: &Settings, threads: usize) -> Re
     let start = Instant::now();
     let built = guarded(|| driver::build(module, &[], build).map_err(|e| e.to_string()))?;
     let compile_s = start.elapsed().as_secs_f64();
-    let code = Code { cost, refused: None, compile_s, kernels: built.kernels.len(), calls: built.calls };
+    let code = Code {
+        cost,
+        refused: None,
+        compile_s,
+        kernels: built.record().map_or(0, |r| r.kernels.len()),
+        calls: built.calls,
+    };
     Ok((code, built.executable))
 }
 

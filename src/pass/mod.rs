@@ -88,6 +88,15 @@ pub struct PassContext {
     pub after_pass: Option<AfterPass>,
 }
 
+impl PassContext {
+    /// Says that a phase starts.
+    pub fn phase(&mut self, name: &str) {
+        if let Some(f) = &mut self.on_start {
+            f(name);
+        }
+    }
+}
+
 /// Looks at what a pass is about to run over. Passes that are made of others are looked at, too, around these.
 pub type BeforePass = Box<dyn FnMut(&dyn Pass, &Module) -> Result<(), Refused> + Send>;
 
@@ -160,9 +169,7 @@ impl Pass for Sequential {
 /// Runs a pass and notes in the context what it did.
 pub fn run_logged(pass: &dyn Pass, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
     let name = pass.name();
-    if let Some(f) = &mut cx.on_start {
-        f(&name);
-    }
+    cx.phase(&name);
     if let Some(f) = &mut cx.before_pass {
         f(pass, &module)?;
     }

@@ -112,7 +112,7 @@ impl CodeSet {
     }
 
     /// The same without kernels: programs are going to be assembled again.
-    pub fn anew(self) -> CodeSet {
+    pub fn emptied(self) -> CodeSet {
         CodeSet { kernels: Vec::new(), known: HashMap::new(), tunable: Vec::new(), ..self }
     }
 

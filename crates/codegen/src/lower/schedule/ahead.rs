@@ -80,7 +80,13 @@ impl Emitter {
     }
 
     /// The innermost loop each of whose turns reads a dense panel of the operand, that loops within read several times.
-    fn panels(&self, loops: &[(AxisId, Vec<Piece>)], access: &Access, tensor: TensorId, reduction: &Reduction) -> Option<usize> {
+    fn panels(
+        &self,
+        loops: &[(AxisId, Vec<Piece>)],
+        access: &Access,
+        tensor: TensorId,
+        reduction: &Reduction,
+    ) -> Option<usize> {
         let offset = access.offset.as_ref()?;
         let again = loops.iter().rposition(|l| offset.coeff(l.0) == 0 && turns(&l.1) > 1)?;
         let at = loops[..again].iter().rposition(|l| offset.coeff(l.0) != 0 && turns(&l.1) > 1)?;

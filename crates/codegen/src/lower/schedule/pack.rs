@@ -215,11 +215,7 @@ impl Emitter {
             below *= a.extent;
         }
         terms.sort_unstable();
-        Access {
-            tensor: None,
-            axes: order.iter().map(|a| a.id).collect(),
-            offset: Some(Affine { base: 0, terms }),
-        }
+        Access { tensor: None, axes: order.iter().map(|a| a.id).collect(), offset: Some(Affine { base: 0, terms }) }
     }
 }
 
