@@ -154,7 +154,7 @@ fn main() {
         println!("{name}: skipped, as it is no plain sequence of calls");
         return;
     };
-    let typed = infer_types(built.into_record().expect("it is built here").module).unwrap_or_else(|e| panic!("{e}"));
+    let typed = infer_types(built.record().expect("it is built here").module.clone()).unwrap_or_else(|e| panic!("{e}"));
     let rows = rows(&typed, exe.program());
     let (mut peaks, mut runs): (Vec<f64>, Vec<Vec<f64>>) = (Vec::new(), Vec::new());
     let mut peak = || registers.rate(BEATS).unwrap_or_else(|e| panic!("{e}"));
