@@ -551,6 +551,10 @@ pub(crate) fn defined(op: OpId, attrs: &Attrs, args: &[Value]) -> bool {
         let scale = |x: f64| (1e-3..=1e3).contains(&x);
         return each(&|input, t| !input.contains("scale") || t.to_f64_vec().into_iter().all(scale));
     }
+    if name == "vision.proposal" {
+        // What a box overlaps that is none, or whose extents overflow, and in which place it comes, is not said.
+        return each(&|_, t| !t.dtype().is_float() || t.to_f64_vec().into_iter().all(|x| x.abs() < 80.0));
+    }
     if name.starts_with("dyn.") {
         // They may all be extents of one tensor.
         let few = |v: &[i64]| {
