@@ -9,11 +9,11 @@ use std::{
 
 use resat::{
     diag::Refused,
-    explore::{self, Crew, Exploration, Found, Member, Options, Task, Worker},
+    explore::{self, Crew, Exploration, Found, Member, Options, OwnPass, Task, Worker},
     infer::infer_types,
     interp,
     ir::Module,
-    pass::{BuildConfig, Settings},
+    pass::{BuildConfig, FnPass, Settings},
     relay::text::parse_module,
     target::Target,
     tensor::{Tensor, Value as Given},
@@ -273,7 +273,8 @@ fn options() -> Options {
     let settings = Settings::new(Target::host());
     Options {
         config: BuildConfig::default(),
-        members: Member::parse(PASSES, &settings).expect("legal"),
+        members: Member::parse(PASSES, &settings, &[]).expect("legal"),
+        own: Vec::new(),
         settings,
         saturation: None,
         threads: 1,
@@ -369,4 +370,19 @@ fn alternatives_and_subsets_are_tried_and_the_winner_can_be_made() {
         resat::pass::sequence(winner, &resat::pass::Settings::new(resat::target::Target::host())).is_ok(),
         "{winner}"
     );
+}
+
+#[test]
+fn passes_of_ones_own_are_ordered_with_others() {
+    let own: Vec<OwnPass> = vec![std::sync::Arc::new(FnPass("nothing", Ok))];
+    let settings = Settings::new(Target::host());
+    let members = Member::parse("FoldConstant, nothing, SimplifyExpr?", &settings, &own).expect("legal");
+    assert_eq!(
+        members.iter().map(|m| m.label.as_str()).collect::<Vec<_>>(),
+        ["FoldConstant", "nothing", "SimplifyExpr"]
+    );
+    assert!(Member::parse("FoldConstant, nothing", &settings, &[]).is_err());
+    let found = explored(Options { own, members, ..options() });
+    assert_eq!(found.orders.len(), 8);
+    assert!(found.orders.iter().all(|o| o.refused.is_none() && o.order.contains(&"nothing".to_owned())));
 }

@@ -9,6 +9,7 @@ if ! sh "$here/tools/wheel.sh" --tools; then
     exit 0
 fi
 sh "$here/tools/wheel.sh"
+cargo clippy --release --locked --quiet --manifest-path "$here/python/Cargo.toml" --target-dir "$here/target/python" -- -D warnings
 venv="$here/target/python-tests"
 rm -rf "$venv"
 "${PYTHON:-python3}" -m venv "$venv"

@@ -8,7 +8,7 @@ use pyo3::{
 };
 use resat::{
     diag::{Diagnostic, Refused},
-    explore::{self, Crew, Exploration, Found, Member, Options, Task},
+    explore::{self, Crew, Exploration, Found, Member, Options, OwnPass, Task},
     infer::infer_types,
     ir::Module as Ir,
     tensor::Tensor,
@@ -17,6 +17,7 @@ use resat::{
 use crate::{
     call::{Failure, Shared, long, refuse, refused},
     module::Module,
+    passes::own_pass,
     settings::Settings,
     tensor::{copied, to_numpy},
 };
@@ -26,7 +27,13 @@ fn options(settings: &Settings, given: &Bound<'_, PyDict>) -> PyResult<Options> 
     let get = |name: &str| -> PyResult<Bound<'_, PyAny>> {
         given.get_item(name)?.ok_or_else(|| refuse(format!("an exploration needs `{name}`")))
     };
-    let members = Member::parse(&get("members")?.extract::<String>()?, &settings.rust).map_err(|e| refused(&e))?;
+    let own: Vec<OwnPass> = get("own")?
+        .extract::<Vec<(String, Py<PyAny>)>>()?
+        .into_iter()
+        .map(|(name, function)| own_pass(name, function, settings))
+        .collect();
+    let members =
+        Member::parse(&get("members")?.extract::<String>()?, &settings.rust, &own).map_err(|e| refused(&e))?;
     let threads: Option<usize> = get("threads")?.extract()?;
     let measure = Duration::try_from_secs_f64(get("measure_seconds")?.extract()?).map_err(refuse)?;
     Ok(Options {
@@ -34,6 +41,7 @@ fn options(settings: &Settings, given: &Bound<'_, PyDict>) -> PyResult<Options> 
         settings: settings.rust.clone(),
         config: settings.config.clone(),
         members,
+        own,
         saturation: get("saturation")?.extract()?,
         max_orders: get("max_orders")?.extract::<usize>()?.max(1),
         seed: get("seed")?.extract()?,
@@ -46,6 +54,12 @@ fn options(settings: &Settings, given: &Bound<'_, PyDict>) -> PyResult<Options> 
         crew: None,
         on_progress: None,
     })
+}
+
+/// Refuses a list of passes that no exploration could order.
+#[pyfunction]
+fn check_members(text: &str, settings: &Settings) -> PyResult<()> {
+    Member::parse(text, &settings.rust, &[]).map(drop).map_err(|e| refused(&e))
 }
 
 /// A crew of the package's Python part: `room`, `start`, `poll` and `measure`.
@@ -164,5 +178,6 @@ fn run_exploration(
 
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Worker>()?;
+    m.add_function(wrap_pyfunction!(check_members, m)?)?;
     m.add_function(wrap_pyfunction!(run_exploration, m)?)
 }

@@ -53,6 +53,11 @@ impl Pass for PyPass {
     }
 }
 
+/// A pass that is a function in Python.
+pub fn own_pass(name: String, function: Py<PyAny>, settings: &Settings) -> Arc<dyn Pass> {
+    Arc::new(PyPass { name, function, shared: settings.shared.clone() })
+}
+
 /// The pass that a description from Python means: the text of passes; a name and a function; a text and samples for it; or a list of
 /// stages, each a name and a description.
 pub fn make(item: &Bound<'_, PyAny>, settings: &Settings, rust: &Rust) -> PyResult<Box<dyn Pass>> {

@@ -85,10 +85,84 @@ def test_models_in_python_say_what_they_are(cnn, tmp_path):
     with rs.BuildConfig(cost=lambda node: node.flops):
         with pytest.raises(rs.Refused, match="fingerprint"):
             rs.explore(cnn, PASSES, state=tmp_path / "s", **options())
-    with pytest.raises(rs.Refused, match="is a function"):
-        rs.explore(cnn, [rs.module_pass("mine")(lambda m: m)], **options())
+    with pytest.raises(rs.Refused, match="needs a `version`"):
+        rs.explore(cnn, [rs.module_pass("mine")(lambda m: m)], state=tmp_path / "s", **options())
     with pytest.raises(rs.Refused, match="unknown: y"):
         rs.explore(cnn, PASSES, {"y": 1}, **options())
+
+
+@rs.module_pass("twice", version="1")
+def twice(mod):
+    return rs.FoldConstant()(rs.SimplifyExpr()(mod))
+
+
+def test_functions_are_passes_of_an_exploration(cnn, tmp_path):
+    state = tmp_path / "state.jsonl"
+    found = rs.explore(cnn, [twice, rs.SimplifyInference()], state=state, **options())
+    assert {o["name"] for o in found.orders} == {"twice, SimplifyInference", "SimplifyInference, twice"}
+    assert all(o["refused"] is None and o["difference"] < 1e-4 for o in found.orders)
+    again = rs.explore(cnn, [twice, rs.SimplifyInference()], state=state, **options())
+    assert again.data["resumed"] > 0 and programs(again) == programs(found)
+    other = rs.module_pass("twice", version="2")(lambda mod: mod)
+    with pytest.raises(rs.Refused, match="another exploration"):
+        rs.explore(cnn, [other, rs.SimplifyInference()], state=state, **options())
+    with futures.ThreadPoolExecutor(2) as workers:
+        assert programs(rs.explore(cnn, [twice, rs.SimplifyInference()], workers=workers, **options())) == programs(found)
+    # To another process, a decorated function goes by its name, and one of no module by its code.
+    import pickle
+
+    cloudpickle = pytest.importorskip("cloudpickle")
+    assert pickle.loads(pickle.dumps(twice)) is twice
+    with futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as workers:
+        assert cloudpickle and programs(rs.explore(cnn, [other, rs.SimplifyInference()], workers=workers, **options()))
+
+    def failing(mod):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        rs.explore(cnn, [failing, rs.SimplifyInference()], **options())
+
+
+def test_alternatives_and_subsets(cnn):
+    layouts = rs.ConvertLayout("NCHW", to="NHWC|NCHW8c")
+    found = rs.explore(cnn, [layouts, rs.optional(rs.FoldConstant())], **options())
+    names = {o["name"] for o in found.orders}
+    assert len(names) == 6 and {"ConvertLayout[NHWC]", "ConvertLayout[NCHW8c], FoldConstant"} <= names
+    same = rs.explore(cnn, ['ConvertLayout(from=NCHW, to="NHWC|NCHW8c")', "FoldConstant?"], **options())
+    assert programs(same) == programs(found)
+    with pytest.raises(rs.Refused, match="NOPE"):
+        rs.ConvertLayout("NCHW", to="NHWC|NOPE")
+    with pytest.raises(rs.Refused, match="for explorations"):
+        rs.optional(rs.FoldConstant())(cnn)
+
+
+def test_progress(cnn, capsys, monkeypatch):
+    rs.explore(cnn, PASSES[:2], progress=True, **options())
+    assert "passes: " in capsys.readouterr().err
+    rs.explore(cnn, PASSES[:2], **options())
+    assert capsys.readouterr().err == ""
+    # In a notebook, one bar that changes.
+    shown = []
+
+    class Handle:
+        def update(self, what):
+            shown.append(what)
+
+    def display(what, display_id):
+        shown.append(what)
+        return Handle()
+
+    import sys
+    import types
+
+    shell = types.SimpleNamespace(has_trait=lambda name: name == "kernel")
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(HTML=str, display=display))
+    rs.explore(cnn, PASSES[:2], **options())
+    assert any("<progress" in s for s in shown) and shown[-1] == ""
+    shown.clear()
+    rs.explore(cnn, PASSES[:2], progress=False, **options())
+    assert not shown
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -80,9 +80,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let mut settings = args.passes.settings()?;
     settings.limits.time = settings.limits.time.max(PATIENCE);
-    let mut members = args.passes.passes.as_deref().map_or(Ok(Vec::new()), |text| Member::parse(text, &settings))?;
+    let mut members = args.passes.passes.as_deref().map_or(Ok(Vec::new()), |text| Member::parse(text, &settings, &[]))?;
     for name in &args.rulesets {
-        let mut more = Member::parse(&format!("{0}:Saturate({0})", name.trim()), &settings)?;
+        let mut more = Member::parse(&format!("{0}:Saturate({0})", name.trim()), &settings, &[])?;
         more.iter_mut().for_each(|m| m.slot = members.last().map_or(0, |l| l.slot + 1));
         if members.iter().any(|m| m.label == more[0].label) {
             return Err(Refused::from(Diagnostic::new(format!("`{}` is there twice", more[0].label))).into());
@@ -119,6 +119,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         settings,
         config: args.passes.config(),
         members,
+        own: Vec::new(),
         saturation: args.saturation.clone(),
         max_orders: args.max_orders.get(),
         seed: args.seed,

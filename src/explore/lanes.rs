@@ -1,5 +1,7 @@
 //! The sequences of passes that are compared: the saturation's, the program's as it was written, and one for each order.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::{
@@ -8,11 +10,11 @@ use super::{
 };
 use crate::{
     diag::{Diagnostic, Refused},
-    ir::Name,
+    ir::{Module, Name},
     loops::{Digest, digest_bytes},
     pass::{
-        BuildConfig, Pass, Pipeline, Sequential, Settings, SpecArg, default_pipeline, parse_optional_specs,
-        parse_specs, passes, sequence,
+        BuildConfig, Pass, PassContext, Pipeline, Sequential, Settings, SpecArg, default_pipeline,
+        parse_optional_specs, parse_specs, passes, sequence,
     },
     tensor::Tensor,
 };
@@ -28,6 +30,26 @@ pub struct Member {
     pub slot: usize,
     /// Whether orders without it are tried, too.
     pub optional: bool,
+}
+
+/// A pass of the user's own, which is known by its name.
+pub type OwnPass = Arc<dyn Pass>;
+
+/// Such a pass, as one of several.
+struct Own(OwnPass);
+
+impl Pass for Own {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn run(&self, module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
+        self.0.run(module, cx)
+    }
+
+    fn rulesets(&self) -> Vec<Name> {
+        self.0.rulesets()
+    }
 }
 
 /// A pass for each way to choose among the alternatives of its arguments, `NHWC|NCHW8c`, in the order written, with what tells it apart.
@@ -55,8 +77,8 @@ impl Member {
     /// a name of its own. Alternatives in an argument, `to="NHWC|NCHW8c"`, are as many members, of which each order has one, and a
     /// pass with a question mark behind it is in some orders only.
     ///
-    /// Refused are names that there are not, and two members of one label.
-    pub fn parse(text: &str, settings: &Settings) -> Result<Vec<Member>, Refused> {
+    /// Refused are names that neither the registry nor the user's `own` passes have, and two members of one label.
+    pub fn parse(text: &str, settings: &Settings, own: &[OwnPass]) -> Result<Vec<Member>, Refused> {
         let (mut members, mut complaints): (Vec<Member>, Vec<Diagnostic>) = (Vec::new(), Vec::new());
         for (slot, (spec, optional)) in parse_optional_specs(text)?.into_iter().enumerate() {
             let (label, name) = match spec.name.split_once(':') {
@@ -64,8 +86,11 @@ impl Member {
                 _ => (None, spec.name.as_str()),
             };
             for (args, chosen) in alternatives(&spec.args) {
-                let pass = resolve(name, &args, settings)?;
-                if let Err(Refused(d)) = sequence(&pass, settings) {
+                let pass = match args.is_empty() && named(own, name).is_some() {
+                    true => name.to_owned(),
+                    false => resolve(name, &args, settings)?,
+                };
+                if let Err(Refused(d)) = made(&pass, settings, own) {
                     // Places are those of the whole list.
                     complaints
                         .extend(d.into_iter().map(|d| Diagnostic { span: None, ..d }.at(Some(spec.span.clone()))));
@@ -82,6 +107,19 @@ impl Member {
             }
         }
         if complaints.is_empty() { Ok(members) } else { Err(Refused(complaints)) }
+    }
+}
+
+/// The pass of the user's own that has this name.
+fn named<'a>(own: &'a [OwnPass], name: &str) -> Option<&'a OwnPass> {
+    own.iter().find(|p| p.name() == name)
+}
+
+/// The pass of a text: the user's own, or one of the registry.
+fn made(text: &str, settings: &Settings, own: &[OwnPass]) -> Result<Box<dyn Pass>, Refused> {
+    match named(own, text) {
+        Some(pass) => Ok(Box::new(Own(pass.clone()))),
+        None => Ok(alone(sequence(text, settings)?)),
     }
 }
 
@@ -186,7 +224,7 @@ impl Lanes {
         let of_config = options.config.settings(settings)?;
         let mut members = Vec::new();
         for m in &options.members {
-            members.push(held(m.pass.clone(), alone(sequence(&m.pass, &of_config)?)));
+            members.push(held(m.pass.clone(), made(&m.pass, &of_config, &options.own)?));
         }
         let own = |pass: &Held| options.members.iter().any(|m| base(&m.pass) == base(&pass.shown));
         let (mut before, mut after, mut met) = (Vec::new(), Vec::new(), false);
@@ -274,7 +312,7 @@ fn saturation(options: &Options, members: &[Held]) -> Result<Vec<Held>, Refused>
             if spec.name == "default" && spec.args.is_empty() {
                 lane.extend(stations(config.pipeline(settings)?).into_iter().map(|s| s.1));
             } else {
-                lane.push(held(pass.to_owned(), alone(sequence(pass, settings)?)));
+                lane.push(held(pass.to_owned(), made(pass, settings, &options.own)?));
             }
         }
         return Ok(lane);
@@ -289,7 +327,7 @@ fn saturation(options: &Options, members: &[Held]) -> Result<Vec<Held>, Refused>
         let rulesets = held_member.pass.rulesets();
         let is_stage = plain.stages().any(|(_, p)| base(&p.name()) == base(&member.pass));
         if rulesets.is_empty() && !is_stage {
-            first.push(held(member.pass.clone(), alone(sequence(&member.pass, &settings)?)));
+            first.push(held(member.pass.clone(), made(&member.pass, &settings, &options.own)?));
         }
         settings.rulesets_on.extend(rulesets);
     }
@@ -343,6 +381,7 @@ pub(super) fn copied(o: &Options) -> Options {
         settings: o.settings.clone(),
         config: o.config.clone(),
         members: o.members.clone(),
+        own: o.own.clone(),
         saturation: o.saturation.clone(),
         state: None,
         model: o.model.clone(),

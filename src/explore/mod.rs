@@ -18,7 +18,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 pub use crew::{Crew, Task, Worker};
 pub use engine::Found;
-pub use lanes::Member;
+pub use lanes::{Member, OwnPass};
 pub use page::page;
 pub use result::{Anytime, Exploration, Refusal, Run, Saturated};
 
@@ -41,6 +41,8 @@ pub struct Options {
     pub config: BuildConfig,
     /// The passes whose orders are tried; see [`Member::parse`].
     pub members: Vec<Member>,
+    /// Passes that members name and the registry has not.
+    pub own: Vec<OwnPass>,
     /// The passes that the orders are compared with; where none are given, the default pipeline with all rulesets of the members.
     pub saturation: Option<String>,
     /// Threads that run the programs.

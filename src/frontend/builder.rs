@@ -296,14 +296,8 @@ impl Builder {
 
     /// The result of an operator that reads its arguments' types only, where these are known.
     fn of_types(&self, op: crate::ir::OpId, attrs: &Attrs, args: &[ExprId]) -> Option<Value> {
-        let zeros = |a: &ExprId| {
-            let t = self.ty(*a).as_tensor()?;
-            let shape: Vec<usize> = t.known_shape()?.iter().map(|&n| n as usize).collect();
-            // The data is never read; zeros of that type stand for it where they are few.
-            (t.elements()? <= MOST_EVALUATED * 256).then(|| Value::Tensor(Tensor::zeros(t.dtype, &shape)))
-        };
-        let given: Option<Vec<Value>> = args.iter().map(zeros).collect();
-        op.op().eval(attrs, &given?).ok()
+        let extents: Option<Vec<Vec<i64>>> = args.iter().map(|&a| self.ty(a).as_tensor()?.known_shape()).collect();
+        op.op().of_extents(attrs, &extents?).map(Value::Tensor)
     }
 
     /// The model whose outputs are the given expressions: one by itself, several as a tuple. Weights that nothing uses are left

@@ -37,6 +37,7 @@ from ._passes import (
     Sequential,
     default_pipeline,
     module_pass,
+    optional,
     partition_for,
     passes,
 )

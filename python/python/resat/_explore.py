@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import threading
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
@@ -14,7 +15,8 @@ from . import _resat
 from ._config import BuildConfig, current
 from ._errors import Refused
 from ._module import _of_parts
-from ._passes import Pass, _FunctionPass, as_pass
+from ._passes import Pass, _FunctionPass, _Optional, as_pass
+from ._progress import teller
 from ._resat import Module
 
 __all__ = ["Exploration", "RayExecutor", "explore"]
@@ -55,12 +57,16 @@ def _worker(spec: bytes) -> Any:
         known = _workers.get(key)
     if known is None:
         config, given = pickle.loads(spec)
-        known = _resat.Worker(config.settings(), given)
+        known = _resat.Worker(config.settings(), {**given, "own": _functions(given["own"])})
         with _lock:
             if len(_workers) > 64:
                 _workers.clear()
             _workers[key] = known
     return known
+
+
+def _functions(own: "Sequence[_FunctionPass]") -> list[tuple[str, Any]]:
+    return [(p.name, p.function) for p in own]
 
 
 def _do_pass(spec: bytes, name: str, text: str, keys: list[bytes], sent: dict[bytes, Any]):
@@ -259,14 +265,15 @@ def explore(
     name: str = "module",
     room: "int | None" = None,
     config: "BuildConfig | None" = None,
-    progress: "Callable[[str, int, int], None] | None" = None,
+    progress: "Callable[[str, int, int], None] | bool | None" = None,
 ) -> Exploration:
     """Tries the orders of some passes, and measures what they give.
 
     Each order takes the place of the stage `optimize` in the default pipeline. Orders that begin alike share what they begin with, and each
     different program is compiled and measured once, in turns with others.
 
-    - `passes`: passes of the registry, their texts, or names of rulesets.
+    - `passes`: passes of the registry, their texts, names of rulesets, or functions made passes by `module_pass`. Of alternatives in an
+      argument, `ConvertLayout("NCHW", to="NHWC|NCHW8c")`, each order has one; `optional(pass)` is in some orders only.
     - `inputs`: arrays for the parameters, by name or in order; random ones where none are given.
     - `workers`: who runs the passes: a number of threads, or an executor of `concurrent.futures` (a process pool, Dask's
       `client.get_executor()`, `RayExecutor`). It may be gone in the middle: what was lost is done again, and nothing twice that was finished.
@@ -274,6 +281,9 @@ def explore(
     - `state`: a file where what was found out is kept; an exploration that finds it goes on from there.
     - `room`: so many tasks are under way at the same time; twice the workers where not given.
     - `measure_seconds`: for how long each different program is measured, about.
+
+    - `progress`: a function of a phase, and how much of how much is done; `True` shows a bar, `False` nothing. Where it is not given, notebooks
+      show a bar.
 
     Ctrl-C ends it and keeps the state. A saturation's limit of time is five minutes here where the configuration has the default: what a busy
     machine cuts short would be another program.
@@ -284,11 +294,17 @@ def explore(
     limits = dict(config.limits)
     limits.setdefault("time", 300.0)
     config = config.replaced(limits=limits)
-    texts = []
+    texts, own = [], []
     for given in [passes] if isinstance(passes, str) else passes:
-        if isinstance(given, _FunctionPass):
-            raise Refused(f"pass `{given.name}` is a function, and can't be sent to workers or told apart in a state: explore passes with names")
-        texts.append(given if isinstance(given, str) else as_pass(given).text)
+        made = given if isinstance(given, str) else as_pass(given)
+        texts.append(made if isinstance(made, str) else made.text)
+        made = made.of if isinstance(made, _Optional) else made
+        if isinstance(made, _FunctionPass):
+            if not re.fullmatch(r"[A-Za-z_][\w.-]*", made.name):
+                raise Refused(f"a pass of an exploration has a name of letters, numbers, `_`, `.` and `-`, not `{made.name}`")
+            if state is not None and made.fingerprint() is None:
+                raise Refused(f"pass `{made.name}` is a function: where a state is kept, it needs a `version`, a text of all that decides its results")
+            own.append(made)
     about = [("rules of the user", "\n".join(text for _, text in config.rules))]
     for what, model in (("cost model", config.cost), ("extractor", config.extractor)):
         if model is None or isinstance(model, str):
@@ -298,8 +314,10 @@ def explore(
         if state is not None and print_ is None:
             raise Refused(f"a {what} written in Python needs a method `fingerprint()`, a text of all that decides its results, where a state is kept")
         about.append((f"{what} in Python", print_() if print_ is not None else ""))
+    about += [(f"pass {p.name} in Python", p.fingerprint() or "") for p in own]
     given = {
         "members": ", ".join(texts),
+        "own": own,
         "saturation": saturation,
         "threads": threads,
         "max_orders": max_orders,
@@ -314,16 +332,30 @@ def explore(
     arrays = _inputs(module, inputs)
     crew = None
     if workers is not None and not isinstance(workers, int) or measurer is not None:
-        spec = pickle.dumps((config, {**given, "state": None}))
+        spec = _sent((config, {**given, "state": None}))
         if workers is None or isinstance(workers, int):
             workers = futures.ThreadPoolExecutor(workers or 1)
         crew = _Crew(spec, workers, measurer, room)
     try:
-        data, page, summary = _resat.run_exploration(module, arrays, config.settings(), given, crew, progress)
+        with teller(progress) as told:
+            here = {**given, "own": _functions(own)}
+            data, page, summary = _resat.run_exploration(module, arrays, config.settings(), here, crew, told)
     finally:
         if crew is not None:
             crew.end()
     return Exploration(json.loads(data), page, summary)
+
+
+def _sent(what: Any) -> bytes:
+    """What workers are given. Functions that no module has go by cloudpickle, where it is installed (Dask brings it)."""
+    try:
+        return pickle.dumps(what)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        try:
+            import cloudpickle
+        except ImportError:
+            raise Refused(f"a function can't be sent to workers: {error}; define it in a module, or install cloudpickle") from error
+        return cloudpickle.dumps(what)
 
 
 def _inputs(module: Module, inputs: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
 import warnings
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
@@ -13,7 +14,7 @@ from ._errors import Refused
 from ._resat import Module
 from ._trace import active
 
-__all__ = ["Pass", "Pipeline", "ResatWarning", "Sequential", "default_pipeline", "module_pass", "partition_for", "passes"]
+__all__ = ["Pass", "Pipeline", "ResatWarning", "Sequential", "default_pipeline", "module_pass", "optional", "partition_for", "passes"]
 
 
 class ResatWarning(UserWarning):
@@ -47,7 +48,9 @@ class Pass:
         self.samples = None if samples is None else dict(samples)
         # Arguments that can't be are refused here, but for rulesets: those of one's own are known where the pass is used.
         if self.samples is None and self.name != "Saturate":
-            _resat.check_passes(text, current().settings())
+            # Alternatives, `to="NHWC|NCHW8c"`, are for explorations, each of whose orders has one of them.
+            check = _resat.check_members if "|" in text else _resat.check_passes
+            check(text, current().settings())
 
     @property
     def name(self) -> str:
@@ -147,11 +150,16 @@ def passes() -> dict[str, str]:
 class _FunctionPass(Pass):
     """A pass that is a Python function."""
 
-    def __init__(self, function: Callable[[Module], Module], name: str):
+    def __init__(self, function: Callable[[Module], Module], name: str, version: "str | None" = None):
         self.function = function
         self.text = name
         self.samples = None
+        self.version = version
         functools.update_wrapper(self, function, updated=())
+
+    def fingerprint(self) -> "str | None":
+        """A text of all that decides what it gives, where its maker gave one."""
+        return self.version
 
     @property
     def name(self) -> str:
@@ -161,11 +169,43 @@ class _FunctionPass(Pass):
         return (self.text, self.function)
 
     def __reduce__(self):
-        return (_FunctionPass, (self.function, self.text))
+        # A decorated function of a module is found by its name there, as functions are.
+        name = getattr(self, "__qualname__", "")
+        if getattr(sys.modules.get(self.__module__), name, None) is self:
+            return name
+        return (_FunctionPass, (self.function, self.text, self.version))
 
 
-def module_pass(name: "str | Callable[[Module], Module] | None" = None) -> Any:
+class _Optional(Pass):
+    """A pass that some orders of an exploration have, and others not."""
+
+    def __init__(self, of: Pass):
+        self.of, self.text, self.samples = of, f"{of.text}?", None
+
+    def __call__(self, module: Module, config: "BuildConfig | None" = None) -> Module:
+        raise Refused(f"`{self.text}` is for explorations: elsewhere a pass runs or does not")
+
+    def item(self) -> Any:
+        raise Refused(f"`{self.text}` is for explorations: elsewhere a pass runs or does not")
+
+    def __reduce__(self):
+        return (_Optional, (self.of,))
+
+
+def optional(given: Any) -> Pass:
+    """For `explore`: a pass that some orders have, and others not. As text, it is a pass with a question mark behind it.
+
+    >>> import resat as rs
+    >>> rs.optional(rs.FoldConstant())
+    <resat pass FoldConstant?>
+    """
+    return _Optional(as_pass(given))
+
+
+def module_pass(name: "str | Callable[[Module], Module] | None" = None, *, version: "str | None" = None) -> Any:
     """Makes a pass of a function from modules to modules: `@module_pass`, or `@module_pass("name")`.
+
+    `version` is a text of all that decides what it gives: explorations that keep a state need one, and another one makes another exploration.
 
     >>> import resat as rs
     >>> @rs.module_pass("nothing")
@@ -176,7 +216,7 @@ def module_pass(name: "str | Callable[[Module], Module] | None" = None) -> Any:
     """
     if callable(name):
         return _FunctionPass(name, name.__name__)
-    return lambda function: _FunctionPass(function, name or function.__name__)
+    return lambda function: _FunctionPass(function, name or function.__name__, version)
 
 
 def as_pass(given: Any) -> Pass:

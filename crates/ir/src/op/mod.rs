@@ -136,6 +136,11 @@ pub trait Op: fmt::Debug + Sync {
         false
     }
 
+    /// Such a result, of tensors of these extents, which may be larger than memory: nothing is made of them.
+    fn of_extents(&self, _attrs: &Attrs, _extents: &[Vec<i64>]) -> Option<Tensor> {
+        None
+    }
+
     /// Small legal calls that cover its attributes.
     fn samples(&self) -> Vec<Sample>;
 }

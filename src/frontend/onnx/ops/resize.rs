@@ -530,20 +530,22 @@ fn upsample(n: &mut Node) -> Convert<Vec<Val>> {
     let scales = match n.version {
         1..7 => {
             let (h, w) = (n.float("height_scale", 1.0)?, n.float("width_scale", 1.0)?);
-            vec![1.0, 1.0, h, w]
+            n.constant(Tensor::from_slice(&[4], &[1.0, 1.0, h as f32, w as f32]))
         }
-        7..9 => n.floats("scales")?.unwrap_or_default(),
-        _ => match n.x(1)? {
-            e if n.value(e).is_none() => {
-                let (axes, m) = ((0..rank).collect::<Vec<_>>(), method(n)?);
-                let m = Method { nearest: "floor".into(), coordinates: "asymmetric".into(), ..m };
-                return resize_while_running(n, x, &axes, &m, Some(e), None);
-            }
-            _ => n.known_floats(1)?.unwrap_or_default(),
-        },
+        7..9 => {
+            let all = n.floats("scales")?.unwrap_or_default();
+            n.constant(Tensor::from_f64_fn(DType::F32, &[all.len()], |i| all[i]))
+        }
+        _ => n.x(1)?,
+    };
+    let m = Method { nearest: "floor".into(), coordinates: "asymmetric".into(), ..method(n)? };
+    let known = n.value(scales).map(|v| v.to_f64_vec());
+    let dims = n.dims(x)?;
+    let Some(scales) = known.filter(|s| s.iter().zip(&dims).all(|(s, d)| *s == 1.0 || d.is_some())) else {
+        let axes = (0..rank).collect::<Vec<_>>();
+        return resize_while_running(n, x, &axes, &m, Some(scales), None);
     };
     n.ensure(scales.len() == rank, || format!("it scales {} axes of {rank}", scales.len()))?;
-    let m = Method { nearest: "floor".into(), coordinates: "asymmetric".into(), ..method(n)? };
     let mut plan = Vec::new();
     for (at, &scale) in scales.iter().enumerate().filter(|s| *s.1 != 1.0) {
         let from = n.extent(x, at)?;

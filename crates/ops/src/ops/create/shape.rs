@@ -21,6 +21,21 @@ fn dtype_attr(attrs: &Attrs) -> Result<DType, OpError> {
     attrs.opt_dtype("dtype").ok_or_else(|| OpError("`dtype` is not set".into()))
 }
 
+fn extents(t: &Tensor) -> Vec<i64> {
+    t.shape().iter().map(|&n| n as i64).collect()
+}
+
+/// Extents as a tensor; 1 without axes where there are none.
+fn extents_of(dtype: DType, s: &[i64]) -> Tensor {
+    let shape = if s.is_empty() { vec![] } else { vec![s.len()] };
+    Tensor::from_i64_fn(dtype, &shape, |i| s.get(i).copied().unwrap_or(1))
+}
+
+/// The number of elements, as a tensor without axes.
+fn count_of(dtype: DType, s: &[i64]) -> Tensor {
+    Tensor::from_i64_fn(dtype, &[], |_| s.iter().fold(1i64, |n, &d| n.saturating_mul(d)))
+}
+
 impl Op for ShapeOf {
     op_head!(
         "shape_of",
@@ -35,9 +50,10 @@ impl Op for ShapeOf {
         Ok(Type::tensor(&shape, dtype_attr(attrs)?))
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
-        let s = args[0].tensor().shape();
-        let shape = if s.is_empty() { vec![] } else { vec![s.len()] };
-        Ok(Tensor::from_i64_fn(dtype_attr(attrs)?, &shape, |i| s.get(i).map_or(1, |&n| n as i64)).into())
+        Ok(extents_of(dtype_attr(attrs)?, &extents(args[0].tensor())).into())
+    }
+    fn of_extents(&self, attrs: &Attrs, extents: &[Vec<i64>]) -> Option<Tensor> {
+        Some(extents_of(attrs.opt_dtype("dtype")?, extents.first()?))
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
         AxisMap::opaque([args[0].as_tensor().map_or(0, TensorType::rank)])
@@ -84,7 +100,10 @@ impl Op for NdarraySize {
         Ok(Type::tensor(&[], dtype_attr(attrs)?))
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
-        Ok(Tensor::from_i64_fn(dtype_attr(attrs)?, &[], |_| args[0].tensor().len() as i64).into())
+        Ok(count_of(dtype_attr(attrs)?, &extents(args[0].tensor())).into())
+    }
+    fn of_extents(&self, attrs: &Attrs, extents: &[Vec<i64>]) -> Option<Tensor> {
+        Some(count_of(attrs.opt_dtype("dtype")?, extents.first()?))
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
         AxisMap::opaque([args[0].as_tensor().map_or(0, TensorType::rank)])
