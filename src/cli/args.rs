@@ -132,6 +132,22 @@ impl RegionArgs {
     }
 }
 
+/// What a program keeps from one run to the next.
+#[derive(Args, Debug)]
+pub(super) struct StateArgs {
+    /// An input, and the output that is this input at the next run; again for more of them. It begins as zeros, with extents of 0 where
+    /// they are unknown, unless the inputs give it, and is updated where it lies where the program allows it
+    #[arg(long, value_name = "INPUT=OUTPUT", value_parser = input_and_output)]
+    pub state: Vec<(String, String)>,
+}
+
+fn input_and_output(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((input, output)) if !input.is_empty() && !output.is_empty() => Ok((input.into(), output.into())),
+        _ => Err("should be the name of an input, `=`, and the name of an output".into()),
+    }
+}
+
 /// How reductions are run where the machine was measured.
 #[derive(Args, Debug)]
 pub(super) struct TuneArgs {

@@ -6,16 +6,19 @@ use std::{
     time::Instant,
 };
 
+use clap::ValueEnum;
+
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
+    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, StateArgs, TuneArgs, tell_tuning},
     kept::{Kept, inputs_of},
     progress::Progress,
-    run::{gather, names_and_ranks},
+    run::{beside_state, gather, names_and_ranks},
 };
 use crate::{
     diag::Diagnostic,
-    driver::{self, Built, Options, Runnable},
+    driver::{self, Built, Options, Runnable, Specialize},
+    pass::Settings,
     runtime::{Executable, peak_memory},
     tensor::{Tensor, Value},
 };
@@ -34,6 +37,12 @@ pub(super) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     tune: TuneArgs,
+    #[command(flatten)]
+    state: StateArgs,
+    /// Which sizes of a program whose extents are unknown get code of their own, made in the background while that for all sizes runs:
+    /// those at which it has run for as long as it took to make the code for all, or every one
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "off")]
+    specialize: Special,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given; where given several times, each is measured,
     /// one after another in this process, and its first call apart from the others
     #[arg(long, value_name = "FILE")]
@@ -47,12 +56,33 @@ pub(super) struct Args {
     /// Print JSON: latencies_s (each run), first_s (the first call, before those that warm up), median_s, min_s, p90_s, compile_s, cached;
     /// of memory, in bytes: arena, the most of it that is in use at once, weights, and the peak of this process. Of several inputs
     /// these latencies are the entries of `runs`, each with `inputs`, the file. Of programs whose extents are unknown: general_calls (of
-    /// kernels that serve all extents), special_calls (of kernels that serve one) and special_kernels (compiled for extents that were met)
+    /// kernels that serve all extents), special_calls (of kernels that serve one), special_kernels (compiled for extents that were met) and
+    /// special_sizes (at which the whole program has code of its own: see --specialize)
     #[arg(long)]
     json: bool,
     /// Also say how long each kernel takes
     #[arg(long)]
     profile: bool,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum Special {
+    /// None
+    Off,
+    /// Those that are met often
+    Hot,
+    /// All
+    All,
+}
+
+impl From<Special> for Specialize {
+    fn from(s: Special) -> Specialize {
+        match s {
+            Special::Off => Specialize::Off,
+            Special::Hot => Specialize::Hot,
+            Special::All => Specialize::All,
+        }
+    }
 }
 
 /// Runs that warm up caches and threads.
@@ -78,6 +108,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     let name = given.as_ref().map_or_else(|| "main".to_owned(), |given| format!("main {given:?}"));
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.tune.asked());
+    if !args.state.state.is_empty() {
+        return run_with_state(&args, settings, &kept.nothing(), given, &paths);
+    }
     let (built, compile, tensors) = match kept.find(&settings, args.threads) {
         Some(found) => {
             let compile = start.elapsed().as_secs_f64();
@@ -103,6 +136,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             args.tune.fill(&mut options)?;
             options.on_phase = Some(Box::new(progress.teller()));
             options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+            options.specialize = args.specialize.into();
             kept.fill(&mut options);
             let built = driver::build(typed.into_module(), &[], options).map_err(super::build_failure)?;
             (built, (start.elapsed() - read).as_secs_f64(), tensors)
@@ -117,7 +151,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let d = Diagnostic::new("`--profile` takes programs without control flow, of known extents");
             return Err(Failure::Refused(d.into()));
         }
-        let runs = measure(&args, &tensors, |tensors| Ok(exe.run(tensors).map(drop)?))?;
+        let runs = measure(&args, &tensors, |tensors| {
+            exe.run(tensors)?;
+            // What is measured is what serves the size from then on.
+            if let (Special::All, Runnable::Machine(m)) = (args.specialize, exe) {
+                m.finish_special();
+            }
+            Ok(())
+        })?;
         return report(&args, &runs, compile, Some(&built));
     };
     let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());
@@ -140,6 +181,45 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         rows.iter().for_each(|(t, name)| eprintln!("{:9.3} us  {name}", 1e6 * t));
     }
     report(&args, &runs, compile, Some(&built))
+}
+
+/// The same of a program that keeps state, which goes on from run to run.
+fn run_with_state(
+    args: &Args,
+    settings: Settings,
+    kept: &Kept,
+    given: Option<Vec<(String, usize)>>,
+    paths: &[Option<&Path>],
+) -> Result<(), Failure> {
+    if args.profile {
+        return Err(Failure::Refused(Diagnostic::new("`--profile` takes programs without state").into()));
+    }
+    let start = Instant::now();
+    let passes = args.passes.sequence(&settings)?;
+    let typed = args.model.bound_to_run(given)?;
+    let progress = Progress::new();
+    let mut options = Options::new(settings);
+    options.release_memory = true;
+    options.passes = Some(Box::new(passes));
+    options.state = args.state.state.clone();
+    args.regions.tell(&mut options);
+    args.tune.fill(&mut options)?;
+    options.on_phase = Some(Box::new(progress.teller()));
+    options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+    options.specialize = args.specialize.into();
+    kept.fill(&mut options);
+    let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
+    let compile = start.elapsed().as_secs_f64();
+    kept.tell();
+    super::warn(&built.warnings);
+    tell_tuning(&built);
+    let mut runs = built.stateful();
+    let mut measured = Vec::new();
+    for &path in paths {
+        let inputs = beside_state(&typed, path, &built.state, &mut runs)?;
+        measured.extend(measure(args, &[inputs], |inputs| Ok(runs.run(inputs).map(drop)?))?);
+    }
+    report(args, &measured, compile, Some(&built))
 }
 
 /// What was measured with one set of inputs, in seconds.
@@ -191,7 +271,10 @@ fn measure(
 
 fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Result<(), Failure> {
     let sized = built.and_then(|b| match &b.executable {
-        Runnable::Machine(m) => Some(m.sized_calls()),
+        Runnable::Machine(m) => {
+            let (general, special, kernels) = m.sized_calls();
+            Some((general, special, kernels, m.special_sizes()))
+        }
         Runnable::Plain(_) => None,
     });
     if args.json {
@@ -220,6 +303,7 @@ fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Res
             "general_calls": sized.map(|s| s.0),
             "special_calls": sized.map(|s| s.1),
             "special_kernels": sized.map(|s| s.2),
+            "special_sizes": sized.map(|s| s.3),
         });
         if let serde_json::Value::Object(rest) = rest {
             json.extend(rest);
@@ -242,10 +326,10 @@ fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Res
             compile
         ))?;
     }
-    if let Some((general, special, kernels)) = sized {
+    if let Some((general, special, kernels, sizes)) = sized {
         super::print(&format!(
             "{general} calls of kernels that serve all extents, {special} of kernels that serve one; {kernels} kernels were compiled for \
-             extents that were met\n"
+             extents that were met, and whole programs for {sizes} sizes\n"
         ))?;
     }
     Ok(())

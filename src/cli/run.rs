@@ -11,14 +11,14 @@ use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, in_order, inputs, tell_tuning, write_file},
+    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, StateArgs, TuneArgs, in_order, inputs, tell_tuning, write_file},
     dump::{Dump, DumpArgs},
     kept::{Kept, inputs_of},
     progress::Progress,
 };
 use crate::{
     diag::{Diagnostic, Refused},
-    driver::{self, Allowed, Options, difference_within, shortest_float},
+    driver::{self, Allowed, Options, StatePair, Stateful, difference_within, shortest_float},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Module, Name, Type, VarId, dim_names, disagreeing, input_names, output_names, text_names},
@@ -46,10 +46,13 @@ pub(super) struct Args {
     tune: TuneArgs,
     #[command(flatten)]
     dump: DumpArgs,
-    /// An npz archive; keys are parameter names or positions. Random inputs where not given
+    #[command(flatten)]
+    state: StateArgs,
+    /// An npz archive; keys are parameter names or positions. Random inputs where not given. With `--state` again for further runs
     #[arg(long, value_name = "FILE")]
-    inputs: Option<PathBuf>,
-    /// Where the results go: an npz archive with keys "0", "1", …, tuples flattened depth first
+    inputs: Vec<PathBuf>,
+    /// Where the results go: an npz archive with keys "0", "1", …, tuples flattened depth first; of several runs those of the last, the
+    /// state among them
     #[arg(long, value_name = "FILE")]
     outputs: Option<PathBuf>,
     /// What runs the program
@@ -78,11 +81,17 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     if args.model.file.extension().is_some_and(|e| e == "so") {
         return run_library(&args);
     }
+    if !args.state.state.is_empty() {
+        return run_with_state(&args);
+    }
+    if args.inputs.len() > 1 {
+        return Err(refused("`--inputs` is taken several times where runs follow each other: with `--state`"));
+    }
     let start = Instant::now();
     let settings = args.passes.settings()?;
     let native = args.backend == Backend::Llvm && !args.validate;
     // Some models say of their inputs less than the inputs themselves do.
-    let given = match &args.inputs {
+    let given = match args.inputs.first() {
         Some(path) => Some(names_and_ranks(path)?),
         None => None,
     };
@@ -94,7 +103,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     });
     if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
         let program = found.executable.as_plain().expect("only plain programs are kept");
-        let inputs = inputs_of(program, &found.parameters, args.inputs.as_deref())?;
+        let inputs = inputs_of(program, &found.parameters, args.inputs.first().map(PathBuf::as_path))?;
         let outputs = found.executable.run(&inputs)?;
         tell_time(&args, start, ", found in the cache");
         let names: Vec<String> = program.program().outputs().map(|p| p.name.to_string()).collect();
@@ -106,7 +115,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let texts = text_names(&typed);
     // What is kept does not say which outputs are strings.
     let kept = kept.map(|k| if texts.is_empty() { k } else { k.nothing() });
-    let inputs = gather(&typed, args.inputs.as_deref())?;
+    let inputs = gather(&typed, args.inputs.first().map(PathBuf::as_path))?;
     let progress = Progress::new();
     let dump = args.dump.start()?;
     let native = |module: Module, passes: Sequential| {
@@ -195,10 +204,7 @@ fn tell_time(args: &Args, start: Instant, how: &str) {
 pub(super) fn gather(typed: &TypedModule, path: Option<&Path>) -> Result<Vec<Value>, Failure> {
     let Some(path) = path else { return Ok(interp::random_inputs(typed, SEED)?) };
     let m: &Module = typed.module();
-    let mut wanted = Vec::new();
-    for &p in &typed.entry("main")?.params {
-        name_inputs(m.var(p).name.to_string(), typed.var_ty(p), &mut wanted)?;
-    }
+    let wanted = names_of_inputs(typed)?;
     let given = by_own_names(m, &typed.entry("main")?.params, inputs(path)?);
     let tensors = in_order(&wanted, given)?;
     let named = wanted.iter().zip(&tensors).map(|((name, _), t)| (name.as_str(), t.shape()));
@@ -207,6 +213,15 @@ pub(super) fn gather(typed: &TypedModule, path: Option<&Path>) -> Result<Vec<Val
     }
     let mut tensors = tensors.into_iter();
     Ok(typed.entry("main")?.params.iter().map(|&p| take_value(typed.var_ty(p), &mut tensors)).collect())
+}
+
+/// The tensors that a program takes, tuples flattened depth first: names and element types.
+fn names_of_inputs(typed: &TypedModule) -> Result<Vec<(String, DType)>, Refused> {
+    let mut wanted = Vec::new();
+    for &p in &typed.entry("main")?.params {
+        name_inputs(typed.module().var(p).name.to_string(), typed.var_ty(p), &mut wanted)?;
+    }
+    Ok(wanted)
 }
 
 /// Tensors that are given by the model's own names of inputs, by the names of the parameters.
@@ -305,9 +320,93 @@ fn write_outputs(path: Option<&Path>, names: &[String], outputs: &[Tensor], text
     }
 }
 
+fn refused(message: &str) -> Failure {
+    Failure::Refused(Diagnostic::new(message).into())
+}
+
+/// Runs that follow each other, one for each archive.
+fn run_with_state(args: &Args) -> Result<(), Failure> {
+    if args.validate || args.backend == Backend::Interp {
+        return Err(refused("`--state` goes with native code, and without `--validate`"));
+    }
+    let start = Instant::now();
+    let settings = args.passes.settings()?;
+    let given = args.inputs.first().filter(|_| !args.model.is_relay()).map(|path| names_and_ranks(path)).transpose()?;
+    let passes = args.passes.sequence(&settings)?;
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").nothing();
+    let typed = args.model.bound_to_run(given)?;
+    let (own_names, texts) = (output_names(&typed), text_names(&typed));
+    let progress = Progress::new();
+    let dump = args.dump.start()?;
+    let mut options = Options::new(settings);
+    options.release_memory = true;
+    options.passes = Some(Box::new(passes));
+    options.state = args.state.state.clone();
+    args.regions.tell(&mut options);
+    args.tune.fill(&mut options)?;
+    options.on_phase = Some(Box::new(progress.teller()));
+    options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+    dump.iter().for_each(|d| d.fill(&mut options));
+    kept.fill(&mut options);
+    let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
+    kept.tell();
+    super::warn(&built.warnings);
+    tell_tuning(&built);
+    let mut runs = built.stateful();
+    let mut outputs = Vec::new();
+    let paths: Vec<Option<&Path>> = match args.inputs.as_slice() {
+        [] => vec![None],
+        all => all.iter().map(|p| Some(p.as_path())).collect(),
+    };
+    for (i, path) in paths.into_iter().enumerate() {
+        let inputs = beside_state(&typed, path, &built.state, &mut runs)?;
+        outputs = runs.run(&inputs)?;
+        if i == 0 {
+            tell_time(args, start, "");
+        }
+    }
+    // Where they stand among all results.
+    let mut by_place: Vec<&StatePair> = built.state.iter().collect();
+    by_place.sort_by_key(|p| p.output);
+    for pair in by_place {
+        outputs.insert(pair.output, runs.get(&pair.name).expect("it is kept").clone());
+    }
+    drop(progress);
+    dump.map_or(Ok(()), Dump::finish)?;
+    write_outputs(args.outputs.as_deref(), &names_of_outputs(own_names, outputs.len()), &outputs, &texts)
+}
+
+/// The inputs that are not state, from an archive or at random. State that an archive gives is that of the next run.
+pub(super) fn beside_state(
+    typed: &TypedModule,
+    path: Option<&Path>,
+    pairs: &[StatePair],
+    runs: &mut Stateful<'_>,
+) -> Result<Vec<Tensor>, Failure> {
+    let is_state = |n: usize| pairs.iter().find(|p| p.input == n);
+    let Some(path) = path else {
+        let all = interp::random_inputs(typed, SEED)?;
+        let all = all.iter().flat_map(Value::flatten).enumerate();
+        return Ok(all.filter(|(n, _)| is_state(*n).is_none()).map(|(_, t)| t).collect());
+    };
+    let names = names_of_inputs(typed)?;
+    let mut given = by_own_names(typed.module(), &typed.entry("main")?.params, inputs(path)?);
+    let mut wanted = Vec::new();
+    for (n, (name, dtype)) in names.into_iter().enumerate() {
+        let Some(pair) = is_state(n) else {
+            wanted.push((name, dtype));
+            continue;
+        };
+        if let Some(at) = given.iter().position(|(own, _)| own.as_str() == name) {
+            runs.set(&pair.name, npz::as_element(given.remove(at).1, dtype))?;
+        }
+    }
+    Ok(in_order(&wanted, given)?)
+}
+
 fn run_library(args: &Args) -> Result<(), Failure> {
     let library = super::library::open(&args.model, args.threads)?;
-    let tensors = library.inputs(args.inputs.as_deref())?;
+    let tensors = library.inputs(args.inputs.first().map(PathBuf::as_path))?;
     let outputs = library.run(&tensors)?;
     write_outputs(args.outputs.as_deref(), &library.output_names(), &outputs, &[])
 }

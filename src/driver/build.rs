@@ -9,8 +9,9 @@ use super::{
     backend::Backend,
     cache::{Cache, module_key, settings_key},
     external::{Handling, Regions, compile_regions},
-    runnable::{MachineProgram, Parameter, Runnable},
+    runnable::{MachineProgram, Parameter, Runnable, Specialize},
     specialize::{Compiled, Machine, Primitives, compile_code},
+    state::{StatePair, pairs},
     tune::{Tuner, Tuning, Untuned, tuned_in},
 };
 use crate::{
@@ -82,6 +83,11 @@ pub struct Options {
     /// How long to measure what is not known yet of the program's reductions; see [`Options::tuned`], without which it is
     /// forgotten after the build.
     pub tune: Option<Duration>,
+    /// Which sizes of a program whose extents are unknown get code of their own, made in the background while that for all sizes runs. Results
+    /// may then differ in rounding from one run to the next.
+    pub specialize: Specialize,
+    /// Names of inputs, and of the outputs that they are at the next run: see [`Built::stateful`]. Such a program is not kept on disk.
+    pub state: Vec<(String, String)>,
     /// Whether memory that the build frees goes back to the system at once, and code that ran once is dropped from memory, by settings of the
     /// whole process: for programs that do nothing else, such as the command line. Off by default: a library leaves its host's allocator alone.
     pub release_memory: bool,
@@ -105,6 +111,8 @@ impl Options {
             key: None,
             tuned: None,
             tune: None,
+            specialize: Specialize::Off,
+            state: Vec::new(),
             release_memory: false,
         }
     }
@@ -137,6 +145,8 @@ pub struct Built {
     pub fallen: Vec<CompilerError>,
     /// How many inputs each parameter of `@main` is: one, or as many as a tuple has tensors.
     pub parameters: Vec<usize>,
+    /// What it keeps from one run to the next.
+    pub state: Vec<StatePair>,
     /// Whether it was found in a cache.
     pub cached: bool,
     /// Passes, lowering, code generation and linking, all together.
@@ -167,6 +177,8 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         key,
         tuned,
         tune,
+        specialize,
+        state,
         release_memory,
     } = options;
     if threads > Pool::MOST_THREADS {
@@ -174,9 +186,9 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
             Diagnostic::new(format!("{threads} threads are asked for, but at most {} are of use", Pool::MOST_THREADS));
         return Err(Refused::from(d).into());
     }
-    let key = key.or_else(|| {
+    let key = key.filter(|_| state.is_empty()).or_else(|| {
         // Passes of the user's own are code, too.
-        (cache.is_some() && passes.is_none()).then_some(())?;
+        (cache.is_some() && passes.is_none() && state.is_empty()).then_some(())?;
         let key = settings_key(KeyMaker::new().part(&name), &settings)?;
         Some(module_key(key, &module, params)?.key())
     });
@@ -192,6 +204,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     // What passes do away with should go: nobody else may hold on to the weights.
     drop(module);
     let typed = infer_types(bound)?;
+    let state = pairs(&typed, &state)?;
     let main = &typed.entry("main")?.params;
     let annotated: Vec<bool> = main.iter().map(|&p| typed.var(p).ty.is_some()).collect();
     let parameters = main.iter().map(|&p| typed.var_ty(p).flatten().map_or(1, |t| t.len())).collect();
@@ -208,8 +221,16 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         give_back_memory();
     }
     let tuned = tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None))));
-    let run =
-        Run { threads, name, regions: Handling { fallback, check: check_regions }, cache: cache.clone(), tuned, tune };
+    let run = Run {
+        threads,
+        name,
+        regions: Handling { fallback, check: check_regions },
+        cache: cache.clone(),
+        tuned,
+        tune,
+        specialize,
+        state,
+    };
     let mut built = compile(module, &annotated, &settings, run, cx)?;
     built.parameters = parameters;
     if let (Some(cache), Some(key), Runnable::Plain(exe)) = (&cache, &key, &built.executable)
@@ -231,6 +252,8 @@ struct Run {
     cache: Option<Arc<Cache>>,
     tuned: Option<Arc<Tuned>>,
     tune: Option<Duration>,
+    specialize: Specialize,
+    state: Vec<StatePair>,
 }
 
 /// Makes code of a module that went through its passes. `annotated` says of which parameters of `@main` the program itself gives
@@ -251,8 +274,17 @@ fn compile(
     let typed = infer_types(module)?;
     let backend = Backend::of(&settings.target)?;
     let pool = Arc::new(Pool::new(run.threads));
+    let state: Vec<(usize, usize)> = run.state.iter().map(|p| (p.input, p.output)).collect();
     let mut tuner = run.tuned.clone().zip(run.tune).map(|(tuned, budget)| Tuner::new(tuned, &backend, budget));
-    let machine = Machine { backend, pool, regions: run.regions, cache: run.cache, tuned: run.tuned };
+    let machine = Machine {
+        backend,
+        pool,
+        arenas: Arc::default(),
+        regions: run.regions,
+        cache: run.cache,
+        tuned: run.tuned,
+        state,
+    };
     let Regions { typed, compiled, fallen } = compile_regions(typed, &machine.backend.target, run.regions)?;
     let warning = |e: &CompilerError| format!("region `{}` is resat's own code now: {e}", e.region);
     cx.warnings.extend(fallen.iter().map(warning));
@@ -264,6 +296,7 @@ fn compile(
     let (executable, code, objects, calls) = match is_plain(&typed, "main")? {
         true => {
             let mut code = machine.code(compiled);
+            code.state = machine.state.clone();
             let mut assembled = assemble(&typed, "main", &run.name, &mut code)?;
             if let Some(tuner) = &mut tuner
                 && tuner.tune(&code, &[&assembled.program], &mut tell_phase)?
@@ -301,7 +334,7 @@ fn compile(
                     annotated,
                 })
                 .collect();
-            let machine = MachineProgram { program, kernels: primitives, params, dims: dim_names(m) };
+            let machine = MachineProgram::new(program, primitives, params, dim_names(m), run.specialize);
             (Runnable::Machine(Box::new(machine)), code, objects, calls)
         }
     };
@@ -318,6 +351,7 @@ fn compile(
         fallen,
         kernels: code.kernels,
         parameters: Vec::new(),
+        state: run.state,
         cached: false,
         time: Duration::ZERO,
     })

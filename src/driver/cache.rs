@@ -114,6 +114,7 @@ impl Cache {
             calls: head.calls,
             external: Vec::new(),
             parameters: head.parameters,
+            state: Vec::new(),
             cached: true,
             time: start.elapsed(),
         })

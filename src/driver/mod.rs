@@ -27,6 +27,8 @@ mod sizes;
 #[cfg(feature = "llvm")]
 mod specialize;
 #[cfg(feature = "llvm")]
+mod state;
+#[cfg(feature = "llvm")]
 mod stopwatch;
 #[cfg(feature = "llvm")]
 mod trial;
@@ -50,7 +52,9 @@ pub use native::Native;
 #[cfg(feature = "llvm")]
 pub use probe::Peak;
 #[cfg(feature = "llvm")]
-pub use runnable::{MachineProgram, Runnable};
+pub use runnable::{MachineProgram, Runnable, Specialize};
+#[cfg(feature = "llvm")]
+pub use state::{StatePair, Stateful};
 #[cfg(feature = "llvm")]
 pub use stopwatch::Stopwatch;
 #[cfg(feature = "llvm")]

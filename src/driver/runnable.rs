@@ -1,11 +1,16 @@
 //! What a build gives: a program that runs.
 
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+};
+
 use super::specialize::Primitives;
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{Name, Type, disagreeing},
     runtime::Executable,
-    tensor::{Tensor, within_memory},
+    tensor::{Shape, Tensor, within_memory},
     vm,
 };
 
@@ -17,13 +22,35 @@ pub enum Runnable {
     Machine(Box<MachineProgram>),
 }
 
+/// Which sizes get code of their own, beside that which serves all.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Specialize {
+    /// None.
+    #[default]
+    Off,
+    /// Those at which the program has run for as long as it took to make the code for all sizes.
+    Hot,
+    /// All that are met.
+    All,
+}
+
 /// A program for the machine, and its kernels.
 pub struct MachineProgram {
-    pub(super) program: vm::Program,
-    pub(super) kernels: Primitives,
-    pub(super) params: Vec<Parameter>,
+    program: vm::Program,
+    kernels: Arc<Primitives>,
+    params: Vec<Parameter>,
     /// Names of the inputs' extents, as the model has them.
-    pub(super) dims: Vec<Vec<String>>,
+    dims: Vec<Vec<String>>,
+    specialize: Specialize,
+    /// What makes code for a size in the background.
+    making: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for MachineProgram {
+    fn drop(&mut self) {
+        // The compiler must not outlive what it belongs to, which may be the process.
+        self.finish_special();
+    }
 }
 
 /// What is given to a program.
@@ -56,6 +83,23 @@ impl Runnable {
         }
     }
 
+    /// The same, where some outputs are inputs of the next run: pairs of their numbers. The inputs are taken; where the run is refused,
+    /// they are left as they were.
+    pub(super) fn run_keeping(
+        &self,
+        inputs: &mut [Tensor],
+        state: &[(usize, usize)],
+        spare: &mut [Option<Tensor>],
+    ) -> Result<Vec<Tensor>, Refused> {
+        let refused = |e: String| Refused::from(Diagnostic::new(e));
+        match self {
+            Runnable::Plain(exe) => exe.run_keeping(inputs, state, spare).map_err(|e| refused(e.to_string())),
+            Runnable::Machine(m) => {
+                within_memory(|| m.run_keeping(inputs, state, spare)).map_err(|e| refused(e.to_string()))?
+            }
+        }
+    }
+
     /// The plain program, where it is one.
     pub fn as_plain(&self) -> Option<&Executable> {
         match self {
@@ -66,6 +110,49 @@ impl Runnable {
 }
 
 impl MachineProgram {
+    pub(super) fn new(
+        program: vm::Program,
+        kernels: Primitives,
+        params: Vec<Parameter>,
+        dims: Vec<Vec<String>>,
+        specialize: Specialize,
+    ) -> MachineProgram {
+        let (kernels, making) = (Arc::new(kernels), Mutex::new(None));
+        MachineProgram { program, kernels, params, dims, specialize, making }
+    }
+
+    /// How many sizes have code of their own because they were met often enough: see [`Specialize`].
+    pub fn special_sizes(&self) -> usize {
+        self.kernels.special_sizes()
+    }
+
+    /// Waits until code that is being made for a size in the background is there.
+    pub fn finish_special(&self) {
+        let making = self.making.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = making {
+            // A failure there leaves the code for all sizes.
+            thread.join().ok();
+        }
+    }
+
+    /// Has code made for the size of a run that has just ended, where that is due and no other is being made.
+    fn consider(&self, shapes: Vec<Shape>) {
+        let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if making.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        if !self.kernels.is_due(&shapes, self.specialize == Specialize::All) {
+            return;
+        }
+        let kernels = self.kernels.clone();
+        // Where no thread can be had, the code for all sizes goes on.
+        *making = std::thread::Builder::new().spawn(move || kernels.make_special(&shapes)).ok();
+    }
+
+    fn shapes(&self, inputs: &[Tensor]) -> Option<Vec<Shape>> {
+        (self.specialize != Specialize::Off).then(|| inputs.iter().map(|t| t.shape().into()).collect())
+    }
+
     /// Of the calls of kernels at unknown extents that were met so far: how many have one kernel for all extents, how many have one for
     /// each, and how many kernels were compiled for extents at hand.
     pub fn sized_calls(&self) -> (usize, usize, usize) {
@@ -78,6 +165,36 @@ impl MachineProgram {
     }
 
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
+        let values = self.values(inputs)?;
+        if let Some(results) = self.kernels.run_whole(inputs) {
+            self.shapes(inputs).into_iter().for_each(|s| self.consider(s));
+            return Ok(results);
+        }
+        let result = self.program.run(&*self.kernels, values)?;
+        self.kernels.run_in_parts();
+        result.flatten().ok_or_else(|| Diagnostic::new("the result of the program holds a function").into())
+    }
+
+    fn run_keeping(
+        &self,
+        inputs: &mut [Tensor],
+        state: &[(usize, usize)],
+        spare: &mut [Option<Tensor>],
+    ) -> Result<Vec<Tensor>, Refused> {
+        // Values share the inputs' elements, which are then not to be written.
+        drop(self.values(inputs)?);
+        let shapes = self.shapes(inputs);
+        match self.kernels.run_whole_keeping(inputs, state, spare) {
+            Some(done) => {
+                shapes.into_iter().for_each(|s| self.consider(s));
+                done.map_err(|e| Diagnostic::new(e.to_string()).into())
+            }
+            None => self.run(inputs),
+        }
+    }
+
+    /// The values of the parameters, where these inputs fit them.
+    fn values(&self, inputs: &[Tensor]) -> Result<Vec<vm::Value>, Refused> {
         let wanted: usize = self.params.iter().map(|p| p.ty.flatten().map_or(1, |t| t.len())).sum();
         if wanted != inputs.len() {
             let message = format!("the program takes {wanted} inputs, but {} were given", inputs.len());
@@ -89,17 +206,7 @@ impl MachineProgram {
             return Err(Diagnostic::new(message).into());
         }
         let mut given = inputs.iter();
-        let values = self
-            .params
-            .iter()
-            .map(|p| value(&p.name, &p.ty, p.annotated, &mut given))
-            .collect::<Result<Vec<_>, Refused>>()?;
-        if let Some(results) = self.kernels.run_whole(inputs) {
-            return Ok(results);
-        }
-        let result = self.program.run(&self.kernels, values)?;
-        self.kernels.run_in_parts();
-        result.flatten().ok_or_else(|| Diagnostic::new("the result of the program holds a function").into())
+        self.params.iter().map(|p| value(&p.name, &p.ty, p.annotated, &mut given)).collect()
     }
 }
 

@@ -4,9 +4,12 @@
 //! one compiles nothing, since its calls are of kernels that serve all sizes ([`Sites`]). Calls that have no such kernel are compiled
 //! for the extents at hand.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use hashbrown::HashMap;
+use hashbrown::HashSet;
 
 use super::{
     build::BuildError,
@@ -15,22 +18,27 @@ use super::{
 use crate::{
     infer::TypedModule,
     ir::{Dim, TensorType, Type},
-    lower::{CodeSet, Sites, assemble, groups},
+    lower::{CodeSet, Group, Sites, assemble, groups},
     runtime::CompiledCode,
     tensor::Shape,
 };
 
 /// Kernels are looked at in so many sizes before they are compiled for all.
-const LOOKED_AT: usize = 4;
+const LOOKED_AT: usize = 8;
 
 /// The code of a function, for all sizes that were met.
 pub(super) struct Sizes {
     set: CodeSet,
-    /// By which of the unknown extents are 1, where what there is to do takes another form.
-    classes: HashMap<Vec<bool>, Sites>,
+    /// The calls of kernels, from the first size on.
+    sites: Option<Sites>,
+    /// What was looked at for calls that no family served: which of the unknown extents were 1, where what there is to do may take
+    /// another form.
+    classes: HashSet<Vec<bool>>,
     /// So many of the kernels are compiled.
     compiled: usize,
     code: Vec<Arc<dyn CompiledCode>>,
+    /// How long it took to make code, in all.
+    pub(super) took: Duration,
     /// Calls that were compiled for the extents at hand.
     pub(super) specialized: usize,
     /// Whether the back end failed on a kernel: then no size is served any more.
@@ -38,10 +46,20 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// For a function that was not met at any size.
-    pub(super) fn new(machine: &Machine) -> Sizes {
-        let set = machine.code(Vec::new());
-        Sizes { set, classes: HashMap::new(), compiled: 0, code: Vec::new(), specialized: 0, broken: false }
+    /// For a function that was not met at any size. It keeps `state`: pairs of numbers of an input and an output.
+    pub(super) fn new(machine: &Machine, state: Vec<(usize, usize)>) -> Sizes {
+        let mut set = machine.code(Vec::new());
+        set.state = state;
+        Sizes {
+            set,
+            sites: None,
+            classes: HashSet::new(),
+            compiled: 0,
+            code: Vec::new(),
+            took: Duration::ZERO,
+            specialized: 0,
+            broken: false,
+        }
     }
 
     /// The code for one size, which `typed` says; `instance` gives the function at others.
@@ -54,39 +72,41 @@ impl Sizes {
         shapes: &[Shape],
         instance: impl Fn(&[Shape]) -> Option<TypedModule>,
     ) -> Result<Arc<Code>, BuildError> {
-        let class = unknown_extents(types, shapes).into_iter().map(|n| n == 1).collect();
-        let sites = match self.classes.remove(&class) {
-            Some(sites) => sites,
-            None => {
-                let mut sizes = vec![groups(typed, entry)?];
-                for other in others(types, shapes) {
-                    if sizes.len() == LOOKED_AT {
-                        break;
-                    }
-                    let found = instance(&other).and_then(|typed| groups(&typed, entry).ok());
-                    sizes.extend(found.filter(|g| g.len() == sizes[0].len()));
-                }
-                Sites::new(machine.backend.core, &sizes)
-            }
+        let start = Instant::now();
+        let here = groups(typed, entry, &self.set.state)?;
+        let state = &self.set.state;
+        let looked_at = |ones_stay: bool| -> Vec<Vec<Group>> {
+            let others = others(types, shapes, ones_stay).into_iter();
+            let found = others.filter_map(|other| groups(&instance(&other)?, entry, state).ok());
+            [here.clone()].into_iter().chain(found.filter(|g| g.len() == here.len()).take(LOOKED_AT - 1)).collect()
         };
-        self.set.sites = Some(sites);
+        let sites = self.sites.get_or_insert_with(|| Sites::new(machine.backend.core, &looked_at(false)));
+        let (mut met, mut unserved) = sites.meet(here.clone());
+        if !unserved.is_empty() {
+            let class = unknown_extents(types, shapes).into_iter().map(|n| n == 1).collect();
+            if self.classes.insert(class) {
+                sites.widen(&unserved, &looked_at(true));
+                unserved = sites.meet_again(&mut met, &unserved);
+            }
+        }
+        self.specialized += unserved.len();
+        self.set.met = Some(met.into_iter());
         let assembled = assemble(typed, entry, entry, &mut self.set);
-        let sites = self.set.sites.take();
-        self.specialized += sites.as_ref().map_or(0, |s| s.missed);
-        self.classes.extend(sites.map(|s| (class, s)));
+        self.set.met = None;
         let assembled = assembled?;
         if self.compiled < self.set.kernels.len() {
             let code = compile_kernels(&self.set.kernels[self.compiled..], machine);
             self.broken |= code.is_err();
             self.code.push(code?);
             self.compiled = self.set.kernels.len();
+            self.took += start.elapsed();
         }
-        Code::link(assembled, self.code.clone(), machine.pool.clone())
+        Code::link(assembled, self.code.clone(), machine)
     }
 
     /// How many calls have one kernel for all sizes, and how many one for each.
     pub(super) fn counts(&self) -> (usize, usize) {
-        self.classes.values().map(Sites::counts).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+        self.sites.as_ref().map_or((0, 0), Sites::counts)
     }
 }
 
@@ -100,18 +120,18 @@ fn unknown_extents(types: &[Type], shapes: &[Shape]) -> Vec<usize> {
 }
 
 /// Other sizes that a function may be met at, for parameters of these types: those first where all unknown extents differ from each other.
-/// Extents of 1 stay so, where not all are.
-fn others(types: &[Type], shapes: &[Shape]) -> Vec<Vec<Shape>> {
+/// `ones_stay` where extents of 1 do, unless all are.
+fn others(types: &[Type], shapes: &[Shape], ones_stay: bool) -> Vec<Vec<Shape>> {
     let tensors: Vec<_> = types.iter().filter_map(Type::flatten).flatten().collect();
     if tensors.len() != shapes.len() {
         return Vec::new();
     }
     let unknown = |d: &Dim| d.known().is_none();
-    let all_one = unknown_extents(types, shapes).into_iter().all(|n| n == 1);
+    let grows = !ones_stay || unknown_extents(types, shapes).into_iter().all(|n| n == 1);
     let grown = |by: &dyn Fn(usize, usize) -> usize| -> Vec<Shape> {
         let mut place = 0;
         let mut extents = |(t, s): (&TensorType, &Shape)| -> Shape {
-            let extent = |(d, &n): (&Dim, &usize)| match unknown(d) && (n != 1 || all_one) {
+            let extent = |(d, &n): (&Dim, &usize)| match unknown(d) && (n != 1 || grows) {
                 true => {
                     place += 1;
                     by(n, place)
@@ -126,6 +146,7 @@ fn others(types: &[Type], shapes: &[Shape]) -> Vec<Vec<Shape>> {
         grown(&|n, place| 2 * n + 2 * place + 1),
         grown(&|n, place| 3 * n + 7 * place + 2),
         grown(&|n, place| n + 5 * place + 6),
+        grown(&|n, place| if place == 1 { 1 } else { 2 * n + 4 * place }),
         grown(&|n, _| 2 * n + 1),
         grown(&|n, _| 3 * n + 2),
         grown(&|n, _| 2 * n),

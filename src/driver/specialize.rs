@@ -5,9 +5,12 @@
 //! extents that it is called with, and the code is kept. A program that is a plain sequence of calls but for its extents is called as
 //! one function.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use hashbrown::{Equivalent, HashMap};
@@ -28,8 +31,8 @@ use crate::{
     loops::Kernel,
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, is_settled},
     pass::settle_calls,
-    runtime::{Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
-    tensor::{Shape, Tensor},
+    runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
+    tensor::{Shape, Tensor, within_memory},
 };
 
 /// So many pieces of code of one function are kept. A program that goes through more extents than that starts anew.
@@ -40,10 +43,14 @@ const KEPT: usize = 1024;
 pub(super) struct Machine {
     pub backend: Backend,
     pub pool: Arc<Pool>,
+    /// What functions work in, one after another.
+    pub arenas: Arc<Arenas>,
     pub regions: Handling,
     pub cache: Option<Arc<Cache>>,
     /// What was measured about reductions.
     pub tuned: Option<Arc<Tuned>>,
+    /// What the program keeps from one run to the next: pairs of numbers of an input and an output.
+    pub state: Vec<(usize, usize)>,
 }
 
 impl Machine {
@@ -80,6 +87,10 @@ struct Primitive {
 #[derive(Default)]
 struct Made {
     code: HashMap<Key, Arc<Code>>,
+    /// How long runs took at sizes by the code for all sizes; none where a size has got code of its own, or can't have any.
+    ran: HashMap<Key, Option<Duration>>,
+    /// Sizes that have got code of their own.
+    special: usize,
     /// What serves all extents, from the first call on.
     sizes: Option<Sizes>,
 }
@@ -96,10 +107,11 @@ impl Code {
     pub(super) fn link(
         assembled: Assembled,
         code: Vec<Arc<dyn CompiledCode>>,
-        pool: Arc<Pool>,
+        machine: &Machine,
     ) -> Result<Arc<Code>, BuildError> {
         let Assembled { program, counted, .. } = assembled;
-        Ok(Arc::new(Code { exe: Executable::link(program, code, pool)?, counted }))
+        let exe = Executable::sharing(program, code, machine.pool.clone(), machine.arenas.clone())?;
+        Ok(Arc::new(Code { exe, counted }))
     }
 
     fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
@@ -114,7 +126,7 @@ impl Code {
 }
 
 /// What code was made for: extents of all arguments, values of decisive ones.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Key {
     shapes: Vec<Shape>,
     values: Vec<Tensor>,
@@ -211,7 +223,7 @@ impl Primitives {
         let (objects, library) = compile_code(&mut code, &machine.backend, machine.cache.as_deref())?;
         let mut made: HashMap<usize, Arc<Code>> = HashMap::new();
         for (number, assembled) in fixed.into_iter().zip(programs) {
-            made.insert(number, Code::link(assembled, library.clone(), machine.pool.clone())?);
+            made.insert(number, Code::link(assembled, library.clone(), &machine)?);
         }
         let functions = functions
             .iter()
@@ -261,7 +273,64 @@ impl Primitives {
     pub(super) fn run_whole(&self, inputs: &[Tensor]) -> Option<Vec<Tensor>> {
         let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
         // What does not fit is told call by call.
-        self.code_for(whole, &Call { args: inputs, decisive: &[] }).ok()?.run(inputs).ok()
+        let call = Call { args: inputs, decisive: &[] };
+        let code = self.code_for(whole, &call).ok()?;
+        let start = Instant::now();
+        let results = code.run(inputs).ok()?;
+        note(whole, call.key(), start.elapsed());
+        Some(results)
+    }
+
+    /// Whether the program has run at this size for as long as it took to make the code for all sizes, or at all where `at_once`, and
+    /// code for this size alone was not asked for.
+    pub(super) fn is_due(&self, shapes: &[Shape], at_once: bool) -> bool {
+        let Some(whole) = &self.whole else { return false };
+        let mut made = whole.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(took) = made.sizes.as_ref().map(|s| s.took) else { return false };
+        let key = Key { shapes: shapes.to_vec(), values: Vec::new() };
+        match made.ran.get_mut(&key) {
+            Some(ran) if ran.is_some_and(|ran| at_once || ran >= took) => {
+                *ran = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes code for the whole program at one size, on one thread, which runs from then on; where that fails, nothing changes.
+    pub(super) fn make_special(&self, shapes: &[Shape]) {
+        let Some(whole) = &self.whole else { return };
+        let func = self.module.func(whole.func);
+        let types: Vec<Type> = func.params.iter().filter_map(|&p| self.module.var(p).ty.clone()).collect();
+        // The others are for who runs the program meanwhile.
+        let Ok(alone) = rayon::ThreadPoolBuilder::new().num_threads(1).build() else { return };
+        let made = alone.install(|| within_memory(|| self.whole_at(func, &types, shapes)));
+        let Ok(Ok(code)) = made else { return };
+        let mut made = whole.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.code.insert(Key { shapes: shapes.to_vec(), values: Vec::new() }, code);
+        made.special += 1;
+    }
+
+    /// How many sizes have got code of their own by that.
+    pub(super) fn special_sizes(&self) -> usize {
+        self.whole.iter().map(|w| w.made.lock().unwrap_or_else(PoisonError::into_inner).special).sum()
+    }
+
+    /// The same, where some outputs are inputs of the next run, and may take their places: see [`Executable::run_keeping`]. None where the
+    /// inputs are still to be used.
+    pub(super) fn run_whole_keeping(
+        &self,
+        inputs: &mut [Tensor],
+        state: &[(usize, usize)],
+        spare: &mut [Option<Tensor>],
+    ) -> Option<Result<Vec<Tensor>, RunError>> {
+        let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
+        let code = self.code_for(whole, &Call { args: inputs, decisive: &[] }).ok()?;
+        let key = Call { args: inputs, decisive: &[] }.key();
+        let start = Instant::now();
+        let done = code.counted.is_empty().then(|| code.exe.run_keeping(inputs, state, spare))?;
+        note(whole, key, start.elapsed());
+        Some(done)
     }
 
     /// Says that the program runs, but not as one function.
@@ -295,6 +364,7 @@ impl Primitives {
         })?;
         if made.code.len() >= KEPT {
             made.code.clear();
+            made.ran.clear();
         }
         made.code.insert(call.key(), code.clone());
         Ok(code)
@@ -311,17 +381,21 @@ impl Primitives {
         let empty = call.args.iter().any(Tensor::is_empty);
         let types: Vec<Type> = func.params.iter().filter_map(|&p| self.module.var(p).ty.clone()).collect();
         let said = types.len() == func.params.len();
+        let shapes: Vec<Shape> = call.args.iter().map(|a| a.shape().into()).collect();
+        if self.is_whole(f) && said && empty {
+            return self.whole_at(func, &types, &shapes);
+        }
         if !f.decisive.is_empty() || func.compiler().is_some() || empty || !said {
             return self.specialize(f, call);
         }
-        let shapes: Vec<Shape> = call.args.iter().map(|a| a.shape().into()).collect();
         let entry = entry_name(0);
         let instance = |shapes: &[Shape]| match self.is_whole(f) {
             true => self.whole_instance(func, &types, shapes),
             false => self.instance(f, &types, shapes),
         };
         let typed = instance(&shapes)?;
-        let sizes = sizes.get_or_insert_with(|| Sizes::new(&self.machine));
+        let state = if self.is_whole(f) { self.machine.state.clone() } else { Vec::new() };
+        let sizes = sizes.get_or_insert_with(|| Sizes::new(&self.machine, state));
         let other = |shapes: &[Shape]| instance(shapes).ok();
         if !sizes.broken {
             match sizes.code(&self.machine, &entry, &types, &typed, &shapes, other) {
@@ -352,6 +426,17 @@ impl Primitives {
         let func = out.add(Expr::Func(Box::new(Function::new(params, body, None))));
         out.define(entry_name(0), func);
         Ok(infer_types(out)?)
+    }
+
+    /// Code of the whole program for tensors of these extents alone.
+    fn whole_at(&self, func: &Function, types: &[Type], shapes: &[Shape]) -> Result<Arc<Code>, BuildError> {
+        let typed = self.whole_instance(func, types, shapes)?;
+        let mut code = self.machine.code(Vec::new());
+        code.state = self.machine.state.clone();
+        let entry = entry_name(0);
+        let assembled = assemble(&typed, &entry, &entry, &mut code)?;
+        let (_, library) = compile_code(&mut code, &self.machine.backend, self.machine.cache.as_deref())?;
+        Code::link(assembled, library, &self.machine)
     }
 
     /// A copy of a function's body, its parameters and their types, for arguments of these extents. What functions within say of
@@ -424,7 +509,15 @@ impl Primitives {
         let mut code = self.machine.code(compiled);
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
         let (_, library) = compile_code(&mut code, &self.machine.backend, self.machine.cache.as_deref())?;
-        Code::link(assembled, library, self.machine.pool.clone())
+        Code::link(assembled, library, &self.machine)
+    }
+}
+
+/// Adds to how long a function ran at a size.
+fn note(f: &Primitive, key: Key, time: Duration) {
+    let mut made = f.made.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(ran) = made.ran.entry(key).or_insert(Some(Duration::ZERO)) {
+        *ran += time;
     }
 }
 

@@ -16,43 +16,65 @@ pub(crate) struct Affine {
 impl Affine {
     /// The affine form of an index expression, where it has one.
     pub(crate) fn of(e: &Scalar) -> Option<Affine> {
+        let mut sum = Affine::default();
+        sum.add(e, 1)?;
+        Some(sum.settled())
+    }
+
+    /// Adds a multiple of an expression. None where that has no such form: then the sum is of no use any more.
+    fn add(&mut self, e: &Scalar, by: i64) -> Option<()> {
         match e.kind() {
-            ScalarKind::Int(i) => Some(Affine { base: *i, terms: vec![] }),
-            ScalarKind::Axis(a) => Some(Affine { base: 0, terms: vec![(*a, 1)] }),
-            ScalarKind::Binary(BinOp::Add, a, b) => Some(Affine::of(a)?.plus(&Affine::of(b)?, 1)),
-            ScalarKind::Binary(BinOp::Sub, a, b) => Some(Affine::of(a)?.plus(&Affine::of(b)?, -1)),
-            ScalarKind::Binary(BinOp::Mul, a, b) => {
-                let (a, b) = (Affine::of(a)?, Affine::of(b)?);
-                match (a.terms.is_empty(), b.terms.is_empty()) {
-                    (true, _) => Some(b.times(a.base)),
-                    (_, true) => Some(a.times(b.base)),
-                    _ => None,
-                }
+            ScalarKind::Int(i) => self.base += by * i,
+            ScalarKind::Axis(a) => self.add_term(*a, by),
+            ScalarKind::Binary(BinOp::Add, a, b) => {
+                self.add(a, by)?;
+                self.add(b, by)?;
             }
-            _ => None,
+            ScalarKind::Binary(BinOp::Sub, a, b) => {
+                self.add(a, by)?;
+                self.add(b, -by)?;
+            }
+            ScalarKind::Binary(BinOp::Mul, a, b) => match (a.as_int(), b.as_int()) {
+                (_, Some(c)) => self.add(a, by * c)?,
+                (Some(c), _) => self.add(b, by * c)?,
+                _ => {
+                    let (a, b) = (Affine::of(a)?, Affine::of(b)?);
+                    let (sum, times) = match (a.terms.is_empty(), b.terms.is_empty()) {
+                        (true, _) => (b, a.base),
+                        (_, true) => (a, b.base),
+                        _ => return None,
+                    };
+                    self.base += by * times * sum.base;
+                    sum.terms.iter().for_each(|&(axis, c)| self.add_term(axis, by * times * c));
+                }
+            },
+            _ => return None,
         }
+        Some(())
+    }
+
+    fn add_term(&mut self, axis: AxisId, by: i64) {
+        match self.terms.binary_search_by_key(&axis, |t| t.0) {
+            Ok(i) => self.terms[i].1 += by,
+            Err(i) => self.terms.insert(i, (axis, by)),
+        }
+    }
+
+    fn settled(mut self) -> Affine {
+        self.terms.retain(|t| t.1 != 0);
+        self
+    }
+
+    /// The sum of multiples of index expressions, where all have such a form.
+    pub(crate) fn of_sum<'a>(terms: impl IntoIterator<Item = (&'a Scalar, i64)>) -> Option<Affine> {
+        let mut sum = Affine::default();
+        terms.into_iter().try_for_each(|(e, by)| sum.add(e, by))?;
+        Some(sum.settled())
     }
 
     /// The axis' coefficient; 0 where it does not occur.
     pub(crate) fn coeff(&self, axis: AxisId) -> i64 {
         self.terms.iter().find(|(a, _)| *a == axis).map_or(0, |(_, c)| *c)
-    }
-
-    fn plus(&self, other: &Affine, sign: i64) -> Affine {
-        let mut terms = self.terms.clone();
-        for &(axis, c) in &other.terms {
-            match terms.binary_search_by_key(&axis, |t| t.0) {
-                Ok(i) => terms[i].1 += sign * c,
-                Err(i) => terms.insert(i, (axis, sign * c)),
-            }
-        }
-        terms.retain(|t| t.1 != 0);
-        Affine { base: self.base + sign * other.base, terms }
-    }
-
-    fn times(&self, by: i64) -> Affine {
-        let terms = if by == 0 { vec![] } else { self.terms.iter().map(|&(a, c)| (a, c * by)).collect() };
-        Affine { base: self.base * by, terms }
     }
 
     /// As an expression, axes in ascending order.
@@ -90,6 +112,7 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
 
     /// The same, and that very node becomes something else.
     pub(crate) fn and(mut self, old: &Scalar, new: Scalar) -> Self {
+        debug_assert!(!old.operands().is_empty(), "axes and constants are replaced by the function");
         self.done.insert(old.key(), (old.clone(), new));
         self
     }
@@ -97,7 +120,9 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
     /// The expression with the replacements made.
     pub(crate) fn apply(&mut self, e: &Scalar) -> Scalar {
         // The original is kept beside the result so that its address, the key, is not reused.
-        if let Some((_, new)) = self.done.get(&e.key()) {
+        // What stands in one place only is met once.
+        let shared = e.is_shared();
+        if let Some((_, new)) = self.done.get(&e.key()).filter(|_| shared) {
             return new.clone();
         }
         let rebuilt = e.map_operands(|o| self.apply(o));
@@ -105,7 +130,9 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
             ScalarKind::Axis(_) | ScalarKind::Read(..) => (self.replace)(&rebuilt).unwrap_or(rebuilt),
             _ => rebuilt,
         };
-        self.done.insert(e.key(), (e.clone(), new.clone()));
+        if shared {
+            self.done.insert(e.key(), (e.clone(), new.clone()));
+        }
         new
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use rayon::prelude::*;
 
 use super::{
-    Reduced, Scheduled, Tuned,
-    sites::{Met, Sites},
+    Group, Reduced, Scheduled, Tuned,
+    append::{self, Kept},
+    sites::{Made, Met, SizedKernel},
     worth_measuring,
 };
 use crate::machine::Core;
@@ -37,8 +39,10 @@ pub struct CodeSet {
     tuned: Option<Arc<Tuned>>,
     /// Kernels with something to measure.
     pub tunable: Vec<Tunable>,
-    /// The calls of the program that is assembled, where its extents change from run to run.
-    pub sites: Option<Sites>,
+    /// What the program keeps from one run to the next: pairs of numbers of an input and the output that is it the next time.
+    pub state: Vec<(usize, usize)>,
+    /// The calls of the program that is assembled next, in order, where its extents change from run to run.
+    pub met: Option<std::vec::IntoIter<Met>>,
 }
 
 /// A kernel with reductions that run in several ways.
@@ -82,6 +86,8 @@ struct Assembler<'a> {
     /// Buffers whose outermost extent is a bound: that bound with the other extents, and the buffer that holds the number
     /// of rows.
     counted: HashMap<BufferId, (Shape, BufferId)>,
+    /// The calls that give what is kept for the next run.
+    kept: Kept,
     calls: usize,
 }
 
@@ -95,7 +101,8 @@ impl CodeSet {
             known: HashMap::new(),
             tuned: None,
             tunable: Vec::new(),
-            sites: None,
+            state: Vec::new(),
+            met: None,
         }
     }
 
@@ -163,9 +170,11 @@ fn is_sequence(typed: &TypedModule, entry: &str, fits: &dyn Fn(&TensorType) -> b
     Ok(scope(typed, f.body).iter().all(plain) && f.params.iter().all(|&p| known(typed.var_ty(p))))
 }
 
-/// What each call of a kernel computes, in the order in which [`assemble`] meets them.
-pub fn groups(typed: &TypedModule, entry: &str) -> Result<Vec<Stages>, Refused> {
+/// What each call of a kernel computes, in the order in which [`assemble`] meets them, where the program keeps `state`: pairs of numbers
+/// of an input and an output.
+pub fn groups(typed: &TypedModule, entry: &str, state: &[(usize, usize)]) -> Result<Vec<Group>, Refused> {
     let m = typed.module();
+    let kept = append::kept(typed, entry, state);
     let mut all = Vec::new();
     for id in scope(typed, typed.entry(entry)?.body) {
         let Expr::Call { callee, .. } = &m[id] else { continue };
@@ -174,20 +183,31 @@ pub fn groups(typed: &TypedModule, entry: &str) -> Result<Vec<Stages>, Refused> 
             Expr::Global(name) => m.function_id(name),
             _ => None,
         };
-        if let Some(f) = func.map(|f| m.func(f)).filter(|f| f.is_primitive() && f.compiler().is_none()) {
-            all.push(super::stages_of(typed, f, true)?.stages);
-        }
+        let func = func.map(|f| m.func(f)).filter(|f| f.is_primitive() && f.compiler().is_none());
+        all.extend(func.map(|f| (id, f)));
     }
-    Ok(all)
+    all.into_par_iter().map(|(id, f)| group(typed, id, f, &kept, true)).collect()
+}
+
+/// What a call of a function computes.
+fn group(typed: &TypedModule, call: ExprId, f: &Function, kept: &Kept, all_sizes: bool) -> Result<Group, Refused> {
+    let stages = super::stages_of(typed, f, all_sizes)?.stages;
+    let state = kept.get(&call).and_then(|&(_, _, var)| match &typed.module()[call] {
+        Expr::Call { args, .. } => append::argument(typed, args, var),
+        _ => None,
+    });
+    let tail = state.and_then(|arg| Some((append::after(&stages, arg)?, arg)));
+    Ok(match tail {
+        Some((stages, arg)) => Group { stages, after: Some(arg) },
+        None => Group { stages, after: None },
+    })
 }
 
 /// The program of a function, whose body must be [plain](is_plain). What it calls joins `code`.
 pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet) -> Result<Assembled, Refused> {
     let main = typed.entry(entry)?;
-    if let Some(sites) = &mut code.sites {
-        sites.begin();
-    }
-    let mut a = Assembler { typed, code, program: Program::new(name), counted: HashMap::new(), calls: 0 };
+    let kept = append::kept(typed, entry, &code.state);
+    let mut a = Assembler { typed, code, program: Program::new(name), counted: HashMap::new(), kept, calls: 0 };
     let mut slots: HashMap<ExprId, Slot> = HashMap::new();
     let mut params = HashMap::new();
     let own = input_names(typed.module()).filter(|_| entry == "main").unwrap_or_default();
@@ -326,25 +346,27 @@ impl Assembler<'_> {
     }
 
     fn call_kernel(&mut self, id: ExprId, f: &Function, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
-        let group = super::stages_of(self.typed, f, self.code.sites.is_some())?.stages;
+        let met = self.code.met.as_mut().and_then(Iterator::next);
+        let Met { group: Group { stages: group, after }, made } = match met {
+            Some(met) => met,
+            None => Met { group: group(self.typed, id, f, &self.kept, false)?, made: Made::Alone },
+        };
         let ty = self.typed.ty(id).clone();
-        let mut sites = self.code.sites.take();
-        let met = sites.as_mut().map_or(Met::Alone, |s| s.meet(&group));
-        let view = match &met {
-            Met::View(arg) => Some(*arg),
-            Met::Kernel(..) => None,
-            Met::Alone => super::is_view(&group),
+        let view = match &made {
+            Made::View(arg) => Some(*arg),
+            Made::Sized(..) => None,
+            // What is put after something is stored there.
+            Made::Alone if after.is_some() => None,
+            Made::Alone => super::is_view(&group),
         };
         if let Some(arg) = view {
-            self.code.sites = sites;
             // The same bytes in the same order: no code, no copy.
             return Ok(shaped(&ty, &mut std::iter::once(inputs[arg])));
         }
-        let (number, member) = match met {
-            Met::Kernel(kernel, member) => (self.add_kernel(f, kernel.clone()), Some(member)),
+        let (number, member) = match made {
+            Made::Sized(kernel, member) => (self.add_sized(f, &kernel), Some(member)),
             _ => (self.kernel(f, &group), None),
         };
-        self.code.sites = sites;
         let kernel = &self.code.kernels[number];
         let (_, workspace) = kernel.workspace();
         let pairs = kernel.in_place();
@@ -354,8 +376,20 @@ impl Assembler<'_> {
         for &t in &group.results {
             let decl = group.decl(t);
             let shape: Shape = decl.shape.iter().map(|&n| n as usize).collect();
-            let buffer = self.program.buffer(shape.iter().product::<usize>() * decl.dtype.bytes());
-            args.push((buffer, true));
+            let bytes = shape.iter().product::<usize>() * decl.dtype.bytes();
+            let buffer = match after {
+                Some(arg) => {
+                    let before = self.program.bytes(inputs[arg]);
+                    let whole = self.program.buffer(before + bytes);
+                    args.push((self.program.part(whole, before, bytes), true));
+                    whole
+                }
+                None => {
+                    let buffer = self.program.buffer(bytes);
+                    args.push((buffer, true));
+                    buffer
+                }
+            };
             results.push((buffer, shape));
         }
         if let Some(member) = member {
@@ -371,6 +405,9 @@ impl Assembler<'_> {
             self.counted.insert(buffer, (shape, results[count].0));
         }
         self.calls += 1;
+        if let (Some(_), Some(&(output, input, _))) = (after, self.kept.get(&id)) {
+            self.program.append(input, output);
+        }
         // A buffer that is given several times may go only where all of its readers say so.
         let gives_way = |b: BufferId, to: u32| {
             inputs.iter().enumerate().all(|(i, &other)| other != b || pairs.contains(&(i as u32, to)))
@@ -425,13 +462,27 @@ impl Assembler<'_> {
 
     /// The number of a kernel, which gets a name.
     fn add_kernel(&mut self, f: &Function, mut kernel: Kernel) -> usize {
-        // Named by content: what is the same in another program has the same code, name included.
-        kernel.name = format!("{}_{:016x}", self.describe(f), kernel.digest().0 as u64);
+        kernel.name = self.symbol(f, kernel.digest().0 as u64);
         let same = self.code.kernels.iter().position(|k| k.name == kernel.name);
         same.unwrap_or_else(|| {
             self.code.kernels.push(kernel);
             self.code.kernels.len() - 1
         })
+    }
+
+    /// The same of a kernel that serves many sizes.
+    fn add_sized(&mut self, f: &Function, sized: &SizedKernel) -> usize {
+        let name = self.symbol(f, sized.digest);
+        let same = self.code.kernels.iter().position(|k| k.name == name);
+        same.unwrap_or_else(|| {
+            self.code.kernels.push(Kernel { name, ..sized.kernel.clone() });
+            self.code.kernels.len() - 1
+        })
+    }
+
+    /// Kernels are named by content: what is the same in another program has the same code, name included.
+    fn symbol(&self, f: &Function, digest: u64) -> String {
+        format!("{}_{digest:016x}", self.describe(f))
     }
 
     /// The operators of a function, as the beginning of a symbol's name.

@@ -2,6 +2,7 @@
 //! become steps, and a schedule makes loops of them. A module of such functions is [assembled](assemble) into a program.
 
 mod affine;
+mod append;
 mod assemble;
 mod function;
 mod index;
@@ -10,10 +11,11 @@ mod schedule;
 mod sites;
 mod tuned;
 
+pub use append::Group;
 pub use assemble::{Assembled, CodeSet, Tunable, assemble, groups, is_plain, is_plain_once_known, is_settled};
 use function::stages_of;
 pub use function::{FunctionGroup, stages};
 pub use schedule::{Decisions, Reduced, Scheduled, changing, is_view, kernel, schedule, schedule_sized};
-pub use sites::Sites;
+pub use sites::{Made, Met, Sites, SizedKernel};
 pub use tuned::Tuned;
 pub use tuned::worth_measuring;

@@ -90,13 +90,13 @@ fn is_read_by(d: &Definition, t: TensorId) -> bool {
 }
 
 /// The work of a group, in order. `whole` says of which types operands of products are read whole rows at a time, so that padding can't
-/// be decided where it is read. `decide` gets whether a definition is to be written into its readers, and has the last word. The extents
-/// of `changing` axes are others at other sizes.
+/// be decided where it is read. `decide` gets what tells whether a definition is to be written into its readers, and has the last word. The
+/// extents of `changing` axes are others at other sizes.
 pub(crate) fn parts(
     group: &Stages,
     whole: &dyn Fn(DType) -> bool,
     changing: Option<&HashSet<AxisId>>,
-    decide: &mut dyn FnMut(bool) -> bool,
+    decide: &mut dyn FnMut(&dyn Fn() -> bool) -> bool,
 ) -> Vec<Part> {
     let mut inlined: HashMap<TensorId, (Vec<AxisId>, Scalar)> = HashMap::new();
     let mut kept: Vec<Definition> = Vec::new();
@@ -117,7 +117,7 @@ pub(crate) fn parts(
         };
         let stage = Stage { body, ..stage.clone() };
         match &stage.body {
-            Body::Map(v) if !group.results.contains(&stage.tensor) && decide(may_inline(group, at, v, whole)) => {
+            Body::Map(v) if !group.results.contains(&stage.tensor) && decide(&|| may_inline(group, at, v, whole)) => {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
             _ => kept.push(Definition::Stage(stage)),
@@ -174,6 +174,9 @@ fn simplify(step: &mut Step, changing: Option<&HashSet<AxisId>>) {
 
 /// The expression with reads of inlined tensors replaced by their definitions.
 fn expand(e: &Scalar, inlined: &HashMap<TensorId, (Vec<AxisId>, Scalar)>) -> Scalar {
+    if inlined.is_empty() {
+        return e.clone();
+    }
     // Equal reads share one expansion, so that a diamond stays a diamond.
     let mut expansions: Vec<(TensorId, Vec<Scalar>, Scalar)> = Vec::new();
     Substitution::new(|s: &Scalar| {

@@ -1,10 +1,13 @@
 //! Calls whose extents change from one run to the next: each has a family of kernels, which is compiled once.
 
-use hashbrown::HashSet;
+use std::{borrow::Cow, sync::Arc};
 
-use super::{Decisions, changing, is_view, schedule_sized};
+use hashbrown::{HashMap, HashSet};
+use rayon::prelude::*;
+
+use super::{Decisions, Group, changing, is_view, schedule_sized};
 use crate::{
-    loops::{AxisId, Family, Kernel, Member, Stages, check},
+    loops::{Axis, AxisId, Body, Definition, Family, Kernel, Member, Scalar, ScalarKind, Stage, Stages, check},
     machine::Core,
 };
 
@@ -13,140 +16,323 @@ use crate::{
 pub struct Sites {
     unit: Core,
     sites: Vec<Site>,
-    next: usize,
-    /// Calls that no family has served, with the number of the call.
-    pub missed: usize,
+    families: Vec<Sized>,
 }
 
 #[derive(Debug)]
 enum Site {
     /// Its result is the argument of that number, byte for byte.
     View(usize),
-    /// One kernel for all sizes.
-    Family(Box<Sized>),
     /// The same at all sizes.
-    Same(Box<Stages>),
-    /// A kernel for each size.
-    Alone,
+    Same(Box<Group>),
+    /// One of these families serves a size, where any does.
+    Changing(Vec<usize>),
 }
 
+/// Kernels of one call, and of those that are the same, at all sizes where what it does has one form.
 #[derive(Debug)]
 struct Sized {
+    /// What it computes at one size.
+    pattern: Stages,
     changing: HashSet<AxisId>,
     decisions: Decisions,
     family: Family,
-    kernel: Kernel,
+    kernel: Arc<SizedKernel>,
 }
 
-/// What a call is made of, whatever its extents.
+/// The kernel of a family. It has no name.
 #[derive(Debug)]
-pub(super) enum Met<'a> {
+pub struct SizedKernel {
+    /// Loop nests, which take parameters.
+    pub kernel: Kernel,
+    /// Names it.
+    pub digest: u64,
+}
+
+/// A call at one size.
+#[derive(Clone, Debug)]
+pub struct Met {
+    /// What it computes.
+    pub group: Group,
+    /// By what.
+    pub made: Made,
+}
+
+/// What a call is made of.
+#[derive(Clone, Debug)]
+pub enum Made {
     /// Nothing: the result is the argument of that number.
     View(usize),
-    /// The family's kernel, and its parameters. The kernel has no name.
-    Kernel(&'a Kernel, Member),
+    /// A family's kernel, and its parameters.
+    Sized(Arc<SizedKernel>, Member),
     /// A kernel for these extents alone.
     Alone,
 }
 
+/// At so many further sizes decisions are made where those of the first can't be taken at all others.
+const OTHER_DECIDERS: usize = 2;
+
+/// What was found out about a call without changing anything.
+enum Found {
+    Member(Arc<SizedKernel>, Member),
+    /// Kernels that may join these families.
+    Other(Vec<(usize, Kernel)>),
+}
+
 impl Sites {
     /// For calls that compute these groups: first those of the size that decisions are made for, then the same calls' at other sizes.
-    pub fn new(unit: Core, sizes: &[Vec<Stages>]) -> Sites {
+    pub fn new(unit: Core, sizes: &[Vec<Group>]) -> Sites {
         let count = sizes.first().map_or(0, Vec::len);
-        let others: Vec<&Vec<Stages>> = sizes.iter().filter(|s| s.len() == count).collect();
-        let site = |i: usize| Site::new(unit, &others.iter().map(|s| &s[i]).collect::<Vec<_>>());
-        Sites { unit, sites: (0..count).map(site).collect(), next: 0, missed: 0 }
+        let sizes: Vec<&[Group]> = sizes.iter().filter(|s| s.len() == count).map(|s| &s[..]).collect();
+        let mut sites = Sites { unit, sites: Vec::new(), families: Vec::new() };
+        let column = |i: usize| -> Vec<&Group> { sizes.iter().map(|s| &s[i]).collect() };
+        sites.sites = (0..count).map(|i| Site::new(&column(i))).collect();
+        let changing = (0..count).filter(|&i| matches!(sites.sites[i], Site::Changing(_)));
+        sites.widen(&changing.collect::<Vec<usize>>(), &sizes);
+        sites
+    }
+
+    /// Makes further families for some calls, by what all calls compute at some sizes, the first of which decisions are made for.
+    pub fn widen<S: AsRef<[Group]>>(&mut self, calls: &[usize], sizes: &[S]) {
+        let sizes: Vec<&[Group]> = sizes.iter().map(S::as_ref).filter(|s| s.len() == self.sites.len()).collect();
+        let column = |i: usize| -> Vec<&Stages> { sizes.iter().map(|s| &s[i].stages).collect() };
+        let columns: Vec<Vec<&Stages>> = calls.iter().map(|&i| column(i)).collect();
+        let same: Vec<usize> =
+            (0..calls.len()).map(|i| (0..i).find(|&j| columns[j] == columns[i]).unwrap_or(i)).collect();
+        let unit = self.unit;
+        let made: Vec<Option<Sized>> = (0..calls.len())
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|i| if same[i] == i { Sized::new(unit, &columns[i]) } else { None })
+            .collect();
+        let mut numbers: HashMap<usize, usize> = HashMap::new();
+        for (i, sized) in made.into_iter().enumerate() {
+            if let Some(sized) = sized {
+                numbers.insert(i, self.families.len());
+                self.families.push(sized);
+            }
+        }
+        for (i, &call) in calls.iter().enumerate() {
+            if let (Some(&number), Site::Changing(families)) = (numbers.get(&same[i]), &mut self.sites[call]) {
+                families.push(number);
+            }
+        }
     }
 
     /// How many calls have one kernel for all sizes, and how many one for each.
     pub fn counts(&self) -> (usize, usize) {
-        let families = self.sites.iter().filter(|s| matches!(s, Site::Family(_))).count();
-        (families, self.sites.iter().filter(|s| matches!(s, Site::Alone)).count())
-    }
-
-    /// The first call is what is met next.
-    pub(super) fn begin(&mut self) {
-        (self.next, self.missed) = (0, 0);
-    }
-
-    /// The next call, which computes that group.
-    pub(super) fn meet(&mut self, group: &Stages) -> Met<'_> {
-        let at = self.next;
-        self.next += 1;
-        let met = match self.sites.get_mut(at) {
-            Some(Site::View(arg)) if is_view(group) == Some(*arg) => return Met::View(*arg),
-            Some(Site::Same(same)) if **same == *group => return Met::Alone,
-            Some(Site::Family(sized)) => sized.meet(group, self.unit),
-            _ => None,
+        let count = |none: bool| {
+            self.sites.iter().filter(|s| matches!(s, Site::Changing(families) if families.is_empty() == none)).count()
         };
-        match met {
-            Some((kernel, member)) => Met::Kernel(kernel, member),
-            None => {
-                self.missed += 1;
-                Met::Alone
+        (count(false), count(true))
+    }
+
+    /// What all calls are made of at a size where they compute these groups, and the numbers of those that no family serves.
+    pub fn meet(&mut self, groups: Vec<Group>) -> (Vec<Met>, Vec<usize>) {
+        let mut met: Vec<Met> = groups.into_iter().map(|group| Met { group, made: Made::Alone }).collect();
+        let all: Vec<usize> = (0..met.len()).collect();
+        let unserved = self.meet_again(&mut met, &all);
+        (met, unserved)
+    }
+
+    /// The same for some of the calls.
+    pub fn meet_again(&mut self, met: &mut [Met], calls: &[usize]) -> Vec<usize> {
+        let mut unserved = Vec::new();
+        let mut open: Vec<(usize, &[usize])> = Vec::new();
+        for &i in calls {
+            let group = &met[i].group;
+            match self.sites.get(i) {
+                Some(Site::View(arg)) if as_view(group) == Some(*arg) => met[i].made = Made::View(*arg),
+                Some(Site::Same(same)) if **same == *group => {}
+                Some(Site::Changing(families)) => open.push((i, families)),
+                _ => unserved.push(i),
             }
         }
+        // Calls that are the same are looked at once.
+        let same: Vec<usize> = (0..open.len())
+            .map(|k| {
+                let is_same = |j: &usize| open[*j].1 == open[k].1 && met[open[*j].0].group == met[open[k].0].group;
+                (0..k).find(is_same).unwrap_or(k)
+            })
+            .collect();
+        let (this, known) = (&*self, &*met);
+        let found: Vec<Option<Found>> = (0..open.len())
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|k| (same[k] == k).then(|| this.find(open[k].1, &known[open[k].0].group.stages)))
+            .collect();
+        let open: Vec<usize> = open.into_iter().map(|o| o.0).collect();
+        for (k, found) in found.into_iter().enumerate() {
+            let made = match found {
+                None => met[open[same[k]]].made.clone(),
+                Some(Found::Member(kernel, member)) => Made::Sized(kernel, member),
+                Some(Found::Other(kernels)) => {
+                    let joined = kernels.into_iter().find_map(|(n, kernel)| self.families[n].join(&kernel));
+                    joined.map_or(Made::Alone, |(kernel, member)| Made::Sized(kernel, member))
+                }
+            };
+            if matches!(made, Made::Alone) {
+                unserved.push(open[k]);
+            }
+            met[open[k]].made = made;
+        }
+        unserved.sort_unstable();
+        unserved
+    }
+
+    fn find(&self, families: &[usize], group: &Stages) -> Found {
+        let mut others = Vec::new();
+        for &n in families {
+            let sized = &self.families[n];
+            let Some(kernel) = sized.scheduled(group, self.unit) else { continue };
+            match sized.family.member(&kernel) {
+                Some(member) => return Found::Member(sized.kernel.clone(), member),
+                None => others.push((n, kernel)),
+            }
+        }
+        Found::Other(others)
     }
 }
 
 impl Site {
-    fn new(unit: Core, groups: &[&Stages]) -> Site {
-        let views: Vec<Option<usize>> = groups.iter().map(|g| is_view(g)).collect();
+    fn new(groups: &[&Group]) -> Site {
+        let views: Vec<Option<usize>> = groups.iter().map(|g| as_view(g)).collect();
         if let Some(Some(arg)) = views.first().filter(|first| views.iter().all(|v| v == *first)) {
             return Site::View(*arg);
         }
-        if let Some((first, others)) = groups.split_first()
-            && others.iter().all(|g| g == first)
-        {
-            return match others.is_empty() {
-                true => Site::Alone,
-                false => Site::Same(Box::new((*first).clone())),
-            };
+        match groups.split_first() {
+            Some((first, others)) if !others.is_empty() && others.iter().all(|g| g == first) => {
+                Site::Same(Box::new((*first).clone()))
+            }
+            _ => Site::Changing(Vec::new()),
         }
-        Sized::new(unit, groups).map_or(Site::Alone, |sized| Site::Family(Box::new(sized)))
     }
 }
 
 impl Sized {
     fn new(unit: Core, groups: &[&Stages]) -> Option<Sized> {
-        let first = *groups.first()?;
-        let alike: Vec<&Stages> =
-            groups.iter().copied().filter(|g| changing(&[first, g]).is_some_and(|c| !c.is_empty())).collect();
+        // What extents of 1 leave out shows at others.
+        groups.iter().skip(1).find_map(|pattern| Sized::like(unit, pattern, groups))
+    }
+
+    /// By groups that have the form of `pattern`.
+    fn like(unit: Core, pattern: &Stages, groups: &[&Stages]) -> Option<Sized> {
+        let groups: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, pattern)).collect();
+        let first: &Stages = groups.first()?;
+        let alike = groups.iter().map(|g| &**g).filter(|g| changing(&[first, g]).is_some_and(|c| !c.is_empty()));
         let all: Vec<&Stages> = [first].into_iter().chain(alike).collect();
         let changing = changing(&all)?;
-        let (_, decisions) = schedule_sized("", first, unit, &changing, None)?;
-        let kernels = all.iter().map(|g| Some(schedule_sized("", g, unit, &changing, Some(&decisions))?.0));
-        // A size at which decisions can't be taken says nothing of others.
-        let kernels: Vec<Kernel> = kernels.flatten().collect();
+        let decided_by = |by: &Stages| -> Option<(Decisions, Vec<Kernel>)> {
+            let (_, decisions) = schedule_sized("", by, unit, &changing, None)?;
+            let kernels = all.iter().map(|g| Some(schedule_sized("", g, unit, &changing, Some(&decisions))?.0));
+            // A size at which decisions can't be taken says nothing of others.
+            let kernels: Vec<Kernel> = kernels.flatten().collect();
+            let structure = kernels.first()?.outline().structure;
+            let alike = kernels.into_iter().filter(|k| k.outline().structure == structure).collect();
+            Some((decisions, alike))
+        };
+        let (mut decisions, mut kernels) = decided_by(first)?;
+        for other in all[1..].iter().take(OTHER_DECIDERS) {
+            if kernels.len() == all.len() {
+                break;
+            }
+            // What was decided at one size may be what only that one allows, as where all extents are even.
+            match decided_by(other) {
+                Some(more) if more.1.len() > kernels.len() => (decisions, kernels) = more,
+                _ => {}
+            }
+        }
         // Of one size alone it is not known what changes.
-        let structure = kernels.first()?.outline().structure;
-        let kernels: Vec<Kernel> = kernels.into_iter().filter(|k| k.outline().structure == structure).collect();
         if kernels.len() < 2 {
             return None;
         }
         let family = Family::of(&kernels)?;
         let kernel = sound(&family)?;
-        Some(Sized { changing, decisions, family, kernel })
+        Some(Sized { pattern: pattern.clone(), changing, decisions, family, kernel })
     }
 
-    /// The kernel for all sizes, and its parameters for that one; none where it does not serve it.
-    fn meet(&mut self, group: &Stages, unit: Core) -> Option<(&Kernel, Member)> {
-        let (kernel, _) = schedule_sized("", group, unit, &self.changing, Some(&self.decisions))?;
-        let member = match self.family.member(&kernel) {
-            Some(member) => member,
-            None => {
-                if !self.family.join(&kernel) {
-                    return None;
-                }
-                self.kernel = sound(&self.family)?;
-                self.family.member(&kernel)?
-            }
-        };
-        Some((&self.kernel, member))
+    /// The kernel for one size, where what was decided can be done there.
+    fn scheduled(&self, group: &Stages, unit: Core) -> Option<Kernel> {
+        let group = conformed(group, &self.pattern);
+        Some(schedule_sized("", &group, unit, &self.changing, Some(&self.decisions))?.0)
+    }
+
+    /// Has the family's kernel take further numbers, where that one becomes a member by it.
+    fn join(&mut self, kernel: &Kernel) -> Option<(Arc<SizedKernel>, Member)> {
+        if let Some(member) = self.family.member(kernel) {
+            return Some((self.kernel.clone(), member));
+        }
+        let mut family = self.family.clone();
+        if !family.join(kernel) {
+            return None;
+        }
+        let made = sound(&family)?;
+        let member = family.member(kernel)?;
+        (self.family, self.kernel) = (family, made);
+        Some((self.kernel.clone(), member))
     }
 }
 
+/// The argument that a call's result is, byte for byte. What is put after something is stored there.
+fn as_view(group: &Group) -> Option<usize> {
+    if group.after.is_some() { None } else { is_view(&group.stages) }
+}
+
 /// The kernel of a family, where it satisfies the checker: what is known of its parameters may not be enough for that.
-fn sound(family: &Family) -> Option<Kernel> {
-    Some(family.kernel()).filter(|k| check(k).is_ok())
+fn sound(family: &Family) -> Option<Arc<SizedKernel>> {
+    let kernel = Some(family.kernel()).filter(|k| check(k).is_ok())?;
+    let digest = kernel.digest().0 as u64;
+    Some(Arc::new(SizedKernel { kernel, digest }))
+}
+
+/// The same group, where axes of extent 1 stand still as they do in the pattern: an index along one is 0.
+fn conformed<'a>(group: &'a Stages, pattern: &Stages) -> Cow<'a, Stages> {
+    let axes = |s: &Stage| -> Vec<Axis> {
+        let reduced = match &s.body {
+            Body::Reduce { axes, .. } => &axes[..],
+            Body::Map(_) => &[],
+        };
+        s.axes.iter().chain(reduced).copied().collect()
+    };
+    let ones = |d: &Definition| matches!(d, Definition::Stage(s) if axes(s).iter().any(|a| a.extent == 1));
+    if !group.definitions.iter().any(ones) {
+        return Cow::Borrowed(group);
+    }
+    let mut group = group.clone();
+    for (d, p) in group.definitions.iter_mut().zip(&pattern.definitions) {
+        let (Definition::Stage(stage), Definition::Stage(p)) = (d, p) else { continue };
+        let ones: HashSet<AxisId> = axes(stage).into_iter().filter(|a| a.extent == 1).map(|a| a.id).collect();
+        if ones.is_empty() {
+            continue;
+        }
+        let like = |value: &mut Scalar, p: &Scalar| *value = still(value, p, &ones, &mut HashMap::new());
+        match (&mut stage.body, &p.body) {
+            (Body::Map(value), Body::Map(p)) => like(value, p),
+            (Body::Reduce { value, .. }, Body::Reduce { value: p, .. }) => like(value, p),
+            _ => {}
+        }
+    }
+    Cow::Owned(group)
+}
+
+/// The expression with 0 for those axes of extent 1 where the other expression has it.
+fn still(e: &Scalar, like: &Scalar, ones: &HashSet<AxisId>, done: &mut HashMap<(usize, usize), Scalar>) -> Scalar {
+    match (e.kind(), like.kind()) {
+        (ScalarKind::Axis(a), ScalarKind::Int(0)) if ones.contains(a) => return like.clone(),
+        (ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_), _) => return e.clone(),
+        _ => {}
+    }
+    let key = (e.key(), like.key());
+    if let Some(known) = done.get(&key) {
+        return known.clone();
+    }
+    let (mine, theirs) = (e.operands(), like.operands());
+    let alike = std::mem::discriminant(e.kind()) == std::mem::discriminant(like.kind()) && mine.len() == theirs.len();
+    let mut theirs = theirs.into_iter();
+    let new = match alike {
+        true => e.map_operands(|o| theirs.next().map_or_else(|| o.clone(), |p| still(o, p, ones, done))),
+        false => e.clone(),
+    };
+    done.insert(key, new.clone());
+    new
 }

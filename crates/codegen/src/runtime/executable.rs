@@ -8,7 +8,7 @@ use std::{
 use super::{
     abi::{KernelFn, ResatCtx},
     callable::{Arguments, Callable},
-    memory::Block,
+    memory::{Arenas, Block},
     plan::Plan,
     pool::Pool,
     program::{Call, Place, Port, Program, Step},
@@ -88,10 +88,11 @@ pub struct Executable {
     plan: Plan,
     functions: Vec<Function>,
     pool: Arc<Pool>,
-    /// Pointer arguments that change from run to run: position among all arguments, and whose memory it is.
-    patches: Vec<(usize, Place)>,
-    /// Memory of runs that have ended, for those to come.
-    idle: Mutex<Vec<Memory>>,
+    /// Whose memory each pointer argument of each step is.
+    places: Vec<Place>,
+    arenas: Arc<Arenas>,
+    /// Lists of pointers of runs that have ended, for those to come.
+    idle: Mutex<Vec<Pointers>>,
     _code: Vec<Arc<dyn CompiledCode>>,
 }
 
@@ -103,19 +104,26 @@ enum Function {
     Callable(Arc<dyn Callable>),
 }
 
-/// What one run needs: the arena, and all pointer arguments of all steps.
-struct Memory {
-    arena: Block,
-    args: Vec<*mut u8>,
-}
+/// All pointer arguments of all steps.
+#[derive(Default)]
+struct Pointers(Vec<*mut u8>);
 
-// SAFETY: the pointers are into the arena, which is owned, and into constants, which are only read; those into the caller's
-// tensors are stale between runs and written anew before each.
-unsafe impl Send for Memory {}
+// SAFETY: between runs they are stale; they are written anew before each.
+unsafe impl Send for Pointers {}
 
 impl Executable {
     /// Puts a program together with the code of its functions. Where several objects have a symbol, the first counts.
     pub fn link(program: Program, code: Vec<Arc<dyn CompiledCode>>, pool: Arc<Pool>) -> Result<Executable, LinkError> {
+        Executable::sharing(program, code, pool, Arc::default())
+    }
+
+    /// The same, where programs that do not run at once have the memory that they work in in common.
+    pub fn sharing(
+        program: Program,
+        code: Vec<Arc<dyn CompiledCode>>,
+        pool: Arc<Pool>,
+        arenas: Arc<Arenas>,
+    ) -> Result<Executable, LinkError> {
         let find = |symbol: &str| {
             let kernel = |c: &Arc<dyn CompiledCode>| c.address(symbol).map(Function::Kernel);
             let found = code.iter().find_map(|c| kernel(c).or_else(|| c.callable(symbol).map(Function::Callable)));
@@ -124,9 +132,8 @@ impl Executable {
         let functions = program.functions().map(find).collect::<Result<_, _>>()?;
         let plan = program.plan();
         let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args);
-        let places = args.map(|&(b, _)| program.place(&plan, b)).enumerate();
-        let patches = places.filter(|(_, p)| matches!(p, Place::Input(_) | Place::Output(_))).collect();
-        Ok(Executable { program, plan, functions, pool, patches, idle: Mutex::new(Vec::new()), _code: code })
+        let places = args.map(|&(b, _)| program.place(&plan, b)).collect();
+        Ok(Executable { program, plan, functions, pool, places, arenas, idle: Mutex::new(Vec::new()), _code: code })
     }
 
     /// What it does.
@@ -161,55 +168,92 @@ impl Executable {
     /// Runs once, into tensors that the caller has made: without taking memory, from the second time on, where nobody else
     /// shares their data.
     pub fn run_into(&self, inputs: &[Tensor], outputs: &mut [Tensor]) -> Result<(), RunError> {
-        self.execute(inputs, outputs, |_| {})
+        self.execute(inputs, outputs, &[], |_| {})
+    }
+
+    /// Runs once, where some outputs are inputs of the next run: pairs of their numbers. Where an output [may](Program::may_share) take the
+    /// input's place, it does, and the input is gone; else it takes that of `spare`, one for each pair, where the input is put afterwards.
+    pub fn run_keeping(
+        &self,
+        inputs: &mut [Tensor],
+        state: &[(usize, usize)],
+        spare: &mut [Option<Tensor>],
+    ) -> Result<Vec<Tensor>, RunError> {
+        fits("input", self.program.inputs.iter(), inputs, |_| false)?;
+        let shared: Vec<(usize, usize)> =
+            state.iter().copied().filter(|&(i, o)| self.program.may_share(i, o)).collect();
+        let output = |(o, port): (usize, &Port)| {
+            if let Some(&(i, _)) = shared.iter().find(|s| s.1 == o) {
+                let nothing = Tensor::zeros(port.dtype, &[0]);
+                return std::mem::replace(&mut inputs[i], nothing).lengthened(&port.shape);
+            }
+            let spare = state.iter().position(|s| s.1 == o).and_then(|k| spare[k].take());
+            let spare = spare.filter(|t| t.dtype() == port.dtype && t.shape() == &port.shape[..]);
+            spare.unwrap_or_else(|| Tensor::zeros(port.dtype, &port.shape))
+        };
+        let mut outputs: Vec<Tensor> = self.program.outputs().enumerate().map(output).collect();
+        self.execute(inputs, &mut outputs, &shared, |_| {})?;
+        for (k, pair) in state.iter().enumerate().filter(|(_, pair)| !shared.contains(pair)) {
+            let nothing = Tensor::zeros(inputs[pair.0].dtype(), &[0]);
+            spare[k] = Some(std::mem::replace(&mut inputs[pair.0], nothing));
+        }
+        Ok(outputs)
     }
 
     /// Runs once and says how long each step took.
     pub fn profile(&self, inputs: &[Tensor]) -> Result<Vec<Duration>, RunError> {
         let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
         let mut ends = vec![Instant::now()];
-        self.execute(inputs, &mut outputs, |_| ends.push(Instant::now()))?;
+        self.execute(inputs, &mut outputs, &[], |_| ends.push(Instant::now()))?;
         Ok(ends.windows(2).map(|w| w[1] - w[0]).collect())
     }
 
-    fn execute(&self, inputs: &[Tensor], outputs: &mut [Tensor], after: impl FnMut(usize)) -> Result<(), RunError> {
-        fits("input", self.program.inputs.iter(), inputs)?;
-        fits("output", self.program.outputs(), outputs)?;
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut memory = idle.unwrap_or_else(|| self.memory());
-        let written: Vec<*mut u8> = outputs.iter_mut().map(|t| t.bytes_mut().as_mut_ptr()).collect();
-        for &(at, place) in &self.patches {
-            memory.args[at] = match place {
-                Place::Input(n) => inputs[n].bytes().as_ptr().cast_mut(),
-                Place::Output(n) => written[n],
-                Place::Constant(_) | Place::Arena(_) => unreachable!("patches are of inputs and outputs"),
-            };
+    fn execute(
+        &self,
+        inputs: &[Tensor],
+        outputs: &mut [Tensor],
+        shared: &[(usize, usize)],
+        after: impl FnMut(usize),
+    ) -> Result<(), RunError> {
+        let in_output = |n: usize| shared.iter().find(|s| s.0 == n).map(|s| s.1);
+        fits("input", self.program.inputs.iter(), inputs, |n| in_output(n).is_some())?;
+        fits("output", self.program.outputs(), outputs, |_| false)?;
+        for &(from, to) in self.program.appended.iter().filter(|&&(from, _)| in_output(from).is_none()) {
+            let bytes = inputs[from].bytes();
+            outputs[to].bytes_mut()[..bytes.len()].copy_from_slice(bytes);
         }
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut pointers = idle.unwrap_or_default();
+        let arena = self.arenas.take(self.plan.arena);
+        let written: Vec<*mut u8> = outputs.iter_mut().map(|t| t.bytes_mut().as_mut_ptr()).collect();
+        pointers.0.clear();
+        pointers.0.extend(self.places.iter().map(|place| match *place {
+            Place::Input(n) => in_output(n).map_or_else(|| inputs[n].bytes().as_ptr().cast_mut(), |o| written[o]),
+            Place::Output(n) => written[n],
+            // SAFETY: parts lie within their buffers, and outputs are as large as theirs.
+            Place::OutputPart(n, at) => unsafe { written[n].add(at) },
+            Place::Constant(n) => self.program.constants[n].bytes().as_ptr().cast_mut(),
+            Place::Arena(offset) => arena.at(offset),
+        }));
         let mut done = Ok(());
-        self.pool.enter(|ctx| done = self.steps(ctx, &memory, after));
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+        self.pool.enter(|ctx| done = self.steps(ctx, &arena, &pointers.0, after));
+        self.arenas.give(arena);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(pointers);
         done?;
         self.pass_through(inputs, outputs);
         Ok(())
     }
 
-    fn memory(&self) -> Memory {
-        let arena = Block::new(self.plan.arena);
-        let args = self.program.steps.iter().flat_map(|Step::Call(c)| &c.args);
-        let pointer = |place| match place {
-            Place::Constant(n) => self.program.constants[n].bytes().as_ptr().cast_mut(),
-            Place::Arena(offset) => arena.at(offset),
-            Place::Input(_) | Place::Output(_) => std::ptr::null_mut(),
-        };
-        let args = args.map(|&(b, _)| pointer(self.program.place(&self.plan, b))).collect();
-        Memory { arena, args }
-    }
-
-    fn steps(&self, ctx: &ResatCtx, memory: &Memory, mut after: impl FnMut(usize)) -> Result<(), RunError> {
-        let mut args = &memory.args[..];
+    fn steps(
+        &self,
+        ctx: &ResatCtx,
+        arena: &Block,
+        mut args: &[*mut u8],
+        mut after: impl FnMut(usize),
+    ) -> Result<(), RunError> {
         for (i, Step::Call(call)) in self.program.steps.iter().enumerate() {
             let (now, later) = args.split_at(call.args.len());
-            let workspace = memory.arena.at(self.plan.workspaces[i]);
+            let workspace = arena.at(self.plan.workspaces[i]);
             match &self.functions[call.function.0 as usize] {
                 // SAFETY: the function is the one that the program names, kept alive by `_code`; there is a pointer for each of
                 // its arguments, to memory of that buffer's size which lives until the call ends: a checked tensor, or a part
@@ -266,7 +310,7 @@ impl Executable {
                 Place::Input(n) => inputs[n].clone(),
                 Place::Constant(n) => self.program.constants[n].clone(),
                 Place::Output(n) if n != i => outputs[n].clone(),
-                Place::Output(_) | Place::Arena(_) => continue,
+                Place::Output(_) | Place::OutputPart(..) | Place::Arena(_) => continue,
             };
             // An output may be the same bytes under other extents.
             let fits = whole.dtype() == port.dtype;
@@ -280,17 +324,18 @@ impl Executable {
     }
 }
 
-/// Whether tensors are what a program takes or gives.
+/// Whether tensors are what a program takes or gives, but for those of some numbers.
 pub(super) fn fits<'a>(
     what: &'static str,
     ports: impl ExactSizeIterator<Item = &'a Port>,
     tensors: &[Tensor],
+    but: impl Fn(usize) -> bool,
 ) -> Result<(), RunError> {
     if ports.len() != tensors.len() {
         return Err(RunError::Count { what, wanted: ports.len(), given: tensors.len() });
     }
     for (number, (port, t)) in ports.zip(tensors).enumerate() {
-        if t.dtype() != port.dtype || t.shape() != &port.shape[..] {
+        if !but(number) && (t.dtype() != port.dtype || t.shape() != &port.shape[..]) {
             return Err(RunError::Type {
                 what,
                 number,

@@ -116,8 +116,8 @@ impl LoadedModel {
 
     /// Runs once, into tensors that the caller has made.
     pub fn run_into(&self, inputs: &[Tensor], outputs: &mut [Tensor]) -> Result<(), RunError> {
-        fits("input", self.inputs.iter(), inputs)?;
-        fits("output", self.outputs.iter(), outputs)?;
+        fits("input", self.inputs.iter(), inputs, |_| false)?;
+        fits("output", self.outputs.iter(), outputs, |_| false)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let workspace = idle.unwrap_or_else(|| Block::new(self.workspace_bytes));
         // An array without elements has no address of its own; the library wants an aligned one.

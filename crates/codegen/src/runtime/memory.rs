@@ -49,6 +49,32 @@ impl Block {
     }
 }
 
+/// Blocks that are not in use: what programs work in while they run.
+#[derive(Debug, Default)]
+pub struct Arenas(Mutex<Vec<Block>>);
+
+impl Arenas {
+    /// A block of at least so many bytes, whose contents are arbitrary. Where all are smaller, one of them goes for it: so there are no
+    /// more than were in use at once.
+    pub(super) fn take(&self, bytes: usize) -> Block {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = |b: &Block| b.layout.size();
+        let fits = (0..idle.len()).filter(|&i| size(&idle[i]) >= bytes).min_by_key(|&i| size(&idle[i]));
+        if let Some(i) = fits {
+            return idle.swap_remove(i);
+        }
+        let largest = (0..idle.len()).max_by_key(|&i| size(&idle[i]));
+        drop(largest.map(|i| idle.swap_remove(i)));
+        drop(idle);
+        Block::new(bytes)
+    }
+
+    /// Gives a block back.
+    pub(super) fn give(&self, block: Block) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and freed once.

@@ -24,7 +24,7 @@ pub use executable::{CompiledCode, Executable, LinkError, RunError};
 pub use foreign::{ForeignCompiled, ForeignLibrary, ForeignNode, ForeignRegion, ForeignType, ForeignValue, try_code};
 pub use loaded::LoadedModel;
 pub use mapped::MappedFile;
-pub use memory::{MemoryRelease, forget_code, give_back_memory, peak_memory};
+pub use memory::{Arenas, MemoryRelease, forget_code, give_back_memory, peak_memory};
 pub use plan::{Plan, Workload, plan};
 pub use pool::Pool;
 pub use program::{BufferId, Call, FunctionId, Port, Program, Source, Step};

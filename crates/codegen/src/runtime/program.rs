@@ -39,6 +39,8 @@ pub enum Source {
     Constant(usize),
     /// A step.
     Step,
+    /// A buffer, from that byte on.
+    Part(BufferId, usize),
 }
 
 /// A call of a compiled function, in the convention of [`abi`](super::abi).
@@ -72,6 +74,8 @@ pub struct Program {
     pub(super) buffers: Vec<(Source, usize)>,
     pub(super) functions: Vec<Name>,
     pub(super) steps: Vec<Step>,
+    /// Pairs of an input and an output which is that input and what steps put after it.
+    pub(super) appended: Vec<(usize, usize)>,
 }
 
 /// Where a buffer lives while the program runs.
@@ -83,6 +87,8 @@ pub(super) enum Place {
     Constant(usize),
     /// The caller's output of that number.
     Output(usize),
+    /// The same, from that byte on.
+    OutputPart(usize, usize),
     /// The arena, at that byte.
     Arena(usize),
 }
@@ -119,6 +125,7 @@ impl Program {
             buffers: Vec::new(),
             functions: Vec::new(),
             steps: Vec::new(),
+            appended: Vec::new(),
         }
     }
 
@@ -146,6 +153,55 @@ impl Program {
         self.add(Source::Step, bytes)
     }
 
+    /// Bytes of a buffer.
+    pub fn bytes(&self, buffer: BufferId) -> usize {
+        self.buffers[buffer.0 as usize].1
+    }
+
+    /// A part of a buffer that a step will write: so many bytes from `at` on. The buffer must become an output.
+    pub fn part(&mut self, buffer: BufferId, at: usize, bytes: usize) -> BufferId {
+        assert!(at + bytes <= self.bytes(buffer), "a part lies within its buffer");
+        self.add(Source::Part(buffer, at), bytes)
+    }
+
+    /// Says that an output is an input and, after it, what steps write: whoever runs the program has the input there already, or copies it
+    /// there. See [`Program::part`].
+    pub fn append(&mut self, input: usize, output: usize) {
+        self.appended.push((input, output));
+    }
+
+    /// Whether an input and an output may be the same memory from their beginning on: what the output gets is put after the input, or
+    /// nothing is read of the input any more when it gets something, but by a step that may write where it reads.
+    pub fn may_share(&self, input: usize, output: usize) -> bool {
+        let is_input = |b: BufferId| self.buffers[b.0 as usize].0 == Source::Input(input);
+        // What is given back as it was, too, would not be that any more.
+        if self.outputs.iter().any(|(_, b)| is_input(*b)) {
+            return false;
+        }
+        let appended = self.appended.contains(&(input, output));
+        if appended {
+            return true;
+        }
+        let Some(&(_, to)) = self.outputs.get(output) else { return false };
+        let first = self.outputs.iter().position(|(_, b)| *b == to) == Some(output);
+        if !first || self.bytes(to) != self.inputs[input].bytes() || self.buffers[to.0 as usize].0 != Source::Step {
+            return false;
+        }
+        let Some(at) = self.steps.iter().position(|Step::Call(c)| c.args.contains(&(to, true))) else { return false };
+        let reads = |c: &Call| c.args.iter().any(|&(b, written)| !written && is_input(b));
+        let Step::Call(here) = &self.steps[at];
+        let in_place = !reads(here) || here.in_place.iter().any(|&(from, b)| b == to && is_input(from));
+        in_place && self.steps[at + 1..].iter().all(|Step::Call(c)| !reads(c))
+    }
+
+    /// The buffer that one is a part of; itself where it is none.
+    fn whole(&self, buffer: BufferId) -> BufferId {
+        match self.buffers[buffer.0 as usize].0 {
+            Source::Part(of, _) => of,
+            _ => buffer,
+        }
+    }
+
     /// The function of that symbol.
     pub fn function(&mut self, symbol: &str) -> FunctionId {
         let known = self.functions.iter().position(|f| f.as_str() == symbol);
@@ -162,7 +218,7 @@ impl Program {
         for &(buffer, written) in &call.args {
             let source = self.buffers[buffer.0 as usize].0;
             match written {
-                true => assert_eq!(source, Source::Step, "steps write buffers of their own"),
+                true => assert!(matches!(source, Source::Step | Source::Part(..)), "steps write buffers of their own"),
                 false => assert!(
                     source != Source::Step || self.is_written(buffer) || call.args.contains(&(buffer, true)),
                     "what a step reads has been written"
@@ -173,7 +229,8 @@ impl Program {
     }
 
     fn is_written(&self, buffer: BufferId) -> bool {
-        self.steps.iter().rev().any(|Step::Call(c)| c.args.contains(&(buffer, true)))
+        let writes = |&(b, written): &(BufferId, bool)| written && self.whole(b) == buffer;
+        self.steps.iter().rev().any(|Step::Call(c)| c.args.iter().any(writes))
     }
 
     /// Declares the next output: a buffer's contents after the last step. Inputs and constants may be outputs, and a buffer
@@ -234,7 +291,7 @@ impl Program {
         };
         let sizes: Vec<Option<usize>> = self.buffers.iter().enumerate().map(planned).collect();
         let workload = |Step::Call(c): &Step| {
-            let of = |w: bool| c.args.iter().filter(|a| a.1 == w).map(|a| a.0.0 as usize).collect();
+            let of = |w: bool| c.args.iter().filter(|a| a.1 == w).map(|a| self.whole(a.0).0 as usize).collect();
             let in_place = c.in_place.iter().map(|(r, w)| (r.0 as usize, w.0 as usize)).collect();
             Workload { reads: of(false), writes: of(true), workspace: c.workspace, in_place }
         };
@@ -247,6 +304,10 @@ impl Program {
         match self.buffers[i].0 {
             Source::Input(n) => Place::Input(n),
             Source::Constant(n) => Place::Constant(n),
+            Source::Part(of, at) => match self.place(plan, of) {
+                Place::Output(n) => Place::OutputPart(n, at),
+                _ => unreachable!("parts are of outputs"),
+            },
             Source::Step => match self.outputs.iter().position(|(_, b)| *b == buffer) {
                 Some(n) => Place::Output(n),
                 None => Place::Arena(plan.offsets[i].unwrap_or(0)),

@@ -53,6 +53,7 @@ impl Program {
             Source::Input(n) => (0, n, bytes),
             Source::Constant(n) => (1, n, bytes),
             Source::Step => (2, 0, bytes),
+            Source::Part(..) => unreachable!("programs that append to what they keep are not written down"),
         };
         let call = |Step::Call(c): &Step| {
             let args = c.args.iter().map(|a| (a.0.0, a.1)).collect();

@@ -5,7 +5,7 @@
 //! the others become elements of an input, the *parameters*. The family's kernel, given a member's parameters, does what that member
 //! does: so whatever schedules and checks find out about a kernel, they find out about one whose extents are known.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::{
     AxisId, Buffer, BufferId, Digest, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId, TileStep,

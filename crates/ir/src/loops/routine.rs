@@ -428,11 +428,23 @@ impl Nest<'_> {
         let sizes: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
         let strides = row_major_strides(&sizes);
         self.parallel(shape.iter().product::<i64>(), |n, flat| {
-            let part = |(k, (&extent, &stride)): (usize, (&i64, &usize))| {
-                let q = flat.clone().floor_div(stride.max(1) as i64);
-                if k == 0 { q } else { q.floor_mod(extent.max(1)) }
+            // At all sizes there is a division, also where it is by 1 here.
+            let whole = |n: &mut Self, by: i64| match n.builder.is_for_all_sizes() {
+                true => n.let_(Scalar::index(by)),
+                false => Scalar::index(by),
             };
-            let index: Vec<Scalar> = shape.iter().zip(&strides).enumerate().map(part).collect();
+            let mut index: Vec<Scalar> = Vec::new();
+            for (k, (&extent, &stride)) in shape.iter().zip(&strides).enumerate() {
+                let stride = whole(n, stride.max(1) as i64);
+                let quotient = Scalar::binary(BinOp::FloorDiv, flat.clone(), stride);
+                index.push(match k {
+                    0 => quotient,
+                    _ => {
+                        let extent = whole(n, extent.max(1));
+                        Scalar::binary(BinOp::FloorMod, quotient, extent)
+                    }
+                });
+            }
             let index: Vec<Scalar> = index.into_iter().zip(shape).map(|(i, &extent)| n.let_index(i, extent)).collect();
             body(n, &index);
         });

@@ -1,6 +1,8 @@
 //! Tensor expressions: each stage says what every element of one tensor is.
 
-use super::{AxisId, Routine, Scalar, TensorId};
+use std::collections::HashSet;
+
+use super::{AxisId, Routine, Scalar, ScalarKind, TensorId};
 use crate::tensor::DType;
 
 /// A loop over `0..extent`.
@@ -175,6 +177,18 @@ impl Stages {
         })
     }
 
+    /// The tensors alone: without what defines them.
+    pub fn declared(&self) -> Stages {
+        Stages {
+            tensors: self.tensors.clone(),
+            args: self.args.clone(),
+            definitions: Vec::new(),
+            results: self.results.clone(),
+            counted: self.counted.clone(),
+            axis_count: self.axis_count,
+        }
+    }
+
     /// A fresh axis.
     pub fn new_axis(&mut self, extent: i64) -> Axis {
         self.axis_count += 1;
@@ -192,6 +206,8 @@ impl Stages {
 pub struct Builder {
     pub(super) stages: Stages,
     all_sizes: bool,
+    /// Axes of extent 1 of results.
+    single: HashSet<AxisId>,
 }
 
 impl Builder {
@@ -208,6 +224,21 @@ impl Builder {
     /// Whether the form of what is done should not depend on extents.
     pub fn is_for_all_sizes(&self) -> bool {
         self.all_sizes
+    }
+
+    /// Whether an operand of extent `n` along an axis that a result has at index `i` is read at 0 there: it is broadcast. Where the
+    /// result's extent is 1, too, the index is as good, and the same at other sizes.
+    pub fn stands_still(&self, n: i64, i: &Scalar) -> bool {
+        let is_single = || matches!(i.kind(), ScalarKind::Axis(a) if self.single.contains(a));
+        n == 1 && !(self.all_sizes && is_single())
+    }
+
+    fn axes(&mut self, shape: &[i64]) -> Vec<Axis> {
+        let axes: Vec<Axis> = shape.iter().map(|&n| self.stages.new_axis(n)).collect();
+        if self.all_sizes {
+            self.single.extend(axes.iter().filter(|a| a.extent == 1).map(|a| a.id));
+        }
+        axes
     }
 
     pub(super) fn declare(&mut self, shape: &[i64], dtype: DType) -> TensorId {
@@ -241,7 +272,7 @@ impl Builder {
 
     /// Defines a tensor whose element at indices `i` is `value(builder, i)`.
     pub fn map(&mut self, shape: &[i64], value: impl FnOnce(&Builder, &[Scalar]) -> Scalar) -> TensorId {
-        let axes: Vec<Axis> = shape.iter().map(|&n| self.stages.new_axis(n)).collect();
+        let axes = self.axes(shape);
         let index: Vec<Scalar> = axes.iter().map(|a| Scalar::axis(a.id)).collect();
         let value = value(self, &index);
         let tensor = self.declare(shape, value.dtype());
@@ -257,7 +288,7 @@ impl Builder {
         combine: Combine,
         value: impl FnOnce(&Builder, &[Scalar], &[Scalar]) -> Scalar,
     ) -> TensorId {
-        let axes: Vec<Axis> = shape.iter().map(|&n| self.stages.new_axis(n)).collect();
+        let axes = self.axes(shape);
         let reduced: Vec<Axis> = over.iter().map(|&n| self.stages.new_axis(n)).collect();
         let index: Vec<Scalar> = axes.iter().map(|a| Scalar::axis(a.id)).collect();
         let r: Vec<Scalar> = reduced.iter().map(|a| Scalar::axis(a.id)).collect();

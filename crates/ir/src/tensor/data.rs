@@ -308,6 +308,34 @@ impl Tensor {
         }
     }
 
+    /// The same elements, and more of any value after them. They stay where they are where nobody else has them and there is room; where
+    /// there is not, room is made for as many again. Panics where the shape takes fewer bytes.
+    pub fn lengthened(mut self, shape: &[usize]) -> Tensor {
+        let bytes = shape.iter().fold(self.dtype.bytes() as u128, |n, &d| n.saturating_mul(d as u128));
+        let len = usize::try_from(bytes).unwrap_or_else(|_| out_of_memory(bytes));
+        assert!(len >= self.data.len, "what is lengthened does not get shorter");
+        let needed = len.div_ceil(size_of::<Line>());
+        let grow = |lines: &mut Vec<Line>| {
+            let more = needed.saturating_sub(lines.len());
+            // Twice as much where it does not fit, by itself.
+            lines.try_reserve(more).unwrap_or_else(|_| out_of_memory(bytes));
+            lines.resize(needed, Line([0; 64]));
+        };
+        match Arc::get_mut(&mut self.data) {
+            Some(Buffer { storage: Storage::Lines(lines), len: known, digest }) => {
+                grow(lines);
+                (*known, *digest) = (len, OnceLock::new());
+            }
+            _ => {
+                let mut lines: Vec<Line> = bytemuck::zeroed_vec(self.data.len.div_ceil(size_of::<Line>()));
+                bytemuck::cast_slice_mut(&mut lines)[..self.data.len].copy_from_slice(self.data.bytes());
+                grow(&mut lines);
+                self.data = Buffer::new(lines, len);
+            }
+        }
+        Tensor { shape: shape.into(), ..self }
+    }
+
     /// The elements. Panics where `T` is not the element type; `bool` tensors are read by [`Tensor::bytes`].
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert_eq!(self.dtype, T::DTYPE, "elements read as another type than they have");

@@ -312,7 +312,7 @@ impl Op for BatchMatmul {
         let batch = if ba == 1 { bb } else { ba };
         let out = sum_products(b, &[batch, m, n], &[k], dtype, |b, i, r| {
             let at = |own: i64, outer: &Scalar, summed_last: bool| {
-                let batch = if own == 1 { Scalar::index(0) } else { i[0].clone() };
+                let batch = if b.stands_still(own, &i[0]) { Scalar::index(0) } else { i[0].clone() };
                 let (outer, k) = (outer.clone(), r[0].clone());
                 if summed_last { [batch, outer, k] } else { [batch, k, outer] }
             };

@@ -155,7 +155,8 @@ pub(super) fn opaque_axes(args: &[Type]) -> AxisMap {
 pub(super) fn broadcast_read(b: &Builder, t: TensorId, i: &[Scalar]) -> Scalar {
     let shape = b.shape(t);
     let skip = i.len() - shape.len();
-    let index = shape.iter().zip(&i[skip..]).map(|(&n, i)| if n == 1 { Scalar::index(0) } else { i.clone() });
+    let index =
+        shape.iter().zip(&i[skip..]).map(|(&n, i)| if b.stands_still(n, i) { Scalar::index(0) } else { i.clone() });
     b.read(t, index.collect::<Vec<_>>())
 }
 

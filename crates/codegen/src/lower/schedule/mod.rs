@@ -24,6 +24,7 @@ mod sizes;
 mod split;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 pub use sizes::{Decisions, changing, schedule_sized};
 
@@ -102,6 +103,7 @@ pub struct Scheduled {
 }
 
 struct Emitter {
+    /// What is computed, without its definitions.
     group: Stages,
     unit: Core,
     buffers: Vec<Buffer>,
@@ -136,7 +138,7 @@ fn scheduled(
     sizes: Option<sizes::Sizes>,
 ) -> (Scheduled, Option<sizes::Sizes>) {
     let mut e = Emitter {
-        group: group.clone(),
+        group: group.declared(),
         unit,
         buffers: Vec::new(),
         buffer_of: HashMap::new(),
@@ -155,14 +157,15 @@ fn scheduled(
     let mut body = Vec::new();
     let changing = e.changing().cloned();
     let whole = |dtype| unit.has_tiles(dtype);
-    let parts = parts(group, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline));
+    let parts = parts(group, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline()));
+    let reads: Vec<Vec<TensorId>> = parts.iter().map(Part::reads).collect();
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
                 let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
                 e.extents.extend(axes.map(|a| (a.id, a.extent)));
                 let steps = e.pack_operands(steps.clone());
-                let later = parts[at + 1..].iter().flat_map(Part::reads).collect();
+                let later = reads[at + 1..].iter().flatten().copied().collect();
                 body.extend(e.steps(steps, &later));
             }
             Part::Routine(r) => body.push(e.routine(r)),
@@ -184,7 +187,7 @@ pub fn is_view(group: &Stages) -> Option<usize> {
     if let Some(arg) = group.args.iter().position(|a| *a == result) {
         return Some(arg);
     }
-    let parts = parts(group, &|_| false, None, &mut |inline| inline);
+    let parts = parts(group, &|_| false, None, &mut |inline| inline());
     let [Part::Steps(steps)] = &parts[..] else { return None };
     let [Step { tensor, axes, reduction: None, value }] = &steps[..] else { return None };
     let ScalarKind::Read(source, index) = value.kind() else { return None };
@@ -210,6 +213,20 @@ fn flat_place(group: &Stages, t: TensorId, index: &[Scalar]) -> Scalar {
     let shape: Vec<usize> = group.decl(t).shape.iter().map(|&n| n as usize).collect();
     let sum = index.iter().zip(row_major_strides(&shape)).map(|(i, s)| i.clone() * s as i64).reduce(|a, b| a + b);
     sum.unwrap_or_else(|| Scalar::index(0))
+}
+
+/// The same, where it is a sum of axes.
+fn flat_sum(group: &Stages, t: TensorId, index: &[Scalar]) -> Option<Affine> {
+    if let [flat] = index {
+        return Affine::of(flat);
+    }
+    let mut step = 1;
+    let mut sum: SmallVec<[(&Scalar, i64); 8]> = SmallVec::new();
+    for (i, n) in index.iter().zip(&group.decl(t).shape).rev() {
+        sum.push((i, step));
+        step *= n;
+    }
+    Affine::of_sum(sum)
 }
 
 impl Emitter {
@@ -249,6 +266,10 @@ impl Emitter {
 
     /// Flat element offset of a place in a tensor.
     fn flat(&self, t: TensorId, index: &[Scalar]) -> Scalar {
+        // Of a sum of axes there is nothing to simplify.
+        if let Some(sum) = flat_sum(&self.group, t, index) {
+            return if self.is_sized() { sum.in_order() } else { sum.to_scalar() };
+        }
         let mut simplifier = Simplifier::new(&self.extents).with_changing(self.changing());
         let sum = simplifier.simplify(&flat_place(&self.group, t, index));
         // The order of terms by what they are multiplied by may differ from size to size.
@@ -257,14 +278,18 @@ impl Emitter {
 
     /// The same expression over flat buffers.
     fn flatten(&self, e: &Scalar) -> Scalar {
-        Substitution::new(|s: &Scalar| match s.kind() {
+        Substitution::new(self.flattening()).apply(e)
+    }
+
+    /// What becomes of axes and reads over flat buffers.
+    fn flattening(&self) -> impl Fn(&Scalar) -> Option<Scalar> {
+        |s: &Scalar| match s.kind() {
             ScalarKind::Read(t, index) => {
                 let buffer = *self.buffer_of.get(t)?;
                 Some(Scalar::read(buffer, vec![self.flat(*t, index)], s.dtype()))
             }
             _ => None,
-        })
-        .apply(e)
+        }
     }
 
     fn accesses(&self, e: &Scalar) -> Vec<Access> {

@@ -3,7 +3,10 @@
 use super::{Emitter, PARALLEL_FROM};
 use crate::{
     loops::{LoopKind, Routine, Space, Stmt, TensorId},
-    lower::normalize::{Step, map_step},
+    lower::{
+        affine::Substitution,
+        normalize::{Step, map_step},
+    },
 };
 
 impl Emitter {
@@ -28,10 +31,16 @@ impl Emitter {
                 self.extents.insert(*var, n);
             }
         });
-        let body = r.body.map(&mut |e| self.flatten(e), &|t| self.buffer_of[&t]);
-        let size = |t: TensorId| self.group.decl(t).shape.iter().product::<i64>();
-        let touched: i64 = r.reads().into_iter().chain(r.defines.iter().copied()).map(size).max().unwrap_or(0);
-        let parallel = self.decide(|_| touched.max(visits(&body)) >= PARALLEL_FROM);
+        // Expressions of one statement are met again in others.
+        let mut flat = Substitution::new(self.flattening());
+        let body = r.body.map(&mut |e| flat.apply(e), &|t| self.buffer_of[&t]);
+        drop(flat);
+        let shapes = self.group.tensors.clone();
+        let size = |t: TensorId| shapes[t.0 as usize].shape.iter().product::<i64>();
+        let parallel = self.decide(|_| {
+            let touched = r.reads().into_iter().chain(r.defines.iter().copied()).map(size).max().unwrap_or(0);
+            touched.max(visits(&body)) >= PARALLEL_FROM
+        });
         all.push(if parallel { body } else { serial(body) });
         Stmt::Block(all)
     }

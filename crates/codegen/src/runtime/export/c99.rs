@@ -47,11 +47,16 @@ fn write(
     let at = |place| match place {
         Place::Input(n) => format!("args[{n}]"),
         Place::Output(n) => format!("args[{}]", first_output + n),
+        Place::OutputPart(n, at) => format!("(char *)args[{}] + {at}", first_output + n),
         Place::Constant(n) => format!("(void *){}", constant(n)),
         Place::Arena(offset) => format!("workspace + {offset}"),
     };
     writeln!(out, "void {symbol}(const ResatCtx *ctx, void *const *args, unsigned char *workspace) {{")?;
     writeln!(out, "  (void)ctx, (void)args, (void)workspace;")?;
+    for &(from, to) in &program.appended {
+        let bytes = program.inputs[from].bytes();
+        writeln!(out, "  memcpy(args[{}], args[{from}], {bytes});", first_output + to)?;
+    }
     for (Step::Call(call), own) in program.steps.iter().zip(&plan.workspaces) {
         let function = &program.functions[call.function.0 as usize];
         let given: Vec<String> = call.args.iter().map(|&(b, _)| at(program.place(plan, b))).collect();

@@ -30,6 +30,11 @@ pub enum ExportError {
         "the C compiler refused: {0}\n(`CC` names the compiler of the target; a path that ends in `.tar` needs none)"
     )]
     Compiler(String),
+    /// What it keeps from run to run grows.
+    #[error(
+        "a program that appends to what it keeps from one run to the next runs in process only: build it without state"
+    )]
+    Appends,
 }
 
 /// What was written.
@@ -67,6 +72,9 @@ pub struct Exportable<'a> {
 
 /// The same of objects that call other libraries, or may fail.
 pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> Result<Exported, ExportError> {
+    if !program.appended.is_empty() {
+        return Err(ExportError::Appends);
+    }
     let libraries = &parts.libraries[..];
     let plan = program.plan();
     let at = |p: &Path| {

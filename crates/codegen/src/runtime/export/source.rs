@@ -175,6 +175,7 @@ fn write_driver(
     let place = |buffer| match program.place(plan, buffer) {
         Place::Input(n) => format!("{{INPUT, {n}}}"),
         Place::Output(n) => format!("{{OUTPUT, {n}}}"),
+        Place::OutputPart(..) => unreachable!("libraries of programs that append to what they keep are refused"),
         Place::Constant(n) => format!("{{CONSTANT, {}}}", weights[n]),
         Place::Arena(offset) => format!("{{ARENA, {offset}}}"),
     };

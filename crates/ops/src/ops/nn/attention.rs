@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
-    loops::{Builder, Combine, Operand, Scalar, UnOp},
+    loops::{Builder, Combine, Operand, Scalar, TensorId, UnOp},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
         util::{broadcast_sources, bytes, field, may_equal, op_head, opaque_axes, sample, t, tensor_arg},
@@ -72,8 +72,8 @@ fn in_order(x: &Tensor, places: [usize; 4]) -> Vec<f64> {
 }
 
 /// An index of a tensor that is broadcast.
-fn clamped<'a>(shape: &'a [i64], index: [&'a Scalar; 4]) -> impl Iterator<Item = Scalar> + 'a {
-    shape.iter().zip(index).map(|(&n, i)| if n == 1 { Scalar::index(0) } else { i.clone() })
+fn clamped<'a>(b: &'a Builder, t: TensorId, index: [&'a Scalar; 4]) -> impl Iterator<Item = Scalar> + 'a {
+    b.shape(t).iter().zip(index).map(|(&n, i)| if b.stands_still(n, i) { Scalar::index(0) } else { i.clone() })
 }
 
 impl Op for Attention {
@@ -185,7 +185,7 @@ impl Op for Attention {
         let scores = b.map(&[batch, heads, queries, keys], |b, i| {
             let product = b.read(products, i.iter().cloned());
             let scaled = if scale == 1.0 { product } else { product * Scalar::float(scale, dtype) };
-            scaled + b.read(m, clamped(b.shape(m), [&i[0], &i[1], &i[2], &i[3]])).cast(dtype)
+            scaled + b.read(m, clamped(b, m, [&i[0], &i[1], &i[2], &i[3]])).cast(dtype)
         });
         let whole = |i: &[Scalar], r: &Scalar| [i[0].clone(), i[1].clone(), i[2].clone(), r.clone()];
         let rows = [batch, heads, queries];

@@ -98,8 +98,7 @@ pub(super) fn lower(
         let out = n.output(shape, dtype);
         let values = n.scratch(&[images, points, points, computed, channels], dtype);
         n.parallel_each(&[images, tiles], |n, i| {
-            let y = n.let_index(i[1].clone().floor_div(across), down);
-            let z = n.let_index(i[1].clone().floor_mod(across), across);
+            let (y, z) = tile_at(n, &i[1], [down, across], changing);
             n.for_(blocks, |n, k| {
                 n.vector(block, |n, lane| {
                     let at = |n: &Nest<'_>, r: usize, c: usize| {
@@ -278,6 +277,13 @@ fn each_piece(
     });
 }
 
+/// Row and column of the tile of that number. Of images of any size, also where there is one column only.
+fn tile_at(n: &mut Nest<'_>, number: &Scalar, [down, across]: [i64; 2], changing: bool) -> (Scalar, Scalar) {
+    let columns = if changing { n.let_(Scalar::index(across)) } else { Scalar::index(across) };
+    let y = n.let_index(Scalar::binary(BinOp::FloorDiv, number.clone(), columns.clone()), down);
+    (y, n.let_index(Scalar::binary(BinOp::FloorMod, number.clone(), columns), across))
+}
+
 /// The products of a tile, by points.
 struct Sums<'a> {
     sums: TensorId,
@@ -331,8 +337,7 @@ impl Sums<'_> {
         let dtype = n.dtype(out);
         let [_, _, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
         let [down, across] = [height, width].map(|extent| (extent + tile - 1) / tile);
-        let y = n.let_index(self.number.clone().floor_div(across), down);
-        let z = n.let_index(self.number.clone().floor_mod(across), across);
+        let (y, z) = tile_at(n, &self.number, [down, across], changing);
         for o in 0..self.wide {
             let sum = |n: &Nest<'_>, p: usize, q: usize, lane: &Scalar| {
                 let at = [(p as i64).into(), (q as i64).into(), self.turn.clone(), o.into(), lane.clone()];

@@ -208,17 +208,17 @@ impl Op for Binary {
             .collect();
         let ax = axis_in_result(attrs, "lhs_axis", sx.len(), rank)?;
         let ay = axis_in_result(attrs, "rhs_axis", sy.len(), rank)?;
-        let pick = |s: &[i64], i: &[Scalar]| -> Vec<Scalar> {
-            let skip = rank - s.len();
-            s.iter().enumerate().map(|(k, &n)| if n == 1 { Scalar::index(0) } else { i[k + skip].clone() }).collect()
+        let pick = |b: &Builder, s: &[i64], i: &[Scalar]| -> Vec<Scalar> {
+            let axes = s.iter().zip(&i[rank - s.len()..]);
+            axes.map(|(&n, i)| if b.stands_still(n, i) { Scalar::index(0) } else { i.clone() }).collect()
         };
         let wide = |s: Scalar| s.cast(DType::I32);
         let out = if self.kind == Kind::Multiply {
             let both: Factors = product_factors(&t, b);
             b.map(&shape, |b, i| {
                 let (cx, cy) = (ax.map(|k| &i[k]), ay.map(|k| &i[k]));
-                let x = wide(b.read(t[0], pick(&sx, i))) - read_param(b, t[3], cx);
-                let y = wide(b.read(t[1], pick(&sy, i))) - read_param(b, t[5], cy);
+                let x = wide(b.read(t[0], pick(b, &sx, i))) - read_param(b, t[3], cx);
+                let y = wide(b.read(t[1], pick(b, &sy, i))) - read_param(b, t[5], cy);
                 let channel = if b.shape(t[2]).iter().any(|&n| n > 1) { cx } else { cy };
                 let (zero, to_zero) = (Scalar::int(0, DType::I32), read_param(b, t[7], None));
                 let moved = requantize_scalar(x * y, zero, both.read(b, channel), to_zero, Rounding::Upward);
@@ -232,8 +232,8 @@ impl Op for Binary {
                     let factor: Factor = f.read(b, channel);
                     requantize_scalar(q, read_param(b, zero, channel), factor, to_zero.clone(), Rounding::Upward)
                 };
-                let x = moved(b.read(t[0], pick(&sx, i)), t[3], fx, ax.map(|k| &i[k]));
-                let y = moved(b.read(t[1], pick(&sy, i)), t[5], fy, ay.map(|k| &i[k]));
+                let x = moved(b.read(t[0], pick(b, &sx, i)), t[3], fx, ax.map(|k| &i[k]));
+                let y = moved(b.read(t[1], pick(b, &sy, i)), t[5], fy, ay.map(|k| &i[k]));
                 let value = match self.kind {
                     Kind::Add => x + y - to_zero.clone(),
                     _ => x - y + to_zero.clone(),

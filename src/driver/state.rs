@@ -1,0 +1,197 @@
+//! State: inputs that a program gives back as outputs, for its next run. They are updated where they lie where the program allows it.
+
+use super::{build::Built, runnable::Runnable};
+use crate::{
+    diag::{Diagnostic, Refused, nearest},
+    infer::TypedModule,
+    ir::{Module, TensorType, Type, input_names, output_names},
+    tensor::{Shape, Tensor},
+};
+
+/// An input that the next run takes from an output of this one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatePair {
+    /// The input's number, tuples flattened depth first.
+    pub input: usize,
+    /// The output's number, likewise.
+    pub output: usize,
+    /// What the input is called.
+    pub name: String,
+    /// The input's type.
+    pub ty: TensorType,
+}
+
+/// The pairs of inputs and outputs of those names. Outputs are called by the model's names, or by their numbers where it has none.
+///
+/// Refuses names that nothing has, names that are given twice, and pairs whose types differ but for extents that are unknown.
+pub(super) fn pairs(typed: &TypedModule, asked: &[(String, String)]) -> Result<Vec<StatePair>, Refused> {
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let m: &Module = typed.module();
+    let main = typed.entry("main")?;
+    let own = input_names(m).unwrap_or_default();
+    let mut inputs: Vec<(Vec<String>, TensorType)> = Vec::new();
+    for (i, &p) in main.params.iter().enumerate() {
+        let name = m.var(p).name.to_string();
+        let tensors = flat(typed.var_ty(p), "a parameter")?;
+        let is_tensor = typed.var_ty(p).as_tensor().is_some();
+        for (k, t) in tensors.into_iter().enumerate() {
+            let names = match is_tensor {
+                true => [Some(name.clone()), own.get(i).cloned()].into_iter().flatten().collect(),
+                false => vec![format!("{name}.{k}")],
+            };
+            inputs.push((names, t));
+        }
+    }
+    let outputs = flat(typed.ty(main.body), "the result")?;
+    let names = output_names(m).filter(|names| names.len() == outputs.len());
+    let names: Vec<String> = names.unwrap_or_else(|| (0..outputs.len()).map(|i| i.to_string()).collect());
+    let mut found: Vec<StatePair> = Vec::new();
+    for (from, to) in asked {
+        let input = inputs.iter().position(|(names, _)| names.contains(from)).ok_or_else(|| {
+            no_such("input", from, inputs.iter().flat_map(|(names, _)| names.last()).map(String::as_str).collect())
+        })?;
+        let output = names.iter().position(|n| n == to);
+        let output = output.ok_or_else(|| no_such("output", to, names.iter().map(String::as_str).collect()))?;
+        let twice = |what: &str, name: &str| Diagnostic::new(format!("state: {what} `{name}` is named twice"));
+        if found.iter().any(|p| p.input == input) {
+            return Err(twice("input", from).into());
+        }
+        if found.iter().any(|p| p.output == output) {
+            return Err(twice("output", to).into());
+        }
+        let (given, made) = (&inputs[input].1, &outputs[output]);
+        let fits = given.dtype == made.dtype
+            && given.rank() == made.rank()
+            && given.shape.iter().zip(made.shape.iter()).all(|(a, b)| match (a.known(), b.known()) {
+                (Some(a), Some(b)) => a == b,
+                _ => true,
+            });
+        if !fits {
+            let message = format!("state `{from}={to}`: the input is {given}, but the output is {made}");
+            return Err(Diagnostic::new(message).into());
+        }
+        found.push(StatePair { input, output, name: from.clone(), ty: given.clone() });
+    }
+    Ok(found)
+}
+
+fn flat(ty: &Type, what: &str) -> Result<Vec<TensorType>, Refused> {
+    ty.flatten().ok_or_else(|| {
+        Diagnostic::new(format!("state: {what} is {ty}, but programs that keep state take and give tensors")).into()
+    })
+}
+
+fn no_such(what: &str, name: &str, known: Vec<&str>) -> Refused {
+    let d = Diagnostic::new(format!("state: the program has no {what} `{name}`; it has {}", known.join(", ")));
+    match nearest(name, known) {
+        Some(near) => d.help(format!("did you mean `{near}`?")).into(),
+        None => d.into(),
+    }
+}
+
+/// Runs of a program one after another, each of which begins with the state that the last one left.
+///
+/// State begins as zeros; extents that are unknown begin as 0. Where an output is the state and something after it in memory (a
+/// concatenation along an axis before which all extents are 1), only what is new is computed and stored. Where a kernel may write each
+/// element where it reads it, or nothing reads the old state any more when the new one is written, the new one takes its place. Else two
+/// buffers take turns. Nothing is copied but where state outgrows its memory, which then doubles.
+pub struct Stateful<'a> {
+    program: &'a Runnable,
+    pairs: &'a [StatePair],
+    /// How many inputs the program has, state among them.
+    inputs: usize,
+    tensors: Vec<Tensor>,
+    /// What was state before, where the new one could not take its place.
+    spare: Vec<Option<Tensor>>,
+}
+
+impl Built {
+    /// Runs that keep what [`Options::state`](super::Options::state) named, from its beginning on.
+    pub fn stateful(&self) -> Stateful<'_> {
+        let first = |p: &StatePair| {
+            let shape: Shape = p.ty.shape.iter().map(|d| d.known().map_or(0, |n| n as usize)).collect();
+            Tensor::zeros(p.ty.dtype, &shape)
+        };
+        Stateful {
+            program: &self.executable,
+            pairs: &self.state,
+            inputs: self.parameters.iter().sum(),
+            tensors: self.state.iter().map(first).collect(),
+            spare: vec![None; self.state.len()],
+        }
+    }
+}
+
+impl Stateful<'_> {
+    /// The state of that input, which shares its elements with the next run as long as nobody writes them: who holds on to it has the next
+    /// run copy it. None where no such input is kept.
+    pub fn get(&self, input: &str) -> Option<&Tensor> {
+        let at = self.pairs.iter().position(|p| p.name == input)?;
+        Some(&self.tensors[at])
+    }
+
+    /// Gives the state of an input. Refuses what does not fit its type.
+    pub fn set(&mut self, input: &str, value: Tensor) -> Result<(), Refused> {
+        let Some(at) = self.pairs.iter().position(|p| p.name == input) else {
+            return Err(no_such("state", input, self.pairs.iter().map(|p| p.name.as_str()).collect()));
+        };
+        let ty = &self.pairs[at].ty;
+        let fits = ty.dtype == value.dtype()
+            && ty.rank() == value.shape().len()
+            && ty.shape.iter().zip(value.shape()).all(|(d, &n)| d.known().is_none_or(|d| d == n as i64));
+        if !fits {
+            let found = format!("{} of shape {:?}", value.dtype(), value.shape());
+            return Err(Diagnostic::new(format!("state `{input}` should be {ty}, but is {found}")).into());
+        }
+        self.tensors[at] = value;
+        Ok(())
+    }
+
+    /// Runs once. Inputs are those that are not state, in order, and so are the outputs.
+    ///
+    /// Refuses what [`Runnable::run`] does; the state is then as it was, unless a function of an external compiler failed while it was
+    /// being written.
+    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
+        let wanted = self.inputs - self.pairs.len();
+        if inputs.len() != wanted {
+            let message =
+                format!("the program takes {wanted} inputs beside its state, but {} were given", inputs.len());
+            return Err(Diagnostic::new(message).into());
+        }
+        let mut given = inputs.iter().cloned();
+        let mut all: Vec<Tensor> = Vec::with_capacity(self.inputs);
+        for n in 0..self.inputs {
+            let state = self.pairs.iter().position(|p| p.input == n);
+            // Whoever else held it would have it copied.
+            all.extend(
+                state
+                    .map(|k| std::mem::replace(&mut self.tensors[k], nothing(&self.pairs[k])))
+                    .or_else(|| given.next()),
+            );
+        }
+        let numbers: Vec<(usize, usize)> = self.pairs.iter().map(|p| (p.input, p.output)).collect();
+        let done = self.program.run_keeping(&mut all, &numbers, &mut self.spare);
+        let mut outputs = match done {
+            Ok(outputs) => outputs,
+            Err(e) => {
+                for (k, pair) in self.pairs.iter().enumerate() {
+                    self.tensors[k] = std::mem::replace(&mut all[pair.input], nothing(pair));
+                }
+                return Err(e);
+            }
+        };
+        let mut taken: Vec<usize> = numbers.iter().map(|n| n.1).collect();
+        for (k, pair) in self.pairs.iter().enumerate() {
+            self.tensors[k] = outputs[pair.output].clone();
+        }
+        taken.sort_unstable();
+        taken.into_iter().rev().for_each(|o| drop(outputs.remove(o)));
+        Ok(outputs)
+    }
+}
+
+fn nothing(pair: &StatePair) -> Tensor {
+    Tensor::zeros(pair.ty.dtype, &[0])
+}
