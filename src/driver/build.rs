@@ -283,6 +283,7 @@ fn compile(
         regions: run.regions,
         cache: run.cache,
         tuned: run.tuned,
+        times: run.specialize != Specialize::Off,
         state,
     };
     let Regions { typed, compiled, fallen } = compile_regions(typed, &machine.backend.target, run.regions)?;
