@@ -274,4 +274,9 @@ fn bench_tells_first_runs_apart() {
         assert!(run["first_s"].is_number() && run["latencies_s"].as_array().is_some_and(|l| l.len() == 2), "{run}");
     }
     assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
+    assert_eq!(found["special_sizes"], 0);
+    let output = command.args(["--specialize", "all"]).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(found["special_sizes"], 2);
 }

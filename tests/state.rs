@@ -166,6 +166,21 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(message.contains("float32") && message.contains("but the output is Tensor[(4), float16]"), "{message}");
 }
 
+#[test]
+fn what_is_lengthened_stays_where_there_is_room() {
+    let shared = floats(&[2, 3], 1);
+    let mut t = shared.clone().lengthened(&[3, 3]);
+    let mut moves = 0;
+    for rows in 4..200 {
+        let at = t.bytes().as_ptr();
+        t = t.lengthened(&[rows, 3]);
+        moves += usize::from(t.bytes().as_ptr() != at);
+    }
+    assert!(moves < 10, "{moves} moves");
+    assert_eq!((t.shape(), &t.as_slice::<f32>()[..6]), (&[199, 3][..], shared.as_slice::<f32>()));
+    assert_eq!(shared.shape(), [2, 3]);
+}
+
 fn archive(to: &Path, tensors: &[(&str, &Tensor)]) {
     let bytes = npz::write(tensors.iter().copied()).expect("an archive");
     std::fs::write(to, bytes).expect("it can be written");

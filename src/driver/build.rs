@@ -249,6 +249,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         regions: Handling { fallback, check: check_regions },
         cache: cache.clone(),
         tuned: tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None)))),
+        times: specialize != Specialize::Off,
         state: interface.state.iter().map(|p| (p.input, p.output)).collect(),
     };
     let Regions { typed, compiled, fallen } = compile_regions(typed, &machine.backend.target, machine.regions)?;

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Kernels are looked at in so many sizes before they are compiled for all.
-const LOOKED_AT: usize = 8;
+const LOOKED_AT: usize = 16;
 
 /// The code of a function, for all sizes that were met.
 pub(super) struct Sizes {
@@ -142,14 +142,14 @@ fn others(types: &[Type], shapes: &[Shape], ones_stay: bool) -> Vec<Vec<Shape>> 
         };
         tensors.iter().zip(shapes).map(&mut extents).collect()
     };
-    vec![
+    // Odd and even, so that what two extents, or their halves, have in common by chance shows at one of them.
+    let mixed = |n: usize, place: usize, k: usize| n + (7 * n + 37 * place + 53 * k) % 97 + 2;
+    let apart = [
         grown(&|n, place| 2 * n + 2 * place + 1),
         grown(&|n, place| 3 * n + 7 * place + 2),
-        grown(&|n, place| n + 5 * place + 6),
         grown(&|n, place| if place == 1 { 1 } else { 2 * n + 4 * place }),
-        grown(&|n, _| 2 * n + 1),
-        grown(&|n, _| 3 * n + 2),
-        grown(&|n, _| 2 * n),
-        grown(&|n, _| 3 * n),
-    ]
+    ];
+    let equal = [grown(&|n, _| 2 * n + 1), grown(&|n, _| 3 * n + 2), grown(&|n, _| 2 * n), grown(&|n, _| 3 * n)];
+    let apart = apart.into_iter().chain((0..8).map(|k| grown(&|n, place| mixed(n, place, k))));
+    apart.chain(equal).chain((0..8).map(|k| grown(&|n, _| mixed(n, 0, k)))).collect()
 }

@@ -50,6 +50,8 @@ pub(super) struct Machine {
     pub cache: Option<Arc<Cache>>,
     /// What was measured about reductions.
     pub tuned: Option<Arc<Tuned>>,
+    /// Whether it is noted how long the program runs at each size.
+    pub times: bool,
     /// What the program keeps from one run to the next: pairs of numbers of an input and an output.
     pub state: Vec<(usize, usize)>,
 }
@@ -278,7 +280,9 @@ impl Primitives {
         let code = self.code_for(whole, &call).ok()?;
         let start = Instant::now();
         let results = code.run(inputs).ok()?;
-        note(whole, call.key(), start.elapsed());
+        if self.machine.times {
+            note(whole, call.key(), start.elapsed());
+        }
         Some(results)
     }
 
@@ -327,10 +331,12 @@ impl Primitives {
     ) -> Option<Result<Vec<Tensor>, RunError>> {
         let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
         let code = self.code_for(whole, &Call { args: inputs, decisive: &[] }).ok()?;
-        let key = Call { args: inputs, decisive: &[] }.key();
+        let key = self.machine.times.then(|| Call { args: inputs, decisive: &[] }.key());
         let start = Instant::now();
         let done = code.counted.is_empty().then(|| code.exe.run_keeping(inputs, state, spare))?;
-        note(whole, key, start.elapsed());
+        if let Some(key) = key {
+            note(whole, key, start.elapsed());
+        }
         Some(done)
     }
 
