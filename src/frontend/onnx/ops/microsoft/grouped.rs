@@ -3,9 +3,9 @@
 use super::{
     super::{
         Row,
-        attention::{join_heads, repeated, rotated, split_heads},
+        attention::{join_heads, rotated, split_heads},
     },
-    attention::{Heads, lowest, scale, scores, unless, weighted},
+    attention::{Heads, lowest, scale, scored, unless},
     own, refuse_set,
 };
 use crate::{
@@ -80,6 +80,38 @@ fn with_sink(n: &mut Node, scores: ExprId, sink: ExprId) -> Convert {
     let sum = n.reduce("sum", e, &[3], true)?;
     let sum = n.add(sum, of_sink)?;
     n.div(e, sum)
+}
+
+/// Heads, of which each so many in a row share keys and values: what these do is one product for all of them. Batches may be unknown.
+#[derive(Copy, Clone)]
+struct Groups {
+    /// How many heads keys and values have.
+    shared: i64,
+    /// How many heads of queries each of them serves.
+    group: i64,
+}
+
+impl Groups {
+    fn reshape(n: &mut Node, x: ExprId, to: &[i64]) -> Convert {
+        n.op("reshape", &[x], &[("newshape", to.into())])
+    }
+
+    /// Queries or weights, (batch, heads, length, size), as (batch * shared, group * length, size).
+    fn together(self, n: &mut Node, x: ExprId) -> Convert {
+        let x = Groups::reshape(n, x, &[0, -4, self.shared, self.group, 0, 0])?;
+        Groups::reshape(n, x, &[-3, -3, 0])
+    }
+
+    /// The way back.
+    fn apart(self, n: &mut Node, x: ExprId) -> Convert {
+        let x = Groups::reshape(n, x, &[-4, -1, self.shared, -4, self.group, -1, 0])?;
+        Groups::reshape(n, x, &[0, -3, 0, 0])
+    }
+
+    /// Keys or values, (batch, shared, length, size), as (batch * shared, length, size).
+    fn flat(self, n: &mut Node, x: ExprId) -> Convert {
+        Groups::reshape(n, x, &[-3, 0, 0])
+    }
 }
 
 fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
@@ -164,11 +196,13 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
     let never = unless(n, holds, dtype, lowest(dtype))?;
     let mut biases = vec![n.expand(never, 1, 1)?];
     biases.extend(added);
-    let group = count / shared;
-    heads.k = repeated(n, heads.k, group)?;
-    heads.v = repeated(n, heads.v, group)?;
+    let groups = Groups { shared, group: count / shared };
     let cap = n.float("softcap", 0.0)?;
-    let s = scores(n, &heads, scale(n, heads.q)?, cap, &biases)?;
+    let scale = scale(n, heads.q)?;
+    let (q, k) = (groups.together(n, heads.q)?, groups.flat(n, heads.k)?);
+    let product = n.op("nn.batch_matmul", &[q, k], &[("transpose_b", true.into())])?;
+    let product = groups.apart(n, product)?;
+    let s = scored(n, product, scale, cap, &biases)?;
     let weights = match sink {
         Some(sink) => {
             let sink = n.cast(sink, dtype)?;
@@ -181,6 +215,9 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
         }
         None => n.op("nn.softmax", &[s], &[("axis", (-1).into())])?,
     };
-    let y = weighted(n, weights, heads.v)?;
+    let (weights, v) = (groups.together(n, weights)?, groups.flat(n, heads.v)?);
+    let y = n.op("nn.batch_matmul", &[weights, v], &[("transpose_b", false.into())])?;
+    let y = groups.apart(n, y)?;
+    let y = join_heads(n, y)?;
     Ok(vec![n.out(y)?, n.out(present_k)?, n.out(present_v)?])
 }
