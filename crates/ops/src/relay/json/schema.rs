@@ -200,6 +200,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("AllocStorageAttrs", "dtype:d virtual_device:o", "memory.alloc_storage"),
     ("AllocTensorAttrs", "dtype:d const_shape:o assert_shape:o", "memory.alloc_tensor"),
     ("ArangeAttrs", "start:o stop:o step:o dtype:d", "arange"),
+    ("ArangeLikeAttrs", "axis:i dtype:d", "arange_like"),
     ("ArgReduceAttrs", "axis:o keepdims:b select_last_index:b exclude:b", "argmax argmin"),
     ("ArgsortAttrs", "axis:i is_ascend:b dtype:d", "argsort sort"),
     ("AttentionAttrs", "scale:f query_layout:s key_layout:s value_layout:s out_layout:s", "nn.attention"),
