@@ -111,7 +111,7 @@ impl Sized {
     fn new(unit: Core, groups: &[&Stages]) -> Option<Sized> {
         let first = *groups.first()?;
         let alike: Vec<&Stages> =
-            groups.iter().copied().filter(|g| changing(&[first, g]).is_some_and(|c| !c.is_empty())).collect();
+            groups[1..].iter().copied().filter(|g| *g != first && changing(&[first, g]).is_some()).collect();
         let all: Vec<&Stages> = [first].into_iter().chain(alike).collect();
         let changing = changing(&all)?;
         let (_, decisions) = schedule_sized("", first, unit, &changing, None)?;
