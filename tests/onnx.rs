@@ -1,6 +1,7 @@
-//! Recorded ONNX models of operators beyond ONNX's own, and of forms that exporters give to ONNX's own: what the interpreter and native code make of them is what ONNX Runtime made of
-//! them. `recorded/frontends/onnx.zip` and `onnx-exported.zip` hold a folder for each case (tools/record-onnx.py writes it): the model, inputs and outputs,
-//! and how far floats may be off, of the largest value, and integers, in steps. ONNX's own operators have ONNX's own tests
+//! Recorded ONNX models of operators beyond ONNX's own, and of forms that exporters give to ONNX's own: what the interpreter and native
+//! code make of them is what ONNX Runtime made of them. `recorded/frontends/onnx.zip` and `onnx-exported.zip` hold a folder for each case
+//! (tools/record-onnx.py writes it): the model, inputs and outputs, and how far floats may be off, of the largest value, and integers, in
+//! steps; `decoder.zip` the same of decoders with caches (tools/decoder.py). ONNX's own operators have ONNX's own tests
 //! (tools/onnx-suite.sh).
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use resat::{
 
 /// All cases, by name.
 fn cases() -> BTreeMap<String, Files> {
-    archive::cases("onnx.zip").into_iter().chain(archive::cases("onnx-exported.zip")).collect()
+    ["onnx.zip", "onnx-exported.zip", "decoder.zip"].into_iter().flat_map(archive::cases).collect()
 }
 
 /// The case of that name.
@@ -187,4 +188,55 @@ fn compiled() {
         let built = build(case.module.clone(), &[], options).map_err(|e| e.to_string())?;
         built.executable.run(&case.inputs).map_err(|e| e.to_string())
     });
+}
+
+/// One program serves pasts of every length, and steps of several tokens.
+#[cfg(feature = "llvm")]
+#[test]
+fn decoders_run_at_all_lengths() {
+    let cases = archive::cases("decoder.zip");
+    for kind in ["float32", "plain", "bfloat16", "int8", "int4"] {
+        let prefix = format!("decoder_{kind}_");
+        let loaded: Vec<Case> = cases
+            .iter()
+            .filter(|c| c.0.starts_with(&prefix))
+            .map(|(name, files)| load(name, files).unwrap_or_else(|e| panic!("{name}: {e}")))
+            .collect();
+        assert_eq!(loaded.len(), 5, "{kind}");
+        let options = Options::new(Settings::new(Target::host()));
+        let built = build(loaded[0].module.clone(), &[], options).unwrap_or_else(|e| panic!("{kind}: {e}"));
+        for case in loaded.iter().chain(&loaded) {
+            let got = built.executable.run(&case.inputs).unwrap_or_else(|e| panic!("{kind}: {e}"));
+            for (name, got) in case.names.iter().zip(&got) {
+                assert_eq!(difference(got, &case.outputs[name], &case.meta), None, "{kind}: {name}");
+            }
+        }
+    }
+}
+
+/// What kernels read of weights of few bits, or of two bytes, is what the model has: they are not unpacked before.
+#[test]
+fn narrow_weights_stay_narrow() {
+    let cases = archive::cases("decoder.zip");
+    // Four products of attention and three of the feed forward a layer, and that of the logits. Those that follow a norm may take its
+    // scale into their weights, which are no cast then.
+    for (kind, operator, least) in
+        [("int4", "nn.dense_nbits(", 15), ("int8", "nn.dense_nbits(", 15), ("bfloat16", "out_dtype=\"float32\"", 4)]
+    {
+        let name = format!("decoder_{kind}_5_1_1");
+        let text = optimized(load(&name, &cases[&name]).unwrap_or_else(|e| panic!("{e}")).module);
+        assert!(text.matches(operator).count() >= least, "{text}");
+        assert!(!text.contains("bitwise_and"), "{text}");
+    }
+}
+
+/// Keys and values are appended to the past where the graph computes how many there are from extents: nothing waits for values.
+#[test]
+fn extents_of_decoders_are_found() {
+    let cases = archive::cases("decoder.zip");
+    let name = "decoder_float32_5_1_1";
+    let text = optimized(load(name, &cases[name]).unwrap_or_else(|e| panic!("{e}")).module);
+    for waits in ["dyn.", " arange(", "take(%p0, %p1, axis=2"] {
+        assert!(!text.contains(waits), "{waits}\n{text}");
+    }
 }

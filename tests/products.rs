@@ -1,9 +1,12 @@
 //! Products of arguments, whose operands are packed while the program runs where that pays: of all sizes, transposed or not, in
-//! batches, and of all types of numbers; and transposes by themselves.
+//! batches, and of all types of numbers; products with weights of few bits; and transposes by themselves.
 #![cfg(feature = "llvm")]
 
 use resat::{
     driver::{self, Runnable},
+    loops::{Builder, Operand},
+    lower::kernel,
+    ops,
     pass::{Pass, Sequential, Settings},
     target::Target,
     tensor::{DType, Tensor},
@@ -174,6 +177,124 @@ fn transposes_of_all_sizes() {
                 let (b, c, r) = (at / (rows * columns), at / rows % columns, at % rows);
                 let want = from[(b * rows + r) * columns + c];
                 assert_eq!(got, want, "{dtype:?} {batch} x {rows} x {columns} at {at}");
+            }
+        }
+    }
+}
+
+/// A product with weights of few bits: rows, the weight's extents, blocks of the summed axis, and whether blocks have zero points.
+#[derive(Copy, Clone, Debug)]
+struct FewBits {
+    bits: i64,
+    rows: usize,
+    weight: [usize; 3],
+    blocks: usize,
+    zeros: bool,
+}
+
+impl FewBits {
+    fn k(&self) -> usize {
+        self.weight[1] * 8 / self.bits as usize
+    }
+
+    fn shapes(&self) -> [Vec<usize>; 4] {
+        let [outer, _, c] = self.weight;
+        let scales = vec![outer, self.blocks, c];
+        let zeros = if self.zeros { scales.clone() } else { vec![1, 1, 1] };
+        [vec![self.rows, self.k()], self.weight.to_vec(), scales, zeros]
+    }
+
+    /// Numbers whose sums of products are exact in any order.
+    fn args(&self) -> Vec<Tensor> {
+        let [x, w, s, z] = self.shapes();
+        vec![
+            Tensor::from_f64_fn(DType::F32, &x, |i| ((i * 7919 + i / 13) % 7) as f64 - 3.0),
+            Tensor::from_i64_fn(DType::U8, &w, |i| ((i * 104_729 + i / 11) % 256) as i64),
+            Tensor::from_f64_fn(DType::F32, &s, |i| [0.5, 1.0, -2.0][i % 3]),
+            Tensor::from_i64_fn(DType::U8, &z, |i| (i * 31 % (1 << self.bits)) as i64),
+        ]
+    }
+
+    fn element(&self, args: &[Tensor], at: usize) -> f64 {
+        let [outer, bytes, c] = self.weight;
+        let (row, n) = (at / (outer * c), at % (outer * c));
+        let (k, per) = (self.k(), 8 / self.bits as usize);
+        let term = |i: usize| {
+            let byte = args[1].get_i64((n / c * bytes + i / per) * c + n % c);
+            let number = byte >> (self.bits as usize * (i % per)) & ((1 << self.bits) - 1);
+            let block = (n / c * self.blocks + i / (k / self.blocks)) * c + n % c;
+            let zero = args[3].get_i64(if self.zeros { block } else { 0 });
+            args[0].get_f64(row * k + i) * (number - zero) as f64 * args[2].get_f64(block)
+        };
+        (0..k).map(term).sum()
+    }
+}
+
+#[test]
+fn weights_of_few_bits() {
+    let mut all = vec![];
+    for rows in [1, 2, 5, 16, 40] {
+        for zeros in [false, true] {
+            all.push(FewBits { bits: 4, rows, weight: [3, 64, 64], blocks: 4, zeros });
+            all.push(FewBits { bits: 4, rows, weight: [2, 24, 16], blocks: 3, zeros });
+            all.push(FewBits { bits: 8, rows, weight: [2, 96, 32], blocks: 3, zeros });
+            all.push(FewBits { bits: 2, rows, weight: [5, 10, 6], blocks: 5, zeros });
+            all.push(FewBits { bits: 1, rows, weight: [1, 7, 1], blocks: 1, zeros });
+        }
+    }
+    let (mut params, mut calls, mut args) = (vec![], vec![], vec![]);
+    for (i, p) in all.iter().enumerate() {
+        let types = [DType::F32, DType::U8, DType::F32, DType::U8];
+        let of = |(j, (s, d)): (usize, (&Vec<usize>, DType))| format!("%a{i}_{j}: {}", tensor(s, d));
+        params.extend(p.shapes().iter().zip(types).enumerate().map(of));
+        calls.push(format!("nn.dense_nbits(%a{i}_0, %a{i}_1, %a{i}_2, %a{i}_3, bits={})", p.bits));
+        args.extend(p.args());
+    }
+    let text = format!("#[version = \"0.0.5\"]\ndef @main({}) {{\n  ({},)\n}}", params.join(", "), calls.join(", "));
+    let got = build(&text).run(&args).expect("runs");
+    for ((p, got), args) in all.iter().zip(&got).zip(args.chunks(4)) {
+        for (at, got) in got.to_f64_vec().into_iter().enumerate() {
+            assert_eq!(got, p.element(args, at), "{p:?}, at {at}");
+        }
+    }
+}
+
+/// Few rows unpack weights in registers; many share what was unpacked into memory once.
+#[test]
+fn weights_of_few_bits_are_unpacked_where_they_are_used() {
+    let unpacked = 12 * 64 * 768 * 4;
+    for (rows, in_memory) in [(1, false), (4, false), (16, false), (64, true)] {
+        let p = FewBits { bits: 4, rows, weight: [12, 384, 64], blocks: 24, zeros: true };
+        let mut b = Builder::new();
+        let types = [DType::F32, DType::U8, DType::F32, DType::U8];
+        let extents = |s: &[usize]| -> Vec<i64> { s.iter().map(|&n| n as i64).collect() };
+        let args: Vec<Operand> =
+            p.shapes().iter().zip(types).map(|(s, d)| Operand::Tensor(b.arg(&extents(s), d))).collect();
+        let id = ops::lookup("nn.dense_nbits").expect("it is an operator");
+        let attrs = ops::make_attrs(id, &[]).expect("all have defaults");
+        let out = id.op().lower(&attrs, &args, &mut b).expect("lowers");
+        let kernel = kernel("product", &b.finish_with(&out), Target::host().core());
+        let workspace = kernel.workspace().1;
+        assert_eq!(workspace >= unpacked, in_memory, "{rows} rows: {workspace} bytes");
+        assert!(in_memory || workspace < unpacked / 8, "{rows} rows: {workspace} bytes");
+    }
+}
+
+/// Weights of two bytes beside data of four.
+#[test]
+fn weights_of_another_type_than_data() {
+    for dtype in [DType::BF16, DType::F16] {
+        for (m, n, k) in [(1, 100, 130), (1, 64, 256), (5, 33, 64), (40, 48, 96)] {
+            let a = Tensor::from_f64_fn(DType::F32, &[m, k], |i| ((i * 7919 + i / 13) % 7) as f64 - 3.0);
+            let b = Tensor::from_f64_fn(dtype, &[n, k], |i| ((i * 104_729 + i / 11) % 5) as f64 - 2.0);
+            let p = Product { op: "nn.dense", batches: (1, 1), m, n, k, transposed: (false, true) };
+            let call = p.call("%a", "%b", DType::F32);
+            let (ta, tb) = (tensor(&[m, k], DType::F32), tensor(&[n, k], dtype));
+            let text = format!("#[version = \"0.0.5\"]\ndef @main(%a: {ta}, %b: {tb}) {{\n  {call}\n}}");
+            let got = build(&text).run(&[a.clone(), b.clone()]).expect("runs");
+            let (a, b) = (a.to_f64_vec(), b.to_f64_vec());
+            for (at, got) in got[0].to_f64_vec().into_iter().enumerate() {
+                assert_eq!(got, p.element(&a, &b, at), "{dtype:?}, {p:?}, at {at}");
             }
         }
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times resat beside ONNX Runtime and OpenVINO, all in turn in one run, and writes JSON and a table with ratios.
 
-    rivals.py --resat BIN --shared DIR --out DIR [--only latency,int8,products,start,memory] [--threads 1,2] [--rounds 8]
+    rivals.py --resat BIN --shared DIR --out DIR [--only latency,int8,products,start,memory,sizes,decoder] [--threads 1,2] [--rounds 8]
               [--seconds 0.2] [--models-dir DIR] [MODEL...]
 
 DIR of --shared holds the folders `corpus` (recorded models) and `rivals` (its bench.py times processes in turn). Ratios are the fastest
@@ -13,6 +13,7 @@ products  matrix products, of two arguments and with a constant second one
 start     from text to the first result: with an empty cache, and once the program is kept; rivals from their file to the first result
 memory    peak of a process that loads a model and runs it three times, one thread
 sizes     programs whose extents are unknown, at six sizes each (sizes.py)
+decoder   one token of a decoder with a cache, after pasts of several lengths, by weights of several types (decoder.py)
 """
 import argparse, json, math, os, pathlib, shutil, subprocess, sys, tempfile, time
 
@@ -20,7 +21,7 @@ F32 = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "inception_v3", 
 BOUND_BY_WEIGHTS = ["lstm", "mlp"]
 INT8 = ["resnet18", "mobilenet_v2"]
 PRODUCTS = [(1024, 1024, 1024), (512, 512, 2048), (1, 1024, 4096)]
-KINDS = ["latency", "int8", "products", "start", "memory", "sizes"]
+KINDS = ["latency", "int8", "products", "start", "memory", "sizes", "decoder"]
 
 
 def note(text):
@@ -203,6 +204,15 @@ def sizes():
             note(f"sizes, {threads} threads: sizes.py failed")
 
 
+def decoder():
+    if not has("onnx"):
+        return note("decoder: there is no package onnx to make the model")
+    script = pathlib.Path(__file__).with_name("decoder.py")
+    command = [sys.executable, str(script), "bench", "--resat", args.resat, "--out", str(out / "decoder")]
+    if subprocess.run([*command, "--threads", ",".join(map(str, args.threads))]).returncode:
+        note("decoder: decoder.py failed")
+
+
 def record(kind, model, runtime, **values):
     results.append({"kind": kind, "model": model, "rt": runtime, "threads": 1, **values})
     print(f"{model:16} {runtime:12} {values['seconds']:8.3f} s  peak {values['peak_mib']:7.1f} MiB", flush=True)
@@ -298,6 +308,6 @@ if __name__ == "__main__":
         write()
         sys.exit()
     for kind in args.only.split(","):
-        {"latency": latency, "int8": int8, "products": products, "sizes": sizes}.get(kind, lambda: processes(kind))()
+        {"latency": latency, "int8": int8, "products": products, "sizes": sizes, "decoder": decoder}.get(kind, lambda: processes(kind))()
     write()
     print(f"\n{table()}\n{out}/rivals.json, {out}/rivals.md")

@@ -121,6 +121,13 @@ impl Builder {
         }
     }
 
+    /// The name of an extent, where the expression is an input.
+    pub(super) fn dim_name(&self, e: ExprId, axis: usize) -> Option<&str> {
+        let Expr::Var(v) = self.module[e] else { return None };
+        let at = self.inputs.iter().position(|i| i.1 == v)?;
+        self.dims[at].get(axis).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
     /// Says that the output of that name holds text: an innermost axis of code points.
     pub fn name_text(&mut self, output: &str) {
         self.texts.push(output.to_owned());

@@ -1,6 +1,6 @@
 //! Extents that are computed become extents that are known.
 
-use super::fold_constant;
+use super::fold_constant::{Folded, fold_calls};
 use crate::{
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
@@ -17,7 +17,7 @@ pub fn dynamic_to_static(m: Module) -> Result<Module, Refused> {
     let mut m = m;
     // Other modules keep their constants as they are written: rules may look for them.
     while has_computed_extents(&m) {
-        let typed = infer_types(fold_constant(&m)?)?;
+        let typed = infer_types(fold_calls(m, Folded::Narrow)?)?;
         match step(&typed)? {
             Some(next) => m = next,
             None => return Ok(typed.into_module()),

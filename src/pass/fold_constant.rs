@@ -6,13 +6,15 @@ use super::effects::Effects;
 use crate::{
     diag::{Diagnostic, Refused},
     interp,
-    ir::{Clause, Copier, Expr, ExprId, Module, Pattern, VarId, children, reachable},
+    ir::{Clause, Copier, Expr, ExprId, Module, OpId, Pattern, VarId, children, reachable},
     tensor::{Tensor, Value},
 };
 
 /// A result larger than this, in bytes, and than what it is made of stays a call: `zeros` of a big shape is cheaper to make
 /// than to store.
 const LARGEST_GROWN: usize = 1 << 16;
+/// What decides extents takes no more bytes than this.
+const LARGEST_WIDENED: usize = 1 << 10;
 
 /// The module with every operator call of nothing but constants evaluated, projections of tuples taken, and conditionals
 /// on constants and matches of known constructors decided. Variables that are bound to constants, or to what small constants are computed to, count as constants; other bindings are looked
@@ -20,16 +22,42 @@ const LARGEST_GROWN: usize = 1 << 16;
 ///
 /// Refuses a call that its operator does not allow.
 pub fn fold_constant(m: &Module) -> Result<Module, Refused> {
-    fold_calls(m.clone(), true)
+    fold_calls(m.clone(), Folded::All)
 }
 
-/// The same, where calls of operators of dialects may be left alone.
+/// Which calls of constants are folded.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Folded {
+    /// All that there are.
+    All,
+    /// Those of operators that are of no dialect.
+    Plain,
+    /// All but casts of large constants to wider types: rules may do without, and what decides extents is small.
+    Narrow,
+}
+
+impl Folded {
+    fn takes(self, op: OpId, values: &[Value], result: &Value) -> bool {
+        let bytes = |v: &Value| v.flatten().iter().map(|t| t.bytes().len()).sum::<usize>();
+        match self {
+            Folded::All => true,
+            Folded::Plain => op.dialect().is_none(),
+            Folded::Narrow => {
+                let before = values.iter().map(bytes).sum::<usize>();
+                op.op().name() != "cast" || bytes(result) <= before.max(LARGEST_WIDENED)
+            }
+        }
+    }
+}
+
+/// The same, where some calls are left alone.
 ///
 /// What nothing needs once it was folded, weights as they were given and what stands between them and their last form, is let go at
 /// once: a network's weights need not be there twice.
-pub(super) fn fold_calls(mut m: Module, dialects: bool) -> Result<Module, Refused> {
+pub(super) fn fold_calls(mut m: Module, folded: Folded) -> Result<Module, Refused> {
     let mut given: HashMap<ExprId, Tensor> = HashMap::new();
     let mut uses = uses(&m);
+    let dialects = folded != Folded::Plain;
     let bound = bound_constants(&m, dialects);
     for id in m.ids() {
         given.extend(m.take_constant(id).map(|t| (id, t)));
@@ -66,7 +94,7 @@ pub(super) fn fold_calls(mut m: Module, dialects: bool) -> Result<Module, Refuse
                     (dialects || op.dialect().is_none()).then_some(())?;
                     let values: Vec<Value> = args.iter().map(|&a| constant(out, a)).collect::<Option<_>>()?;
                     match interp::eval_op(op, attrs, &values) {
-                        Ok(v) if worth_keeping(&values, &v) => {
+                        Ok(v) if worth_keeping(&values, &v) && folded.takes(op, &values, &v) => {
                             drop(values);
                             let Expr::Call { args: before, .. } = &m[from] else { unreachable!("a call is copied") };
                             for (&old, &new) in before.iter().zip(args) {

@@ -180,6 +180,7 @@ fn plain(
 }
 
 fn fold_constants(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refused> {
+    use super::fold_constant::Folded;
     let dialects = match &spec.args[..] {
         [] => true,
         [a] if a.name.as_deref().is_none_or(|n| n == "fold_qnn")
@@ -192,7 +193,8 @@ fn fold_constants(spec: &PassSpec, _: &Settings) -> Result<Box<dyn Pass>, Refuse
             return Err(d.at(Some(spec.span.clone())).into());
         }
     };
-    let run = move |m| super::fold_constant::fold_calls(super::dynamic_to_static::known_shapes(m)?, dialects);
+    let folded = if dialects { Folded::All } else { Folded::Plain };
+    let run = move |m| super::fold_constant::fold_calls(super::dynamic_to_static::known_shapes(m)?, folded);
     Ok(Box::new(FnPass("FoldConstant", run)))
 }
 

@@ -262,13 +262,7 @@ impl Node<'_, '_> {
     pub(super) fn places(&mut self, x: ExprId, axis: usize, dtype: DType) -> Convert {
         match self.dims(x)?.get(axis).copied().flatten() {
             Some(n) => Ok(self.constant(Tensor::from_i64_fn(dtype, &[n.max(0) as usize], |i| i as i64))),
-            None => {
-                let shape = self.shape_of(x)?;
-                let end = self.index(shape, 0, axis as i64)?;
-                let (start, step) = (self.im.b.scalar(DType::I64, 0.0), self.im.b.scalar(DType::I64, 1.0));
-                let all = self.op("arange", &[start, end, step], &[("dtype", DType::I64.into())])?;
-                self.cast(all, dtype)
-            }
+            None => self.op("arange_like", &[x], &[("axis", (axis as i64).into()), ("dtype", dtype.into())]),
         }
     }
 

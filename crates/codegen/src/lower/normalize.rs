@@ -209,6 +209,8 @@ pub(super) fn expense(e: &Scalar) -> u32 {
     cost
 }
 
+/// An expense that includes a function.
+const FUNCTION: u32 = 16;
 /// Definitions of this expense (mere reads) are computed again rather than stored, even where a reduction reads them often.
 const CHEAP: u32 = 0;
 /// Definitions up to this expense are computed again in several readers.
@@ -223,6 +225,15 @@ fn is_padding(value: &Scalar) -> bool {
     let constant = |s: &Scalar| matches!(s.kind(), ScalarKind::Int(_) | ScalarKind::Float(_));
     let read = |s: &Scalar| matches!(s.kind(), ScalarKind::Read(..));
     (read(a) && constant(b) || constant(a) && read(b)) && reads(cond).is_empty()
+}
+
+/// Numbers that are unpacked from bytes are unpacked anew at each of so many visits of one, on average, rather than stored.
+const VISITS_OF_UNPACKED: i64 = 16;
+
+/// Whether a definition makes floats of bytes that are given, by little arithmetic: what is stored would be several times as large.
+fn is_unpacking(group: &Stages, value: &Scalar, expense: u32) -> bool {
+    let bytes = |t: TensorId| group.args.contains(&t) && matches!(group.decl(t).dtype, DType::I8 | DType::U8);
+    value.dtype().is_float() && expense < FUNCTION && reads(value).iter().any(|(t, _)| bytes(*t))
 }
 
 fn may_inline(group: &Stages, at: usize, value: &Scalar, whole: &dyn Fn(DType) -> bool) -> bool {
@@ -243,7 +254,9 @@ fn may_inline(group: &Stages, at: usize, value: &Scalar, whole: &dyn Fn(DType) -
     if visits > elements {
         // Windows that overlap little are met in memory once; their loops treat the edges apart.
         let few = visits / VISITS_OF_PADDING <= elements && readers.len() == 1;
-        return expense == CHEAP || few && is_padding(value) && !whole(value.dtype());
+        let unpacked =
+            || visits / VISITS_OF_UNPACKED <= elements && readers.len() == 1 && is_unpacking(group, value, expense);
+        return expense == CHEAP || few && is_padding(value) && !whole(value.dtype()) || unpacked();
     }
     let stages = || {
         readers.iter().filter_map(|d| match d {

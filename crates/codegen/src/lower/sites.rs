@@ -219,7 +219,7 @@ impl Sized {
     fn like(unit: Core, pattern: &Stages, groups: &[&Stages]) -> Option<Sized> {
         let groups: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, pattern)).collect();
         let first: &Stages = groups.first()?;
-        let alike = groups.iter().map(|g| &**g).filter(|g| changing(&[first, g]).is_some_and(|c| !c.is_empty()));
+        let alike = groups[1..].iter().map(|g| &**g).filter(|g| *g != first && changing(&[first, g]).is_some());
         let all: Vec<&Stages> = [first].into_iter().chain(alike).collect();
         let changing = changing(&all)?;
         let decided_by = |by: &Stages| -> Option<(Decisions, Vec<Kernel>)> {

@@ -56,6 +56,7 @@ const FAMILIES: &[Family] = &[
     nn::NORM,
     nn::SOFTMAX,
     nn::ATTENTION,
+    nn::NBITS,
     nn::PAD,
     nn::REARRANGE,
     nn::RESIZE,

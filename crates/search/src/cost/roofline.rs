@@ -96,6 +96,8 @@ mod share {
     pub(super) const MATMUL_PACKED_ODD: f64 = 0.45;
     /// Matrix products of plain operands: one of them is put in order while the program runs.
     pub(super) const MATMUL: f64 = 0.35;
+    /// The same where the summed axis of a constant operand is not its last: each row of it is read by itself.
+    pub(super) const MATMUL_BY_ROWS: f64 = 0.34;
     /// Both products of attention, rows of scores in the cache between them, and softmax.
     pub(super) const ATTENTION: f64 = 0.5;
     /// Normalizations by the data's own mean and variance: a few passes over rows in the first cache.
@@ -244,6 +246,11 @@ fn contract_share(name: &str, attrs: &Attrs, node: &NodeView) -> f64 {
                 Some(_) => share::MATMUL_PACKED_ODD,
                 None => share::MATMUL,
             }
+        }
+        "nn.matmul"
+            if node.constant.get(1) == Some(&true) && attrs.get("transpose_b") != Some(&AttrValue::Bool(true)) =>
+        {
+            share::MATMUL_BY_ROWS
         }
         "nn.attention" => share::ATTENTION,
         _ if name.contains("dense") || name.contains("matmul") => share::MATMUL,

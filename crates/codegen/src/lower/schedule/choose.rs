@@ -55,7 +55,7 @@ pub(super) struct Together {
 /// Cycles to store each lane of a vector of results where these lie apart.
 const SCATTER: f64 = 5.0;
 /// Cycles to combine the lanes of a vector, by lane.
-const COMBINE: f64 = 1.5;
+const COMBINE: f64 = 0.5;
 /// Cycles of each step for a vector that does not lie beside the others of its operand.
 const STRIDED: f64 = 0.02;
 /// Bytes of an element, or of those that are treated at once.

@@ -5,13 +5,13 @@ use crate::{
     loops::{Builder, Operand, Scalar},
     ops::{
         AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Work,
-        util::{bytes, field, op_head, sample, t, tensor_arg},
+        util::{axis_of, bytes, field, op_head, sample, t, tensor_arg},
     },
     tensor::{DType, Tensor, Value},
 };
 
 /// The family.
-pub(in crate::ops) const OPS: Family = &[&ShapeOf, &NdarraySize];
+pub(in crate::ops) const OPS: Family = &[&ShapeOf, &NdarraySize, &ArangeLike];
 
 /// `shape_of`.
 #[derive(Debug)]
@@ -120,5 +120,52 @@ impl Op for NdarraySize {
     }
     fn samples(&self) -> Vec<Sample> {
         vec![sample([("dtype", DType::I32.into())], vec![t(&[2, 3], DType::F32)])]
+    }
+}
+
+/// `arange_like`.
+#[derive(Debug)]
+struct ArangeLike;
+
+impl Op for ArangeLike {
+    op_head!(
+        "arange_like",
+        "out[i] = i, as many as data has along an axis, as a tensor of dtype with one axis. Unlike `arange` of an extent, it reads no value
+        that decides extents.
+        C1: axis is one of data's, from the end where it is negative.",
+        ["data"],
+        [field("axis", AttrKind::Int, AttrDefault::Int(0)), field("dtype", AttrKind::DType, AttrDefault::None)],
+        Injective
+    );
+    fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
+        let x = tensor_arg(args, 0, "data")?;
+        let axis = axis_of(attrs.int("axis"), x.rank()).map_err(|e| OpError(format!("C1: {e}")))?;
+        Ok(TensorType::of([x.shape[axis]], dtype_attr(attrs)?).into())
+    }
+    fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
+        let s = args[0].tensor().shape();
+        let n = s[axis_of(attrs.int("axis"), s.len())?];
+        Ok(Tensor::from_i64_fn(dtype_attr(attrs)?, &[n], |i| i as i64).into())
+    }
+    fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
+        AxisMap::opaque([args[0].as_tensor().map_or(0, TensorType::rank)])
+    }
+    fn work(&self, _: &Attrs, _: &[Type], out: &Type) -> Work {
+        Work { flops: 0.0, bytes_read: 0.0, bytes_written: bytes(out) }
+    }
+    fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
+        let s = b.shape(args[0].tensor());
+        let n = s[axis_of(attrs.int("axis"), s.len())?];
+        let dtype = dtype_attr(attrs)?;
+        Ok(b.map(&[n], |_, i| i[0].clone().cast(dtype)).into())
+    }
+    fn reads_types_only(&self) -> bool {
+        true
+    }
+    fn samples(&self) -> Vec<Sample> {
+        let call = |s: &[i64], axis: i64, d: DType| {
+            sample([("axis", axis.into()), ("dtype", d.into())], vec![t(s, DType::F32)])
+        };
+        vec![call(&[2, 7], 1, DType::I64), call(&[5, 2, 3], -3, DType::I32), call(&[19], 0, DType::F32)]
     }
 }

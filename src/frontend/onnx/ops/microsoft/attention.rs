@@ -39,6 +39,11 @@ pub(super) fn scale(n: &Node, q: ExprId) -> Convert<f64> {
 pub(super) fn scores(n: &mut Node, heads: &Heads, scale: f64, cap: f64, biases: &[ExprId]) -> Convert {
     let kt = n.transpose(heads.k, &[0, 1, 3, 2])?;
     let product = n.matmul(heads.q, kt, None)?;
+    scored(n, product, scale, cap, biases)
+}
+
+/// Products of queries and keys as scores.
+pub(super) fn scored(n: &mut Node, product: ExprId, scale: f64, cap: f64, biases: &[ExprId]) -> Convert {
     let mut y = n.with("multiply", product, scale)?;
     if cap > 0.0 {
         let inner = n.with("divide", y, cap)?;

@@ -15,7 +15,7 @@ use crate::{
         onnx::{importer::Val, node::Node},
     },
     ir::ExprId,
-    tensor::DType,
+    tensor::{DType, Tensor},
 };
 
 pub(in crate::frontend::onnx::ops) const OPS: &[Row] = &[
@@ -160,6 +160,9 @@ fn nhwc_conv(n: &mut Node) -> Convert<Vec<Val>> {
 
 /// The numbers of so many bits that bytes hold along the last axis, the lowest bits first, in a type of their own.
 fn unpacked(n: &mut Node, bytes: ExprId, bits: i64, to: DType) -> Convert {
+    if bits == 8 {
+        return n.cast(bytes, to);
+    }
     let mask = (1i64 << bits) - 1;
     let bytes = n.cast(bytes, DType::I32)?;
     let mut parts = Vec::new();
@@ -174,6 +177,25 @@ fn unpacked(n: &mut Node, bytes: ExprId, bits: i64, to: DType) -> Convert {
     n.cast(y, to)
 }
 
+/// Outputs are in blocks of at most so many: bytes of a cache line.
+const OUTPUTS: i64 = 64;
+/// There are at least so many outputs in a block, where need be of none.
+const LEAST_OUTPUTS: i64 = 16;
+
+/// A matrix of (rows, columns) as (rows / c, columns, c), with more rows where `rows` says so.
+fn in_blocks(n: &mut Node, x: ExprId, rows: i64, c: i64) -> Convert {
+    let shape = n.shape(x)?;
+    let (given, columns) = (shape[0], shape[1]);
+    let mut x = x;
+    if given < rows {
+        let (dtype, empty) = (n.dtype(x)?, [(rows - given) as usize, columns as usize]);
+        let more = n.constant(Tensor::zeros(dtype, &empty));
+        x = n.concat(&[x, more], 0)?;
+    }
+    let x = n.reshape(x, &[rows / c, c, columns])?;
+    n.transpose(x, &[0, 2, 1])
+}
+
 /// A product with weights of a few bits, of which blocks along the summed axis have scales of their own.
 fn matmul_of_bits(n: &mut Node) -> Convert<Vec<Val>> {
     let (x, b, scales, zeros) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?);
@@ -182,39 +204,68 @@ fn matmul_of_bits(n: &mut Node) -> Convert<Vec<Val>> {
     let (rows, width) = (n.int("N", 0)?, n.int("K", 0)?);
     let (bits, block) = (n.int("bits", 4)?, n.int("block_size", 0)?);
     n.ensure(matches!(bits, 2 | 4 | 8), || format!("weights of {bits} bits are not supported"))?;
-    n.ensure(rows > 0 && width > 0 && block > 0, || {
+    n.ensure(rows > 0 && width > 0 && block > 0 && block * bits % 8 == 0, || {
         format!("its weights are {rows} by {width}, in blocks of {block}")
     })?;
     let blocks = (width + block - 1) / block;
-    let dtype = n.dtype(x)?;
     let elements = n.ty(b)?.elements();
     n.ensure(elements == Some(rows * blocks * (block * bits / 8)), || "its weights are of another size".into())?;
-    let b = n.reshape(b, &[rows, blocks, block * bits / 8])?;
-    let values = unpacked(n, b, bits, dtype)?;
+    let given = n.ty(x)?.shape.last().and_then(|d| d.known());
+    n.ensure(given.is_none_or(|k| k == width), || format!("its input should have rows of {width}"))?;
+    let all = (rows + LEAST_OUTPUTS - 1) / LEAST_OUTPUTS * LEAST_OUTPUTS;
+    let c = OUTPUTS.min(1 << all.trailing_zeros());
+    let b = n.reshape(b, &[rows, blocks * (block * bits / 8)])?;
+    let b = in_blocks(n, b, all, c)?;
+    let scales = n.reshape(scales, &[rows, blocks])?;
+    let (mut offset, dtype) = (None, n.dtype(scales)?);
     let zeros = match zeros {
-        None => n.im.b.scalar(dtype, (1i64 << (bits - 1)) as f64),
+        None => None,
         Some(z) if n.dtype(z)? == DType::U8 => {
-            let per_row = (blocks * bits + 7) / 8;
-            let z = n.reshape(z, &[rows, per_row])?;
-            let z = unpacked(n, z, bits, dtype)?;
-            let z = n.slice(z, 1, 0, blocks)?;
-            n.trailing(z, 1)?
+            let z = n.reshape(z, &[rows, (blocks * bits + 7) / 8])?;
+            let z = unpacked(n, z, bits, DType::U8)?;
+            Some(n.slice(z, 1, 0, blocks)?)
         }
+        // Zero points that are no integers: (q - z) * s is (q - 0) * s, and z * s less for all of a block.
         Some(z) => {
             let z = n.cast(z, dtype)?;
-            n.reshape(z, &[rows, blocks, 1])?
+            let z = n.reshape(z, &[rows, blocks])?;
+            offset = Some(n.mul(z, scales)?);
+            let none = Tensor::zeros(DType::U8, &[rows as usize, blocks as usize]);
+            Some(n.constant(none))
         }
     };
-    let scales = n.cast(scales, dtype)?;
-    let scales = n.reshape(scales, &[rows, blocks, 1])?;
-    let centred = n.sub(values, zeros)?;
-    let w = n.mul(centred, scales)?;
-    let w = n.reshape(w, &[rows, blocks * block])?;
-    let w = n.slice(w, 1, 0, width)?;
-    let w = n.transpose(w, &[1, 0])?;
-    let mut y = n.matmul(x, w, None)?;
+    let zeros = match zeros {
+        None => n.constant(Tensor::from_slice(&[1, 1, 1], &[1u8 << (bits - 1)])),
+        Some(z) => in_blocks(n, z, all, c)?,
+    };
+    let by_block = in_blocks(n, scales, all, c)?;
+    // Blocks are whole: what the last one has beyond the width is multiplied by nothing.
+    let beyond = blocks * block - width;
+    let rank = n.rank(x)?;
+    let after: Vec<i64> = (0..rank).map(|i| if i + 1 == rank { beyond } else { 0 }).collect();
+    let nothing = n.c(x, 0.0)?;
+    let padded = n.pad(x, &vec![0; rank], &after, nothing)?;
+    let mut y = n.op("nn.dense_nbits", &[padded, b, by_block, zeros], &[("bits", bits.into())])?;
+    if all > rows {
+        y = n.slice(y, rank - 1, 0, rows)?;
+    }
+    if let Some(offset) = offset {
+        let sums = sums_of_blocks(n, padded, blocks, block)?;
+        let (dtype, offset) = (n.dtype(sums)?, n.transpose(offset, &[1, 0])?);
+        let offset = n.cast(offset, dtype)?;
+        let less = n.matmul(sums, offset, None)?;
+        y = n.sub(y, less)?;
+    }
     if let Some(b) = bias {
         y = n.add(y, b)?;
     }
     n.one(y)
+}
+
+/// The sums of the blocks of each row.
+fn sums_of_blocks(n: &mut Node, x: ExprId, blocks: i64, block: i64) -> Convert {
+    let rank = n.rank(x)?;
+    let shape: Vec<i64> = (0..rank - 1).map(|_| 0).chain([blocks, block]).collect();
+    let by_block = n.op("reshape", &[x], &[("newshape", shape.into())])?;
+    n.reduce("sum", by_block, &[rank], false)
 }

@@ -3,9 +3,9 @@
 use super::{
     super::{
         Row,
-        attention::{join_heads, repeated, rotated, split_heads},
+        attention::{join_heads, rotated, split_heads},
     },
-    attention::{Heads, lowest, scale, scores, unless, weighted},
+    attention::{Heads, lowest, scale, scored, unless},
     own, refuse_set,
 };
 use crate::{
@@ -71,15 +71,72 @@ fn picked(n: &mut Node, x: ExprId, places: ExprId) -> Convert {
 
 /// Weights of scores, where every head has a score for attending to nothing.
 fn with_sink(n: &mut Node, scores: ExprId, sink: ExprId) -> Convert {
-    let high = n.reduce("max", scores, &[3], true)?;
+    let last = n.rank(scores)? - 1;
+    let high = n.reduce("max", scores, &[last], true)?;
     let high = n.bin("maximum", high, sink)?;
     let less = n.sub(scores, high)?;
     let e = n.un("exp", less)?;
     let of_sink = n.sub(sink, high)?;
     let of_sink = n.un("exp", of_sink)?;
-    let sum = n.reduce("sum", e, &[3], true)?;
+    let sum = n.reduce("sum", e, &[last], true)?;
     let sum = n.add(sum, of_sink)?;
     n.div(e, sum)
+}
+
+/// Whether all rows have as much past as the cache holds, so that what is new goes to its end: where `total`, one more than `last`, is
+/// computed as the past's extent and another. As the operator has it, that is the length of what is new.
+fn is_grown(n: &mut Node, query: ExprId, past: ExprId, last: ExprId, total: ExprId) -> Convert<bool> {
+    let room = n.size(past, 2, DType::I64)?;
+    let (Some(room), Some(last), Some(total)) = (n.im.b.sum(room), n.im.b.sum(last), n.im.b.sum(total)) else {
+        return Ok(false);
+    };
+    let new = total.plus(&room, -1);
+    let length = n.dims(query)?[2];
+    let is_length = new.is_an_extent() || length.is_some_and(|l| new == l.into());
+    Ok(total.plus(&last, -1) == 1.into() && is_length)
+}
+
+/// Heads, of which each so many in a row share keys and values: what these do is one product for all of them. Batches may be unknown.
+#[derive(Copy, Clone)]
+struct Groups {
+    /// How many heads keys and values have.
+    shared: i64,
+    /// How many heads of queries each of them serves.
+    group: i64,
+}
+
+impl Groups {
+    fn reshape(n: &mut Node, x: ExprId, to: &[i64]) -> Convert {
+        n.op("reshape", &[x], &[("newshape", to.into())])
+    }
+
+    /// Queries, (batch, heads, length, size), as (batch, shared, group, length, size).
+    fn split(self, n: &mut Node, x: ExprId) -> Convert {
+        Groups::reshape(n, x, &[0, -4, self.shared, self.group, 0, 0])
+    }
+
+    /// (batch, shared, group, length, size) as (batch * shared, group * length, size).
+    fn together(n: &mut Node, x: ExprId) -> Convert {
+        Groups::reshape(n, x, &[-3, -3, 0])
+    }
+
+    /// The way back.
+    fn apart(self, n: &mut Node, x: ExprId) -> Convert {
+        Groups::reshape(n, x, &[-4, -1, self.shared, -4, self.group, -1, 0])
+    }
+
+    /// Keys or values, (batch, shared, length, size), as (batch * shared, length, size).
+    fn flat(n: &mut Node, x: ExprId) -> Convert {
+        Groups::reshape(n, x, &[-3, 0, 0])
+    }
+
+    /// What is added to scores, (batch, heads, length, keys), of which extents may be 1.
+    fn bias(self, n: &mut Node, x: ExprId) -> Convert {
+        match n.extent(x, 1)? {
+            1 => n.expand(x, 1, 1),
+            _ => self.split(n, x),
+        }
+    }
 }
 
 fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
@@ -108,16 +165,29 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
         }
         _ => return Err(n.refuse("it has keys without values, or values without keys")),
     };
+    let width = count * n.extent(heads.v, 3)?;
     // How long each row's past is: of a first call there is none.
     let length = n.size(heads.q, 2, DType::I64)?;
+    let grown = match past_k {
+        Some(past) => is_grown(n, heads.q, past, last, total)?,
+        None => false,
+    };
     let (last, total) = (n.cast(last, DType::I64)?, n.cast(total, DType::I64)?);
-    let last = n.reshape(last, &[-1, 1])?;
     let total = n.reshape(total, &[])?;
-    let before = n.with("add", last, 1.0)?;
-    let before = n.sub(before, length)?;
-    let first = n.bin("equal", length, total)?;
-    let zero = n.c(before, 0.0)?;
-    let before = n.select(first, zero, before)?;
+    let before = match past_k.filter(|_| grown) {
+        Some(past) => {
+            let room = n.size(past, 2, DType::I64)?;
+            n.reshape(room, &[1, 1])?
+        }
+        None => {
+            let last = n.reshape(last, &[-1, 1])?;
+            let before = n.with("add", last, 1.0)?;
+            let before = n.sub(before, length)?;
+            let first = n.bin("equal", length, total)?;
+            let zero = n.c(before, 0.0)?;
+            n.select(first, zero, before)?
+        }
+    };
     let steps = n.places(heads.q, 2, DType::I64)?;
     let own_places = n.add(before, steps)?;
     if n.flag("do_rotary", false)? {
@@ -131,7 +201,10 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
         heads.q = rotated(n, heads.q, cos, sin, width, interleaved)?;
         heads.k = rotated(n, heads.k, cos, sin, width, interleaved)?;
     }
-    if let (Some(pk), Some(pv)) = (past_k, past_v) {
+    if let (Some(pk), Some(pv), true) = (past_k, past_v, grown) {
+        heads.k = n.concat(&[pk, heads.k], 2)?;
+        heads.v = n.concat(&[pv, heads.v], 2)?;
+    } else if let (Some(pk), Some(pv)) = (past_k, past_v) {
         // What is new comes right after each row's past; the cache may be longer than that.
         let room = n.size(pk, 2, DType::I64)?;
         let long = n.bin("maximum", room, total)?;
@@ -162,17 +235,22 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
         holds = n.bin("logical_and", holds, near)?;
     }
     let never = unless(n, holds, dtype, lowest(dtype))?;
-    let mut biases = vec![n.expand(never, 1, 1)?];
-    biases.extend(added);
-    let group = count / shared;
-    heads.k = repeated(n, heads.k, group)?;
-    heads.v = repeated(n, heads.v, group)?;
+    let groups = Groups { shared, group: count / shared };
+    let mut biases = vec![n.expand(never, 1, 2)?];
+    if let Some(added) = added {
+        biases.push(groups.bias(n, added)?);
+    }
     let cap = n.float("softcap", 0.0)?;
-    let s = scores(n, &heads, scale(n, heads.q)?, cap, &biases)?;
+    let scale = scale(n, heads.q)?;
+    let q = groups.split(n, heads.q)?;
+    let (q, k) = (Groups::together(n, q)?, Groups::flat(n, heads.k)?);
+    let product = n.op("nn.batch_matmul", &[q, k], &[("transpose_b", true.into())])?;
+    let product = groups.apart(n, product)?;
+    let s = scored(n, product, scale, cap, &biases)?;
     let weights = match sink {
         Some(sink) => {
             let sink = n.cast(sink, dtype)?;
-            let sink = n.reshape(sink, &[1, count, 1, 1])?;
+            let sink = n.reshape(sink, &[1, shared, groups.group, 1, 1])?;
             with_sink(n, s, sink)?
         }
         None if n.int("smooth_softmax", 0)? == 1 => {
@@ -181,6 +259,11 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
         }
         None => n.op("nn.softmax", &[s], &[("axis", (-1).into())])?,
     };
-    let y = weighted(n, weights, heads.v)?;
+    let (weights, v) = (Groups::together(n, weights)?, Groups::flat(n, heads.v)?);
+    let y = n.op("nn.batch_matmul", &[weights, v], &[("transpose_b", false.into())])?;
+    // From (batch, shared, group, length, size) to (batch, length, heads * size).
+    let y = groups.apart(n, y)?;
+    let y = n.transpose(y, &[0, 3, 1, 2, 4])?;
+    let y = Groups::reshape(n, y, &[0, 0, width])?;
     Ok(vec![n.out(y)?, n.out(present_k)?, n.out(present_v)?])
 }
