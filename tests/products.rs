@@ -221,7 +221,7 @@ impl FewBits {
         let (k, per) = (self.k(), 8 / self.bits as usize);
         let term = |i: usize| {
             let byte = args[1].get_i64((n / c * bytes + i / per) * c + n % c);
-            let number = byte >> (self.bits as usize * (i % per)) & ((1 << self.bits) - 1);
+            let number = (byte >> (self.bits as usize * (i % per))) & ((1 << self.bits) - 1);
             let block = (n / c * self.blocks + i / (k / self.blocks)) * c + n % c;
             let zero = args[3].get_i64(if self.zeros { block } else { 0 });
             args[0].get_f64(row * k + i) * (number - zero) as f64 * args[2].get_f64(block)

@@ -95,7 +95,7 @@ impl Op for DenseNBits {
             let (o, i) = (at / k, at % k);
             let block = i * blocks / k;
             let byte = w.get_i64((o / c * rows + i / per) * c + o % c);
-            let value = byte >> (i % per) as i64 * bits & ((1 << bits) - 1);
+            let value = (byte >> ((i % per) as i64 * bits)) & ((1 << bits) - 1);
             let zero = zeros.get_i64(zero_at([o / c, block, o % c]));
             *weight = (value - zero) as f64 * scales.get_f64((o / c * blocks + block) * c + o % c);
         }
