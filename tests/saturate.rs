@@ -15,11 +15,12 @@ use resat::{
     egraph::encode,
     extract::DagGreedy,
     infer::infer_types,
-    pass::{Pass, PassContext, Settings, default_pipeline, sequence},
+    pass::{Pass, PassContext, Settings, bind_params, default_pipeline, sequence},
     relay::text::{parse_module, print_module},
     rules,
     saturate::{Limits, Report, Ruleset, Stop, optimize, saturate},
     target::Target,
+    tensor::{DType, Tensor},
 };
 
 fn target() -> Target {
@@ -230,4 +231,29 @@ fn combinations_of_many_siblings_stay_bounded() {
     assert!(many.nodes <= 5 * few.nodes, "{} and {}", few.nodes, many.nodes);
     let matches = |r: &Report| r.rules.iter().map(|r| r.matches).sum::<usize>();
     assert!(matches(&many) <= 5 * matches(&few), "{} and {}", matches(&few), matches(&many));
+}
+
+#[test]
+fn winograd_takes_blocks_that_are_vectors() {
+    for (results, found) in [(16, true), (819, false)] {
+        let module = parse_module(
+            "blocks.relay",
+            &format!(
+                r#"#[version = "0.0.5"]
+                def @main(%x: Tensor[(1, 1, 8, 8, 8), float32], %w: Tensor[({results}, 8, 3, 3), float32]) {{
+                  %0 = layout_transform(%w, src_layout="OIHW", dst_layout="OIHW8i{results}o");
+                  nn.contrib_conv2d_NCHWc(%x, %0, padding=[1, 1, 1, 1], channels={results}, kernel_size=[3, 3],
+                                          data_layout="NCHW8c", kernel_layout="OIHW8i{results}o", out_layout="NCHW{results}c")
+                }}"#
+            ),
+        )
+        .expect("legal");
+        let weight = ("w".into(), Tensor::zeros(DType::F32, &[results, 8, 3, 3]));
+        let module = bind_params(&module, &[weight]).expect("a parameter");
+        let passes = sequence("Saturate(winograd-blocks)", &Settings::new(target())).expect("a ruleset");
+        let mut cx = PassContext::default();
+        passes.run(module, &mut cx).expect("well typed");
+        let unions: usize = cx.reports.iter().flat_map(|r| &r.rules).map(|r| r.unions).sum();
+        assert_eq!(unions > 0, found, "{results}");
+    }
 }

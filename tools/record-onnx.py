@@ -364,6 +364,10 @@ def exported():
     # Nodes that come before what they read.
     network("disordered", [("Add", ["t", "x"], "y", {}), ("Relu", ["s"], "t", {}), ("Neg", ["x"], "s", {})], [("x", f(2, 3))], [])
 
+    # An image of open extents, upsampled.
+    case("upsample_open", "Upsample", [("x", f(1, 2, 3, 4)), ("s", np.array([1, 1, 2, 3], "f4"))], domain="", constants=("s",), open_dims=(("x", 2), ("x", 3)), mode="nearest")
+    at_opset(9, "upsample_open")
+
     # Operators that ONNX had on trial, in the version of that time.
     x = f(1, 3, 6, 7)
     for name, op, inputs, attrs in [

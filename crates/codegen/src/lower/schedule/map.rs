@@ -110,16 +110,23 @@ impl Emitter {
             (0..axes.len()).rev().min_by(|&a, &b| cost(&axes[a]).total_cmp(&cost(&axes[b]))).expect("there is an axis");
         let words = self.words(&axes, tensor, store.as_ref(), &accesses).map(|(word, along)| (word.id, along.id));
         let square = self.square(&axes, store.as_ref(), &accesses, &value).filter(|s| s.cost < cost(&axes[best]));
-        let of = |id: AxisId| *axes.iter().find(|a| a.id == id).expect("it is one of the axes");
         let (best, words, square) =
             self.decide(|_| (best, words, square.map(|s| (s.written.id, s.read.id, s.largest, s.cost))));
         let vector = axes[best.min(axes.len() - 1)];
-        if let Some((word, along)) = words {
-            return self.in_words(&axes, of(word), of(along), Place { buffer, to: &to, value: &value }, parallel);
-        }
-        if let Some((written, read, largest, cost)) = square {
-            let square = Square { written: of(written), read: of(read), largest, cost };
-            return self.squares(&axes, &square, Place { buffer, to: &to, value: &value }, parallel);
+        // What was decided for other extents may be about axes that are none here.
+        let of = |id: AxisId| axes.iter().find(|a| a.id == id).copied();
+        let place = Place { buffer, to: &to, value: &value };
+        match (words.map(|(word, along)| (of(word), of(along))), square) {
+            (Some((Some(word), Some(along))), _) => return self.in_words(&axes, word, along, place, parallel),
+            (None, Some((written, read, largest, cost))) => match (of(written), of(read)) {
+                (Some(written), Some(read)) => {
+                    let square = Square { written, read, largest, cost };
+                    return self.squares(&axes, &square, place, parallel);
+                }
+                _ => self.diverge(),
+            },
+            (Some(_), _) => self.diverge(),
+            (None, None) => {}
         }
         let outer: Vec<Loop> =
             axes.iter().filter(|a| a.id != vector.id).map(|a| Loop { var: a.id, extent: a.extent }).collect();

@@ -85,12 +85,9 @@ pub(super) fn lower(
     let (down, across) = (plan.tiles(height), plan.tiles(width));
     let tiles = down * across;
     let &(_, rows, wide) = REGISTER_TILES.iter().find(|r| lanes >= r.0).expect("the last one is for all blocks");
-    let bytes = |rows: i64, wide: i64| points * points * rows * wide * lanes * dtype.bytes() as i64;
-    // Blocks of very many results leave room for fewer accumulators.
-    let wide = if bytes(rows, wide) <= PRODUCTS { wide.min(outs) } else { 1 };
-    let rows = (1..=rows).rev().find(|&r| bytes(r, wide) <= PRODUCTS).unwrap_or(1);
+    let wide = wide.min(outs);
     // So many tiles at a time, as a multiple of what a register tile takes.
-    let fits = PRODUCTS / bytes(1, wide);
+    let fits = PRODUCTS / (points * points * wide * lanes * dtype.bytes() as i64);
     let together = (fits / rows).clamp(1, 4) * rows;
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
     // Of images of every size, the last tiles of a group may be none.
