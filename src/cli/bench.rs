@@ -118,6 +118,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             return Err(Failure::Refused(d.into()));
         }
         let runs = measure(&args, &tensors, |tensors| Ok(exe.run(tensors).map(drop)?))?;
+        super::warn(&exe.warnings());
         return report(&args, &runs, compile, Some(&built));
     };
     let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());

@@ -125,6 +125,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         tell_tuning(&built);
         let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
         let outputs = built.executable.run(&flat)?;
+        super::warn(&built.executable.warnings());
         let allowed = if args.validate { allowed(built.module, &built.reports, args.passes.max_error)? } else { Allowed::default() };
         Ok::<_, Failure>((outputs, allowed))
     };

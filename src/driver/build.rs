@@ -8,7 +8,7 @@ use std::{
 use super::{
     backend::Backend,
     cache::{Cache, module_key, settings_key},
-    external::{Handling, Regions, compile_regions},
+    external::{Handling, Regions, compile_regions, fallback_warning},
     runnable::{MachineProgram, Parameter, Runnable},
     specialize::{Compiled, Machine, Primitives, compile_code},
     tune::{Tuner, Tuning, Untuned, tuned_in},
@@ -254,8 +254,7 @@ fn compile(
     let mut tuner = run.tuned.clone().zip(run.tune).map(|(tuned, budget)| Tuner::new(tuned, &backend, budget));
     let machine = Machine { backend, pool, regions: run.regions, cache: run.cache, tuned: run.tuned };
     let Regions { typed, compiled, fallen } = compile_regions(typed, &machine.backend.target, run.regions)?;
-    let warning = |e: &CompilerError| format!("region `{}` is resat's own code now: {e}", e.region);
-    cx.warnings.extend(fallen.iter().map(warning));
+    cx.warnings.extend(fallen.iter().map(fallback_warning));
     let mut tell_phase = |phase: &str| {
         if let Some(f) = &mut cx.on_start {
             f(phase);

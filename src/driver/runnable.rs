@@ -1,6 +1,6 @@
 //! What a build gives: a program that runs.
 
-use super::specialize::Primitives;
+use super::{external::fallback_warning, specialize::Primitives};
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{Name, Type, disagreeing},
@@ -53,6 +53,15 @@ impl Runnable {
             Runnable::Machine(m) => {
                 within_memory(|| m.run(inputs)).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?
             }
+        }
+    }
+
+    /// What a user should know of the runs so far, each once: regions of unknown extents that their compilers failed on for the extents that
+    /// were met, and that run as resat's own code since there is a fallback. Regions of known extents are in the build's warnings.
+    pub fn warnings(&self) -> Vec<String> {
+        match self {
+            Runnable::Plain(_) => Vec::new(),
+            Runnable::Machine(m) => m.kernels.fallen().iter().map(fallback_warning).collect(),
         }
     }
 
