@@ -1,6 +1,6 @@
 # `make demo` shows resat at work, `make test` runs every check. Both install what the machine lacks.
 
-.PHONY: all demo test setup bench bench-rivals fuzz ilp wheel
+.PHONY: all demo test setup bench bench-rivals fuzz wheel
 
 # How long `make fuzz` stays with each reader, in seconds.
 TIME ?= 600
@@ -41,7 +41,3 @@ bench-rivals: setup
 
 fuzz: setup
 	sh tools/fuzz.sh $(TIME)
-
-# Extraction by integer programs: HiGHS is built from its sources, which takes minutes, cmake, a C++ compiler and libclang.
-ilp: setup
-	cargo test --release --features ilp --test extract

@@ -19,7 +19,7 @@ use std::{
 };
 
 use resat::{
-    cost::Machine,
+    cost::Timer,
     driver::{self, Built, Options, Stopwatch, load_module, load_params},
     infer::infer_types,
     interp::random_inputs,
@@ -96,13 +96,13 @@ fn model(folder: &Path) -> Option<Module> {
 }
 
 /// Who may make what, by the name that the table has for it.
-fn ways(watch: &Arc<dyn Machine>) -> Vec<(String, Placement)> {
+fn ways(watch: &Arc<dyn Timer>) -> Vec<(String, Placement)> {
     // The library first, then the compiler that takes everything: the other way round, nothing would be left for the library. A
     // compiler whose library is not there takes nothing.
     let mut names = partition::compilers();
     names.sort_by_key(|n| *n == "c");
     let all = Placement::of(&names).expect("their own names");
-    let with = |strategy: Strategy, machine: Option<Arc<dyn Machine>>| Placement { strategy, machine, ..all.clone() };
+    let with = |strategy: Strategy, machine: Option<Arc<dyn Timer>>| Placement { strategy, machine, ..all.clone() };
     let mut ways = vec![(RESAT.to_owned(), Placement::default())];
     ways.extend(names.iter().map(|n| (format!("all {n}"), with(Strategy::All((*n).into()), None))));
     ways.push(("greedy".into(), with(Strategy::Greedy, None)));
@@ -235,7 +235,7 @@ fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let shared = std::env::var_os("RESAT_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
     let target = Target { cores: args.threads, ..Target::host() };
-    let watch: Arc<dyn Machine> = Arc::new(Stopwatch::new(target, Stopwatch::folder_of_user()));
+    let watch: Arc<dyn Timer> = Arc::new(Stopwatch::new(target, Stopwatch::folder_of_user()));
     let (mut losses, mut by_model) = (Vec::new(), Vec::new());
     for name in &args.models {
         let folder = shared.join("corpus").join(name);

@@ -14,7 +14,7 @@ use resat::{
     driver::{Built, Options, build, difference},
     interp,
     ir::{Attrs, Module, OpId, Type},
-    partition::{self, Arguments, Callable, Code, Compiled, CompilerError, ExternalCompiler, Region},
+    partition::{self, Arguments, CallError, Callable, Code, Compiled, CompilerError, ExternalCompiler, Region},
     pass::{Pass, PassContext, Settings, sequence},
     relay::text,
     runtime::{LoadedModel, export::export_library},
@@ -138,7 +138,7 @@ struct Here;
 struct Doubled;
 
 impl Callable for Doubled {
-    fn call(&self, a: &mut Arguments<'_>) -> Result<(), String> {
+    fn call(&self, a: &mut Arguments<'_>) -> Result<(), CallError> {
         for (x, y) in a.inputs[0].chunks_exact(4).zip(a.outputs[0].chunks_exact_mut(4)) {
             let x = f32::from_ne_bytes(x.try_into().map_err(|_| "a float has four bytes")?);
             if x > 1e30 {
@@ -342,6 +342,36 @@ fn regions_of_unknown_extents_are_compiled_when_called() {
         let got = built.executable.run(std::slice::from_ref(&x)).unwrap_or_else(|e| panic!("{e}"));
         let want = Tensor::from_f64_fn(x.dtype(), x.shape(), |i| (-x.get_f64(i)).max(0.0));
         difference(&[want], &got).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+/// A region of unknown extents that falls back says so with the run that met it, and once.
+#[test]
+fn regions_that_fall_back_when_called_are_told_once() {
+    here();
+    let text = r#"#[version = "0.0.5"]
+    def @main(%x: Tensor[(?, 4), float32]) {
+      let %r = fn (%a: Tensor[(?, 4), float32], Compiler="here", global_symbol="first", Primitive=1) { negative(%a) }(%x);
+      fn (%a: Tensor[(?, 4), float32], Compiler="here", global_symbol="second", Primitive=1) { nn.relu(sin(%a)) }(%r)
+    }"#;
+    let options = |fallback| Options { fallback, ..options("none") };
+    let rows = |n: usize| Tensor::from_f64_fn(resat::tensor::DType::F32, &[n, 4], |i| i as f64 - 3.0);
+    let refused = build(module(text), &[], options(false)).unwrap_or_else(|e| panic!("{e}"));
+    let error = refused.executable.run(&[rows(1)]).expect_err("there is no fallback").to_string();
+    assert!(error.contains("compiler `here` failed on region `first`: out of ink"), "{error}");
+    let built = build(module(text), &[], options(true)).unwrap_or_else(|e| panic!("{e}"));
+    assert!(built.warnings.is_empty() && built.executable.warnings().is_empty(), "nothing was called yet");
+    for n in [1, 5, 2] {
+        let want = interp::run_flat(&module(text), "main", vec![rows(n).into()]).unwrap_or_else(|e| panic!("{e}"));
+        let got = built.executable.run(&[rows(n)]).unwrap_or_else(|e| panic!("{e}"));
+        difference(&want, &got).unwrap_or_else(|e| panic!("{e}"));
+        let said = built.executable.warnings();
+        let tells = |region: &str, why: &str| {
+            let start =
+                format!("region `{region}` is resat's own code now: compiler `here` failed on region `{region}`");
+            said.iter().filter(|w| w.starts_with(&start) && w.contains(why)).count()
+        };
+        assert_eq!((tells("first", "out of ink"), tells("second", "no sines"), said.len()), (1, 1, 2), "{said:?}");
     }
 }
 

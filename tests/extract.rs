@@ -241,19 +241,13 @@ fn layers_that_pay_only_together_are_found() {
 #[test]
 fn extractors_are_known_by_name() {
     let time = std::time::Duration::from_secs(1);
-    for name in ["tree", "dag", "search"] {
+    for name in ["tree", "dag", "search", "ilp"] {
         assert_eq!(by_name(name, time).expect("shipped").name(), name);
     }
     let said = by_name("dagg", time).err().expect("refused").to_string();
     assert!(said.contains("there are tree, dag, search, ilp") && said.contains("did you mean `dag`"), "{said}");
-    #[cfg(not(feature = "ilp"))]
-    {
-        let said = by_name("ilp", time).err().expect("refused").to_string();
-        assert!(said.contains("--features ilp"), "{said}");
-    }
 }
 
-#[cfg(feature = "ilp")]
 mod ilp {
     use std::time::Duration;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Once};
 
 use common::{Data, Rng, difference, random_tensor};
 use resat::{
-    cost::{CostModel, Head, Machine, NodeView, Roofline},
+    cost::{CostModel, Head, NodeView, Roofline, Timer, TimerError},
     infer::{TypedModule, infer_types},
     interp,
     ir::{Attrs, Expr, ExprId, Function, Module, OpId, Type, reachable},
@@ -428,15 +428,15 @@ fn names_of_placements_are_read() {
 /// A machine on which each region of an external compiler takes so long, and each operator elsewhere a second.
 struct Clock(f64);
 
-impl Machine for Clock {
-    fn seconds(&self, program: &Module) -> Result<f64, String> {
+impl Timer for Clock {
+    fn seconds(&self, program: &Module) -> Result<f64, TimerError> {
         let regions = regions(program);
         let inside: usize = regions.iter().map(|&f| calls_in(program, program.func(f).body)).sum();
         let main = program.function("main").ok_or("no main")?;
         Ok(regions.len() as f64 * self.0 + (calls_in(program, main.body) - inside) as f64)
     }
 
-    fn peaks(&self) -> Result<Peaks, String> {
+    fn peaks(&self) -> Result<Peaks, TimerError> {
         Err("nobody asks".into())
     }
 }
@@ -502,8 +502,8 @@ fn prices_are_measured_where_that_is_asked_for() {
 fn who_was_guessed_to_be_slow_is_timed_as_well() {
     // By guesses, the first is the cheaper one by a little; in truth it takes longer, and the second next to nothing.
     struct Truth;
-    impl Machine for Truth {
-        fn seconds(&self, program: &Module) -> Result<f64, String> {
+    impl Timer for Truth {
+        fn seconds(&self, program: &Module) -> Result<f64, TimerError> {
             let named = |f: ExprId| program.func(f).compiler().is_some_and(|c| c == "toy_shy");
             let of = |f: &ExprId| if named(*f) { 0.5 } else { 3.0 };
             let regions = regions(program);
@@ -512,7 +512,7 @@ fn who_was_guessed_to_be_slow_is_timed_as_well() {
             }
             Ok(calls_in(program, program.function("main").ok_or("no main")?.body) as f64)
         }
-        fn peaks(&self) -> Result<Peaks, String> {
+        fn peaks(&self) -> Result<Peaks, TimerError> {
             Err("nobody asks".into())
         }
     }
@@ -543,13 +543,13 @@ fn where_nothing_is_given_to_anybody_compilers_leave_no_trace() {
 fn whole_programs_are_compared_where_that_is_asked_for() {
     // The parts look cheap, but a program with a region takes long: resat's own is the fastest.
     struct Whole;
-    impl Machine for Whole {
-        fn seconds(&self, program: &Module) -> Result<f64, String> {
+    impl Timer for Whole {
+        fn seconds(&self, program: &Module) -> Result<f64, TimerError> {
             let main = program.function("main").ok_or("no main")?;
             let large = calls_in(program, main.body) > 4;
             Ok(if large && !regions(program).is_empty() { 50.0 } else { 1e-3 * calls_in(program, main.body) as f64 })
         }
-        fn peaks(&self) -> Result<Peaks, String> {
+        fn peaks(&self) -> Result<Peaks, TimerError> {
             Err("nobody asks".into())
         }
     }

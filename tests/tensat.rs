@@ -76,7 +76,6 @@ fn queries_keys_and_values_are_merged() {
     }
 }
 
-#[cfg(feature = "ilp")]
 #[test]
 fn integer_programs_merge_what_reads_one_input() {
     let limits = Limits { time: std::time::Duration::from_secs(600), ..Limits::default() };

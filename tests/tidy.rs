@@ -356,6 +356,99 @@ fn nothing_is_left_undone() {
     none(complaints);
 }
 
+/// Whether a type is a `Result` whose error is a text, or has one in it.
+fn fails_with_text(ty: &str) -> bool {
+    ty.match_indices("Result<").any(|(at, open)| {
+        let (mut depth, mut last, mut before) = (1, String::new(), ' ');
+        for c in ty[at + open.len()..].chars() {
+            match c {
+                '<' | '(' | '[' => depth += 1,
+                ')' | ']' => depth -= 1,
+                '>' if before != '-' => depth -= 1,
+                _ => {}
+            }
+            match (depth, c) {
+                (0, _) => break,
+                (1, ',') => last.clear(),
+                _ => last.push(c),
+            }
+            before = c;
+        }
+        let last = last.trim().trim_end_matches(',');
+        last == "String" || (last.starts_with('&') && last.ends_with("str")) || last == "Box<str>"
+    })
+}
+
+/// The results of functions that anybody may call: of `pub fn`, and of the methods of public traits.
+fn public_results(code: &str) -> Vec<(usize, &str)> {
+    let traits: Vec<std::ops::Range<usize>> = ["pub trait ", "pub unsafe trait "]
+        .iter()
+        .flat_map(|start| code.match_indices(start))
+        .filter_map(|(at, _)| {
+            let body = at + code[at..].find('{')?;
+            let mut depth = 0;
+            let end = code[body..].char_indices().find_map(|(i, c)| {
+                depth += i32::from(c == '{') - i32::from(c == '}');
+                (depth == 0).then_some(body + i)
+            })?;
+            Some(body..end)
+        })
+        .collect();
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("fn ") {
+        let line = code[..at].rfind('\n').map_or(0, |n| n + 1);
+        let head = code[line..at].trim_start();
+        let item = head.is_empty()
+            || head.split_whitespace().all(|w| matches!(w, "pub" | "const" | "unsafe" | "async" | "extern"));
+        let public = head.starts_with("pub ") || traits.iter().any(|t| t.contains(&at));
+        if !item || !public {
+            continue;
+        }
+        let signature = &code[at..at + code[at..].find(['{', ';']).unwrap_or(code.len() - at)];
+        // Arrows of closures stand before the parameters' end.
+        let (mut depth, mut result) = (0, None);
+        let bytes = signature.as_bytes();
+        for (i, b) in bytes.iter().enumerate() {
+            match b {
+                b'(' => depth += 1,
+                b')' => depth -= 1,
+                b'-' if depth == 0 && bytes.get(i + 1) == Some(&b'>') => result = result.or(Some(i + 2)),
+                _ => {}
+            }
+        }
+        if let Some(from) = result {
+            found.push((code[..at].matches('\n').count() + 1, &signature[from..]));
+        }
+    }
+    found
+}
+
+#[test]
+fn errors_are_types_and_not_texts() {
+    let sample = "pub trait T {
+            fn f(
+                &self,
+            ) -> Option<Result<Vec<u8>, String>>;
+        }
+        pub fn g(f: impl Fn() -> Result<u8, String>) -> Result<u8, E> {}
+        fn h() -> Result<(), String> {}
+        pub const fn i() -> Result<(), &'static str> {}
+";
+    let of_sample: Vec<usize> =
+        public_results(sample).into_iter().filter(|(_, ty)| fails_with_text(ty)).map(|(line, _)| line).collect();
+    assert_eq!(of_sample, [2, 8]);
+    let mut complaints = Vec::new();
+    for path in sources() {
+        for (line, ty) in public_results(&product(&path)) {
+            if fails_with_text(ty) {
+                let ty = ty.split_whitespace().collect::<Vec<_>>().join(" ");
+                complaints.push(format!("{}:{line}: a public function fails with a text: `{ty}`", short(&path)));
+            }
+        }
+    }
+    none(complaints);
+}
+
 #[test]
 fn unsafe_code_stays_where_machine_code_is() {
     let mut complaints = Vec::new();

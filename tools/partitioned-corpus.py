@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs models with all that an external compiler takes given to it, and compares with the recorded outputs: integers and outputs of
-quantized models to the last bit, floats within a share of the largest. Tells how many regions there are, and how much is in them.
+quantized models to the last bit, floats within a share of the largest. Tells how many regions there are, and how much is in them; a
+model without any fails, as nothing was compared then.
 
     partitioned-corpus.py BIN CORPUS COMPILER [--precision DTYPE] [MODEL ...]
 
@@ -90,6 +91,8 @@ def run(binary, corpus, model, compiler, precision, scratch):
         resat(binary, "run", *given, *inputs, "--outputs", plain, "--passes", f"{before}, default")
     got, wanted = numpy.load(out), numpy.load(plain if precision else model / "outputs.npz")
     exact = model.name.endswith("_int8")
+    if not found[0]:
+        return found, seconds, "no region"
     off = ((k, differs(floats(got[k], precision), floats(wanted[k], precision), exact, SHARE[precision])) for k in wanted.files)
     return found, seconds, next((f"output {k}: {d}" for k, d in off if d), None)
 
@@ -102,6 +105,9 @@ def main():
     wanted.add_argument("models", nargs="*")
     wanted.add_argument("--precision", default="", choices=SHARE)
     a = wanted.parse_intermixed_args()
+    missing = [m for m in a.models if not (a.corpus / m / "model.relay").exists()]
+    if missing:
+        sys.exit(f"{a.corpus} has no {', '.join(missing)}")
     models = [m for m in sorted(a.corpus.iterdir()) if (m / "model.relay").exists() and (not a.models or m.name in a.models)]
     if a.precision:
         models = [m for m in models if not m.name.endswith("_int8")]
@@ -117,7 +123,7 @@ def main():
         wrong += why is not None
         print(f"{model.name}: {told}", flush=True)
     print(f"{len(models) - wrong} of {len(models)} {good}")
-    sys.exit(wrong > 0)
+    sys.exit(wrong > 0 or not models)
 
 
 if __name__ == "__main__":

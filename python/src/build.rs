@@ -1,8 +1,12 @@
 //! Builds, and what comes of them: programs that run.
 
 use std::{
+    ffi::CString,
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use pyo3::{
@@ -41,6 +45,21 @@ pub struct Executable {
     outputs: Vec<String>,
     result: Type,
     target: resat::codegen::CodegenTarget,
+    /// How many of the warnings that runs gave were passed on.
+    warned: AtomicUsize,
+}
+
+impl Executable {
+    /// Passes on what runs warn of, each once.
+    fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        let all = self.built.executable.warnings();
+        let before = self.warned.fetch_max(all.len(), Ordering::Relaxed);
+        for warning in all.iter().skip(before) {
+            let category = py.import("resat")?.getattr("ResatWarning")?;
+            PyErr::warn(py, &category, &CString::new(warning.as_str())?, 1)?;
+        }
+        Ok(())
+    }
 }
 
 /// The tensors of parameters, depth first: `x.0`, `x.1` are fields of a tuple `x`.
@@ -152,7 +171,9 @@ impl Executable {
             runnable => {
                 let kept = given.iter().map(|t| rt::Tensor::from_bytes(t.dtype(), t.shape(), t.bytes()));
                 let kept = kept.collect::<Result<Vec<_>, _>>().map_err(refuse)?;
-                py.detach(|| runnable.run(&kept)).map_err(|e| refused(&e))?
+                let outputs = py.detach(|| runnable.run(&kept)).map_err(|e| refused(&e))?;
+                self.warn(py)?;
+                outputs
             }
         };
         arrays(py, outputs, &given)
@@ -385,7 +406,7 @@ fn build<'py>(
             }
             Origin::Cache => (written, watcher.outcome(Vec::new(), Vec::new(), Vec::new())),
         };
-        Ok((Executable { built, inputs, outputs, result, target }, outcome))
+        Ok((Executable { built, inputs, outputs, result, target, warned: AtomicUsize::new(0) }, outcome))
     })?;
     let executable = Bound::new(py, executable)?;
     (executable, outcome.to_py(py)?).into_pyobject(py)

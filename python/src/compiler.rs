@@ -6,7 +6,7 @@ use pyo3::{
 };
 use resat::{
     ir::{Attrs, OpId, TensorType as Ty, Type},
-    partition::{self, Arguments, Callable, Compiled, CompilerError, Composite, ExternalCompiler, RuleText},
+    partition::{self, Arguments, CallError, Callable, Compiled, CompilerError, Composite, ExternalCompiler, RuleText},
     tensor::Tensor,
 };
 
@@ -165,7 +165,7 @@ struct PyFunction {
 }
 
 impl Callable for PyFunction {
-    fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), String> {
+    fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), CallError> {
         let asked = Python::attach(|py| -> PyResult<()> {
             let given = arguments.inputs.iter().zip(&self.inputs).map(|(bytes, ty)| {
                 let shape: Vec<usize> = ty.known_shape().unwrap_or_default().iter().map(|&n| n as usize).collect();
@@ -191,7 +191,7 @@ impl Callable for PyFunction {
             }
             Ok(())
         });
-        asked.map_err(|e| e.to_string())
+        asked.map_err(|e| e.to_string().into())
     }
 }
 

@@ -103,7 +103,7 @@ impl Settings {
         s.limits.cancel = shared.cancel.clone();
         s.limits.explanations = explanations;
         let config = BuildConfig { opt_level, required_pass, disabled_pass, pass_config, edits: Vec::new() };
-        let watch: Arc<dyn cost::Machine> = Arc::new(Stopwatch::new(s.target.clone(), Stopwatch::folder_of_user()));
+        let watch: Arc<dyn cost::Timer> = Arc::new(Stopwatch::new(s.target.clone(), Stopwatch::folder_of_user()));
         if !compilers.is_empty() {
             s.placement = Placement::of(&compilers).map_err(|e| refused(&e))?;
             s.placement.strategy = placement.parse().map_err(|why: String| refuse(why))?;

@@ -1,5 +1,7 @@
 """Dialects, operators and external compilers from Python."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -140,6 +142,27 @@ def test_a_compiler_that_writes_c(tmp_path):
     twice = rs.partition_for(rs.parse('#[version = "0.0.5"] def @main(%x: Tensor[(8), float32]) { negative(negative(%x)) }'), "c_negative")
     with pytest.raises(rs.Refused, match="one negation at a time"):
         rs.build(twice)
+
+
+def test_regions_that_fall_back_when_called_are_told_once():
+    class OutOfInk(rs.ExternalCompiler):
+        name = "out_of_ink"
+
+        def supports(self, op, attrs, args, result):
+            return op == "negative"
+
+        def compile(self, region):
+            raise ValueError("out of ink")
+
+    rs.register_compiler(OutOfInk())
+    mod = rs.parse('#[version = "0.0.5"] def @main(%x: Tensor[(?, 4), float32]) { exp(negative(%x)) }')
+    exe = rs.build(rs.partition_for(mod, "out_of_ink"), fallback=True)
+    with pytest.warns(rs.ResatWarning, match="is resat's own code now: .*out of ink"):
+        exe.run([np.ones((2, 4), "float32")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (y,) = exe.run([np.ones((3, 4), "float32")])
+    np.testing.assert_allclose(y, np.exp(-np.ones((3, 4))), rtol=1e-5)
 
 
 def test_what_supports_raises_is_told(mlp):

@@ -289,7 +289,7 @@ impl PassArgs {
             target.timing = crate::driver::machine::timing();
         }
         let mut settings = Settings::new(target);
-        let watch: Arc<dyn cost::Machine> =
+        let watch: Arc<dyn cost::Timer> =
             Arc::new(Stopwatch::new(settings.target.clone(), Stopwatch::folder_of_user()));
         if !self.compiler.is_empty() {
             settings.placement = Placement::of(&self.compiler)?;

@@ -159,6 +159,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             }
             Ok(())
         })?;
+        super::warn(&exe.warnings());
         return report(&args, &runs, compile, Some(&built));
     };
     let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());

@@ -23,7 +23,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let table = Known::here();
     let measured = match args.measure {
-        true => Some(machine::measure().map_err(Failure::Other)?),
+        true => Some(machine::measure().map_err(|e| Failure::Other(e.to_string()))?),
         false => machine::kept(),
     };
     let known = measured.as_ref().map_or_else(|| table.clone(), |m| table.corrected(m));
@@ -44,7 +44,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         print(&shown(&known, table, &of))?;
     }
     if args.measure
-        && let Some(file) = machine::keep(&measured.unwrap_or_default()).map_err(Failure::Other)?
+        && let Some(file) = machine::keep(&measured.unwrap_or_default()).map_err(|e| Failure::Other(e.to_string()))?
     {
         eprintln!("kept in {}", file.display());
     }

@@ -134,6 +134,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         tell_tuning(&built);
         let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
         let outputs = built.executable.run(&flat)?;
+        super::warn(&built.executable.warnings());
         let allowed = match built.origin {
             Origin::Here(record) if args.validate => allowed(record.module, &record.reports, args.passes.max_error)?,
             _ => Allowed::default(),

@@ -8,7 +8,7 @@ use crate::{
     diag::{Diagnostic, Refused, nearest},
     loops::Kernel,
     machine::Core,
-    runtime::{Arguments, Callable, Callables, CompiledCode},
+    runtime::{Arguments, CallError, Callable, Callables, CompiledCode},
     target::Target,
 };
 
@@ -84,7 +84,7 @@ pub(super) fn in_process(
 struct Foreign(String);
 
 impl Callable for Foreign {
-    fn call(&self, _: &mut Arguments<'_>) -> Result<(), String> {
-        Err(format!("is made for another machine: this one is not, or has not, {}", self.0))
+    fn call(&self, _: &mut Arguments<'_>) -> Result<(), CallError> {
+        Err(format!("is made for another machine: this one is not, or has not, {}", self.0).into())
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use super::{
     backend::Backend,
     cache::{Cache, module_key, settings_key},
-    external::{Handling, Regions, compile_regions},
+    external::{Handling, Regions, compile_regions, fallback_warning},
     phases::{Interface, Linked, bind, machine_program, optimize, plain_program, to_kernels},
     runnable::{Runnable, Specialize},
     specialize::Machine,
@@ -253,7 +253,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         state: interface.state.iter().map(|p| (p.input, p.output)).collect(),
     };
     let Regions { typed, compiled, fallen } = compile_regions(typed, &machine.backend.target, machine.regions)?;
-    cx.warnings.extend(fallen.iter().map(|e| format!("region `{}` is resat's own code now: {e}", e.region)));
+    cx.warnings.extend(fallen.iter().map(fallback_warning));
     let mut tuner = machine.tuned.clone().zip(tune).map(|(tuned, time)| Tuner::new(tuned, &machine.backend, time));
     let linked = match is_plain(&typed, "main")? {
         true => plain_program(&typed, &name, compiled, machine, tuner.as_mut(), &mut cx)?,

@@ -41,8 +41,52 @@ pub fn shortest_float(typed: &TypedModule) -> Option<DType> {
     all.flatten().map(|t| t.dtype).filter(|d| d.is_float()).min_by_key(order)
 }
 
+/// Where results differ by more than rounding.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mismatch {
+    /// There are more or fewer.
+    #[error("there are {found} outputs where {expected} were expected")]
+    Count {
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// One is of another element type or shape.
+    #[error("output {output} is {found} where {asked} as in {expected} was expected")]
+    Type {
+        /// Its number, from 0.
+        output: usize,
+        /// What it is.
+        found: String,
+        /// The element type that it should have.
+        asked: DType,
+        /// The tensor that it is compared with.
+        expected: String,
+    },
+    /// Integers differ that must be the same.
+    #[error("output {output} has other integers")]
+    Integers {
+        /// The output's number, from 0.
+        output: usize,
+    },
+    /// An element is further off than it may be.
+    #[error("output {output} differs at element {element}: {found} where {expected} was expected")]
+    Element {
+        /// The output's number, from 0.
+        output: usize,
+        /// The element's, in row-major order.
+        element: usize,
+        /// What it is.
+        found: f64,
+        /// What it should be.
+        expected: f64,
+    },
+}
+
 /// The largest difference, as a share of the largest value; `Err` says where results differ by more than rounding.
-pub fn difference(want: &[Tensor], got: &[Tensor]) -> Result<f64, String> {
+pub fn difference(want: &[Tensor], got: &[Tensor]) -> Result<f64, Mismatch> {
     difference_within(want, got, &Allowed::default())
 }
 
@@ -50,20 +94,21 @@ pub fn difference(want: &[Tensor], got: &[Tensor]) -> Result<f64, String> {
 ///
 /// # Errors
 /// Says which output differs, and where.
-pub fn difference_within(want: &[Tensor], got: &[Tensor], allowed: &Allowed) -> Result<f64, String> {
+pub fn difference_within(want: &[Tensor], got: &[Tensor], allowed: &Allowed) -> Result<f64, Mismatch> {
     if want.len() != got.len() {
-        return Err(format!("there are {} outputs where {} were expected", got.len(), want.len()));
+        return Err(Mismatch::Count { found: got.len(), expected: want.len() });
     }
     let mut worst: f64 = 0.0;
     for (i, (w, g)) in want.iter().zip(got).enumerate() {
         let asked = allowed.dtypes.as_ref().and_then(|d| d.get(i)).copied().unwrap_or(w.dtype());
         if (asked, w.shape()) != (g.dtype(), g.shape()) {
-            return Err(format!("output {i} is {g:?} where {asked} as in {w:?} was expected"));
+            let (found, expected) = (format!("{g:?}"), format!("{w:?}"));
+            return Err(Mismatch::Type { output: i, found, asked, expected });
         }
         let floats = w.dtype().is_float() && asked.is_float();
         if w.dtype() == asked && !floats && allowed.steps == 0 {
             if !w.same_bits(g) {
-                return Err(format!("output {i} has other integers"));
+                return Err(Mismatch::Integers { output: i });
             }
             continue;
         }
@@ -80,7 +125,7 @@ pub fn difference_within(want: &[Tensor], got: &[Tensor], allowed: &Allowed) -> 
         for (j, (a, b)) in w.iter().zip(&g).enumerate() {
             let off = if a == b || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() / scale };
             if off.is_nan() || off > most {
-                return Err(format!("output {i} differs at element {j}: {b} where {a} was expected"));
+                return Err(Mismatch::Element { output: i, element: j, found: *b, expected: *a });
             }
             worst = worst.max(off);
         }

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    fmt::Display,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -39,6 +40,11 @@ pub(super) struct Regions {
     pub compiled: Vec<(String, Compiled)>,
     /// Failures whose regions are ordinary code now.
     pub fallen: Vec<CompilerError>,
+}
+
+/// What a user is told of a region that its compiler failed on, where there is a fallback.
+pub(super) fn fallback_warning(e: &CompilerError) -> String {
+    format!("region `{}` is resat's own code now: {e}", e.region)
 }
 
 /// Compiles all regions whose extents are known. Every region has a `global_symbol` then; those of unknown extents are left for
@@ -116,16 +122,17 @@ impl Built {
         let (mut support, mut ready) = (Vec::<String>::new(), Vec::new());
         for (symbol, compiled) in external {
             let Code::Callable(f) = &compiled.code else { continue };
-            let refuse =
-                |why: String| Refused::from(Diagnostic::new(format!("region `{symbol}` can't be exported: {why}")));
-            let made = f.serialize(symbol).map_err(refuse)?;
+            let refuse = |why: &dyn Display| {
+                Refused::from(Diagnostic::new(format!("region `{symbol}` can't be exported: {why}")))
+            };
+            let made = f.serialize(symbol).map_err(|e| refuse(&e))?;
             // What it calls was compiled with another function, or is compiled with this one.
             let new: Vec<String> = made.support.into_iter().filter(|t| !support.contains(t)).collect();
             for text in [&made.source].into_iter().chain(&new) {
-                objects.push(Cow::Owned(compile_c(text, target).map_err(refuse)?));
+                objects.push(Cow::Owned(compile_c(text, target).map_err(|e| refuse(&e))?));
             }
             for data in &made.data {
-                objects.push(Cow::Owned(compile_data(data, target).map_err(refuse)?));
+                objects.push(Cow::Owned(compile_data(data, target).map_err(|e| refuse(&e))?));
             }
             support.extend(new);
             ready.extend(made.ready);

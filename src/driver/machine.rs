@@ -1,9 +1,9 @@
 //! Measuring the machine at hand, and keeping what was found: facts of [`machine::Timing`] by name.
 
-use std::{fs, path::PathBuf};
+use std::{fs, io, path::PathBuf};
 
 use super::{
-    probe::{CHAINS, Probe},
+    probe::{CHAINS, Probe, ProbeError},
     stopwatch::{folder_of_user, processor},
 };
 use crate::{
@@ -16,6 +16,16 @@ use crate::{
 /// A fact by its name, and its value in the unit that [`FACTS`] gives it.
 pub type Measured = Vec<(String, f64)>;
 
+/// What was measured can't be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", path.display())]
+pub struct KeepError {
+    /// The file or folder that can't be written.
+    pub path: PathBuf,
+    /// Why.
+    pub error: io::Error,
+}
+
 /// So often each loop runs; the fastest run counts.
 const RUNS: usize = 40;
 
@@ -24,7 +34,7 @@ const LONG_RUNS: usize = 4;
 
 /// Measures this machine, which takes a second or two: clock, arithmetic, loads, stores, bandwidth and latency of caches and memory. Refuses
 /// where code for it can't be made.
-pub fn measure() -> Result<Measured, String> {
+pub fn measure() -> Result<Measured, ProbeError> {
     let target = Target::host();
     let known = target.timing;
     let vector = target.core().vector_bytes as f64;
@@ -41,8 +51,8 @@ pub fn measure() -> Result<Measured, String> {
     // Mostly beyond the second cache, and within the third where there is one.
     let outer = (8 * known.l2.bytes).min((known.l2.bytes + known.l3.bytes) / 2).max(known.l2.bytes * 3 / 2);
     let far = (4 * known.l3.bytes).clamp(64 << 20, 512 << 20);
-    let read = |bytes: i64, runs: usize| Ok::<f64, String>(Probe::reads(&target, bytes)?.fastest(runs)?.recip());
-    let follow = |bytes: i64, line: i64| Probe::follows(&target, bytes, line)?.fastest(RUNS);
+    let read = |bytes: i64, runs: usize| Ok::<f64, ProbeError>(Probe::reads(&target, bytes)?.fastest(runs)?.recip());
+    let follow = |bytes: i64, line: i64| Ok::<f64, ProbeError>(Probe::follows(&target, bytes, line)?.fastest(RUNS)?);
     let l1 = read(inner, RUNS)?;
     let l3 = read(outer, RUNS / 4)?;
     let written = Probe::writes(&target, inner)?.fastest(RUNS)?.recip();
@@ -86,12 +96,12 @@ pub fn kept() -> Option<Measured> {
 }
 
 /// Keeps what was measured. The file, and none where there is no folder for it; refuses where it can't be written.
-pub fn keep(measured: &Measured) -> Result<Option<PathBuf>, String> {
+pub fn keep(measured: &Measured) -> Result<Option<PathBuf>, KeepError> {
     let Some(file) = file() else { return Ok(None) };
     let text: String = measured.iter().map(|(name, value)| format!("{name}\t{value:e}\n")).collect();
     let folder = file.parent().unwrap_or(&file);
-    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    output::replace(&file, text.as_bytes()).map_err(|e| format!("{}: {e}", file.display()))?;
+    fs::create_dir_all(folder).map_err(|error| KeepError { path: folder.to_owned(), error })?;
+    output::replace(&file, text.as_bytes()).map_err(|error| KeepError { path: file.clone(), error })?;
     Ok(Some(file))
 }
 

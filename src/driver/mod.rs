@@ -45,14 +45,14 @@ pub use backend::generator_of;
 pub use build::{BuildError, Built, Options, Origin, Record, build};
 #[cfg(feature = "llvm")]
 pub use cache::{Cache, settings_key};
-pub use difference::{Allowed, difference, difference_within, shortest_float};
+pub use difference::{Allowed, Mismatch, difference, difference_within, shortest_float};
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use native::Native;
 #[cfg(feature = "llvm")]
-pub use probe::Peak;
+pub use probe::{Peak, ProbeError};
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable, Specialize};
 #[cfg(feature = "llvm")]

@@ -4,11 +4,31 @@ use std::{sync::Arc, time::Instant};
 
 use super::backend::Backend;
 use crate::{
+    codegen::CodegenError,
+    diag::Refused,
     loops::{AxisId, BinOp, Buffer, Kernel, LoopKind, Scalar, Space, Stmt, TensorId},
-    runtime::{Call, Executable, Pool, Port, Program, Step},
+    runtime::{Call, Executable, LinkError, Pool, Port, Program, RunError, Step},
     target::Target,
     tensor::{DType, Tensor},
 };
+
+/// Why this machine can't be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The target can't be taken.
+    #[error(transparent)]
+    Target(#[from] Refused),
+    /// No code can be made for it.
+    #[error(transparent)]
+    Code(#[from] CodegenError),
+    /// A loop was not compiled.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A loop did not run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
 
 /// Independent chains of operations: enough to hide their latency, few enough for 16 registers.
 pub(super) const CHAINS: i64 = 12;
@@ -83,7 +103,7 @@ pub(super) struct Probe {
 
 impl Probe {
     /// Multiply-adds of `float32` on whole vectors out of registers, in so many independent chains; the work is in instructions.
-    pub(super) fn multiply_adds(target: &Target, chains: i64) -> Result<Probe, String> {
+    pub(super) fn multiply_adds(target: &Target, chains: i64) -> Result<Probe, ProbeError> {
         let lanes = target.core().lanes();
         let parts = Parts { dtype: DType::F32, sizes: [2 * lanes, lanes], chains, lanes };
         let read = |t, i| Scalar::read(t, vec![i], DType::F32);
@@ -101,7 +121,7 @@ impl Probe {
     }
 
     /// Dependent additions and exclusive ors of integers; the work is in cycles, of which each takes one.
-    pub(super) fn cycles(target: &Target) -> Result<Probe, String> {
+    pub(super) fn cycles(target: &Target) -> Result<Probe, ProbeError> {
         const STEPS: i64 = 16;
         let parts = Parts { dtype: DType::I32, sizes: [2, 1], chains: 1, lanes: 1 };
         let read = |t, i| Scalar::read(t, vec![Scalar::index(i)], DType::I32);
@@ -116,7 +136,7 @@ impl Probe {
     }
 
     /// Sums up an array of so many bytes, over and over; the work is in bytes.
-    pub(super) fn reads(target: &Target, bytes: i64) -> Result<Probe, String> {
+    pub(super) fn reads(target: &Target, bytes: i64) -> Result<Probe, ProbeError> {
         let lanes = target.core().lanes();
         let block = CHAINS * lanes;
         let blocks = (bytes / 4 / block).max(1);
@@ -134,7 +154,7 @@ impl Probe {
     }
 
     /// Writes an array of so many bytes, over and over; the work is in bytes.
-    pub(super) fn writes(target: &Target, bytes: i64) -> Result<Probe, String> {
+    pub(super) fn writes(target: &Target, bytes: i64) -> Result<Probe, ProbeError> {
         let lanes = target.core().lanes();
         let block = CHAINS * lanes;
         let blocks = (bytes / 4 / block).max(1);
@@ -152,7 +172,7 @@ impl Probe {
 
     /// Follows a chain of addresses through all lines of an array of so many bytes, in no order that a prefetcher would guess; the work is
     /// in loads.
-    pub(super) fn follows(target: &Target, bytes: i64, line: i64) -> Result<Probe, String> {
+    pub(super) fn follows(target: &Target, bytes: i64, line: i64) -> Result<Probe, ProbeError> {
         let per_line = (line / 8).max(1);
         let lines = (bytes / line).max(2) as usize;
         let steps = 1 << 14;
@@ -169,9 +189,8 @@ impl Probe {
         Probe::new(target, kernel, input, steps as f64)
     }
 
-    fn new(target: &Target, kernel: Kernel, input: Tensor, work: f64) -> Result<Probe, String> {
-        let backend = Backend::of(target).map_err(|e| e.to_string())?;
-        let code = backend.load(&[&kernel], None).map_err(|e| e.to_string())?;
+    fn new(target: &Target, kernel: Kernel, input: Tensor, work: f64) -> Result<Probe, ProbeError> {
+        let code = Backend::of(target)?.load(&[&kernel], None)?;
         let mut program = Program::new("probe");
         let (from, to) = (&kernel.buffers[0], &kernel.buffers[1]);
         let read = program.input(Port::new("x", from.dtype, &[from.len as usize]));
@@ -180,9 +199,9 @@ impl Probe {
         let args = vec![(read, false), (written, true)];
         program.step(Step::Call(Call { function, args, workspace: 0, in_place: vec![] }));
         program.output(Port::new("y", to.dtype, &[to.len as usize]), written);
-        let exe = Executable::link(program, vec![code], Arc::new(Pool::new(1))).map_err(|e| e.to_string())?;
+        let exe = Executable::link(program, vec![code], Arc::new(Pool::new(1)))?;
         let inputs = [input];
-        let outputs = exe.run(&inputs).map_err(|e| e.to_string())?;
+        let outputs = exe.run(&inputs)?;
         Ok(Probe { exe, inputs, outputs, work })
     }
 
@@ -192,12 +211,12 @@ impl Probe {
     }
 
     /// Runs once.
-    pub(super) fn run(&mut self) -> Result<(), String> {
-        self.exe.run_into(&self.inputs, &mut self.outputs).map_err(|e| e.to_string())
+    pub(super) fn run(&mut self) -> Result<(), RunError> {
+        self.exe.run_into(&self.inputs, &mut self.outputs)
     }
 
     /// Seconds of the fastest of so many runs, by unit of work: what disturbs a machine only makes it slower.
-    pub(super) fn fastest(&mut self, runs: usize) -> Result<f64, String> {
+    pub(super) fn fastest(&mut self, runs: usize) -> Result<f64, RunError> {
         let mut fastest = f64::INFINITY;
         for _ in 0..runs {
             let start = Instant::now();
@@ -227,7 +246,7 @@ pub struct Peak {
 
 impl Peak {
     /// For a target, which must be this machine. Refuses what LLVM refuses.
-    pub fn new(target: &Target) -> Result<Peak, String> {
+    pub fn new(target: &Target) -> Result<Peak, ProbeError> {
         Ok(Peak { probe: Probe::multiply_adds(target, CHAINS)?, lanes: target.core().lanes() as f64 })
     }
 
@@ -237,12 +256,12 @@ impl Peak {
     }
 
     /// Runs once, which takes some ten microseconds.
-    pub fn run(&mut self) -> Result<(), String> {
+    pub fn run(&mut self) -> Result<(), RunError> {
         self.probe.run()
     }
 
     /// Operations per second of a core right now: of the fastest of so many runs.
-    pub fn rate(&mut self, runs: usize) -> Result<f64, String> {
+    pub fn rate(&mut self, runs: usize) -> Result<f64, RunError> {
         Ok(2.0 * self.lanes / self.probe.fastest(runs)?)
     }
 }

@@ -28,10 +28,10 @@ const NEAR: f64 = 1.05;
 
 /// The seconds of a run of each: the lower quartile of the medians of its turns. What disturbs a machine makes runs longer and never
 /// shorter, so the lower half says what a program takes; the very least may be luck.
-pub(super) fn in_turns<F: FnMut() -> Result<(), String>>(mut programs: Vec<F>) -> Vec<Result<f64, String>> {
+pub(super) fn in_turns<E, F: FnMut() -> Result<(), E>>(mut programs: Vec<F>) -> Vec<Result<f64, E>> {
     let begin = Instant::now();
     let mut turns: Vec<Vec<f64>> = vec![Vec::new(); programs.len()];
-    let mut failed: Vec<Option<String>> = vec![None; programs.len()];
+    let mut failed: Vec<Option<E>> = programs.iter().map(|_| None).collect();
     let mut left: Vec<usize> = (0..programs.len()).collect();
     for round in 0..MOST {
         // Each is first as often as the others.
@@ -60,15 +60,15 @@ pub(super) fn in_turns<F: FnMut() -> Result<(), String>>(mut programs: Vec<F>) -
 }
 
 /// The median run of one turn.
-fn turn(program: &mut impl FnMut() -> Result<(), String>) -> Result<f64, String> {
-    let mut timed = || -> Result<f64, String> {
+fn turn<E>(program: &mut impl FnMut() -> Result<(), E>) -> Result<f64, E> {
+    let mut timed = || -> Result<f64, E> {
         let start = Instant::now();
         program()?;
         Ok(start.elapsed().as_secs_f64())
     };
     let first = timed()?.max(1e-9);
     let runs = ((TURN.as_secs_f64() / first) as usize).clamp(*RUNS.start(), *RUNS.end());
-    let mut all = (0..runs).map(|_| timed()).collect::<Result<Vec<f64>, String>>()?;
+    let mut all = (0..runs).map(|_| timed()).collect::<Result<Vec<f64>, E>>()?;
     all.sort_by(f64::total_cmp);
     Ok(all[(all.len() - 1) / 2].max(1e-9))
 }

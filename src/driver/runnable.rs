@@ -5,7 +5,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::specialize::Primitives;
+use super::{external::fallback_warning, specialize::Primitives};
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{Name, Type, disagreeing},
@@ -97,6 +97,15 @@ impl Runnable {
             Runnable::Machine(m) => {
                 within_memory(|| m.run_keeping(inputs, state, spare)).map_err(|e| refused(e.to_string()))?
             }
+        }
+    }
+
+    /// What a user should know of the runs so far, each once: regions of unknown extents that their compilers failed on for the extents that
+    /// were met, and that run as resat's own code since there is a fallback. Regions of known extents are in the build's warnings.
+    pub fn warnings(&self) -> Vec<String> {
+        match self {
+            Runnable::Plain(_) => Vec::new(),
+            Runnable::Machine(m) => m.kernels.fallen().iter().map(fallback_warning).collect(),
         }
     }
 

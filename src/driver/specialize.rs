@@ -31,6 +31,7 @@ use crate::{
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
     loops::Kernel,
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, is_settled},
+    partition::CompilerError,
     pass::settle_calls,
     runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
     tensor::{Shape, Tensor, within_memory},
@@ -74,6 +75,8 @@ pub(super) struct Primitives {
     /// Whether it turned out that it can't be called as one function.
     in_parts: AtomicBool,
     machine: Machine,
+    /// Regions that their compilers failed on for extents that were met, each once.
+    fallen: Mutex<Vec<CompilerError>>,
 }
 
 struct Primitive {
@@ -248,7 +251,8 @@ impl Primitives {
             }),
             false => None,
         };
-        let primitives = Primitives { module: m.clone(), functions, whole, in_parts: AtomicBool::new(false), machine };
+        let (in_parts, fallen) = (AtomicBool::new(false), Mutex::default());
+        let primitives = Primitives { module: m.clone(), functions, whole, in_parts, machine, fallen };
         Ok(Compiled { primitives, code, objects, calls })
     }
 
@@ -356,6 +360,20 @@ impl Primitives {
                 None => (general, alone, special + made.code.len()),
             }
         })
+    }
+
+    /// Regions that their compilers failed on when they were called, each once: they run as resat's own code.
+    pub(super) fn fallen(&self) -> Vec<CompilerError> {
+        self.fallen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn keep_fallen(&self, errors: Vec<CompilerError>) {
+        let mut kept = self.fallen.lock().unwrap_or_else(PoisonError::into_inner);
+        for e in errors {
+            if !kept.iter().any(|k| k.region == e.region) {
+                kept.push(e);
+            }
+        }
     }
 
     fn code_for(&self, f: &Primitive, call: &Call<'_>) -> Result<Arc<Code>, Refused> {
@@ -511,8 +529,9 @@ impl Primitives {
         define_entry(&mut out, 0, callee, &types);
         let typed = settle_calls(infer_types(out)?)?;
         let entry = entry_name(0);
-        let Regions { typed, compiled, .. } =
+        let Regions { typed, compiled, fallen } =
             compile_regions(typed, &self.machine.backend.target, self.machine.regions)?;
+        self.keep_fallen(fallen);
         let mut code = self.machine.code(compiled);
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
         let (_, library) = compile_code(&mut code, &self.machine.backend, self.machine.cache.as_deref())?;

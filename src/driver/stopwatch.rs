@@ -20,7 +20,7 @@ use super::{
     specialize::compile_code,
 };
 use crate::{
-    cost::Machine,
+    cost::{Timer, TimerError},
     infer::infer_types,
     ir::{Expr, ExprId, Function, Module, Type, reachable},
     loops::{Digest, digest_bytes},
@@ -106,8 +106,8 @@ struct Runner {
 }
 
 impl Runner {
-    fn once(&mut self) -> Result<(), String> {
-        self.executable.run_into(&self.inputs, &mut self.outputs).map_err(|e| e.to_string())
+    fn once(&mut self) -> Result<(), TimerError> {
+        self.executable.run_into(&self.inputs, &mut self.outputs).map_err(|e| TimerError::Run(e.to_string()))
     }
 }
 
@@ -193,12 +193,12 @@ impl Stopwatch {
         }
     }
 
-    fn time(&self, program: &Module, known: &mut Known) -> Result<f64, String> {
+    fn time(&self, program: &Module, known: &mut Known) -> Result<f64, TimerError> {
         // Regions are compiled before the program is assembled: what was timed is looked up before that.
         if let Some(&seconds) = regions(program).and_then(|key| known.seconds.get(&key)) {
             return Ok(seconds);
         }
-        let ready = self.ready(program, |key| known.seconds.contains_key(&key))?;
+        let ready = self.ready(program, |key| known.seconds.contains_key(&key)).map_err(TimerError::Build)?;
         let mut run = match ready {
             Ready::Known(key) => return Ok(known.seconds[&key]),
             Ready::Linked(run) => run,
@@ -244,7 +244,7 @@ impl Stopwatch {
         Ok(Ready::Linked(Box::new(Runner { key, name, executable, inputs, outputs })))
     }
 
-    fn measure_peaks(&self, known: &mut Known) -> Result<Peaks, String> {
+    fn measure_peaks(&self, known: &mut Known) -> Result<Peaks, TimerError> {
         let f32s = self.multiply_adds(&mut known.pulse)?;
         let mut arithmetic = vec![(DType::F32, f32s)];
         let reference = self.time(&product(DType::F32), known)?;
@@ -268,25 +268,25 @@ impl Stopwatch {
     }
 
     /// Operations of `float32` per second and core, out of registers.
-    fn multiply_adds(&self, pulse: &mut Pulse) -> Result<f64, String> {
-        let mut peak = Peak::new(&self.target)?;
-        let timed = steady(pulse, || peak.run())?;
+    fn multiply_adds(&self, pulse: &mut Pulse) -> Result<f64, TimerError> {
+        let mut peak = Peak::new(&self.target).map_err(|e| TimerError::Build(e.to_string()))?;
+        let timed = steady(pulse, || peak.run().map_err(|e| TimerError::Run(e.to_string())))?;
         Ok(peak.operations() / timed.seconds)
     }
 }
 
-impl Machine for Stopwatch {
-    fn seconds(&self, program: &Module) -> Result<f64, String> {
+impl Timer for Stopwatch {
+    fn seconds(&self, program: &Module) -> Result<f64, TimerError> {
         // One at a time: what runs beside a measurement disturbs it.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.time(program, &mut known)
     }
 
-    fn race(&self, programs: &[&Module]) -> Vec<Result<f64, String>> {
+    fn race(&self, programs: &[&Module]) -> Vec<Result<f64, TimerError>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // All at once in memory: they take turns. Programs that are the same are one.
         let mut runners: Vec<Runner> = Vec::new();
-        let mut whose: Vec<Result<usize, String>> = Vec::new();
+        let mut whose: Vec<Result<usize, TimerError>> = Vec::new();
         for program in programs {
             let is_there = |key: Digest| runners.iter().any(|r| r.key == key);
             whose.push(match self.ready(program, is_there) {
@@ -295,7 +295,7 @@ impl Machine for Stopwatch {
                     runners.push(*run);
                     Ok(runners.len() - 1)
                 }
-                Err(why) => Err(why),
+                Err(why) => Err(TimerError::Build(why)),
             });
         }
         let times = match runners.len() {
@@ -313,7 +313,7 @@ impl Machine for Stopwatch {
         if doubtful > 0 { vec![note] } else { Vec::new() }
     }
 
-    fn peaks(&self) -> Result<Peaks, String> {
+    fn peaks(&self) -> Result<Peaks, TimerError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peaks) = &known.peaks {
             return Ok(peaks.clone());
@@ -410,8 +410,8 @@ impl Pulse {
 
 /// The seconds of one run, by the fastest of samples that agree: what disturbs a machine only ever makes it slower. Samples
 /// count where the machine was calm before and after; where they do not agree, they are taken again a little later.
-fn steady(pulse: &mut Pulse, mut once: impl FnMut() -> Result<(), String>) -> Result<Timed, String> {
-    let mut timed = |n: u32| -> Result<Duration, String> {
+fn steady<E>(pulse: &mut Pulse, mut once: impl FnMut() -> Result<(), E>) -> Result<Timed, E> {
+    let mut timed = |n: u32| -> Result<Duration, E> {
         let start = Instant::now();
         (0..n).try_for_each(|_| once())?;
         Ok(start.elapsed())

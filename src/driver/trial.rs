@@ -29,7 +29,7 @@ pub(super) fn try_region(region: &Region<'_>, compiled: &Compiled) -> Result<(),
     let given: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
     let failed = |e: String| region.refuse(format!("its code was tried: {e}"));
     let got = run(region, compiled, &given).map_err(failed)?;
-    difference(&want, &got).map(drop).map_err(failed)
+    difference(&want, &got).map(drop).map_err(|e| failed(e.to_string()))
 }
 
 fn run(region: &Region<'_>, compiled: &Compiled, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
@@ -38,14 +38,14 @@ fn run(region: &Region<'_>, compiled: &Compiled, inputs: &[Tensor]) -> Result<Ve
     let sizes: Vec<usize> = outputs.iter().map(|t| t.bytes().map_or(0, |n| n as usize)).collect();
     let results = match &compiled.code {
         Code::Callable(f) => match f.trial(&bytes, &sizes, compiled.workspace) {
-            Some(results) => results?,
+            Some(results) => results.map_err(|e| e.to_string())?,
             None => return here(f.clone(), compiled.workspace, inputs, &outputs),
         },
         Code::Object(object) => {
             let dir = WorkFolder::temporary().map_err(|e| format!("no folder for its files: {e}"))?;
             let library = dir.path().join("region.so");
-            link_c(object, &compiled.libraries, region.target(), &library)?;
-            try_code(&library, region.symbol(), compiled.workspace, &bytes, &sizes, LIMIT)?
+            link_c(object, &compiled.libraries, region.target(), &library).map_err(|e| e.to_string())?;
+            try_code(&library, region.symbol(), compiled.workspace, &bytes, &sizes, LIMIT).map_err(|e| e.to_string())?
         }
         Code::Source(_) => unreachable!("sources were compiled when the region was checked"),
     };

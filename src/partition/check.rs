@@ -27,7 +27,9 @@ pub fn check(region: &Region<'_>, compiled: Compiled) -> Result<Compiled, Compil
         }
     }
     let code = match compiled.code {
-        Code::Source(text) => Code::Object(compile_c(&text, region.target()).map_err(|e| region.refuse(e))?),
+        Code::Source(text) => {
+            Code::Object(compile_c(&text, region.target()).map_err(|e| region.refuse(e.to_string()))?)
+        }
         code => code,
     };
     if let Code::Object(bytes) = &code {

@@ -41,8 +41,8 @@ pub fn load(path: &Path) -> Result<&'static dyn ExternalCompiler, Refused> {
             Err(_) => LIMIT,
         };
     let library = ForeignLibrary::open(path, limit).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?;
-    let patterns = library.patterns().map_err(refuse)?;
-    let rules = library.rules().map_err(refuse)?;
+    let patterns = library.patterns().map_err(|e| refuse(e.to_string()))?;
+    let rules = library.rules().map_err(|e| refuse(e.to_string()))?;
     let rules = rules.map(|text| RuleText { file: path.display().to_string().into(), text: text.into() });
     let foreign = Foreign {
         library,
@@ -116,7 +116,7 @@ impl ExternalCompiler for Foreign {
                 answer
             }
             Err(e) => {
-                self.note(e);
+                self.note(e.to_string());
                 false
             }
         }
@@ -135,7 +135,7 @@ impl ExternalCompiler for Foreign {
     }
 
     fn cost(&self, region: &Region<'_>) -> Option<f64> {
-        let cost = as_foreign(region).and_then(|r| self.library.cost(&r));
+        let cost = as_foreign(region).and_then(|r| self.library.cost(&r).map_err(|e| e.to_string()));
         cost.unwrap_or_else(|e| {
             self.note(e);
             None
@@ -148,7 +148,8 @@ impl ExternalCompiler for Foreign {
 
     fn compile(&self, region: &Region<'_>) -> Result<Compiled, CompilerError> {
         let refuse = |e: String| region.refuse(format!("{}: {e}", self.library.path().display()));
-        let made = as_foreign(region).and_then(|r| self.library.compile(&r)).map_err(refuse)?;
+        let compiled = |r: ForeignRegion| self.library.compile(&r).map_err(|e| e.to_string());
+        let made = as_foreign(region).and_then(compiled).map_err(refuse)?;
         let ty = |t: &ForeignType| {
             let dtype: DType =
                 t.dtype.parse().map_err(|e| format!("`resat_compiler_compile` gives an output of {e}"))?;

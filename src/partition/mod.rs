@@ -29,7 +29,7 @@ use crate::{
 };
 pub use crate::{
     ops::RuleText,
-    runtime::{Arguments, Callable, Code, Compiled, Data, Serialized},
+    runtime::{Arguments, CallError, Callable, Code, Compiled, Data, SerializeError, Serialized},
 };
 
 /// Why an external compiler did not compile a region.

@@ -50,14 +50,14 @@ impl ExternalCompiler for OneDnn {
     }
 
     fn trouble(&self) -> Option<String> {
-        Library::get().err()
+        Library::get().err().map(|e| e.to_string())
     }
 
     fn compile(&self, region: &Region<'_>) -> Result<Compiled, CompilerError> {
-        let library = Library::get().map_err(|e| region.refuse(e))?;
+        let library = Library::get().map_err(|e| region.refuse(e.to_string()))?;
         let graph = translate::graph(region).map_err(|e| region.refuse(e))?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let planned = onednn::Region::new(library, graph, threads).map_err(|e| region.refuse(e))?;
+        let planned = onednn::Region::new(library, graph, threads).map_err(|e| region.refuse(e.to_string()))?;
         let workspace = planned.workspace();
         Ok(Compiled::callable(planned).with_workspace(workspace))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Placement, Strategy, modelled::Modelled};
 use crate::{
-    cost::Machine,
+    cost::{Timer, TimerError},
     diag::Refused,
     ir::{Expr, Module, reachable},
     pass::{BuildConfig, Pass, PassContext, Pipeline, Settings, partition_annotated},
@@ -15,7 +15,7 @@ use crate::{
 /// compilers, with all that it can give to each, and with all given to the first that takes it. The fastest is the result.
 ///
 /// Where costs are measured, parts were timed alone, which says little of caches between them; here programs run in turns
-/// ([`Machine::race`]). Where they are modelled, a region is priced whole, with all that its compiler makes one of; and since models of
+/// ([`Timer::race`]). Where they are modelled, a region is priced whole, with all that its compiler makes one of; and since models of
 /// other compilers are further off than that of resat's own kernels, only clear gains count.
 pub struct Fastest {
     candidates: Vec<(String, Pipeline)>,
@@ -23,7 +23,7 @@ pub struct Fastest {
 }
 
 enum Judge {
-    Machine(Arc<dyn Machine>),
+    Timer(Arc<dyn Timer>),
     Model(Box<Modelled>),
 }
 
@@ -51,7 +51,7 @@ impl Fastest {
             .into_iter()
             .map(|(name, placement)| Ok((name, config.pipeline(&Settings { placement, ..settings.clone() })?)));
         let judge = match &placement.machine {
-            Some(machine) => Judge::Machine(machine.clone()),
+            Some(timer) => Judge::Timer(timer.clone()),
             None => Judge::Model(Box::new(Modelled {
                 model: settings.cost.clone(),
                 compilers: placement.compilers.clone(),
@@ -64,19 +64,19 @@ impl Fastest {
 
 impl Judge {
     /// The seconds of each program, to be compared.
-    fn seconds(&self, programs: &[&Module]) -> Vec<Result<f64, String>> {
+    fn seconds(&self, programs: &[&Module]) -> Vec<Result<f64, TimerError>> {
         match self {
-            Judge::Machine(machine) => machine.race(programs),
-            Judge::Model(model) => programs.iter().map(|p| model.seconds(p)).collect(),
+            Judge::Timer(timer) => timer.race(programs),
+            Judge::Model(model) => programs.iter().map(|p| Ok(model.seconds(p)?)).collect(),
         }
     }
 
     /// Which is the fastest, the first where they are alike.
-    fn best(&self, programs: &[&Module], seconds: &[Result<f64, String>]) -> usize {
+    fn best(&self, programs: &[&Module], seconds: &[Result<f64, TimerError>]) -> usize {
         let score = |i: usize| {
             let seconds = seconds[i].as_ref().copied().unwrap_or(f64::INFINITY);
             match self {
-                Judge::Machine(_) if i > 0 => seconds * (1.0 + NOISE),
+                Judge::Timer(_) if i > 0 => seconds * (1.0 + NOISE),
                 Judge::Model(_) if has_regions(programs[i]) => seconds * (1.0 + DOUBT),
                 _ => seconds,
             }
@@ -123,12 +123,12 @@ impl Pass for Fastest {
             made.remove(0);
         }
         let programs: Vec<&Module> = made.iter().map(|(_, program, _)| program).collect();
-        if let (Some(f), Judge::Machine(_)) = (&mut cx.on_start, &self.judge) {
+        if let (Some(f), Judge::Timer(_)) = (&mut cx.on_start, &self.judge) {
             f("whole programs in turns");
         }
         let seconds = self.judge.seconds(&programs);
         let best = self.judge.best(&programs, &seconds);
-        let how = if matches!(self.judge, Judge::Machine(_)) { "" } else { ", by the models" };
+        let how = if matches!(self.judge, Judge::Timer(_)) { "" } else { ", by the models" };
         notes.extend(made.iter().zip(&seconds).map(|(((name, _), ..), seconds)| match seconds {
             Ok(seconds) => format!("{name}: {:.3} ms for the whole program{how}", 1e3 * seconds),
             Err(why) => format!("{name}: the whole program has no time: {why}"),

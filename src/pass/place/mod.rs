@@ -21,7 +21,7 @@ use std::{fmt, sync::Arc};
 
 use super::Settings;
 use crate::{
-    cost::Machine,
+    cost::Timer,
     diag::Refused,
     ir::Name,
     partition::{self, ExternalCompiler},
@@ -72,7 +72,7 @@ pub struct Placement {
     /// How.
     pub strategy: Strategy,
     /// Where what is about to be chosen is timed first; prices are modelled where there is none.
-    pub machine: Option<Arc<dyn Machine>>,
+    pub machine: Option<Arc<dyn Timer>>,
 }
 
 impl Placement {

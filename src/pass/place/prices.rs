@@ -8,7 +8,7 @@ use std::{
 use hashbrown::HashMap;
 
 use crate::{
-    cost::{CostModel, Crossing, External, KernelView, Machine, NodeView},
+    cost::{CostModel, Crossing, External, KernelView, NodeView, Timer, TimerError},
     infer::infer_types,
     ir::{Expr, ExprId, Module, Type},
     partition::{ExternalCompiler, Region},
@@ -42,7 +42,7 @@ pub(super) struct Prices {
     model: Arc<dyn CostModel>,
     compilers: Vec<&'static dyn ExternalCompiler>,
     target: Target,
-    machine: Option<Arc<dyn Machine>>,
+    machine: Option<Arc<dyn Timer>>,
     /// Models' prices, by what is priced.
     guesses: Mutex<HashMap<String, f64>>,
     timed: Mutex<Timed>,
@@ -75,7 +75,7 @@ impl Prices {
         model: Arc<dyn CostModel>,
         compilers: &[&'static dyn ExternalCompiler],
         target: Target,
-        machine: Option<Arc<dyn Machine>>,
+        machine: Option<Arc<dyn Timer>>,
     ) -> Prices {
         let compilers = compilers.to_vec();
         Prices { model, compilers, target, machine, guesses: Mutex::default(), timed: Mutex::default() }
@@ -124,11 +124,11 @@ impl Prices {
         compiler.transfer_cost(bytes.max(0) as u64)
     }
 
-    fn time(&self, by: Option<&External>, kernel: &KernelView, machine: &dyn Machine) -> Result<f64, String> {
-        let Some(by) = by else { return machine.seconds(&kernel.program()) };
+    fn time(&self, by: Option<&External>, kernel: &KernelView, timer: &dyn Timer) -> Result<f64, TimerError> {
+        let Some(by) = by else { return timer.seconds(&kernel.program()) };
         let compiler = self.compiler(by.compiler).ok_or("the compiler is not there")?;
         let keeps = compiler.keeps_constants();
-        let whole = machine.seconds(&kernel.region(by, keeps))?;
+        let whole = timer.seconds(&kernel.region(by, keeps))?;
         // Alone it is called and its values cross; within a larger region neither is the case.
         let args = kernel.args.iter().zip(kernel.constant).filter(|(_, constant)| !(**constant && keeps));
         let crossing: f64 = args.map(|(ty, _)| self.transfer(compiler, ty)).sum();
@@ -205,7 +205,7 @@ impl CostModel for Prices {
             }
             Ok(_) => {}
             Err(why) => {
-                timed.untimed.entry(kernel.name()).or_insert_with(|| why.clone());
+                timed.untimed.entry(kernel.name()).or_insert_with(|| why.to_string());
             }
         }
         timed.seconds.insert(key, seconds.ok());

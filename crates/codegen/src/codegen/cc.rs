@@ -1,12 +1,59 @@
 //! The target's C compiler.
 
-use std::{path::Path, process::Command};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use super::CodegenTarget;
 use crate::{
     output::WorkFolder,
     runtime::{Data, export},
 };
+
+/// Why the target's C compiler made nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CcError {
+    /// There is no temporary folder.
+    #[error("no folder for its files: {0}")]
+    Folder(io::Error),
+    /// What it is to compile can't be written.
+    #[error("can't write {}: {error}", file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It can't be started.
+    #[error("can't start the C compiler `{compiler}`: {error}")]
+    Start {
+        /// Its command.
+        compiler: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// It refused the text.
+    #[error("the C compiler `{compiler}` refused: {message}")]
+    Refused {
+        /// Its command.
+        compiler: String,
+        /// The first error that it printed.
+        message: String,
+    },
+    /// Its output can't be read.
+    #[error("can't read what the C compiler wrote: {0}")]
+    Read(io::Error),
+    /// It did not link the object.
+    #[error("it can't be linked: {0}")]
+    Link(String),
+}
+
+fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<(), CcError> {
+    std::fs::write(file, content).map_err(|error| CcError::Write { file: file.to_owned(), error })
+}
 
 /// The C compiler for a target: what `CC` names, else `cc`; for another architecture than this machine's what
 /// `CC_<triple>` names (with `_` for `-`), else GCC by its name for that architecture, such as `aarch64-linux-gnu-gcc`.
@@ -30,20 +77,20 @@ pub(super) fn described(target: &CodegenTarget) -> String {
 }
 
 /// The object code of a text in C99, position-independent. `Err` says what the compiler said.
-pub fn compile_c(text: &str, target: &CodegenTarget) -> Result<Vec<u8>, String> {
+pub fn compile_c(text: &str, target: &CodegenTarget) -> Result<Vec<u8>, CcError> {
     // Products and sums stay apart: what is computed must not depend on the C compiler.
     let mut flags: Vec<String> =
         ["-std=c99", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-w"].map(str::to_owned).into();
     flags.extend(machine_flags(target));
-    let dir = WorkFolder::temporary().map_err(|e| format!("no folder for its files: {e}"))?;
+    let dir = WorkFolder::temporary().map_err(CcError::Folder)?;
     compile_file(dir.path(), "region.c", text, &flags, target)
 }
 
 /// The object of constants under their symbol. `Err` says what the assembler said.
-pub fn compile_data(data: &Data, target: &CodegenTarget) -> Result<Vec<u8>, String> {
-    let dir = WorkFolder::temporary().map_err(|e| format!("no folder for its files: {e}"))?;
+pub fn compile_data(data: &Data, target: &CodegenTarget) -> Result<Vec<u8>, CcError> {
+    let dir = WorkFolder::temporary().map_err(CcError::Folder)?;
     let bytes = dir.path().join("data.bin");
-    export::write_tensors(&data.tensors, &bytes).map_err(|e| format!("can't write {}: {e}", bytes.display()))?;
+    export::write_tensors(&data.tensors, &bytes).map_err(|error| CcError::Write { file: bytes.clone(), error })?;
     compile_file(dir.path(), "data.s", &export::assembly(&data.symbol, "data.bin"), &[], target)
 }
 
@@ -54,10 +101,10 @@ fn compile_file(
     text: &str,
     flags: &[String],
     target: &CodegenTarget,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, CcError> {
     let compiler = c_compiler(target);
     let (input, output) = (dir.join(name), dir.join("region.o"));
-    std::fs::write(&input, text).map_err(|e| format!("can't write {}: {e}", input.display()))?;
+    write(&input, text)?;
     let run = Command::new(&compiler)
         .current_dir(dir)
         // The compiler's own temporary files go with ours, even if it outlives this process.
@@ -66,21 +113,22 @@ fn compile_file(
         .args(["-c", "-o"])
         .args([&output, &input])
         .output()
-        .map_err(|e| format!("can't start the C compiler `{compiler}`: {e}"))?;
+        .map_err(|error| CcError::Start { compiler: compiler.clone(), error })?;
     if !run.status.success() {
         let said = String::from_utf8_lossy(&run.stderr);
         let first = said.lines().find(|l| l.contains("error")).or(said.lines().next());
-        return Err(format!("the C compiler `{compiler}` refused: {}", first.unwrap_or("without a word")));
+        let message = first.unwrap_or("without a word").to_owned();
+        return Err(CcError::Refused { compiler, message });
     }
-    std::fs::read(&output).map_err(|e| format!("can't read what the C compiler wrote: {e}"))
+    std::fs::read(&output).map_err(CcError::Read)
 }
 
 /// Links an object into a shared library. `Err` says what the linker said.
-pub fn link_c(object: &[u8], libraries: &[String], target: &CodegenTarget, to: &Path) -> Result<(), String> {
+pub fn link_c(object: &[u8], libraries: &[String], target: &CodegenTarget, to: &Path) -> Result<(), CcError> {
     let compiler = c_compiler(target);
-    let dir = WorkFolder::temporary().map_err(|e| format!("no folder for its files: {e}"))?;
+    let dir = WorkFolder::temporary().map_err(CcError::Folder)?;
     let input = dir.path().join("region.o");
-    std::fs::write(&input, object).map_err(|e| format!("can't write {}: {e}", input.display()))?;
+    write(&input, object)?;
     let run = Command::new(&compiler)
         .env("TMPDIR", dir.path())
         .args(["-shared", "-o"])
@@ -88,10 +136,10 @@ pub fn link_c(object: &[u8], libraries: &[String], target: &CodegenTarget, to: &
         .args(libraries.iter().map(|l| format!("-l{l}")))
         .arg("-lm")
         .output()
-        .map_err(|e| format!("can't start the C compiler `{compiler}`: {e}"))?;
+        .map_err(|error| CcError::Start { compiler: compiler.clone(), error })?;
     match run.status.success() {
         true => Ok(()),
-        false => Err(format!("it can't be linked: {}", String::from_utf8_lossy(&run.stderr).trim())),
+        false => Err(CcError::Link(String::from_utf8_lossy(&run.stderr).trim().to_owned())),
     }
 }
 

@@ -19,7 +19,7 @@ mod objects;
 mod registry;
 
 pub use cache::ObjectCache;
-pub use cc::{compile_c, compile_data, link_c};
+pub use cc::{CcError, compile_c, compile_data, link_c};
 pub use generator::{Code, CodeGenerator, CodegenError};
 pub use objects::{ObjectCode, compile};
 pub use registry::{RegisterError, generator, generators, register};

@@ -90,7 +90,7 @@ fn object(generator: &dyn CodeGenerator, kernel: &Kernel, target: &CodegenTarget
     let bytes = match generator.generate(kernel, target)? {
         Code::Object(bytes) => bytes,
         Code::Source(text) => compile_c(&text, target)
-            .map_err(|reason| CodegenError::Failed { generator: generator.name().to_owned(), reason })?,
+            .map_err(|e| CodegenError::Failed { generator: generator.name().to_owned(), reason: e.to_string() })?,
     };
     Ok(ObjectCode { bytes, symbols: vec![kernel.name.clone()] })
 }

@@ -8,6 +8,8 @@ use hashbrown::HashMap;
 use super::{
     abi::{KernelFn, ResatCtx},
     executable::CompiledCode,
+    foreign::ForeignError,
+    onednn::OneDnnError,
 };
 use crate::tensor::Tensor;
 
@@ -24,21 +26,75 @@ pub struct Arguments<'a> {
     pub context: &'a ResatCtx,
 }
 
+/// Why a [`Callable`] gave no results.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// What the function says of it.
+    #[error("{0}")]
+    Failed(String),
+    /// The process of a library that compiles.
+    #[error(transparent)]
+    Foreign(#[from] ForeignError),
+    /// oneDNN.
+    #[error(transparent)]
+    OneDnn(#[from] OneDnnError),
+}
+
+impl From<String> for CallError {
+    fn from(message: String) -> CallError {
+        CallError::Failed(message)
+    }
+}
+
+impl From<&str> for CallError {
+    fn from(message: &str) -> CallError {
+        CallError::Failed(message.to_owned())
+    }
+}
+
+/// Why a [`Callable`] can't be exported.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SerializeError {
+    /// It is a function of this process, and has no other form.
+    #[error("`{symbol}` lives in the process that made it")]
+    OfThisProcess {
+        /// The symbol that it was asked for under.
+        symbol: String,
+    },
+    /// It is a function of a library that compiles.
+    #[error("`{symbol}` is a function within the compiler's library: code that is to be exported is an object or C")]
+    OfTheLibrary {
+        /// The symbol that it was asked for under.
+        symbol: String,
+    },
+    /// What it says of it.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<String> for SerializeError {
+    fn from(message: String) -> SerializeError {
+        SerializeError::Failed(message)
+    }
+}
+
 /// A function that lives in this process. Several threads may call it at once.
 pub trait Callable: Send + Sync {
     /// Computes the outputs. `Err` says why it can't, and ends the run.
-    fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), String>;
+    fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), CallError>;
 
     /// Runs it once where it can do no harm, such as in another process: on these inputs, giving the bytes of outputs that are so
     /// large. `None` where it can run here only.
-    fn trial(&self, inputs: &[&[u8]], outputs: &[usize], workspace: usize) -> Option<Result<Vec<Vec<u8>>, String>> {
+    fn trial(&self, inputs: &[&[u8]], outputs: &[usize], workspace: usize) -> Option<Result<Vec<Vec<u8>>, CallError>> {
         let _ = (inputs, outputs, workspace);
         None
     }
 
     /// The function for an exported library, under this symbol. `Err` says why it can't be had.
-    fn serialize(&self, symbol: &str) -> Result<Serialized, String> {
-        Err(format!("`{symbol}` lives in the process that made it"))
+    fn serialize(&self, symbol: &str) -> Result<Serialized, SerializeError> {
+        Err(SerializeError::OfThisProcess { symbol: symbol.to_owned() })
     }
 }
 

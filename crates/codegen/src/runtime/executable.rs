@@ -300,7 +300,7 @@ impl Executable {
             n => unsafe { std::slice::from_raw_parts_mut(workspace, n) },
         };
         let mut arguments = Arguments { inputs: &inputs, outputs: &mut outputs, workspace, context: ctx };
-        f.call(&mut arguments).map_err(|reason| RunError::Function { function: function(), reason })
+        f.call(&mut arguments).map_err(|e| RunError::Function { function: function(), reason: e.to_string() })
     }
 
     /// Fills outputs that are inputs, constants or other outputs.

@@ -17,11 +17,13 @@ mod pool;
 mod program;
 mod record;
 
-pub use callable::{Arguments, Callable, Callables, Data, Serialized};
+pub use callable::{Arguments, CallError, Callable, Callables, Data, SerializeError, Serialized};
 pub use code::{LoadError, SharedLibrary, process_has};
 pub use compiled::{Code, Compiled};
 pub use executable::{CompiledCode, Executable, LinkError, RunError};
-pub use foreign::{ForeignCompiled, ForeignLibrary, ForeignNode, ForeignRegion, ForeignType, ForeignValue, try_code};
+pub use foreign::{
+    ForeignCompiled, ForeignError, ForeignLibrary, ForeignNode, ForeignRegion, ForeignType, ForeignValue, try_code,
+};
 pub use loaded::LoadedModel;
 pub use mapped::MappedFile;
 pub use memory::{Arenas, MemoryRelease, forget_code, give_back_memory, peak_memory};

@@ -8,7 +8,7 @@ use std::{
 use hashbrown::HashMap;
 
 use super::{
-    CostModel, Head, KernelView, Machine, NodeView, Roofline,
+    CostModel, Head, KernelView, NodeView, Roofline, Timer, TimerError,
     roofline::{CALL, FUSED_CALL, renames_axes},
 };
 use crate::{
@@ -25,10 +25,10 @@ use crate::{
 /// programs are priced by kernels, each is timed as it is, and there is nothing to add or take off.
 ///
 /// What can't be timed (no kernel can be made of it, or its extents are unknown) is priced by [`Roofline`] instead, and
-/// [`CostModel::notes`] says so. The machine remembers what it has timed, by the kernels' contents; the model, by operator,
+/// [`CostModel::notes`] says so. The timer remembers what it has timed, by the kernels' contents; the model, by operator,
 /// attributes and types. What it can't time well, as it is busy, it says, and times again in the next process.
 pub struct Measured {
-    machine: Arc<dyn Machine>,
+    timer: Arc<dyn Timer>,
     known: Mutex<HashMap<(OpId, Attrs, Vec<Type>), Option<f64>>>,
     /// By the kernel, as its view shows it.
     kernels: Mutex<HashMap<String, Option<f64>>>,
@@ -37,9 +37,9 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Prices by this machine.
-    pub fn new(machine: Arc<dyn Machine>) -> Measured {
-        Measured { machine, known: Mutex::default(), kernels: Mutex::default(), untimed: Mutex::default() }
+    /// Prices by what this timer says.
+    pub fn new(timer: Arc<dyn Timer>) -> Measured {
+        Measured { timer, known: Mutex::default(), kernels: Mutex::default(), untimed: Mutex::default() }
     }
 
     fn op(&self, op: OpId, attrs: &Attrs, node: &NodeView) -> Option<f64> {
@@ -50,14 +50,14 @@ impl Measured {
         let price = self.time(op, attrs, node);
         if let Err(why) = &price {
             let mut untimed = self.untimed.lock().unwrap_or_else(PoisonError::into_inner);
-            untimed.entry(op.op().name().to_owned()).or_insert_with(|| why.clone());
+            untimed.entry(op.op().name().to_owned()).or_insert_with(|| why.to_string());
         }
         let price = price.ok();
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, price);
         price
     }
 
-    fn time(&self, op: OpId, attrs: &Attrs, node: &NodeView) -> Result<f64, String> {
+    fn time(&self, op: OpId, attrs: &Attrs, node: &NodeView) -> Result<f64, TimerError> {
         let call = |m: &mut Module, args: &[ExprId]| m.call_op(op, args.to_vec(), attrs.clone());
         match (op.op().class(), node.out) {
             (Class::Elementwise | Class::Broadcast, Type::Tensor(out)) => {
@@ -69,9 +69,9 @@ impl Measured {
                     twice(m, e)
                 });
                 let without = program(std::slice::from_ref(node.out), |m, args| twice(m, args[0]));
-                Ok((self.machine.seconds(&with)? - self.machine.seconds(&without)?).max(FUSED_CALL))
+                Ok((self.timer.seconds(&with)? - self.timer.seconds(&without)?).max(FUSED_CALL))
             }
-            _ => self.machine.seconds(&program(node.args, call)),
+            _ => self.timer.seconds(&program(node.args, call)),
         }
     }
 }
@@ -108,10 +108,10 @@ impl CostModel for Measured {
         let key = format!("{:?} {:?}", kernel.calls, kernel.args);
         let known = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
         let price = known.unwrap_or_else(|| {
-            let timed = self.machine.seconds(&kernel.program());
+            let timed = self.timer.seconds(&kernel.program());
             if let Err(why) = &timed {
                 let mut untimed = self.untimed.lock().unwrap_or_else(PoisonError::into_inner);
-                untimed.entry(kernel.name()).or_insert_with(|| why.clone());
+                untimed.entry(kernel.name()).or_insert_with(|| why.to_string());
             }
             self.kernels.lock().unwrap_or_else(PoisonError::into_inner).insert(key, timed.clone().ok());
             timed.ok()
@@ -124,7 +124,7 @@ impl CostModel for Measured {
         untimed
             .iter()
             .map(|(op, why)| format!("`{op}` is priced by the roofline, as it can't be timed: {why}"))
-            .chain(self.machine.notes())
+            .chain(self.timer.notes())
             .collect()
     }
 }

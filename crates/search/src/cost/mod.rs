@@ -196,16 +196,43 @@ pub struct Crossing<'a> {
     pub target: &'a Target,
 }
 
-/// A machine on which programs can be timed, for models that measure. The driver has one, `driver::Stopwatch`.
-pub trait Machine: Send + Sync {
+/// Why a program has no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TimerError {
+    /// No code could be made of it: what it is refused for.
+    #[error("{0}")]
+    Build(String),
+    /// It was built, and a run of it failed.
+    #[error("{0}")]
+    Run(String),
+    /// What a timer says of it.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<String> for TimerError {
+    fn from(message: String) -> TimerError {
+        TimerError::Failed(message)
+    }
+}
+
+impl From<&str> for TimerError {
+    fn from(message: &str) -> TimerError {
+        TimerError::Failed(message.to_owned())
+    }
+}
+
+/// What times programs on a machine, for models that measure. The driver has one, `driver::Stopwatch`.
+pub trait Timer: Send + Sync {
     /// Seconds that a warm run of the module's `main` takes, a group of operators fused where it can be. `Err` says why it
     /// can't be timed.
-    fn seconds(&self, program: &Module) -> Result<f64, String>;
+    fn seconds(&self, program: &Module) -> Result<f64, TimerError>;
 
     /// The same for several programs that are to be told apart. Where they are timed in turns, whatever disturbs the machine
     /// disturbs all alike; programs that are clearly slower than another may be timed less often. The times are only worth
     /// comparing with each other.
-    fn race(&self, programs: &[&Module]) -> Vec<Result<f64, String>> {
+    fn race(&self, programs: &[&Module]) -> Vec<Result<f64, TimerError>> {
         programs.iter().map(|p| self.seconds(p)).collect()
     }
 
@@ -215,5 +242,5 @@ pub trait Machine: Send + Sync {
     }
 
     /// What one core of the machine reaches.
-    fn peaks(&self) -> Result<Peaks, String>;
+    fn peaks(&self) -> Result<Peaks, TimerError>;
 }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Calls, CostModel, Flops, Machine, Measured, MeasuredRoofline, NodeCount, Roofline, Table, Weighted};
+use super::{Calls, CostModel, Flops, Measured, MeasuredRoofline, NodeCount, Roofline, Table, Timer, Weighted};
 use crate::{
     diag::{Diagnostic, Refused, nearest, read_text},
     ir::{Source, Span},
@@ -14,11 +14,11 @@ pub const NAMES: [&str; 7] = ["roofline", "roofline:measured", "measured", "flop
 /// The model that a text names: `roofline`, `table:prices.json`, or a sum such as `0.9*roofline + 1e-7*nodes`. A file name
 /// that holds `+`, `*` or blanks stands in quotes where more follows it.
 ///
-/// Models that measure need a machine; without one they are refused, as are unknown names, tables that can't be read, and
+/// Models that measure need a timer; without one they are refused, as are unknown names, tables that can't be read, and
 /// what is no sum.
-pub fn parse(text: &str, machine: Option<&Arc<dyn Machine>>) -> Result<Arc<dyn CostModel>, Refused> {
+pub fn parse(text: &str, timer: Option<&Arc<dyn Timer>>) -> Result<Arc<dyn CostModel>, Refused> {
     let source = Arc::new(Source { name: "<cost>".into(), text: text.to_owned() });
-    let mut reader = Reader { source, at: 0, machine };
+    let mut reader = Reader { source, at: 0, timer };
     let mut parts = vec![reader.product()?];
     while reader.take('+') {
         parts.push(reader.product()?);
@@ -35,7 +35,7 @@ pub fn parse(text: &str, machine: Option<&Arc<dyn Machine>>) -> Result<Arc<dyn C
 struct Reader<'a> {
     source: Arc<Source>,
     at: usize,
-    machine: Option<&'a Arc<dyn Machine>>,
+    timer: Option<&'a Arc<dyn Timer>>,
 }
 
 impl Reader<'_> {
@@ -119,9 +119,9 @@ impl Reader<'_> {
         let argument = if self.rest().starts_with(':') { Some(self.argument()?) } else { None };
         let span = self.span(start, self.at);
         let refuse = |d: Diagnostic| Refused::from(d.at(Some(span.clone())));
-        let machine = || {
+        let timer = || {
             let message = format!("cost model `{name}` measures, and there is no machine to measure on");
-            self.machine.cloned().ok_or_else(|| refuse(Diagnostic::new(message)))
+            self.timer.cloned().ok_or_else(|| refuse(Diagnostic::new(message)))
         };
         Ok(match (name.as_str(), argument.as_deref()) {
             ("nodes", None) => Arc::new(NodeCount),
@@ -129,12 +129,12 @@ impl Reader<'_> {
             ("flops", None) => Arc::new(Flops),
             ("roofline", None) => Arc::new(Roofline),
             ("roofline", Some("measured")) => {
-                let peaks = machine()?
+                let peaks = timer()?
                     .peaks()
                     .map_err(|why| refuse(Diagnostic::new(format!("the machine's peaks can't be measured: {why}"))))?;
                 Arc::new(MeasuredRoofline::new(peaks))
             }
-            ("measured", None) => Arc::new(Measured::new(machine()?)),
+            ("measured", None) => Arc::new(Measured::new(timer()?)),
             ("table", Some(file)) => Arc::new(Table::parse(file, &read_text(file.as_ref())?)?),
             ("table", None) => return Err(refuse(Diagnostic::new("a table of costs is given as `table:FILE`"))),
             _ => {

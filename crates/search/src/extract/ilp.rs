@@ -1,16 +1,17 @@
-//! Extraction by integer linear programs, solved by HiGHS.
+//! Extraction by integer linear programs, solved by microlp.
 //!
 //! Cycles are cut when they turn up: the integer program forbids a cycle of classes only once a solution has it. No order of classes is
 //! imposed beforehand, so nothing acyclic is lost.
 
 use std::{
     collections::BTreeMap,
-    num::NonZeroU32,
     time::{Duration, Instant},
 };
 
 use hashbrown::{HashMap, HashSet};
-use highs::{Col, HighsModelStatus, Model, RowProblem, Sense};
+use microlp::{
+    ComparisonOp, OptimizationDirection, Problem as Program, SolveOptions, SolveOutcome, TerminationReason, Variable,
+};
 
 use super::{Choice, DagGreedy, Extractor, Problem, Solution, tree::Trees};
 
@@ -50,9 +51,9 @@ impl Extractor for Ilp {
         let greedy = DagGreedy::default().extract(p);
         let as_it_is = |bound| Solution { choice: greedy.clone(), bound, timed_out: false };
         match greedy.cost(p) {
-            Ok(cost) if cost == 0.0 => return as_it_is(Some(0.0)),
+            Ok(0.0) => as_it_is(Some(0.0)),
             // Numbers that don't fit a linear program: what can't be had is needed.
-            Ok(cost) if !cost.is_finite() => return as_it_is(None),
+            Ok(cost) if !cost.is_finite() => as_it_is(None),
             Ok(cost) => {
                 let reduced = Reduced::new(p, &greedy);
                 let found = reduced.solve(p, SCALE / cost, self.time, start);
@@ -146,98 +147,83 @@ impl Reduced {
     }
 
     fn solve(&self, p: &Problem, scale: f64, time: Duration, start: Instant) -> Found {
-        let mut rows = RowProblem::default();
-        let there: Vec<Col> = (0..self.classes.len())
-            .map(|at| rows.add_column(0.0, if at == 0 { 1.0..=1.0 } else { 0.0..=1.0 }))
+        let mut program = Program::new(OptimizationDirection::Minimize);
+        let there: Vec<Variable> = (0..self.classes.len())
+            .map(|at| program.add_var(0.0, if at == 0 { (1.0, 1.0) } else { (0.0, 1.0) }))
             .collect();
-        let chosen: Vec<Vec<Col>> = self
+        let chosen: Vec<Vec<Variable>> = self
             .candidates
             .iter()
-            .map(|of| of.iter().map(|c| rows.add_integer_column(scale * c.cost, 0.0..=1.0)).collect())
+            .map(|of| of.iter().map(|c| program.add_binary_var(scale * c.cost)).collect())
             .collect();
         for (at, of) in self.candidates.iter().enumerate() {
             let sum = chosen[at].iter().map(|&x| (x, 1.0)).chain([(there[at], -1.0)]);
-            rows.add_row(0.0..=0.0, sum.collect::<Vec<_>>());
+            program.add_constraint(sum, ComparisonOp::Eq, 0.0);
             // One candidate is chosen at most: all those that need a class are one row, which says more than a row for each.
-            let mut needing: BTreeMap<usize, Vec<(Col, f64)>> = BTreeMap::new();
+            let mut needing: BTreeMap<usize, Vec<(Variable, f64)>> = BTreeMap::new();
             for (candidate, &x) in of.iter().zip(&chosen[at]) {
                 for &need in &candidate.needs {
                     needing.entry(need).or_insert_with(|| vec![(there[need], 1.0)]).push((x, -1.0));
                 }
             }
             for row in needing.into_values() {
-                rows.add_row(0.0.., row);
+                program.add_constraint(row, ComparisonOp::Ge, 0.0);
             }
         }
-        for cycle in self.pairs() {
-            rows.add_row(..=(cycle.len() as f64 - 1.0), self.cut(&cycle, &chosen));
-        }
-        // Columns are numbered in the order in which they were added.
-        let mut column = there.len();
-        let numbers: Vec<Vec<usize>> =
-            chosen.iter().map(|of| of.iter().map(|_| (column, column += 1).0).collect()).collect();
-        let columns = column;
-        let mut model: Model = rows.optimise(Sense::Minimise);
+        let cut = |program: &mut Program, cycle: &[usize]| {
+            program.add_constraint(self.cut(cycle, &chosen), ComparisonOp::Le, cycle.len() as f64 - 1.0);
+        };
+        self.pairs().iter().for_each(|cycle| cut(&mut program, cycle));
         let mut found = Found { choice: None, bound: None, timed_out: false };
         loop {
-            let left = time.saturating_sub(start.elapsed()).as_secs_f64();
-            if left <= 0.0 {
+            let left = time.saturating_sub(start.elapsed());
+            if left.is_zero() {
                 found.timed_out = true;
                 return found;
             }
-            model.make_quiet();
-            model.set_threads(NonZeroU32::MIN);
-            model.set_option("mip_rel_gap", 0.0);
-            model.set_option("mip_abs_gap", 1e-7);
-            model.set_option("time_limit", left);
-            if let Some(values) = self.values(columns, &numbers) {
-                model.set_solution(Some(&values), None, None, None);
-            }
-            let Ok(solved) = model.try_solve() else { return found };
-            let done = match solved.status() {
-                HighsModelStatus::Optimal => true,
-                HighsModelStatus::ReachedTimeLimit => {
-                    found.timed_out = true;
-                    false
-                }
-                _ => return found,
-            };
-            let bound = solved.double_info_value(c"mip_dual_bound").ok().filter(|b| b.is_finite());
-            let bound = bound.or_else(|| done.then(|| solved.objective_value())).map(|b| b / scale);
+            let mut options = SolveOptions::default();
+            options.time_limit = Some(left);
+            options.warm_start = self.values(&there, &chosen);
+            // What the solver gives up on for numerical reasons has neither a choice nor a bound.
+            let Ok(outcome) = program.solve_with(options) else { return found };
+            let bound = outcome.stats().best_bound.filter(|b| b.is_finite()).map(|b| b / scale);
             found.bound = [found.bound, bound].into_iter().flatten().reduce(f64::max);
-            let solution = solved.get_solution();
-            let values = solution.columns();
-            let picked = |n: &usize| values.get(*n).is_some_and(|v| *v > 0.5);
-            let picks: Vec<Option<usize>> = numbers.iter().map(|of| of.iter().position(picked)).collect();
+            found.timed_out = outcome.termination_reason() != TerminationReason::ProvenOptimal;
+            let SolveOutcome::Solution(solution) = outcome else { return found };
+            let picks: Vec<Option<usize>> =
+                chosen.iter().map(|of| of.iter().position(|&x| solution.var_value(x) > 0.5)).collect();
             let cycles = self.cycles(&picks);
             if cycles.is_empty() {
                 found.choice = Some(self.choice(&picks)).filter(|c| c.check(p).is_ok());
                 return found;
             }
-            if !done {
+            if found.timed_out {
                 return found;
             }
-            model = solved.into();
-            for cycle in cycles {
-                model.add_row(..=(cycle.len() as f64 - 1.0), self.cut(&cycle, &chosen));
-            }
+            cycles.iter().for_each(|cycle| cut(&mut program, cycle));
         }
     }
 
-    /// The columns' values in the choice to start from; `None` where that has a candidate that was left out.
-    fn values(&self, columns: usize, numbers: &[Vec<usize>]) -> Option<Vec<f64>> {
-        let mut values = vec![0.0; columns];
+    /// The variables' values in the choice to start from; `None` where that has a candidate that was left out.
+    fn values(&self, there: &[Variable], chosen: &[Vec<Variable>]) -> Option<Vec<(Variable, f64)>> {
+        let mut picks: Vec<Option<usize>> = vec![None; self.classes.len()];
         let mut stack = vec![0usize];
         while let Some(at) = stack.pop() {
-            if std::mem::replace(&mut values[at], 1.0) == 1.0 {
+            if picks[at].is_some() {
                 continue;
             }
             let number = self.start.get(self.classes[at])?;
             let i = self.candidates[at].iter().position(|c| c.number == number)?;
-            values[numbers[at][i]] = 1.0;
+            picks[at] = Some(i);
             stack.extend(&self.candidates[at][i].needs);
         }
-        Some(values)
+        let value = |yes: bool| if yes { 1.0 } else { 0.0 };
+        let classes = there.iter().zip(&picks).map(|(&x, pick)| (x, value(pick.is_some())));
+        let candidates = chosen
+            .iter()
+            .zip(&picks)
+            .flat_map(|(of, &pick)| of.iter().enumerate().map(move |(i, &x)| (x, value(pick == Some(i)))));
+        Some(classes.chain(candidates).collect())
     }
 
     fn choice(&self, picks: &[Option<usize>]) -> Choice {
@@ -265,7 +251,7 @@ impl Reduced {
     }
 
     /// Of the candidates that lead from class to class around a cycle, the sum.
-    fn cut(&self, cycle: &[usize], chosen: &[Vec<Col>]) -> Vec<(Col, f64)> {
+    fn cut(&self, cycle: &[usize], chosen: &[Vec<Variable>]) -> Vec<(Variable, f64)> {
         let mut terms = Vec::new();
         for (i, &at) in cycle.iter().enumerate() {
             let next = cycle[(i + 1) % cycle.len()];

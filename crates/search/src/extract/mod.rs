@@ -8,7 +8,6 @@ mod alternatives;
 mod bound;
 mod choice;
 mod dag;
-#[cfg(feature = "ilp")]
 mod ilp;
 mod improve;
 mod json;
@@ -23,10 +22,9 @@ pub use alternatives::{Alternative, Next, alternatives};
 pub use bound::bound;
 pub use choice::{Choice, Flaw, chosen_term};
 pub use dag::DagGreedy;
-#[cfg(feature = "ilp")]
 pub use ilp::Ilp;
 pub use json::{Imported, to_json};
-pub use problem::{Candidate, Problem, Total, settle_term, term_cost, term_prices};
+pub use problem::{Candidate, PriceError, Problem, Total, settle_term, term_cost, term_prices};
 pub use search::Search;
 pub use tree::TreeGreedy;
 pub use within::within;
@@ -77,20 +75,13 @@ impl Solution {
     }
 }
 
-/// The shipped extractors by name. Those that can be stopped at any time stop after `time`. Refused are unknown names, and
-/// `ilp` where resat was built without it.
+/// The shipped extractors by name. Those that can be stopped at any time stop after `time`. Refused are unknown names.
 pub fn by_name(name: &str, time: Duration) -> Result<Box<dyn Extractor>, Refused> {
     Ok(match name {
         "tree" => Box::new(TreeGreedy),
         "dag" => Box::new(DagGreedy::default()),
         "search" => Box::new(Search { time, ..Search::default() }),
-        #[cfg(feature = "ilp")]
         "ilp" => Box::new(Ilp { time }),
-        #[cfg(not(feature = "ilp"))]
-        "ilp" => {
-            let d = Diagnostic::new("this resat was built without the extractor `ilp`");
-            return Err(d.help("build it with `cargo build --features ilp`").into());
-        }
         _ => {
             let d = Diagnostic::new(format!("there is no extractor `{name}`; there are {}", NAMES.join(", ")));
             return Err(match nearest(name, NAMES) {

@@ -480,6 +480,20 @@ fn sensible(cost: f64) -> f64 {
     if cost.is_nan() { f64::INFINITY } else { cost.max(0.0) }
 }
 
+/// Why a term has no price.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PriceError {
+    /// A node is ill-typed: why.
+    #[error("{0}")]
+    IllTyped(String),
+    /// An argument of a node has no type.
+    #[error("{node}: an argument has no type")]
+    Untyped {
+        /// The node.
+        node: String,
+    },
+}
+
 /// What a term costs by a model, every node once: the sum that extraction minimizes. Types come from the nodes'
 /// relations, so that a term of an e-graph is priced as it stands, not by what the e-graph learned. Also gives its type,
 /// where it is known. `Err` says why a node is ill-typed.
@@ -488,7 +502,7 @@ pub fn term_cost(
     tables: &Tables,
     model: &dyn CostModel,
     target: &Target,
-) -> Result<(f64, Option<Type>), String> {
+) -> Result<(f64, Option<Type>), PriceError> {
     let (prices, ty) = term_prices(term, tables, model, target)?;
     Ok((prices.iter().sum(), ty))
 }
@@ -499,7 +513,7 @@ pub fn term_prices(
     tables: &Tables,
     model: &dyn CostModel,
     target: &Target,
-) -> Result<(Vec<f64>, Option<Type>), String> {
+) -> Result<(Vec<f64>, Option<Type>), PriceError> {
     if model.prepares() {
         let mut noting = Pricer { noted: Some(Vec::new()), ..Pricer::new(model, target, tables) };
         price_all(term, &mut noting)?;
@@ -517,12 +531,12 @@ pub fn settle_term(term: &Term, tables: &Tables, model: &dyn CostModel, target: 
 
 type Priced = (Vec<f64>, Option<Type>, bool);
 
-fn priced(term: &Term, mut pricer: Pricer) -> Result<Priced, String> {
+fn priced(term: &Term, mut pricer: Pricer) -> Result<Priced, PriceError> {
     let (prices, ty) = price_all(term, &mut pricer)?;
     Ok((prices, ty, pricer.settles == Some(true)))
 }
 
-fn price_all(term: &Term, pricer: &mut Pricer) -> Result<(Vec<f64>, Option<Type>), String> {
+fn price_all(term: &Term, pricer: &mut Pricer) -> Result<(Vec<f64>, Option<Type>), PriceError> {
     let tables = pricer.tables;
     let mut facts: Vec<Fact> = Vec::with_capacity(term.nodes().len());
     let mut prices = Vec::with_capacity(term.nodes().len());
@@ -531,9 +545,9 @@ fn price_all(term: &Term, pricer: &mut Pricer) -> Result<(Vec<f64>, Option<Type>
         let fact = fact_of(tables, node, of);
         if let (What::Ill(why), Case::Op(_) | Case::Kernel(_) | Case::Tuple | Case::Proj(_)) = (&fact.what, node.case())
         {
-            return Err(why.to_string());
+            return Err(PriceError::IllTyped(why.to_string()));
         }
-        let price = pricer.price(node, &fact, of).ok_or_else(|| format!("{node}: an argument has no type"))?;
+        let price = pricer.price(node, &fact, of).ok_or_else(|| PriceError::Untyped { node: node.to_string() })?;
         prices.push(price);
         facts.push(fact);
     }

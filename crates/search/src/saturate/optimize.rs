@@ -223,7 +223,7 @@ fn extract(
             break (problem, solution, term);
         }
     };
-    let (cost, ty) = term_cost(&term, &region.graph.analysis.tables, model, target)?;
+    let (cost, ty) = term_cost(&term, &region.graph.analysis.tables, model, target).map_err(|e| e.to_string())?;
     report.placed = placed(region, &problem, &solution.choice);
     report.gap = solution.gap(&problem);
     report.extractor_timed_out = solution.timed_out;

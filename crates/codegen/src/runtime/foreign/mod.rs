@@ -19,12 +19,52 @@ use std::{
 use worker::{In, Out, ask};
 
 use super::{
-    callable::{Arguments, Callable},
+    callable::{Arguments, CallError, Callable, SerializeError},
     code::LoadError,
 };
 
 /// The program, as `build.rs` has compiled it.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/worker"));
+
+/// What a library, or code that was tried, did instead of giving an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForeignError {
+    /// No process can be started for it.
+    #[error("can't start a process for it: {0}")]
+    Start(String),
+    /// It took too long.
+    #[error("`{entry}` gave no answer within {} s", limit.as_secs_f64())]
+    NoAnswer {
+        /// The function that was called.
+        entry: String,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// Its process ended.
+    #[error("`{entry}` {fate}")]
+    Died {
+        /// The function that was called.
+        entry: String,
+        /// How the process ended.
+        fate: String,
+    },
+    /// It refused, or what it gave makes no sense: what its process says.
+    #[error("{0}")]
+    Refused(String),
+    /// A cost that is no number.
+    #[error("`resat_compiler_cost` gives NaN")]
+    CostIsNan,
+    /// C that is no text.
+    #[error("its C is no UTF-8 at byte {at}")]
+    NoUtf8 {
+        /// The first byte that is wrong.
+        at: usize,
+    },
+    /// What was a function at first was none when it was asked for again.
+    #[error("`resat_compiler_compile` gives a function only at times")]
+    NoFunction,
+}
 
 /// A tensor's type in messages: its element type's name, and extents of which -1 is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +163,7 @@ impl ForeignLibrary {
         // A path without a slash would be looked for in the system's folders.
         let full = std::fs::canonicalize(path).map_err(|e| refuse(e.to_string()))?;
         let process = Arc::new(Process::new(Some(full), limit));
-        let hello = process.ask(ask::HELLO, &[], "resat_compiler_name").map_err(refuse)?;
+        let hello = process.ask(ask::HELLO, &[], "resat_compiler_name").map_err(|e| refuse(e.to_string()))?;
         let mut m = In::new(&hello);
         let (name, keeps_constants, has_cost) = (m.text(), m.u32() != 0, m.u32() != 0);
         Ok(ForeignLibrary { process, name, keeps_constants, has_cost, here: OnceLock::new() })
@@ -145,14 +185,14 @@ impl ForeignLibrary {
     }
 
     /// Its patterns: names and left sides of rules.
-    pub fn patterns(&self) -> Result<Vec<(String, String)>, String> {
+    pub fn patterns(&self) -> Result<Vec<(String, String)>, ForeignError> {
         let answer = self.process.ask(ask::PATTERNS, &[], "resat_compiler_patterns")?;
         let mut m = In::new(&answer);
         Ok((0..m.u32()).map_while(|_| m.whole().then(|| (m.text(), m.text()))).collect())
     }
 
     /// Its rules.
-    pub fn rules(&self) -> Result<Option<String>, String> {
+    pub fn rules(&self) -> Result<Option<String>, ForeignError> {
         let answer = self.process.ask(ask::RULES, &[], "resat_compiler_rules")?;
         Ok(Some(In::new(&answer).text()).filter(|t| !t.is_empty()))
     }
@@ -164,7 +204,7 @@ impl ForeignLibrary {
         attrs: &str,
         args: &[ForeignType],
         results: &[ForeignType],
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ForeignError> {
         let mut out = Out::default();
         out.bytes(op.as_bytes());
         out.bytes(attrs.as_bytes());
@@ -176,19 +216,19 @@ impl ForeignLibrary {
     }
 
     /// The seconds that it says that a region takes.
-    pub fn cost(&self, region: &ForeignRegion) -> Result<Option<f64>, String> {
+    pub fn cost(&self, region: &ForeignRegion) -> Result<Option<f64>, ForeignError> {
         if !self.has_cost {
             return Ok(None);
         }
         let cost = In::new(&self.process.ask(ask::COST, &message(region), "resat_compiler_cost")?).f64();
         match cost {
-            c if c.is_nan() => Err("`resat_compiler_cost` gives NaN".into()),
+            c if c.is_nan() => Err(ForeignError::CostIsNan),
             c => Ok(Some(c).filter(|c| *c >= 0.0)),
         }
     }
 
     /// Compiles a region; once more in this process, where the code is a function.
-    pub fn compile(&self, region: &ForeignRegion) -> Result<ForeignCompiled, String> {
+    pub fn compile(&self, region: &ForeignRegion) -> Result<ForeignCompiled, ForeignError> {
         let question = message(region);
         let answer = self.process.ask(ask::COMPILE, &question, "resat_compiler_compile")?;
         let mut m = In::new(&answer);
@@ -204,20 +244,20 @@ impl ForeignLibrary {
         let code = match kind {
             1 => super::Code::Object(code),
             2 => super::Code::Source(
-                String::from_utf8(code)
-                    .map_err(|e| format!("its C is no UTF-8 at byte {}", e.utf8_error().valid_up_to()))?,
+                String::from_utf8(code).map_err(|e| ForeignError::NoUtf8 { at: e.utf8_error().valid_up_to() })?,
             ),
             _ => super::Code::Callable(Arc::new(self.function(question)?)),
         };
         Ok(ForeignCompiled { code, workspace, outputs, libraries })
     }
 
-    fn function(&self, question: Vec<u8>) -> Result<ForeignFunction, String> {
+    fn function(&self, question: Vec<u8>) -> Result<ForeignFunction, ForeignError> {
         let _one_at_a_time = self.process.running.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path().display().to_string();
-        let here = self.here.get_or_init(|| worker::Library::open(&path).map(Here)).as_ref().map_err(Clone::clone)?;
-        let function = here.0.compile(&question, &mut Out::default())?;
-        let function = function.ok_or("`resat_compiler_compile` gives a function only at times")?;
+        let here = self.here.get_or_init(|| worker::Library::open(&path).map(Here)).as_ref();
+        let here = here.map_err(|why| ForeignError::Refused(why.clone()))?;
+        let function = here.0.compile(&question, &mut Out::default()).map_err(ForeignError::Refused)?;
+        let function = function.ok_or(ForeignError::NoFunction)?;
         Ok(ForeignFunction { function, process: self.process.clone(), question })
     }
 }
@@ -266,7 +306,7 @@ struct ForeignFunction {
 }
 
 impl Callable for ForeignFunction {
-    fn call(&self, a: &mut Arguments<'_>) -> Result<(), String> {
+    fn call(&self, a: &mut Arguments<'_>) -> Result<(), CallError> {
         // The library reads inputs only, as the header asks of it.
         let inputs = a.inputs.iter().map(|i| i.as_ptr().cast_mut().cast());
         let pointers: Vec<*mut std::ffi::c_void> =
@@ -278,19 +318,17 @@ impl Callable for ForeignFunction {
         Ok(())
     }
 
-    fn trial(&self, inputs: &[&[u8]], outputs: &[usize], workspace: usize) -> Option<Result<Vec<Vec<u8>>, String>> {
-        let tried = || {
+    fn trial(&self, inputs: &[&[u8]], outputs: &[usize], workspace: usize) -> Option<Result<Vec<Vec<u8>>, CallError>> {
+        let tried = || -> Result<_, CallError> {
             self.process.ask(ask::COMPILE, &self.question, "resat_compiler_compile")?;
             let question = trial("", "", workspace, inputs, outputs);
-            results(&self.process.ask(ask::RUN, &question, "the function")?)
+            Ok(results(&self.process.ask(ask::RUN, &question, "the function")?))
         };
         Some(tried())
     }
 
-    fn serialize(&self, symbol: &str) -> Result<super::Serialized, String> {
-        Err(format!(
-            "`{symbol}` is a function within the compiler's library: code that is to be exported is an object or C"
-        ))
+    fn serialize(&self, symbol: &str) -> Result<super::Serialized, SerializeError> {
+        Err(SerializeError::OfTheLibrary { symbol: symbol.to_owned() })
     }
 }
 
@@ -303,9 +341,9 @@ pub fn try_code(
     inputs: &[&[u8]],
     outputs: &[usize],
     limit: Duration,
-) -> Result<Vec<Vec<u8>>, String> {
+) -> Result<Vec<Vec<u8>>, ForeignError> {
     let question = trial(&library.display().to_string(), symbol, workspace, inputs, outputs);
-    results(&Process::new(None, limit).ask(ask::RUN, &question, symbol)?)
+    Ok(results(&Process::new(None, limit).ask(ask::RUN, &question, symbol)?))
 }
 
 fn trial(path: &str, symbol: &str, workspace: usize, inputs: &[&[u8]], outputs: &[usize]) -> Vec<u8> {
@@ -320,9 +358,9 @@ fn trial(path: &str, symbol: &str, workspace: usize, inputs: &[&[u8]], outputs: 
     out.0
 }
 
-fn results(answer: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+fn results(answer: &[u8]) -> Vec<Vec<u8>> {
     let mut m = In::new(answer);
-    Ok((0..m.u32()).map_while(|_| m.whole().then(|| m.bytes().to_vec())).collect())
+    (0..m.u32()).map_while(|_| m.whole().then(|| m.bytes().to_vec())).collect()
 }
 
 /// The process that a library runs in.
@@ -347,10 +385,10 @@ impl Process {
     }
 
     /// Asks something; `entry` is the function that answers, for messages.
-    fn ask(&self, what: u32, question: &[u8], entry: &str) -> Result<Vec<u8>, String> {
+    fn ask(&self, what: u32, question: &[u8], entry: &str) -> Result<Vec<u8>, ForeignError> {
         let mut slot = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
-            *slot = Some(self.start().map_err(|e| format!("can't start a process for it: {e}"))?);
+            *slot = Some(self.start().map_err(|e| ForeignError::Start(e.to_string()))?);
         }
         let running = slot.as_mut().expect("it was started");
         let mut frame = Out::default();
@@ -361,14 +399,14 @@ impl Process {
         let _ = running.questions.write_all(&frame.0).and_then(|()| running.questions.flush());
         match running.answers.recv_timeout(self.limit) {
             Ok((0, answer)) => Ok(answer),
-            Ok((_, why)) => Err(String::from_utf8_lossy(&why).into_owned()),
+            Ok((_, why)) => Err(ForeignError::Refused(String::from_utf8_lossy(&why).into_owned())),
             Err(e) => {
                 let mut dead = slot.take().expect("it was started");
                 if e == mpsc::RecvTimeoutError::Timeout {
                     dead.end();
-                    return Err(format!("`{entry}` gave no answer within {} s", self.limit.as_secs_f64()));
+                    return Err(ForeignError::NoAnswer { entry: entry.to_owned(), limit: self.limit });
                 }
-                Err(format!("`{entry}` {}", dead.fate()))
+                Err(ForeignError::Died { entry: entry.to_owned(), fate: dead.fate() })
             }
         }
     }

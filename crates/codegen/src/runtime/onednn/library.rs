@@ -181,26 +181,46 @@ const NAMES: [&str; 3] = ["libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"];
 /// The variable that names a library to take instead.
 pub const LIBRARY_VARIABLE: &str = "RESAT_ONEDNN";
 
+/// What oneDNN does not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OneDnnError {
+    /// There is no library of that name.
+    #[error(
+        "oneDNN is not installed ({names} can't be loaded): install Debian's package libdnnl2 (libdnnl3 where there is version 3), or name \
+         the library in {LIBRARY_VARIABLE}"
+    )]
+    NotInstalled {
+        /// The files that were looked for.
+        names: String,
+    },
+    /// The library that was found is no use: of a version that is not known, or without an engine for this processor.
+    #[error("oneDNN can't be used: {0}")]
+    Unusable(String),
+    /// A graph can't be planned: what of it the library does not do.
+    #[error("{0}")]
+    Plan(String),
+    /// A planned graph did not run: what failed.
+    #[error("{0}")]
+    Run(String),
+}
+
 impl Library {
     /// The library of this machine, loaded once. `Err` says what was looked for and what to install.
-    pub fn get() -> Result<&'static Library, String> {
-        static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
+    pub fn get() -> Result<&'static Library, OneDnnError> {
+        static LOADED: OnceLock<Result<Library, OneDnnError>> = OnceLock::new();
         LOADED.get_or_init(Library::load).as_ref().map_err(Clone::clone)
     }
 
-    fn load() -> Result<Library, String> {
+    fn load() -> Result<Library, OneDnnError> {
         let named = std::env::var(LIBRARY_VARIABLE).ok().filter(|n| !n.is_empty());
         let names: Vec<&str> = named.as_deref().map_or(NAMES.to_vec(), |n| vec![n]);
         // SAFETY: a library of that name is oneDNN, installed by whoever runs the machine, or named by the user.
         let open = |n: &&str| unsafe { libloading::Library::new(*n) }.ok();
         let Some(library) = names.iter().find_map(open) else {
-            return Err(format!(
-                "oneDNN is not installed ({} can't be loaded): install Debian's package libdnnl2 (libdnnl3 where there is \
-                 version 3), or name the library in {LIBRARY_VARIABLE}",
-                names.join(", ")
-            ));
+            return Err(OneDnnError::NotInstalled { names: names.join(", ") });
         };
-        Library::link(library).map_err(|e| format!("oneDNN can't be used: {e}"))
+        Library::link(library).map_err(OneDnnError::Unusable)
     }
 
     fn link(library: libloading::Library) -> Result<Library, String> {

@@ -19,5 +19,5 @@ pub use graph::{
     BinaryKind, Eltwise, EltwiseKind, Fixed, Graph, Integer, Kind, PoolKind, Post, Rescale, Step, Value, ValueId, What,
     Windows,
 };
-pub use library::{LIBRARY_VARIABLE, Library, MAX_RANK};
+pub use library::{LIBRARY_VARIABLE, Library, MAX_RANK, OneDnnError};
 pub use run::Region;

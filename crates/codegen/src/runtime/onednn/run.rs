@@ -8,14 +8,14 @@ use std::{
 use super::{
     graph::Graph,
     integer::{Job, Rows},
-    library::{ExecArg, Handle, Library, meaning},
+    library::{ExecArg, Handle, Library, OneDnnError, meaning},
     md::Md,
     plan::{Action, IntegerAction, Place, Plan, build},
     primitive::{Primitive, arg},
     tape,
 };
 use crate::runtime::{
-    callable::{Arguments, Callable, Serialized},
+    callable::{Arguments, CallError, Callable, SerializeError, Serialized},
     memory::Block,
 };
 
@@ -226,9 +226,9 @@ unsafe impl Sync for Plan {}
 impl Region {
     /// Plans a graph for so many threads: layouts are chosen, constants are brought into them. `Err` says what the library does not
     /// do.
-    pub fn new(library: &'static Library, mut graph: Graph, threads: usize) -> Result<Region, String> {
+    pub fn new(library: &'static Library, mut graph: Graph, threads: usize) -> Result<Region, OneDnnError> {
         graph.fuse();
-        let plan = build(library, &graph, library.threads(threads))?;
+        let plan = build(library, &graph, library.threads(threads)).map_err(OneDnnError::Plan)?;
         let workspace = plan.arena;
         let latest = Mutex::new(Arc::new(Variant { plan, idle: Mutex::new(vec![]) }));
         Ok(Region { library, graph, workspace, latest })
@@ -260,24 +260,25 @@ impl Region {
 }
 
 impl Callable for Region {
-    fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), String> {
+    fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), CallError> {
         let threads = self.library.threads(usize::try_from(arguments.context.threads).unwrap_or(1));
-        let variant = self.variant(threads)?;
+        let variant = self.variant(threads).map_err(OneDnnError::Plan)?;
         let idle = variant.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut instance = match idle {
             Some(i) => i,
-            None => Instance::new(&variant.plan)?,
+            None => Instance::new(&variant.plan).map_err(OneDnnError::Run)?,
         };
         let limit = self.library.limit_threads(threads);
         let done = instance.call(&variant.plan, arguments);
         drop(limit);
         variant.idle.lock().unwrap_or_else(PoisonError::into_inner).push(instance);
-        done
+        Ok(done.map_err(OneDnnError::Run)?)
     }
 
-    fn serialize(&self, symbol: &str) -> Result<Serialized, String> {
+    fn serialize(&self, symbol: &str) -> Result<Serialized, SerializeError> {
         let variant = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        tape::serialized(&variant.plan.recipe, &self.graph.inputs, &self.graph.outputs, self.workspace, symbol)
+        let (inputs, outputs) = (&self.graph.inputs, &self.graph.outputs);
+        Ok(tape::serialized(&variant.plan.recipe, inputs, outputs, self.workspace, symbol)?)
     }
 }
 
