@@ -360,7 +360,7 @@ fn regions_that_fall_back_when_called_are_told_once() {
     let error = refused.executable.run(&[rows(1)]).expect_err("there is no fallback").to_string();
     assert!(error.contains("compiler `here` failed on region `first`: out of ink"), "{error}");
     let built = build(module(text), &[], options(true)).unwrap_or_else(|e| panic!("{e}"));
-    assert!(built.warnings.is_empty() && built.executable.warnings().is_empty(), "nothing was called yet");
+    assert!(built.warnings().is_empty() && built.executable.warnings().is_empty(), "nothing was called yet");
     for n in [1, 5, 2] {
         let want = interp::run_flat(&module(text), "main", vec![rows(n).into()]).unwrap_or_else(|e| panic!("{e}"));
         let got = built.executable.run(&[rows(n)]).unwrap_or_else(|e| panic!("{e}"));

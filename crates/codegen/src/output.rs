@@ -73,7 +73,11 @@ impl WorkFolder {
                 Ok(()) => {
                     folders.push(path.clone());
                     drop(folders);
-                    let lock = File::create(path.join(LOCK))?;
+                    let lock = match File::create(path.join(LOCK)) {
+                        // A process that can't see this one took the folder for abandoned.
+                        Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                        lock => lock?,
+                    };
                     lock.lock()?;
                     return Ok(WorkFolder { path, _lock: lock });
                 }
@@ -142,21 +146,32 @@ fn resolved(path: &Path) -> io::Result<PathBuf> {
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
-        if is_work_folder(&entry.file_name()) && is_abandoned(&entry.path()) {
+        if let Some(pid) = owner(&entry.file_name())
+            && is_abandoned(&entry.path(), pid)
+        {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Whether a name is of the form that working folders have.
-fn is_work_folder(name: &std::ffi::OsStr) -> bool {
-    let numbers = name.to_str().and_then(|n| n.strip_prefix(PREFIX)).and_then(|n| n.split_once('-'));
-    numbers.is_some_and(|(pid, number)| pid.parse::<u32>().is_ok() && number.parse::<u64>().is_ok())
+/// The process that a working folder's name tells; none where it is no such name.
+fn owner(name: &std::ffi::OsStr) -> Option<u32> {
+    let (pid, number) = name.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
+    number.parse::<u64>().ok()?;
+    pid.parse().ok()
 }
 
-fn is_abandoned(folder: &Path) -> bool {
+/// Whether a process is gone, as far as the system tells.
+fn is_gone(pid: u32) -> bool {
+    let processes = Path::new("/proc");
+    processes.join("self").exists() && !processes.join(pid.to_string()).exists()
+}
+
+fn is_abandoned(folder: &Path, pid: u32) -> bool {
     match File::open(folder.join(LOCK)) {
         Ok(lock) => lock.try_lock().is_ok(),
+        // It was killed before it had a lock, or is about to take one.
+        Err(_) if is_gone(pid) => true,
         Err(_) => {
             let made = fs::symlink_metadata(folder).and_then(|m| m.modified()).ok();
             made.and_then(|t| t.elapsed().ok()).is_some_and(|age| age > NEW)
@@ -220,5 +235,18 @@ mod tests {
         let held = WorkFolder::within(folder.path()).expect("a folder can be made");
         drop(WorkFolder::within(folder.path()).expect("a folder can be made"));
         assert!(held.path().exists() && !abandoned.exists() && others.exists());
+    }
+
+    #[test]
+    fn a_folder_without_a_lock_goes_with_its_process() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut child = std::process::Command::new("true").spawn().expect("it starts");
+        let gone = child.id();
+        child.wait().expect("it ends");
+        let make = |pid: u32| fs::create_dir(folder.path().join(format!("{PREFIX}{pid}-0"))).expect("it can be made");
+        make(gone);
+        make(std::process::id());
+        remove_abandoned(folder.path());
+        assert_eq!(names(folder.path()), [format!("{PREFIX}{}-0", std::process::id())]);
     }
 }

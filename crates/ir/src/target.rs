@@ -301,7 +301,7 @@ mod tests {
     fn wrong_targets_are_refused_with_advice() {
         for (text, part) in [
             ("", "empty"),
-            ("cuda", "`cuda` is not supported"),
+            ("-mcpu=haswell", "not with the name of a code generator"),
             ("llvm -mcpu=skylake-avx51", "did you mean `skylake-avx512`"),
             ("llvm -opt=3", "no option `-opt`"),
             ("llvm -num-cores=0", "no number of cores"),

@@ -348,6 +348,11 @@ impl Emitter {
             }),
             false => 0,
         };
+        // What was decided for other extents may be about loops that are none here.
+        if merged > loops.len() {
+            self.diverge();
+        }
+        let merged = merged.min(loops.len());
         let inner = loops[merged..].iter().rev().fold(body, |body, l| self.one_loop(l, LoopKind::Serial, body));
         if merged == 0 {
             return inner;

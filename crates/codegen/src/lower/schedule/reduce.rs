@@ -192,11 +192,16 @@ impl Emitter {
             let ordered = e.order(&axes, &accesses, &tiling);
             ordered.iter().map(|a| a.id).collect::<Vec<AxisId>>()
         });
+        let all = axes.len();
         let mut axes: Vec<Axis> = order.iter().filter_map(|id| axes.iter().find(|a| a.id == *id)).copied().collect();
+        if axes.len() != all {
+            self.diverge();
+        }
         let block = self.decide(|e| {
             let found = e.cache_block(&axes, &accesses, &tiling);
             found.filter(|(at, _)| !e.changes(axes[*at].id))
         });
+        let block = block.filter(|(at, _)| *at < axes.len());
         if let Some((at, block)) = block {
             let axis = axes.remove(at);
             let [outer, inner] = self.split_axis(axis, block, &mut to, &mut [&mut value, &mut reduction.value]);
@@ -227,7 +232,10 @@ impl Emitter {
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // rests of tiles too: they meet the same operands while those are at hand.
         let outer = if parallel { self.decide(|_| outer_axes(&pieces)) } else { 0 };
-        let (outer, inner) = pieces.split_at(outer);
+        if outer > pieces.len() {
+            self.diverge();
+        }
+        let (outer, inner) = pieces.split_at(outer.min(pieces.len()));
         let mut choices: Vec<Vec<(AxisId, Piece)>> = vec![vec![]];
         for (axis, pieces) in outer {
             choices = choices
