@@ -12,7 +12,7 @@ use crate::{
     ir::{AttrValue, Attrs, Copier, Expr, ExprId, Module, Type, children, reachable_outside},
     ops::{
         self, Class,
-        kernel::{Part, may_be_one},
+        kernel::{Part, kernel_class, may_be_one},
     },
 };
 
@@ -107,8 +107,8 @@ impl<'a> Graph<'a> {
     }
 
     fn class(&self, id: ExprId) -> Class {
-        let (op, _, _) = self.typed.module().op_call(id).expect("nodes are operator calls");
-        op.op().class()
+        let (op, _, attrs) = self.typed.module().op_call(id).expect("nodes are operator calls");
+        kernel_class(op, attrs)
     }
 
     fn ty(&self, id: ExprId) -> &Type {

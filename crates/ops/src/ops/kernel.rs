@@ -1,7 +1,7 @@
 //! What may be one kernel: the one definition that the pass `FuseOps` and the ruleset `fusion` share.
 
 use super::Class;
-use crate::ir::{Dim, Type};
+use crate::ir::{Attrs, Dim, OpId, Type};
 
 /// As many operators become one kernel where nothing else is asked for: beyond that compiling takes longer than it saves.
 pub const LARGEST_KERNEL: usize = 1000;
@@ -18,6 +18,15 @@ pub struct Part<'a> {
     pub ty: Option<&'a Type>,
     /// The parts that it reads, by place, each once; tuples between them are looked through.
     pub reads: Vec<usize>,
+}
+
+/// The class that counts for what may be one kernel: an operator whose arguments' values decide its extents is a kernel by itself, since
+/// these are wanted before it is lowered.
+pub fn kernel_class(op: OpId, attrs: &Attrs) -> Class {
+    match op.op().decided_by(attrs) {
+        [] => op.op().class(),
+        _ => Class::Opaque,
+    }
 }
 
 /// Whether calls (readers after what they read, the result last) may be one kernel. All but the result are read within.
