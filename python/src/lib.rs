@@ -2,6 +2,7 @@
 //!
 //! Rules of this crate: no Rust lock is held while Python runs; the interpreter's lock is given up in every call that may take long;
 //! an exception of a user's function is kept and raised again as it was; no panic reaches the interpreter.
+#![allow(clippy::type_complexity, reason = "functions give Python what it takes: tuples")]
 
 mod build;
 mod call;
