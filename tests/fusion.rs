@@ -409,3 +409,22 @@ fn every_model_prices_kernels() {
     assert_eq!(kernels(&program), ["exp+add"]);
     typed(&program);
 }
+
+/// What computes the values that decide a call's extents is no part of its kernel, also where these extents are known.
+#[cfg(feature = "llvm")]
+#[test]
+fn deciding_values_are_computed_apart() {
+    use resat::driver::{Options, build};
+    let body = "%0 = reshape(cast(%x, dtype=\"int64\"), newshape=[-1]);
+        collapse_sum_to(cast(%x, dtype=\"float32\"), strided_slice(%0, begin=[0], end=[0], strides=[1]))";
+    let m = typed(&program("%x: Tensor[(2, 3), int8]", body));
+    let x = Tensor::from_i64_fn(DType::I8, &[2, 3], |i| i as i64 - 7);
+    for passes in ["FuseOps", "default"] {
+        let settings = Settings::new(Target::host());
+        let passes = sequence(passes, &settings).unwrap_or_else(|e| panic!("{e}"));
+        let options = Options { passes: Some(Box::new(passes)), ..Options::new(settings) };
+        let built = build(m.module().clone(), &[], options).unwrap_or_else(|e| panic!("{e}"));
+        let y = built.executable.run(std::slice::from_ref(&x)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(y[0].as_slice::<f32>(), [-27.0]);
+    }
+}
