@@ -4,7 +4,7 @@
 //!     cargo bench --bench saturation -- [MODEL…]
 //!
 //! A line for each pass that finds something: e-nodes, those of the program, rounds' end, seconds. Lines that begin with `!` took over a second,
-//! met a limit, or grew beyond what tests/saturation.rs allows.
+//! met a limit, or grew beyond what tests/search/saturation.rs allows.
 
 #[path = "../tests/common/saturated.rs"]
 mod saturated;

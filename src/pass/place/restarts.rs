@@ -13,7 +13,7 @@ use crate::extract::{Choice, Extractor, Problem, Solution, improved};
 /// which no single move shows. So the extractor also chooses under prices that are wrong on purpose, each by a random factor
 /// (always the same ones), and under prices that are shared among the users that the best program so far has; each choice is
 /// then improved by exact local moves under the true prices. Against all placements of small programs, this finds the cheapest
-/// one but for few (`tests/placement.rs`); `--extractor search` goes on from there.
+/// one but for few (`tests/passes/placement.rs`); `--extractor search` goes on from there.
 pub(super) struct Restarts(pub(super) Arc<dyn Extractor>);
 
 /// Choices under wrong prices...

@@ -1,0 +1,11 @@
+//! The command line.
+
+mod bad_input;
+mod between;
+mod cache;
+mod commands;
+mod explore;
+mod exported;
+mod interrupted;
+mod pipeline;
+mod tune;

@@ -1,0 +1,12 @@
+//! What front ends read, and what Relay's text and JSON say of it.
+
+#[path = "../recorded/archive.rs"]
+mod archive;
+mod json;
+mod onnx;
+mod onnx_large;
+#[path = "../common/same.rs"]
+#[allow(unreachable_pub, reason = "it is also a module of a library")]
+mod same;
+mod text;
+mod tflite;

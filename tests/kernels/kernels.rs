@@ -1,0 +1,171 @@
+//! Every operator's kernel, scheduled and compiled, against the plain evaluation of its tensor expressions.
+#![cfg(feature = "llvm")]
+
+use std::{process::Command, sync::Arc};
+
+use crate::common::{Data, Rng, cut_counted, difference, random_tensor};
+use resat::{
+    codegen::{self, CodegenTarget, c, llvm},
+    ir::Name,
+    loops::{Builder, Kernel, eval_stages},
+    lower::kernel,
+    machine::Core,
+    ops,
+    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, SharedLibrary, Step},
+    tensor::{DType, Tensor},
+};
+
+#[test]
+fn compiled_kernels_agree_with_their_definitions() {
+    compare(&resat::codegen::llvm::host_target(), |_| true);
+}
+
+/// Machines without some of the extensions that this one has: sums of products of bytes are other code there.
+#[test]
+fn products_of_bytes_agree_on_lesser_machines() {
+    let host = resat::codegen::llvm::host_target();
+    for lacks in [&["avx512vnni", "avxvnni"][..], &["avx512", "avxvnni"], &["avx", "fma", "f16c", "vaes", "vpclmul"]] {
+        let is_lacking = |f: &str| lacks.iter().any(|l| f[1..].starts_with(l));
+        let features: Vec<&str> = host.features.split(',').filter(|f| !is_lacking(f)).collect();
+        let target = CodegenTarget { cpu: "x86-64".into(), features: features.join(","), ..host.clone() };
+        if host.arch() == "x86_64" {
+            compare(&target, |name| name.contains("conv2d"));
+        }
+    }
+}
+
+/// Products of sizes that are cut into blocks for the caches, with rests of tiles, against sums in the order of the terms.
+#[test]
+fn large_products_agree() {
+    let build = |m: i64, k: i64, n: i64| {
+        let text = format!(
+            "#[version = \"0.0.5\"]\ndef @main(%x: Tensor[({m}, {k}), float32], %w: Tensor[({}, {k}, 16), float32]) {{\n  \
+             nn.contrib_dense_pack(%x, %w, weight_layout=\"NC16n\")\n}}",
+            n / 16
+        );
+        let module = resat::relay::text::parse_module("products", &text).expect("well formed");
+        let settings = resat::pass::Settings::new(resat::target::Target::host());
+        let passes: Box<dyn resat::pass::Pass> = Box::new(resat::pass::Sequential::default());
+        let options = resat::driver::Options { passes: Some(passes), ..resat::driver::Options::new(settings) };
+        resat::driver::build(module, &[], options).expect("builds").executable
+    };
+    for (m, k, n) in [(131, 700, 96), (520, 1024, 48), (17, 4096, 112)] {
+        let x = Tensor::from_f64_fn(DType::F32, &[m, k], |i| ((i * 7919) % 101) as f64 - 50.0);
+        let w = Tensor::from_f64_fn(DType::F32, &[n / 16, k, 16], |i| ((i * 104_729) % 13) as f64 - 6.0);
+        let got = build(m as i64, k as i64, n as i64).run(&[x.clone(), w.clone()]).expect("runs");
+        // Sums of small integers are exact in any order.
+        let (xs, ws, out) = (x.to_f64_vec(), w.to_f64_vec(), got[0].to_f64_vec());
+        for (i, &got) in out.iter().enumerate().step_by(7) {
+            let (row, o) = (i / n, i % n);
+            let want: f64 = (0..k).map(|c| xs[row * k + c] * ws[(o / 16 * k + c) * 16 + o % 16]).sum();
+            assert_eq!(got, want, "at {row}, {o} of {m} x {k} x {n}");
+        }
+    }
+}
+
+/// Kernels as C99, without a warning, and with a trap for whatever C leaves undefined: as they are scheduled for scalars, which is
+/// what compilers and exports take, and some of them for vectors.
+#[test]
+fn kernels_in_c_agree_with_their_definitions() {
+    let some = |name: &str| ["nn.conv2d", "nn.dense", "nn.softmax", "argsort", "sum", "multiply"].contains(&name);
+    for (vectors, unit) in [
+        (false, Core::SCALAR),
+        (true, Core { vector_bytes: 32, vector_registers: 16, int8_dot: 4, bf16_dot: 3, ..Core::SCALAR }),
+    ] {
+        compare_by(
+            unit,
+            |name| !vectors || some(name),
+            |kernels| {
+                let dir = tempfile::tempdir().expect("a temporary folder");
+                let head = c::PRELUDE.to_owned();
+                let text = kernels.iter().fold(head, |text, k| {
+                    let own = format!("static_{}", k.name);
+                    let call = format!("{own}(ctx, args, workspace);");
+                    let params = "const ResatCtx *ctx, void *const *args, unsigned char *workspace";
+                    format!("{text}{}void {}({params}) {{ {call} }}\n", c::kernel(k, &own, false), k.name)
+                });
+                let (source, library) = (dir.path().join("kernels.c"), dir.path().join("kernels.so"));
+                std::fs::write(&source, text).expect("it is written");
+                let run = Command::new("cc")
+                    .args(["-std=c99", "-Wall", "-Werror", "-O0", "-fPIC", "-shared", "-ffp-contract=off"])
+                    .args(["-fsanitize=undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error", "-o"])
+                    .args([&library, &source])
+                    .arg("-lm")
+                    .output()
+                    .expect("the system has a C compiler");
+                let said = String::from_utf8_lossy(&run.stderr).into_owned();
+                assert!(run.status.success(), "{}", said.lines().take(40).collect::<Vec<_>>().join("\n"));
+                Arc::new(SharedLibrary::load(&library).expect("it was compiled"))
+            },
+        );
+    }
+}
+
+/// Compares the kernels of operators of such names.
+fn compare(target: &CodegenTarget, wanted: impl Fn(&str) -> bool) {
+    compare_by(Core::here(target), wanted, |kernels| {
+        Arc::new(
+            llvm::JitLibrary::load(&codegen::compile(&llvm::Llvm, kernels, target).expect("compiles")).expect("links"),
+        )
+    });
+}
+
+/// Compares the kernels of operators of such names, as a compiler makes code of them.
+fn compare_by(unit: Core, wanted: impl Fn(&str) -> bool, compile: impl Fn(&[&Kernel]) -> Arc<dyn CompiledCode>) {
+    let mut groups = Vec::new();
+    for id in ops::all().into_iter().filter(|id| wanted(id.op().name())) {
+        let op = id.op();
+        for (n, sample) in op.samples().into_iter().enumerate() {
+            let given: Vec<_> = sample.attrs.iter().map(|(n, v)| (Name::from(n), v.clone())).collect();
+            let attrs = ops::make_attrs(id, &given).expect("samples are legal");
+            let mut b = Builder::new();
+            let Some(args) = crate::common::operands(&sample.args, &mut b) else { continue };
+            let out = match op.lower(&attrs, &args, &mut b) {
+                Ok(out) => out,
+                // Their extents are settled before they are lowered.
+                Err(_) if !op.decided_by(&attrs).is_empty() => continue,
+                Err(e) => panic!("{} {:?}: {e}", op.name(), sample),
+            };
+            let group = b.finish_with(&out);
+            let name = format!("{}_{n}", op.name().replace('.', "_"));
+            groups.push((kernel(&name, &group, unit), group, sample));
+        }
+    }
+    let kernels: Vec<_> = groups.iter().map(|g| &g.0).collect();
+    let code = compile(&kernels);
+    let mut wrong = Vec::new();
+    for (kernel, group, sample) in &groups {
+        let mut program = Program::new("test");
+        let mut args = Vec::new();
+        let mut inputs: Vec<Tensor> = Vec::new();
+        let mut rng = Rng(5);
+        for (i, t) in sample.args.iter().flat_map(|t| t.flatten().expect("tensors")).enumerate() {
+            let tensor = random_tensor(&t, Data::Tame, &mut rng);
+            args.push((program.input(Port::new(i.to_string(), t.dtype, tensor.shape())), false));
+            inputs.push(tensor);
+        }
+        let mut ports = Vec::new();
+        for (i, &t) in group.results.iter().enumerate() {
+            let shape: Vec<usize> = group.decl(t).shape.iter().map(|&n| n as usize).collect();
+            let port = Port::new(i.to_string(), group.decl(t).dtype, &shape);
+            let buffer = program.buffer(port.bytes());
+            args.push((buffer, true));
+            ports.push((port, buffer));
+        }
+        let function = program.function(&kernel.name);
+        let workspace = kernel.workspace().1 as usize;
+        program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
+        for (port, buffer) in ports {
+            program.output(port, buffer);
+        }
+        let exe = Executable::link(program, vec![code.clone()], Arc::new(Pool::new(2))).expect("links");
+        let want = cut_counted(group, eval_stages(group, &inputs).expect("samples evaluate")).expect("counts");
+        let got = cut_counted(group, exe.run(&inputs).expect("runs")).expect("counts");
+        for (w, g) in want.iter().zip(&got) {
+            if let Some(d) = difference(w, g) {
+                wrong.push(format!("{} {:?} {:?}: {d}", kernel.name, sample.attrs, sample.args));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} kernels are wrong:\n{}", wrong.len(), groups.len(), wrong.join("\n"));
+}

@@ -1,0 +1,150 @@
+//! Routines among tensor expressions: scheduled kernels, run plainly, against the plain evaluation of the definitions.
+
+use crate::common::{Rng, difference};
+use resat::{
+    ir::{AttrValue, Name},
+    loops::{Builder, Combine, Operand, Scalar, Stages, check, eval_stages, run_kernel},
+    lower::kernel,
+    machine::Core,
+    ops,
+    tensor::{DType, Tensor, Value},
+};
+
+/// The results of a group by its kernel.
+fn run(group: &Stages, args: &[Tensor]) -> Vec<Tensor> {
+    let kernel =
+        kernel("k", group, Core { vector_bytes: 32, vector_registers: 16, int8_dot: 4, bf16_dot: 3, ..Core::SCALAR });
+    check(&kernel).expect("a legal kernel");
+    // A buffer has an element even where its tensor has none.
+    let filled = |t: &Tensor| if t.is_empty() { Tensor::zeros(t.dtype(), &[1]) } else { t.clone() };
+    let mut all: Vec<Tensor> = args.iter().map(filled).collect();
+    for &t in &group.results {
+        let decl = group.decl(t);
+        let shape: Vec<usize> = decl.shape.iter().map(|&n| n as usize).collect();
+        all.push(filled(&Tensor::zeros(decl.dtype, &shape)));
+    }
+    run_kernel(&kernel, &mut all).expect("runs");
+    all.split_off(args.len())
+}
+
+fn agree(group: &Stages, args: &[Tensor]) {
+    let want = eval_stages(group, args).expect("evaluates");
+    for (w, g) in want.iter().zip(run(group, args)) {
+        assert_eq!(if w.is_empty() { None } else { difference(w, &g) }, None);
+    }
+}
+
+#[test]
+fn routines_stand_among_expressions() {
+    let (rows, n) = (300, 500);
+    let mut b = Builder::new();
+    let x = b.arg(&[rows, n], DType::I32);
+    // Read by the routine only, twice: stored. A mere transposition: not stored.
+    let scaled = b.map(&[rows, n], |b, i| b.read(x, i.to_vec()) * 3 + Scalar::int(1, DType::I32));
+    let turned = b.map(&[n, rows], |b, i| b.read(scaled, [i[1].clone(), i[0].clone()]));
+    // Of each row the sum up to each place, by parts, and the first place from which on it stays positive.
+    let (sums, place) = b.routine(|r| {
+        let sums = r.output(&[rows, n], DType::I32);
+        let place = r.output(&[rows], DType::I64);
+        r.parallel(rows, |r, row| {
+            let sum = r.var(Scalar::int(0, DType::I32));
+            r.for_range(0, n, |r, k| {
+                r.set(sum, r.get(sum) + r.read(turned, [k.clone(), row.clone()]));
+                r.store(sums, [row.clone(), k], r.get(sum));
+            });
+            let left = r.var(n);
+            let positive = |r: &resat::loops::Nest<'_>| {
+                let at = (r.get(left) - 1).max(Scalar::index(0));
+                let last = r.read(sums, [row.clone(), at]);
+                r.get(left).ge(Scalar::index(1)).and(last.ge(Scalar::int(1, DType::I32)))
+            };
+            r.while_(positive(r), |r| r.set(left, r.get(left) - 1));
+            r.store(place, [row], r.get(left));
+        });
+        (sums, place)
+    });
+    let most = b.reduce(&[rows], &[n], Combine::Max, |b, i, r| b.read(sums, [i[0].clone(), r[0].clone()]));
+    let out = b.map(&[rows], |b, i| b.read(most, [i[0].clone()]).cast(DType::I64) + b.read(place, [i[0].clone()]));
+    let group = b.finish(vec![out, place]);
+    let x = Tensor::from_i64_fn(DType::I32, &[rows as usize, n as usize], |i| (i as i64 * 7919 % 11) - 4);
+    agree(&group, &[x]);
+}
+
+#[test]
+fn counts_follow_the_results() {
+    let mut b = Builder::new();
+    let x = b.arg(&[4], DType::F32);
+    let count = b.map(&[1], |_, _| Scalar::index(2));
+    let tensor = b.map(&[4], |b, i| b.read(x, i.to_vec()));
+    let counted = Operand::Counted { tensor, count };
+    let stages = b.finish_with(&Operand::Tuple(vec![counted.clone(), x.into(), counted]));
+    assert_eq!(stages.results, [tensor, x, tensor, count]);
+    assert_eq!(stages.counted, [(0, 3), (2, 3)]);
+}
+
+#[test]
+#[should_panic(expected = "another parallel loop")]
+fn variables_stay_in_their_thread() {
+    Builder::new().routine(|r| {
+        let sum = r.var(0);
+        r.parallel(4, |r, i| r.set(sum, i));
+    });
+}
+
+/// An operator's evaluation, the plain evaluation of its definitions, and its kernel, on tensors.
+fn compare(name: &str, attrs: &[(&str, AttrValue)], args: &[Tensor]) {
+    let id = ops::op(name);
+    let given: Vec<(Name, AttrValue)> = attrs.iter().map(|(n, v)| (Name::from(*n), v.clone())).collect();
+    let attrs = ops::make_attrs(id, &given).expect("legal attributes");
+    let mut b = Builder::new();
+    let shape = |t: &Tensor| t.shape().iter().map(|&n| n as i64).collect::<Vec<_>>();
+    let operands: Vec<Operand> = args.iter().map(|t| b.arg(&shape(t), t.dtype()).into()).collect();
+    let out = id.op().lower(&attrs, &operands, &mut b).expect("is lowered");
+    let group = b.finish_with(&out);
+    let values: Vec<Value> = args.iter().map(|t| t.clone().into()).collect();
+    let want = id.op().eval(&attrs, &values).expect("evaluates").flatten();
+    let plain = eval_stages(&group, args).expect("evaluates");
+    let plain = crate::common::cut_counted(&group, plain).expect("counts");
+    for (k, (w, p)) in want.iter().zip(&plain).enumerate() {
+        assert_eq!(difference(w, p), None, "{name} {attrs:?}: result {k} of {args:?}");
+    }
+    agree(&group, args);
+}
+
+#[test]
+fn sorts_are_stable_and_know_nan() {
+    let mut rng = Rng(1);
+    for n in [0, 1, 5, 8, 9, 16, 17, 40, 64, 100] {
+        // Few different values, so that many are equal.
+        let x = Tensor::from_f64_fn(DType::F32, &[2, n], |_| match rng.next() % 7 {
+            0 => f64::NAN,
+            1 => -0.0,
+            2 => f64::NEG_INFINITY,
+            k => k as f64 - 3.0,
+        });
+        let numbers = Tensor::from_i64_fn(DType::U64, &[2, n], |_| -((rng.next() % 9) as i64) + 4);
+        for ascend in [true, false] {
+            for name in ["sort", "argsort"] {
+                compare(name, &[("is_ascend", ascend.into())], std::slice::from_ref(&x));
+                compare(name, &[("is_ascend", ascend.into())], std::slice::from_ref(&numbers));
+            }
+            compare("topk", &[("k", (n as i64 / 2).into()), ("is_ascend", ascend.into())], std::slice::from_ref(&x));
+        }
+    }
+}
+
+#[test]
+fn slices_are_set_wherever_they_are() {
+    let x = Tensor::from_i64_fn(DType::I32, &[5, 6], |i| i as i64);
+    let list = |v: &[i64]| Tensor::from_slice(&[v.len()], v);
+    let v = |shape: [usize; 2]| Tensor::from_i64_fn(DType::I32, &shape, |i| 100 + i as i64);
+    for (shape, begin, end, strides) in [
+        ([5, 6], vec![], vec![], vec![]),
+        ([2, 6], vec![1], vec![3], vec![]),
+        ([2, 3], vec![-1, 5], vec![1, -7], vec![-2, -2]),
+        ([2, 2], vec![3, -2], vec![100, 6], vec![1, 1]),
+        ([5, 6], vec![], vec![], vec![-1, -1]),
+    ] {
+        compare("strided_set", &[], &[x.clone(), v(shape), list(&begin), list(&end), list(&strides)]);
+    }
+}

@@ -1,0 +1,280 @@
+//! Extents that are unknown when a program is built: compiled code against the interpreter, at several extents.
+#![cfg(feature = "llvm")]
+
+use crate::common::{Data, Rng, difference, random_tensor};
+use resat::{
+    driver::{self, Built, Options, Runnable},
+    interp,
+    ir::TensorType,
+    pass::Settings,
+    relay::{npz, text::parse_module},
+    target::Target,
+    tensor::{DType, Tensor},
+};
+
+fn built(text: &str) -> Built {
+    let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"));
+    driver::build(m, &[], Options::new(Settings::new(Target::host()))).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The program's results by compiled code, after they were compared with the interpreter's.
+fn checked(text: &str, exe: &Runnable, inputs: &[Tensor]) -> Vec<Tensor> {
+    let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"));
+    let values = inputs.iter().cloned().map(Into::into).collect();
+    let want = interp::run_flat(&m, "main", values).unwrap_or_else(|e| panic!("{e}"));
+    let got = exe.run(inputs).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(want.len(), got.len(), "{text}");
+    for (w, g) in want.iter().zip(&got) {
+        assert_eq!((w.dtype(), w.shape()), (g.dtype(), g.shape()), "{text}");
+        assert_eq!(difference(w, g), None, "{text}");
+    }
+    got
+}
+
+fn floats(shape: &[i64], seed: u64) -> Tensor {
+    random_tensor(&TensorType::new(shape, DType::F32), Data::Tame, &mut Rng(seed))
+}
+
+#[test]
+fn each_extent_has_its_code() {
+    let text = "def @main(%x: Tensor[(?, 7), float32], %w: Tensor[(5, 7), float32]) {
+        nn.softmax(nn.relu(nn.dense(%x, %w, units=5))) }";
+    let exe = built(text).executable;
+    for (seed, n) in [3, 1, 40, 0, 3].into_iter().enumerate() {
+        let out = checked(text, &exe, &[floats(&[n, 7], seed as u64), floats(&[5, 7], 9)]);
+        assert_eq!(out[0].shape(), [n as usize, 5]);
+    }
+}
+
+#[test]
+fn extents_follow_from_values() {
+    let text = "def @main(%x: Tensor[(?, ?), float32], %s: Tensor[(3), int64]) {
+        let %y = dyn.reshape(%x, %s);
+        (%y, dyn.zeros(shape_of(%y, dtype=\"int64\"), dtype=\"int8\"), multiply(%y, 2f)) }";
+    let exe = built(text).executable;
+    for s in [[1i64, 2, 6], [3, 4, 1], [-1, 2, 2]] {
+        checked(text, &exe, &[floats(&[4, 3], 1), Tensor::from_slice(&[3], &s)]);
+    }
+}
+
+#[test]
+fn values_that_decide_nothing_are_taken_all_the_same() {
+    let text = "def @main(%x: Tensor[(5, 2), float32], %e: Tensor[(0), int64], %s: Tensor[(0), int64]) {
+        dyn.strided_slice(%x, %e, %e, %s) }";
+    let none = || Tensor::zeros(DType::I64, &[0]);
+    checked(text, &built(text).executable, &[floats(&[5, 2], 1), none(), none()]);
+}
+
+#[test]
+fn extents_are_found_while_running() {
+    let text = "def @main(%x: Tensor[(?, ?), float32]) { argwhere(greater(%x, 0f)) }";
+    let exe = built(text).executable;
+    for (seed, shape) in [[3, 4], [1, 9], [5, 5]].iter().enumerate() {
+        checked(text, &exe, &[floats(shape, seed as u64)]);
+    }
+    let none = exe.run(&[Tensor::zeros(DType::F32, &[2, 2])]).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(none[0].shape(), [0, 2]);
+}
+
+#[test]
+fn extents_that_do_not_fit_are_refused() {
+    let exe = built("def @main(%x: Tensor[(?), float32], %y: Tensor[(?), float32]) { add(%x, %y) }").executable;
+    assert_eq!(exe.run(&[floats(&[3], 1), floats(&[1], 2)]).map(|t| t[0].shape().to_vec()).ok(), Some(vec![3]));
+    let message = exe.run(&[floats(&[3], 1), floats(&[4], 2)]).expect_err("3 and 4").to_string();
+    assert!(message.contains("`add`") && message.contains('3') && message.contains('4'), "{message}");
+    let message = exe.run(&[floats(&[3, 1], 1), floats(&[4], 2)]).expect_err("two axes").to_string();
+    assert!(message.contains("input `x`"), "{message}");
+}
+
+#[test]
+fn constants_make_extents_known_and_programs_plain() {
+    let b = built(
+        "def @main(%x: Tensor[(2, 6), float32], %y: Tensor[(3, 4), float32]) {
+            add(dyn.reshape(%x, shape_of(%y, dtype=\"int64\")), %y) }",
+    );
+    assert!(b.executable.as_plain().is_some());
+}
+
+/// Calls of kernels that serve all extents, calls that have a kernel for each, and kernels that were compiled for extents that were met.
+fn sized_calls(exe: &Runnable) -> (usize, usize, usize) {
+    match exe {
+        Runnable::Machine(m) => m.sized_calls(),
+        Runnable::Plain(_) => panic!("the program's extents are unknown"),
+    }
+}
+
+/// Programs of image-shaped and of row-shaped inputs with unknown extents, and sizes at which each runs.
+const AT_ALL_SIZES: [(&str, &[&[&[i64]]]); 8] = [
+    (
+        "def @main(%x: Tensor[(?, 40), float32], %w: Tensor[(24, 40), float32]) { nn.relu(nn.dense(%x, %w, units=24)) }",
+        &[&[&[7, 40], &[24, 40]], &[&[64, 40], &[24, 40]], &[&[3, 40], &[24, 40]], &[&[131, 40], &[24, 40]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, ?), float32], %b: Tensor[(1, 1), float32]) { nn.softmax(add(%x, %b), axis=-1) }",
+        &[&[&[7, 40], &[1, 1]], &[&[64, 131], &[1, 1]], &[&[3, 5], &[1, 1]], &[&[20, 16], &[1, 1]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, ?, 48), float32], %g: Tensor[(48), float32], %b: Tensor[(48), float32]) {
+            nn.layer_norm(%x, %g, %b, axis=-1, epsilon=1e-5f) }",
+        &[&[&[2, 9, 48], &[48], &[48]], &[&[3, 70, 48], &[48], &[48]], &[&[5, 4, 48], &[48], &[48]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, ?, 32), float32], %y: Tensor[(?, ?, 32), float32]) {
+            nn.batch_matmul(%x, %y, transpose_b=True) }",
+        &[&[&[2, 9, 32], &[2, 9, 32]], &[&[3, 70, 32], &[3, 70, 32]], &[&[6, 33, 32], &[6, 33, 32]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, ?, 48), float32]) {
+            transpose(reshape(%x, newshape=[0, 0, 4, 12]), axes=[0, 2, 1, 3]) }",
+        &[&[&[2, 9, 48]], &[&[3, 70, 48]], &[&[6, 33, 48]], &[&[4, 2, 48]]],
+    ),
+    (
+        "def @main(%x: Tensor[(?, 16, ?, ?), float32], %w: Tensor[(32, 16, 3, 3), float32]) {
+            nn.relu(nn.conv2d(%x, %w, padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3])) }",
+        &[
+            &[&[2, 16, 20, 24], &[32, 16, 3, 3]],
+            &[&[3, 16, 33, 17], &[32, 16, 3, 3]],
+            &[&[2, 16, 8, 50], &[32, 16, 3, 3]],
+        ],
+    ),
+    (
+        "def @main(%x: Tensor[(?, 16, ?, ?), float32], %w: Tensor[(16, 1, 3, 3), float32]) {
+            nn.conv2d(%x, %w, strides=[2, 2], padding=[1, 1, 1, 1], groups=16, channels=16, kernel_size=[3, 3]) }",
+        &[
+            &[&[2, 16, 20, 24], &[16, 1, 3, 3]],
+            &[&[3, 16, 33, 17], &[16, 1, 3, 3]],
+            &[&[2, 16, 12, 50], &[16, 1, 3, 3]],
+        ],
+    ),
+    (
+        "def @main(%x: Tensor[(?, 16, ?, ?), float32]) {
+            (nn.max_pool2d(%x, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1]),
+             nn.avg_pool2d(%x, pool_size=[2, 2], strides=[2, 2]), nn.global_avg_pool2d(%x)) }",
+        &[&[&[2, 16, 20, 24]], &[&[3, 16, 33, 17]], &[&[2, 16, 12, 50]]],
+    ),
+];
+
+#[test]
+fn one_code_serves_all_sizes() {
+    for (text, sizes) in AT_ALL_SIZES {
+        let exe = built(text).executable;
+        for (seed, shapes) in sizes.iter().enumerate() {
+            let inputs: Vec<Tensor> =
+                shapes.iter().enumerate().map(|(i, s)| floats(s, (7 * seed + i) as u64)).collect();
+            checked(text, &exe, &inputs);
+        }
+        let (general, special, kernels) = sized_calls(&exe);
+        assert!(general > 0 && special == 0 && kernels == 0, "{text}: {general}, {special}, {kernels}");
+    }
+}
+
+/// Extents of 1, of those that are unknown, are served by the code that serves all others: first met or met later.
+#[test]
+fn extents_of_one_are_sizes_like_others() {
+    let texts = [
+        "def @main(%x: Tensor[(?, 16, ?, ?), float32], %w: Tensor[(32, 16, 3, 3), float32], %b: Tensor[(1, 32, 1, 1), float32]) {
+            let %y = nn.conv2d(%x, %w, padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3]);
+            add(nn.relu(add(%y, %b)), %y) }",
+        "def @main(%x: Tensor[(?, 16, ?, ?), float32], %y: Tensor[(?, 16, ?, ?), float32], %b: Tensor[(16, 1, 1), float32]) {
+            nn.relu(add(add(%x, %y), %b)) }",
+    ];
+    for text in texts {
+        for sizes in [[1, 4, 2, 1], [3, 1, 1, 5]] {
+            let exe = built(text).executable;
+            for (seed, n) in sizes.into_iter().enumerate() {
+                let x = floats(&[n, 16, 9 + seed as i64, 14], seed as u64);
+                let more = match text.contains("%w") {
+                    true => vec![floats(&[32, 16, 3, 3], 7), floats(&[1, 32, 1, 1], 8)],
+                    false => vec![floats(&[n, 16, 9 + seed as i64, 14], 6), floats(&[16, 1, 1], 9)],
+                };
+                checked(text, &exe, &[vec![x], more].concat());
+            }
+            let (general, special, kernels) = sized_calls(&exe);
+            assert!(general > 0 && special == 0 && kernels == 0, "{text}: {general}, {special}, {kernels}");
+        }
+    }
+}
+
+/// Sizes get code of their own in the background, and results stay right.
+#[test]
+fn sizes_that_are_met_get_their_own_code() {
+    let text = "def @main(%x: Tensor[(?, 40), float32], %w: Tensor[(24, 40), float32]) {
+        nn.softmax(nn.relu(nn.dense(%x, %w, units=24))) }";
+    let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"));
+    let mut options = Options::new(Settings::new(Target::host()));
+    options.specialize = driver::Specialize::All;
+    let exe = driver::build(m, &[], options).unwrap_or_else(|e| panic!("{e}")).executable;
+    let Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
+    for n in [9, 17, 9, 17] {
+        checked(text, &exe, &[floats(&[n, 40], n as u64), floats(&[24, 40], 1)]);
+        machine.finish_special();
+    }
+    assert_eq!(machine.special_sizes(), 2);
+    // Where it is not asked for, there is none.
+    let exe = built(text).executable;
+    checked(text, &exe, &[floats(&[9, 40], 1), floats(&[24, 40], 1)]);
+    assert!(matches!(&exe, Runnable::Machine(m) if m.special_sizes() == 0));
+}
+
+#[test]
+fn the_least_sizes_are_right_too() {
+    for (text, sizes) in AT_ALL_SIZES {
+        let exe = built(text).executable;
+        // Whatever was met first, extents of 1 and 2 follow where the program does not say them.
+        for least in [0, 1, 2, 3] {
+            let known =
+                |n: i64, i: usize| if sizes.iter().all(|s| s[0][i] == sizes[0][0][i]) { n } else { n.min(least) };
+            let shape = |s: &&[i64]| -> Vec<i64> { s.iter().enumerate().map(|(i, &n)| known(n, i)).collect() };
+            let shapes: Vec<Vec<i64>> = match least {
+                0 => sizes[0].iter().map(|s| s.to_vec()).collect(),
+                _ => {
+                    let first = shape(&sizes[0][0]);
+                    let others =
+                        sizes[0][1..].iter().map(|s| if **s == *sizes[0][0] { first.clone() } else { s.to_vec() });
+                    [first.clone()].into_iter().chain(others).collect()
+                }
+            };
+            let inputs: Vec<Tensor> = shapes.iter().enumerate().map(|(i, s)| floats(s, i as u64)).collect();
+            let fits = parse_module("test", &format!("#[version = \"0.0.5\"] {text}"))
+                .map_err(|e| e.to_string())
+                .and_then(|m| {
+                    let values = inputs.iter().cloned().map(Into::into).collect();
+                    interp::run_flat(&m, "main", values).map_err(|e| e.to_string())
+                });
+            if fits.is_ok() {
+                checked(text, &exe, &inputs);
+            }
+        }
+    }
+}
+
+/// Several inputs of one program: each is told with its first run.
+#[test]
+fn bench_tells_first_runs_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("program.relay");
+    std::fs::write(&program, "#[version = \"0.0.5\"] def @main(%x: Tensor[(?, 8), float32]) { nn.softmax(%x) }")
+        .expect("it can be written");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
+    command.arg("bench").arg(&program).args(["--no-cache", "--json", "--repeat", "2"]);
+    for n in [5, 9] {
+        let file = folder.path().join(format!("{n}.npz"));
+        let archive = npz::write([("x", &floats(&[n, 8], 1))]).expect("an archive");
+        std::fs::write(&file, archive).expect("it can be written");
+        command.arg("--inputs").arg(file);
+    }
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let runs = found["runs"].as_array().expect("a list");
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert!(run["first_s"].is_number() && run["latencies_s"].as_array().is_some_and(|l| l.len() == 2), "{run}");
+    }
+    assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
+    assert_eq!(found["special_sizes"], 0);
+    let output = command.args(["--specialize", "all"]).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(found["special_sizes"], 2);
+}
