@@ -9,6 +9,7 @@ pub mod explore;
 pub mod frontend;
 pub mod partition;
 pub mod pass;
+pub mod prelude;
 
 pub use resat_codegen::{codegen, lower, output, runtime, store, vm};
 pub use resat_ir::{diag, ir, loops, machine, report, target, tensor};

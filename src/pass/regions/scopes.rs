@@ -21,8 +21,8 @@ struct Scope {
 #[derive(Debug)]
 pub(in crate::pass) struct Scopes {
     scopes: Vec<Scope>,
-    /// By expression: the innermost scope around all of its uses.
-    places: Vec<usize>,
+    /// By expression: the innermost scope around all of its uses; none where nothing uses it.
+    places: Vec<Option<usize>>,
     /// By expression: the innermost scope that binds something which it depends on. It is around, or is, the place.
     needs: Vec<usize>,
     /// What the functions are made of, but for the insides of [kept](is_kept) ones; children before parents.
@@ -49,7 +49,7 @@ impl Scopes {
         let module = Scope { parent: MODULE, jump: MODULE, depth: 0, function: MODULE, branches: 0 };
         let mut s = Scopes {
             scopes: vec![module],
-            places: vec![usize::MAX; m.len()],
+            places: vec![None; m.len()],
             needs: vec![MODULE; m.len()],
             order: interior(m),
             bound_to: HashMap::new(),
@@ -59,7 +59,7 @@ impl Scopes {
             s.use_in(f, MODULE);
         }
         for e in s.order.clone().into_iter().rev() {
-            let here = s.places[e.index()];
+            let here = s.place(e);
             match &m[e] {
                 f if is_kept(f) => {}
                 Expr::Func(f) => {
@@ -103,7 +103,7 @@ impl Scopes {
                 Expr::Var(v) => need = binders.get(v).copied().unwrap_or(MODULE),
                 // What binds variables itself counts as depending on all that is around it.
                 Expr::Func(_) if is_kept(&m[e]) => {}
-                Expr::Func(_) | Expr::If { .. } | Expr::Match { .. } | Expr::Let { .. } => need = s.places[e.index()],
+                Expr::Func(_) | Expr::If { .. } | Expr::Match { .. } | Expr::Let { .. } => need = s.place(e),
                 other => children(other, |c| {
                     let of_child = s.needs[c.index()];
                     if s.scopes[of_child].depth > s.scopes[need].depth {
@@ -133,8 +133,7 @@ impl Scopes {
     }
 
     fn use_in(&mut self, e: ExprId, scope: usize) {
-        let place = self.places[e.index()];
-        self.places[e.index()] = if place == usize::MAX { scope } else { self.around(place, scope) };
+        self.places[e.index()] = Some(self.places[e.index()].map_or(scope, |place| self.around(place, scope)));
     }
 
     /// What the functions are made of; see [`interior`].
@@ -147,8 +146,9 @@ impl Scopes {
         self.bound_to.get(&v).copied()
     }
 
+    /// The innermost scope around all of an expression's uses.
     pub(in crate::pass) fn place(&self, e: ExprId) -> usize {
-        self.places[e.index()]
+        self.places[e.index()].unwrap_or(MODULE)
     }
 
     pub(in crate::pass) fn need(&self, e: ExprId) -> usize {

@@ -1,9 +1,9 @@
 //! A price that no program is cheaper than, by relaxation: what a class costs is shared out among the classes that may use it.
 //!
 //! Classes may count as one, whichever they are: a program that has any of a group has, of the one that is computed first, a candidate that
-//! needs none of the group, since programs have no circles. Groups lose the prices of what leads from one of their classes to another, and
-//! gain that every program is seen to have a class of the group. Classes that need each other in circles are always grouped, so that no
-//! circle pays for itself. Values are also grouped with what is made of one value cheaply, such as the same value in another layout, or behind
+//! needs none of the group, since programs have no cycles. Groups lose the prices of what leads from one of their classes to another, and
+//! gain that every program is seen to have a class of the group. Strongly connected components are always groups, so that no
+//! cycle pays for itself. Values are also grouped with what is made of one value cheaply, such as the same value in another layout, or behind
 //! an activation: that a network can't do without a layer is seen only where all forms of the layer are one. How cheaply decides which
 //! bound is greater, so several are tried.
 //!
@@ -23,7 +23,7 @@ const STEPS: usize = 24;
 /// So often prices are carried upwards, at most; graphs are seldom deeper than that in candidates that are cheapest.
 const SWEEPS: usize = 64;
 
-/// Values are grouped with what is made of them for so much, as shares of the chosen program's price; 0 groups circles alone.
+/// Values are grouped with what is made of them for so much, as shares of the chosen program's price; 0 groups strongly connected components alone.
 const CHEAP: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
 
 /// A bound of so much of the chosen program's price is near enough.
@@ -31,18 +31,18 @@ const NEAR: f64 = 0.999;
 
 /// A lower bound of what the root costs; `None` where it has no program.
 pub fn bound(problem: &Problem, choice: &Choice) -> Option<f64> {
-    let circles = circles(problem);
+    let components = Groups::components(problem);
     let all = choice.cost(problem).unwrap_or(f64::INFINITY);
     let mut best: Option<f64> = None;
     let mut groups = 0;
     for share in CHEAP {
-        let (group, n) = match share > 0.0 && all.is_finite() {
-            true => with_cheap(problem, &circles, share * all),
-            false => circles.clone(),
+        let grouped = match share > 0.0 && all.is_finite() {
+            true => components.with_cheap(problem, share * all),
+            false => components.clone(),
         };
         // Groups only grow: as many are the same.
-        if std::mem::replace(&mut groups, n) != n {
-            let (merged, chosen) = merged(problem, choice, &group, n);
+        if std::mem::replace(&mut groups, grouped.count) != grouped.count {
+            let (merged, chosen) = grouped.merged(problem, choice);
             let found = bound_of(&merged, &chosen)?;
             best = Some(best.map_or(found, |b| b.max(found)));
         }
@@ -53,7 +53,7 @@ pub fn bound(problem: &Problem, choice: &Choice) -> Option<f64> {
     best
 }
 
-/// The bound of a problem whose circles were merged.
+/// The bound of a problem whose groups were merged.
 fn bound_of(p: &Problem, chosen: &[Option<u32>]) -> Option<f64> {
     let order = order(p);
     let always = always(p, &order);
@@ -85,135 +85,150 @@ fn bound_of(p: &Problem, chosen: &[Option<u32>]) -> Option<f64> {
     Some(best.0)
 }
 
-/// Circles, and in one group with each what is made of it alone, besides what is free, for at most so much.
-fn with_cheap(p: &Problem, (circle, n): &(Vec<u32>, usize), most: f64) -> (Vec<u32>, usize) {
-    let free = free(p, circle, *n);
-    let mut group: Vec<u32> = (0..*n as u32).collect();
-    fn find(group: &mut [u32], mut c: u32) -> u32 {
-        while group[c as usize] != c {
-            group[c as usize] = group[group[c as usize] as usize];
-            c = group[c as usize];
-        }
-        c
-    }
-    for class in (0..p.classes() as u32).filter(|&c| circle[c as usize] != NONE) {
-        for candidate in p.of_class(class).filter(|&c| p.candidate(c).cost <= most) {
-            let mut needs = p.needs(candidate).iter().map(|&c| circle[c as usize]).filter(|&c| !free[c as usize]);
-            if let Some(first) = needs.next()
-                && needs.all(|c| c == first)
-            {
-                let [a, b] = [first, circle[class as usize]].map(|c| find(&mut group, c));
-                group[a.max(b) as usize] = a.min(b);
-            }
-        }
-    }
-    let mut numbers = vec![NONE; *n];
-    let mut count = 0;
-    let mut number = |c: u32| {
-        let top = find(&mut group, c) as usize;
-        if numbers[top] == NONE {
-            (numbers[top], count) = (count, count + 1);
-        }
-        numbers[top]
-    };
-    let of: Vec<u32> = circle.iter().map(|&c| if c == NONE { NONE } else { number(c) }).collect();
-    (of, count as usize)
+/// The classes that the root needs, in groups that count as one.
+#[derive(Clone)]
+struct Groups {
+    /// By class; `None` where the root does not need it.
+    of: Vec<Option<u32>>,
+    count: usize,
 }
 
-/// By circle, whether it costs nothing to have.
-fn free(p: &Problem, circle: &[u32], n: usize) -> Vec<bool> {
-    let mut free = vec![false; n];
-    loop {
-        let mut changed = false;
-        for class in (0..p.classes() as u32).filter(|&c| circle[c as usize] != NONE) {
-            let own = circle[class as usize] as usize;
-            let is_free = |candidate: u32| {
-                let needs = p.needs(candidate).iter().map(|&c| circle[c as usize] as usize);
-                p.candidate(candidate).cost == 0.0 && needs.into_iter().all(|c| c != own && free[c])
-            };
-            if !free[own] && p.of_class(class).any(is_free) {
-                (free[own], changed) = (true, true);
-            }
-        }
-        if !changed {
-            return free;
-        }
-    }
-}
-
-/// The problem whose classes are groups of the first one's, with the candidates by which they are entered; and which of these the
-/// choice takes.
-fn merged(p: &Problem, choice: &Choice, circle: &[u32], n: usize) -> (Problem, Vec<Option<u32>>) {
-    let mut classes: Vec<Vec<(f64, Vec<u32>)>> = vec![Vec::new(); n];
-    let mut taken: Vec<Option<usize>> = vec![None; n];
-    for class in (0..p.classes() as u32).filter(|&c| circle[c as usize] != NONE) {
-        let own = circle[class as usize];
-        for candidate in p.of_class(class) {
-            let mut needs: Vec<u32> = p.needs(candidate).iter().map(|&c| circle[c as usize]).collect();
-            if needs.contains(&own) {
-                continue;
-            }
-            needs.sort_unstable();
-            needs.dedup();
-            let at = own as usize;
-            if choice.get(class) == Some(candidate) {
-                taken[at].get_or_insert(classes[at].len());
-            }
-            classes[at].push((p.candidate(candidate).cost, needs));
-        }
-    }
-    let merged = Problem::from_parts(&classes, circle[p.root() as usize]);
-    let chosen = taken.iter().enumerate().map(|(c, k)| Some(merged.of_class(c as u32).start + (*k)? as u32)).collect();
-    (merged, chosen)
-}
-
-/// No circle: the root does not need the class.
-const NONE: u32 = u32::MAX;
-
-/// The number of the circle that each class is in, by Tarjan's algorithm, and how many there are: those that others need come first.
-fn circles(p: &Problem) -> (Vec<u32>, usize) {
-    let needs: Vec<Vec<u32>> =
-        (0..p.classes() as u32).map(|c| p.of_class(c).flat_map(|n| p.needs(n).iter().copied()).collect()).collect();
-    let (mut circle, mut n) = (vec![NONE; p.classes()], 0);
-    let mut found = vec![NONE; p.classes()];
-    let mut low = vec![0u32; p.classes()];
-    let (mut count, mut open) = (0u32, Vec::new());
-    let mut stack: Vec<(u32, usize)> = vec![(p.root(), 0)];
-    while let Some((class, at)) = stack.pop() {
-        let c = class as usize;
-        if at == 0 {
-            if found[c] != NONE {
-                continue;
-            }
-            (found[c], low[c]) = (count, count);
-            count += 1;
-            open.push(class);
-        } else {
-            let below = needs[c][at - 1] as usize;
-            if circle[below] == NONE {
-                low[c] = low[c].min(low[below]);
-            }
-        }
-        match needs[c].get(at) {
-            Some(&next) => {
-                stack.push((class, at + 1));
-                if found[next as usize] == NONE {
-                    stack.push((next, 0));
+impl Groups {
+    /// The strongly connected components, by Tarjan's algorithm: those that others need come first.
+    fn components(p: &Problem) -> Groups {
+        let needs: Vec<Vec<u32>> =
+            (0..p.classes() as u32).map(|c| p.of_class(c).flat_map(|n| p.needs(n).iter().copied()).collect()).collect();
+        let (mut of, mut components) = (vec![None; p.classes()], 0);
+        let mut found: Vec<Option<u32>> = vec![None; p.classes()];
+        let mut low = vec![0u32; p.classes()];
+        let (mut count, mut open) = (0u32, Vec::new());
+        let mut stack: Vec<(u32, usize)> = vec![(p.root(), 0)];
+        while let Some((class, at)) = stack.pop() {
+            let c = class as usize;
+            if at == 0 {
+                if found[c].is_some() {
+                    continue;
+                }
+                (found[c], low[c]) = (Some(count), count);
+                count += 1;
+                open.push(class);
+            } else {
+                let below = needs[c][at - 1] as usize;
+                if of[below].is_none() {
+                    low[c] = low[c].min(low[below]);
                 }
             }
-            None if low[c] == found[c] => {
-                while let Some(member) = open.pop() {
-                    circle[member as usize] = n;
-                    if member == class {
-                        break;
+            match needs[c].get(at) {
+                Some(&next) => {
+                    stack.push((class, at + 1));
+                    if found[next as usize].is_none() {
+                        stack.push((next, 0));
                     }
                 }
-                n += 1;
+                None if Some(low[c]) == found[c] => {
+                    while let Some(member) = open.pop() {
+                        of[member as usize] = Some(components);
+                        if member == class {
+                            break;
+                        }
+                    }
+                    components += 1;
+                }
+                None => {}
             }
-            None => {}
+        }
+        Groups { of, count: components as usize }
+    }
+
+    /// The classes that are in a group, with its number.
+    fn classes(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.of.iter().enumerate().filter_map(|(class, group)| Some((class as u32, (*group)?)))
+    }
+
+    /// The groups of what a candidate needs.
+    fn needs(&self, p: &Problem, candidate: u32) -> impl Iterator<Item = u32> {
+        p.needs(candidate).iter().filter_map(|&c| self.of[c as usize])
+    }
+
+    /// These groups, each with what is made of it alone, besides what is free, for at most so much.
+    fn with_cheap(&self, p: &Problem, most: f64) -> Groups {
+        let free = self.free(p);
+        let mut parent: Vec<u32> = (0..self.count as u32).collect();
+        fn find(parent: &mut [u32], mut group: u32) -> u32 {
+            while parent[group as usize] != group {
+                parent[group as usize] = parent[parent[group as usize] as usize];
+                group = parent[group as usize];
+            }
+            group
+        }
+        for (class, group) in self.classes() {
+            for candidate in p.of_class(class).filter(|&c| p.candidate(c).cost <= most) {
+                let mut needs = self.needs(p, candidate).filter(|&g| !free[g as usize]);
+                if let Some(first) = needs.next()
+                    && needs.all(|g| g == first)
+                {
+                    let [a, b] = [first, group].map(|g| find(&mut parent, g));
+                    parent[a.max(b) as usize] = a.min(b);
+                }
+            }
+        }
+        let mut numbers: Vec<Option<u32>> = vec![None; self.count];
+        let mut count = 0;
+        let mut number = |group: u32| {
+            *numbers[find(&mut parent, group) as usize].get_or_insert_with(|| {
+                count += 1;
+                count - 1
+            })
+        };
+        let of = self.of.iter().map(|group| group.map(&mut number)).collect();
+        Groups { of, count: count as usize }
+    }
+
+    /// By group, whether it costs nothing to have.
+    fn free(&self, p: &Problem) -> Vec<bool> {
+        let mut free = vec![false; self.count];
+        loop {
+            let mut changed = false;
+            for (class, own) in self.classes() {
+                let is_free = |candidate: u32| {
+                    p.candidate(candidate).cost == 0.0
+                        && self.needs(p, candidate).all(|group| group != own && free[group as usize])
+                };
+                if !free[own as usize] && p.of_class(class).any(is_free) {
+                    (free[own as usize], changed) = (true, true);
+                }
+            }
+            if !changed {
+                return free;
+            }
         }
     }
-    (circle, n as usize)
+
+    /// The problem whose classes are the groups, with the candidates by which they are entered; and which of these the choice takes.
+    fn merged(&self, p: &Problem, choice: &Choice) -> (Problem, Vec<Option<u32>>) {
+        let mut classes: Vec<Vec<(f64, Vec<u32>)>> = vec![Vec::new(); self.count];
+        let mut taken: Vec<Option<usize>> = vec![None; self.count];
+        for (class, own) in self.classes() {
+            for candidate in p.of_class(class) {
+                let mut needs: Vec<u32> = self.needs(p, candidate).collect();
+                if needs.contains(&own) {
+                    continue;
+                }
+                needs.sort_unstable();
+                needs.dedup();
+                let at = own as usize;
+                if choice.get(class) == Some(candidate) {
+                    taken[at].get_or_insert(classes[at].len());
+                }
+                classes[at].push((p.candidate(candidate).cost, needs));
+            }
+        }
+        let root = self.of[p.root() as usize].expect("the root is in a group");
+        let merged = Problem::from_parts(&classes, root);
+        let chosen =
+            taken.iter().enumerate().map(|(c, k)| Some(merged.of_class(c as u32).start + (*k)? as u32)).collect();
+        (merged, chosen)
+    }
 }
 
 /// The classes, those that others need before these, as far as there is such an order.
@@ -459,12 +474,11 @@ mod tests {
         let choice = DagGreedy::default().extract(&p);
         let (cost, bound) = (choice.cost(&p).expect("a program"), bound(&p, &choice).expect("a bound"));
         assert!(bound <= cost && bound > 0.98 * cost, "{bound} of {cost}");
-        assert!(bound_of_circles(&p, &choice) < 0.5 * cost, "groups are not what makes it so");
+        assert!(bound_of_components(&p, &choice) < 0.5 * cost, "groups are not what makes it so");
     }
 
-    fn bound_of_circles(p: &Problem, choice: &Choice) -> f64 {
-        let (circle, n) = circles(p);
-        let (merged, chosen) = merged(p, choice, &circle, n);
+    fn bound_of_components(p: &Problem, choice: &Choice) -> f64 {
+        let (merged, chosen) = Groups::components(p).merged(p, choice);
         bound_of(&merged, &chosen).expect("a bound")
     }
 }

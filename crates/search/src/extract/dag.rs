@@ -50,15 +50,12 @@ impl Extractor for DagGreedy {
     }
 }
 
-/// Marks a class without a bit: it costs nothing, or can't be had.
-const NONE: u32 = u32::MAX;
-
 struct Sets<'a> {
     p: &'a Problem,
     users: Vec<Vec<(u32, u32)>>,
     choice: Choice,
-    /// By class: its bit; bits are in bottom-up order, so that sets end early.
-    bit: Vec<u32>,
+    /// By class: its bit; none where it costs nothing, or can't be had. Bits are in bottom-up order, so that sets end early.
+    bit: Vec<Option<u32>>,
     /// By bit.
     class: Vec<u32>,
     /// By bit: the classes of the best program, itself included; empty before there is one.
@@ -81,8 +78,8 @@ impl<'a> Sets<'a> {
         if n.checked_mul(n.div_ceil(8)).is_none_or(|bytes| bytes > room) {
             return None;
         }
-        let mut bit = vec![NONE; p.classes()];
-        class.iter().enumerate().for_each(|(b, &c)| bit[c as usize] = b as u32);
+        let mut bit = vec![None; p.classes()];
+        class.iter().enumerate().for_each(|(b, &c)| bit[c as usize] = Some(b as u32));
         Some(Sets {
             p,
             users: p.users(),
@@ -112,8 +109,9 @@ impl<'a> Sets<'a> {
                 continue;
             }
             for &(_, user) in &self.users[self.class[b as usize] as usize] {
-                let u = self.bit[user as usize];
-                if u != NONE && !std::mem::replace(&mut queued[u as usize], true) {
+                if let Some(u) = self.bit[user as usize]
+                    && !std::mem::replace(&mut queued[u as usize], true)
+                {
                     queue.push(Reverse(u));
                 }
             }
@@ -147,7 +145,7 @@ impl<'a> Sets<'a> {
         if needs.iter().any(|&c| !self.possible[c as usize]) {
             return None;
         }
-        let bits = || needs.iter().map(|&c| self.bit[c as usize]).filter(|&bit| bit != NONE);
+        let bits = || needs.iter().filter_map(|&c| self.bit[c as usize]);
         let (word, mask) = (b as usize / 64, 1u64 << (b % 64));
         let mut largest: Option<u32> = None;
         for bit in bits() {

@@ -290,7 +290,7 @@ impl<'a> State<'a> {
         let mut changed = UNORDERED;
         for &(class, candidate) in &adoption.moves {
             // An earlier move may have taken the class out of the program, or made this one close a cycle: uses that go round
-            // in a circle would never come to an end.
+            // in a cycle would never come to an end.
             if self.uses[class as usize] == 0 || self.leads_to_since(candidate, class, changed) {
                 continue;
             }
