@@ -1,6 +1,6 @@
 //! Programs and what becomes of them, in files that people read: `tests/golden/rules` holds what passes make of a program,
 //! `tests/golden/kernels` the loops and the decisive instructions that its kernels become on a processor. A file begins with `// KEY: VALUE`
-//! lines, the program follows, and after [`EXPECTED`] what becomes of it. `RESAT_BLESS=1 cargo test --release --test golden` writes that anew.
+//! lines, the program follows, and after [`EXPECTED`] what becomes of it. `RESAT_BLESS=1 cargo test --release --test golden` writes it.
 //!
 //! Nothing here depends on the machine at hand: targets name their processors, and nothing is measured.
 #![cfg(feature = "llvm")]
@@ -68,7 +68,7 @@ impl Golden {
     }
 }
 
-/// Compares what becomes of every file of a folder with what it says, or writes that anew.
+/// Compares what becomes of every file of a folder with what it says, or writes it.
 fn check(folder: &str, becomes: impl Fn(&Golden) -> String) {
     let bless = std::env::var_os("RESAT_BLESS").is_some_and(|v| v == "1");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);

@@ -252,7 +252,7 @@ fn report(seed: u64, kind: Kind, case: Case, fault: &Fault, routes: &[Route]) {
     let small = shrink::shrink(case, TRIALS, |c| match check(c, routes) {
         Err(f) if f.check == fault.check => {
             last = f;
-            // The watch begins anew.
+            // The watch starts over.
             say("shrinking");
             true
         }

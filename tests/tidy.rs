@@ -91,6 +91,13 @@ const PARTS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "prelude",
+        &[
+            "cost", "diag", "driver", "extract", "frontend", "infer", "ir", "pass", "relay", "rules", "saturate",
+            "target", "tensor",
+        ],
+    ),
+    (
         "explore",
         &["tensor", "ir", "diag", "report", "infer", "loops", "runtime", "extract", "saturate", "pass", "driver"],
     ),

@@ -126,7 +126,7 @@ fn alternatives<'py>(
     Ok(list)
 }
 
-/// Why a program did not become another: (answer, wanted cost, chosen cost, missing parts with their places). The answer is "dearer",
+/// Why a program did not become another: (answer, wanted cost, chosen cost, missing parts with their places). The answer is "costs more",
 /// "not equal", "missing" or "nothing", where no pass saturates.
 #[pyfunction]
 fn why(
@@ -148,7 +148,7 @@ fn why(
     watched(py, both, item, settings, Box::new(look))?;
     Ok(match taken(&found).into_iter().next() {
         None => ("nothing", None, None, Vec::new()),
-        Some(WhyNot::Dearer { wanted, chosen }) => ("dearer", Some(wanted), Some(chosen), Vec::new()),
+        Some(WhyNot::CostsMore { wanted, chosen }) => ("costs more", Some(wanted), Some(chosen), Vec::new()),
         Some(WhyNot::NotEqual) => ("not equal", None, None, Vec::new()),
         Some(WhyNot::Missing(parts)) => {
             ("missing", None, None, parts.into_iter().map(|(span, what)| (place(span.as_ref()), what)).collect())

@@ -327,7 +327,7 @@ fn is_of(a: &Ir, b: &Ir) -> bool {
     a.len() == b.len() && a.var_count() == b.var_count() && a.ids().all(|e| a[e] == b[e])
 }
 
-/// A copy of a function of another module, its variables declared anew.
+/// A copy of a function of another module, its variables declared again.
 ///
 /// Refused are type parameters, which would be the other module's.
 fn imported(from: &Ir, id: ExprId, out: &mut Ir) -> PyResult<ExprId> {

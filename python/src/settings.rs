@@ -20,7 +20,7 @@ use crate::{
     extract::PyExtractor,
 };
 
-/// Settings of passes and the shape of the default pipeline. Made anew for each call.
+/// Settings of passes and the shape of the default pipeline. Made for each call.
 #[pyclass(frozen, module = "resat._resat", name = "Settings")]
 pub struct Settings {
     /// What passes share.

@@ -53,7 +53,7 @@ pub(super) struct CacheArgs {
     /// Where kernels and built programs are kept; `resat` in the user's folder for caches where not given
     #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
     cache_dir: Option<PathBuf>,
-    /// Compile anew, and keep nothing
+    /// Compile without looking at what is kept, and keep nothing
     #[arg(long)]
     no_cache: bool,
 }
@@ -127,7 +127,7 @@ pub(super) struct RegionArgs {
 }
 
 impl RegionArgs {
-    pub(super) fn tell(&self, options: &mut Options) {
+    pub(super) fn apply_to(&self, options: &mut Options) {
         (options.fallback, options.check_regions) = (self.fallback, self.check_regions);
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         None => None,
     };
     let name = given.as_ref().map_or_else(|| "main".to_owned(), |given| format!("main {given:?}"));
-    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.tune.asked());
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.tune.asked());
     if !args.state.state.is_empty() {
         return run_with_state(&args, settings, &kept.nothing(), given, &paths);
     }
@@ -132,7 +132,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let mut options = Options::new(settings);
             options.release_memory = true;
             options.passes = Some(Box::new(passes));
-            args.regions.tell(&mut options);
+            args.regions.apply_to(&mut options);
             args.tune.fill(&mut options)?;
             options.on_phase = Some(Box::new(progress.teller()));
             options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
@@ -142,7 +142,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             (built, (start.elapsed() - read).as_secs_f64(), tensors)
         }
     };
-    kept.tell();
+    kept.warn();
     super::warn(built.warnings());
     tell_tuning(&built);
     let Runnable::Plain(exe) = &built.executable else {
@@ -203,7 +203,7 @@ fn run_with_state(
     options.release_memory = true;
     options.passes = Some(Box::new(passes));
     options.state = args.state.state.clone();
-    args.regions.tell(&mut options);
+    args.regions.apply_to(&mut options);
     args.tune.fill(&mut options)?;
     options.on_phase = Some(Box::new(progress.teller()));
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
@@ -211,7 +211,7 @@ fn run_with_state(
     kept.fill(&mut options);
     let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
     let compile = start.elapsed().as_secs_f64();
-    kept.tell();
+    kept.warn();
     super::warn(built.warnings());
     tell_tuning(&built);
     let mut runs = built.stateful();

@@ -61,7 +61,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     let settings = args.passes.settings()?;
     let name = symbol(&args.output);
-    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.report || args.tune.asked() || args.dump.asked());
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.report || args.tune.asked() || args.dump.asked());
     let progress = Progress::new();
     let dump = args.dump.start()?;
     if args.emit == Emit::C {
@@ -87,7 +87,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let mut options = Options::new(settings.clone());
             options.release_memory = true;
             options.passes = Some(Box::new(args.passes.sequence(&settings)?));
-            args.regions.tell(&mut options);
+            args.regions.apply_to(&mut options);
             args.tune.fill(&mut options)?;
             options.name = name;
             options.on_phase = Some(Box::new(progress.teller()));
@@ -100,7 +100,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             driver::build(module, &params, options).map_err(super::build_failure)?
         }
     };
-    kept.tell();
+    kept.warn();
     let Some(executable) = built.executable.as_plain() else {
         let message = "a shared library takes a sequence of calls on tensors of known extents: this program has control flow, \
                        data types, or extents found while running";

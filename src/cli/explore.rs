@@ -50,7 +50,7 @@ pub(super) struct Args {
     /// Threads; all cores where not given
     #[arg(long, value_name = "N", value_parser = super::args::threads)]
     threads: Option<NonZeroUsize>,
-    /// So many passes run at the same time; the times that they take are told of them then, not of them alone
+    /// So many passes run at the same time; the times that they take are then reported for all of them, not for each alone
     #[arg(long, value_name = "N", default_value = "1")]
     workers: NonZeroUsize,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given

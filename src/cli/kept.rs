@@ -42,10 +42,10 @@ impl Kept {
         Kept { cache, key }
     }
 
-    /// Has programs built anew: for those who want to see how.
-    pub(super) fn anew(self, anew: bool) -> Kept {
-        if let (Some(cache), true) = (&self.cache, anew) {
-            cache.build_anew();
+    /// Has programs rebuilt: for those who want to see how.
+    pub(super) fn rebuild(self, rebuild: bool) -> Kept {
+        if let (Some(cache), true) = (&self.cache, rebuild) {
+            cache.rebuild();
         }
         self
     }
@@ -59,7 +59,7 @@ impl Kept {
     pub(super) fn find(&self, settings: &Settings, threads: Option<NonZeroUsize>) -> Option<Built> {
         let threads = threads.map_or(settings.target.cores, NonZeroUsize::get);
         let found = self.cache.as_ref()?.find(self.key.as_ref()?, threads);
-        self.tell();
+        self.warn();
         found
     }
 
@@ -70,7 +70,7 @@ impl Kept {
     }
 
     /// Says on stderr what went wrong with the cache.
-    pub(super) fn tell(&self) {
+    pub(super) fn warn(&self) {
         for complaint in self.cache.iter().flat_map(|c| c.complaints()) {
             eprintln!("note: {complaint}");
         }

@@ -99,11 +99,11 @@ fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 /// What users should know, on stderr, each once.
 fn warn(warnings: &[String]) {
-    let mut told: Vec<&String> = Vec::new();
+    let mut warned: Vec<&String> = Vec::new();
     for warning in warnings {
-        if !told.contains(&warning) {
+        if !warned.contains(&warning) {
             eprintln!("warning: {warning}");
-            told.push(warning);
+            warned.push(warning);
         }
     }
 }

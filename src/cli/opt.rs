@@ -64,7 +64,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }));
     }
     let module = args.model.bound()?;
-    // Errors of types are told of the program as it was written, before passes move things about.
+    // Type errors are reported against the program as it was written, before passes move things about.
     let module = infer_types(module)?.into_module();
     let annotated = annotated_compilers(&module);
     let module = passes.run(module, &mut cx)?;

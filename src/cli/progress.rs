@@ -41,7 +41,7 @@ impl Progress {
         Progress { phases: Some(phases), shower: Some(shower) }
     }
 
-    /// A function that tells of phases.
+    /// A function that reports phases.
     pub(super) fn teller(&self) -> impl FnMut(&str) + Send + use<> {
         let phases = self.phases.clone();
         move |phase| {

@@ -99,7 +99,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let given = given.filter(|_| !args.model.is_relay());
     let name = given.as_ref().map_or_else(|| "main".to_owned(), |given| format!("main {given:?}"));
     let kept = native.then(|| {
-        Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).anew(args.tune.asked() || args.dump.asked())
+        Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.tune.asked() || args.dump.asked())
     });
     if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
         let program = found.executable.as_plain().expect("only plain programs are kept");
@@ -122,14 +122,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let mut options = Options::new(settings.clone());
         options.release_memory = true;
         options.passes = Some(Box::new(passes));
-        args.regions.tell(&mut options);
+        args.regions.apply_to(&mut options);
         args.tune.fill(&mut options)?;
         options.on_phase = Some(Box::new(progress.teller()));
         options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
         dump.iter().for_each(|d| d.fill(&mut options));
         kept.iter().for_each(|k| k.fill(&mut options));
         let built = driver::build(module, &[], options).map_err(super::build_failure)?;
-        kept.iter().for_each(Kept::tell);
+        kept.iter().for_each(Kept::warn);
         super::warn(built.warnings());
         tell_tuning(&built);
         let flat: Vec<Tensor> = inputs.iter().flat_map(Value::flatten).collect();
@@ -346,14 +346,14 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
     options.release_memory = true;
     options.passes = Some(Box::new(passes));
     options.state = args.state.state.clone();
-    args.regions.tell(&mut options);
+    args.regions.apply_to(&mut options);
     args.tune.fill(&mut options)?;
     options.on_phase = Some(Box::new(progress.teller()));
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
     dump.iter().for_each(|d| d.fill(&mut options));
     kept.fill(&mut options);
     let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
-    kept.tell();
+    kept.warn();
     super::warn(built.warnings());
     tell_tuning(&built);
     let mut runs = built.stateful();

@@ -61,10 +61,10 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut text = match answer {
         None => "the passes saturate nothing\n".to_owned(),
-        Some(WhyNot::Dearer { wanted, chosen }) if wanted <= chosen => {
-            format!("the wanted form is found, and no dearer than what is chosen: {wanted:.6e} and {chosen:.6e}\n")
+        Some(WhyNot::CostsMore { wanted, chosen }) if wanted <= chosen => {
+            format!("the wanted form is found, and costs no more than what is chosen: {wanted:.6e} and {chosen:.6e}\n")
         }
-        Some(WhyNot::Dearer { wanted, chosen }) => {
+        Some(WhyNot::CostsMore { wanted, chosen }) => {
             format!("the wanted form is found, but costs {wanted:.6e}, while what is chosen costs {chosen:.6e}\n")
         }
         Some(WhyNot::NotEqual) => {

@@ -46,7 +46,7 @@ pub enum BuildError {
     Link(#[from] LinkError),
 }
 
-/// What a build may be told.
+/// The options of a build.
 pub struct Options {
     /// Target, rules, costs, limits.
     pub settings: Settings,
@@ -72,7 +72,7 @@ pub struct Options {
     pub cache: Option<Arc<Cache>>,
     /// What the program is kept under. Where it is read from files, a key of these is cheaper to make than the program is to read
     /// ([`Cache::find`]). Without one, the key is the content of the module, its parameters and the settings; and where something of
-    /// one's own has a part whose content can't be told (passes, rulesets, operators, cost models or extractors without a
+    /// one's own has a part whose content is unknown (passes, rulesets, operators, cost models or extractors without a
     /// fingerprint), kernels are kept and the program is not.
     pub key: Option<Key>,
     /// What was measured about this machine's reductions; by the model alone, if none is given.

@@ -32,7 +32,7 @@ pub struct Cache {
     objects: ObjectCache,
     models: Store,
     /// Whether programs are only kept and not taken from here.
-    anew: AtomicBool,
+    rebuilds: AtomicBool,
 }
 
 /// A few models of hundreds of megabytes.
@@ -55,7 +55,7 @@ impl Cache {
     pub fn new(folder: impl Into<PathBuf>) -> Cache {
         let folder = folder.into();
         let models = Store::new(folder.join("models"), MODELS);
-        Cache { objects: ObjectCache::new(folder.join("objects")), models, anew: AtomicBool::new(false) }
+        Cache { objects: ObjectCache::new(folder.join("objects")), models, rebuilds: AtomicBool::new(false) }
     }
 
     /// The user's: in `$XDG_CACHE_HOME/resat` or `~/.cache/resat`. None where neither is set.
@@ -63,9 +63,9 @@ impl Cache {
         Store::folder_of_user().map(Cache::new)
     }
 
-    /// Programs are built anew from now on, and kept again: for those who want to know how they come about.
-    pub fn build_anew(&self) {
-        self.anew.store(true, Ordering::Relaxed);
+    /// Programs are rebuilt from now on, and kept again: for those who want to see how they are built.
+    pub fn rebuild(&self) {
+        self.rebuilds.store(true, Ordering::Relaxed);
     }
 
     /// The kernels.
@@ -82,7 +82,7 @@ impl Cache {
 
     /// The program that was kept under a key, to be run by so many threads.
     pub fn find(&self, key: &Key, threads: usize) -> Option<Built> {
-        if self.anew.load(Ordering::Relaxed) {
+        if self.rebuilds.load(Ordering::Relaxed) {
             return None;
         }
         let start = Instant::now();

@@ -17,7 +17,7 @@ use crate::{
         AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, Type, VarId, children, free_vars, map_children,
         reachable_outside,
     },
-    lower::is_settled,
+    lower::shapes_follow_from_types,
     ops::{kernel::INLINE_CONSTANT, kernel::LARGEST_KERNEL},
     partition::{self, CompilerError, ExternalCompiler, Region},
     pass::{fuse, inline},
@@ -42,7 +42,7 @@ pub(super) struct Regions {
     pub fallen: Vec<CompilerError>,
 }
 
-/// What a user is told of a region that its compiler failed on, where there is a fallback.
+/// What a user is warned of for a region that its compiler failed on, where there is a fallback.
 pub(super) fn fallback_warning(e: &CompilerError) -> String {
     format!("region `{}` is resat's own code now: {e}", e.region)
 }
@@ -59,7 +59,10 @@ pub(super) fn compile_regions(typed: TypedModule, target: &CodegenTarget, how: H
     for id in regions(m) {
         let f = m.func(id);
         let known = |t: &Type| t.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()));
-        if !(is_settled(m, id) && f.params.iter().all(|&p| known(typed.var_ty(p))) && known(typed.ty(f.body))) {
+        if !(shapes_follow_from_types(m, id)
+            && f.params.iter().all(|&p| known(typed.var_ty(p)))
+            && known(typed.ty(f.body)))
+        {
             continue;
         }
         let compiler = compiler_of(m, id)?;
@@ -144,7 +147,7 @@ impl Built {
     }
 }
 
-/// The code of a region: compiled, with whatever is wrong with it told.
+/// The code of a region: compiled, with whatever is wrong with it reported.
 fn compile(compiler: &dyn ExternalCompiler, region: &Region<'_>, check: bool) -> Result<Compiled, CompilerError> {
     // A compiler that panics has failed, and nothing of it is used afterwards but its next answer.
     let made = catch_unwind(AssertUnwindSafe(|| compiler.compile(region))).unwrap_or_else(|panic| {

@@ -33,7 +33,7 @@ pub(super) struct Interface {
     pub state: Vec<StatePair>,
 }
 
-/// Parameters become constants. Errors of types are told of the program as it was written, before passes move things about.
+/// Parameters become constants. Type errors are reported against the program as it was written, before passes move things about.
 pub(super) fn bind(
     module: Module,
     params: &[(Name, Tensor)],

@@ -30,14 +30,14 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
     loops::Kernel,
-    lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, is_settled},
+    lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, shapes_follow_from_types},
     partition::CompilerError,
-    pass::settle_calls,
+    pass::static_calls,
     runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
     tensor::{Shape, Tensor, within_memory},
 };
 
-/// So many pieces of code of one function are kept. A program that goes through more extents than that starts anew.
+/// So many pieces of code of one function are kept. A program that goes through more extents than that starts over.
 const KEPT: usize = 1024;
 
 /// What code is made for and run on.
@@ -206,7 +206,7 @@ impl Primitives {
             let func = m.func(f);
             let types: Vec<Type> = func.params.iter().map(|&p| typed.var_ty(p).clone()).collect();
             let known = |t: &Type| t.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()));
-            if is_settled(m, f) && types.iter().all(known) && known(typed.ty(func.body)) {
+            if shapes_follow_from_types(m, f) && types.iter().all(known) && known(typed.ty(func.body)) {
                 let callee = copier.copy(m, f, &mut entries);
                 define_entry(&mut entries, number, callee, &types);
                 fixed.push(number);
@@ -279,7 +279,7 @@ impl Primitives {
     /// Runs the whole program as one function on inputs that fit its parameters, where it is a plain sequence of calls for them.
     pub(super) fn run_whole(&self, inputs: &[Tensor]) -> Option<Vec<Tensor>> {
         let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
-        // What does not fit is told call by call.
+        // What does not fit is reported call by call.
         let call = Call { args: inputs, decisive: &[] };
         let code = self.code_for(whole, &call).ok()?;
         let start = Instant::now();
@@ -441,7 +441,7 @@ impl Primitives {
         let func = Function { type_params: vec![], params, ret: None, body, attrs: func.attrs.clone() };
         let callee = out.add_at(Expr::Func(Box::new(func)), m.span(f.func).cloned());
         define_entry(&mut out, 0, callee, &types);
-        Ok(settle_calls(infer_types(out)?)?)
+        Ok(static_calls(infer_types(out)?)?)
     }
 
     /// A module of the whole program for tensors of these extents.
@@ -527,7 +527,7 @@ impl Primitives {
         let func = Function { type_params: vec![], params, ret: None, body, attrs: func.attrs.clone() };
         let callee = out.add_at(Expr::Func(Box::new(func)), m.span(f.func).cloned());
         define_entry(&mut out, 0, callee, &types);
-        let typed = settle_calls(infer_types(out)?)?;
+        let typed = static_calls(infer_types(out)?)?;
         let entry = entry_name(0);
         let Regions { typed, compiled, fallen } =
             compile_regions(typed, &self.machine.backend.target, self.machine.regions)?;

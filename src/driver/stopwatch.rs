@@ -66,7 +66,7 @@ const AGREEMENT: f64 = 0.03;
 /// ...or this time must be over, and ten runs done.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// So often samples are taken anew where they do not agree...
+/// So often samples are taken again where they do not agree...
 const ATTEMPTS: u32 = 3;
 
 /// ...after this pause, each time once more: whatever disturbs the machine may be over by then.
@@ -89,10 +89,10 @@ pub(super) fn folder_of_user(name: &str) -> Option<PathBuf> {
     Some(base.join("resat").join(name))
 }
 
-/// The processor's own name, where the system tells it.
+/// The processor's own name, where the system reports it it.
 pub(super) fn processor() -> String {
-    let told = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = told.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split(": ").nth(1));
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split(": ").nth(1));
     model.unwrap_or("an unnamed processor").to_owned()
 }
 

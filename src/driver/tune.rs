@@ -125,7 +125,7 @@ impl Tuner {
     }
 
     /// Measures what is not known of the reductions of some programs' kernels, those first that take most of the time by the model. Gives
-    /// whether some kernel should be made anew.
+    /// whether some kernel should be compiled again.
     pub(super) fn tune(
         &mut self,
         code: &CodeSet,

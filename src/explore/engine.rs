@@ -285,7 +285,7 @@ pub(super) fn work(pass: &dyn Pass, module: Module) -> Found {
 fn differs(station: &Station<'_>, refused: Option<String>) -> Refused {
     let why = refused.unwrap_or_else(|| "it gives something else than in the run that is resumed".into());
     let d = Diagnostic::new(format!("pass `{}`: {why}", station.shown));
-    d.help("delete the state's file to begin anew; a saturation that a time limit ends may differ").into()
+    d.help("delete the state's file to start over; a saturation that a time limit ends may differ").into()
 }
 
 /// What a program costs by the model, as it stands.

@@ -95,7 +95,7 @@ impl State {
                         let differs = about.iter().find(|pair| !other.contains(pair)).map(|(name, _)| name.as_str());
                         let what = differs.unwrap_or("resat itself");
                         let d = Diagnostic::new(format!("{name} is the state of another exploration: {what} differs"));
-                        return Err(d.help("name another file by `--state`, or delete this one to begin anew").into());
+                        return Err(d.help("name another file by `--state`, or delete this one to start over").into());
                     }
                 }
                 _ => {

@@ -218,7 +218,7 @@ impl Pass for MergeCompilerRegions {
 
     fn run(&self, module: Module, _: &mut PassContext) -> Result<Module, Refused> {
         with_regions(module, |regions| {
-            regions.settle();
+            regions.split_unsound();
             regions.grow();
             write(regions, true)
         })
@@ -261,7 +261,7 @@ impl Pass for PartitionGraph {
             self.bind_constants.unwrap_or_else(|| partition::compiler(compiler).is_none_or(|c| c.keeps_constants()))
         };
         with_regions(module, |regions| {
-            regions.settle();
+            regions.split_unsound();
             split(regions, &self.module, &binds)
         })
     }

@@ -90,7 +90,7 @@ pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>
         };
     }
     if layouts.to.is_none() && layouts.from.is_some() {
-        let d = Diagnostic::new(format!("`{}` is told where to convert from, but not where to", spec.name));
+        let d = Diagnostic::new(format!("`{}` says what to convert from, but not what to", spec.name));
         return Err(d.at(Some(spec.span.clone())).help("write to=\"NHWC\"").into());
     }
     Ok(layouts.pass(settings))

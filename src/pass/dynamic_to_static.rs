@@ -55,7 +55,7 @@ fn has_computed_extents(m: &Module) -> bool {
 /// The module with calls whose extents follow from constants turned into calls whose extents follow from types: one round,
 /// without folding anything.
 #[cfg(feature = "llvm")]
-pub(crate) fn settle_calls(typed: TypedModule) -> Result<TypedModule, Refused> {
+pub(crate) fn static_calls(typed: TypedModule) -> Result<TypedModule, Refused> {
     match step(&typed)? {
         Some(m) => infer_types(m),
         None => Ok(typed),
@@ -87,7 +87,7 @@ fn step(typed: &TypedModule) -> Result<Option<Module>, Refused> {
                 _ => None,
             };
             let values: Vec<&Tensor> = decisive.iter().map(constant).collect::<Option<_>>()?;
-            match op.op().settle(attrs, &values) {
+            match op.op().to_static(attrs, &values) {
                 Ok(s) => {
                     changed = true;
                     let callee = out.add_at(Expr::Op(s.op), span());

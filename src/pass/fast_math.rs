@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Pass, PassSpec, Saturate, Settings};
 use crate::{
-    cost::GivingWay,
+    cost::Penalized,
     diag::{Diagnostic, Refused},
     rules,
     saturate::Grade,
@@ -19,7 +19,7 @@ pub(super) fn make(spec: &PassSpec, settings: &Settings) -> Result<Box<dyn Pass>
     let sets: Vec<_> = rules::general_definitions().iter().filter(|s| s.name.as_str() == "fast-math").collect();
     let ops = sets.iter().flat_map(|s| &s.rules).flat_map(|r| r.matches()).collect();
     let mut settings = settings.clone();
-    settings.cost = Arc::new(GivingWay { model: settings.cost, ops });
+    settings.cost = Arc::new(Penalized { model: settings.cost, ops });
     settings.grade = Grade::Approx;
     let rulesets = sets.into_iter().map(rules::Definitions::compile).collect();
     Ok(Box::new(Saturate::new("FastMath", rulesets, &settings)))

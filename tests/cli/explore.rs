@@ -161,7 +161,7 @@ fn a_run_that_was_interrupted_goes_on() {
     assert_eq!((&again["orders"], &again["saturation"]), (&whole["orders"], &whole["saturation"]));
     assert_eq!(fs::read_to_string(f.path("state.jsonl")).expect("it is still there"), state);
 
-    // Cut in the middle of a line, among the passes: programs are made anew from what is known, and are the same.
+    // Cut in the middle of a line, among the passes: programs are made again from what is known, and are the same.
     let passes = lines.iter().filter(|l| l.contains("\"kind\":\"pass\"")).count();
     let kept = lines[..passes - 2].join("\n") + "\n" + &lines[passes - 2][..20];
     fs::write(f.path("state.jsonl"), kept).expect("the state can be written");

@@ -1,4 +1,4 @@
-//! Kernels of bytes and of short floats, on this machine and on lesser ones, against the interpreter: integers exactly.
+//! Kernels of bytes and of short floats, on this machine and on smaller ones, against the interpreter: integers exactly.
 #![cfg(feature = "llvm")]
 
 use crate::common::{Data, Rng, difference, random_tensor};

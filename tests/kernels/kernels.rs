@@ -22,7 +22,7 @@ fn compiled_kernels_agree_with_their_definitions() {
 
 /// Machines without some of the extensions that this one has: sums of products of bytes are other code there.
 #[test]
-fn products_of_bytes_agree_on_lesser_machines() {
+fn products_of_bytes_agree_on_smaller_machines() {
     let host = resat::codegen::llvm::host_target();
     for lacks in [&["avx512vnni", "avxvnni"][..], &["avx512", "avxvnni"], &["avx", "fma", "f16c", "vaes", "vpclmul"]] {
         let is_lacking = |f: &str| lacks.iter().any(|l| f[1..].starts_with(l));
@@ -122,7 +122,7 @@ fn compare_by(unit: Core, wanted: impl Fn(&str) -> bool, compile: impl Fn(&[&Ker
             let Some(args) = crate::common::operands(&sample.args, &mut b) else { continue };
             let out = match op.lower(&attrs, &args, &mut b) {
                 Ok(out) => out,
-                // Their extents are settled before they are lowered.
+                // Their extents are known before they are lowered.
                 Err(_) if !op.decided_by(&attrs).is_empty() => continue,
                 Err(e) => panic!("{} {:?}: {e}", op.name(), sample),
             };

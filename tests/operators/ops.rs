@@ -105,7 +105,7 @@ fn evaluation_gives_the_inferred_type() {
 }
 
 #[test]
-fn settled_calls_compute_what_evaluation_does() {
+fn static_calls_compute_what_evaluation_does() {
     for_all_samples(|op, attrs, sample, _| {
         let decisive = op.decided_by(attrs);
         if decisive.is_empty() {
@@ -115,17 +115,17 @@ fn settled_calls_compute_what_evaluation_does() {
         let args: Vec<Value> = sample.args.iter().map(|t| random_value(t, Data::Tame, &mut rng)).collect();
         let want = op.eval(attrs, &args).map_err(|e| format!("eval: {e}"))?.flatten();
         let values: Vec<&Tensor> = decisive.iter().map(|&i| args[i].tensor()).collect();
-        let settled = op.settle(attrs, &values).map_err(|e| format!("settle: {e}"))?;
-        let own: Vec<Value> = settled.args.iter().map(|&i| args[i].clone()).collect();
-        let types: Vec<Type> = settled.args.iter().map(|&i| sample.args[i].clone()).collect();
-        let fixed = settled.op.op();
-        let ty = fixed.infer(&settled.attrs, &types).map_err(|e| format!("infer: {e}"))?;
+        let call = op.to_static(attrs, &values).map_err(|e| format!("to_static: {e}"))?;
+        let own: Vec<Value> = call.args.iter().map(|&i| args[i].clone()).collect();
+        let types: Vec<Type> = call.args.iter().map(|&i| sample.args[i].clone()).collect();
+        let fixed = call.op.op();
+        let ty = fixed.infer(&call.attrs, &types).map_err(|e| format!("infer: {e}"))?;
         // What stays unknown is counted while running: outermost extents.
         let inner = |t: &TensorType| t.shape.iter().skip(1).any(|d| d.known().is_none());
         if ty.flatten().is_none_or(|t| t.iter().any(inner)) {
             return Err(format!("{} still gives {ty}", fixed.name()));
         }
-        match fixed.eval(&settled.attrs, &own).map_err(|e| format!("eval: {e}"))?.flatten() == want {
+        match fixed.eval(&call.attrs, &own).map_err(|e| format!("eval: {e}"))?.flatten() == want {
             true => Ok(()),
             false => Err("another result".into()),
         }
@@ -141,7 +141,7 @@ fn stages_compute_what_evaluation_does() {
         };
         let out = match op.lower(attrs, &operands, &mut b) {
             Ok(out) => out,
-            // Their extents are settled before they are lowered.
+            // Their extents are known before they are lowered.
             Err(_) if !op.decided_by(attrs).is_empty() => return Ok(()),
             Err(e) => return Err(format!("lower: {e}")),
         };

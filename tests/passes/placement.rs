@@ -287,7 +287,7 @@ fn random_programs_are_placed_as_cheaply_as_can_be() {
         exact += usize::from(ours <= best + 1e-9);
         worst = worst.max(ours / best);
     }
-    // Extraction is no proof: a program in a hundred may be a little dearer than need be.
+    // Extraction is no proof: a program in a hundred may be a little more expensive than need be.
     assert!(exact * 100 >= CASES * 98 && worst < 1.05, "{exact} of {CASES}, the worst {worst} times the best");
 }
 

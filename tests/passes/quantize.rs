@@ -160,7 +160,7 @@ fn layers_are_a_choice_within_an_error() {
             .and_then(|n| n.parse().ok())
             .unwrap_or_else(|| panic!("{note}"));
         assert!(measured <= limit.max(1e-5), "{note}");
-        assert!(last.cost_after <= before * (1.0 + 1e-9), "a wider limit gives no dearer program: {note}");
+        assert!(last.cost_after <= before * (1.0 + 1e-9), "a wider limit gives no costlier program: {note}");
         before = last.cost_after;
     }
     let spec = parse_specs(&format!("Quantize({calibration})")).expect("well formed").remove(0);

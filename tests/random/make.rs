@@ -338,9 +338,9 @@ impl Maker {
         let decisive = op.op().decided_by(&attrs);
         if !decisive.is_empty() {
             let given: Vec<&Tensor> = decisive.iter().map(|&i| values[i].tensor()).collect();
-            let settled = op.op().settle(&attrs, &given).ok()?;
-            let own: Vec<Type> = settled.args.iter().map(|&i| interp::type_of(&values[i])).collect();
-            if !settled.op.op().infer(&settled.attrs, &own).ok()?.flatten()?.iter().all(most) {
+            let call = op.op().to_static(&attrs, &given).ok()?;
+            let own: Vec<Type> = call.args.iter().map(|&i| interp::type_of(&values[i])).collect();
+            if !call.op.op().infer(&call.attrs, &own).ok()?.flatten()?.iter().all(most) {
                 return None;
             }
         }

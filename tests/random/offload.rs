@@ -121,6 +121,6 @@ fn hand_annotated(m: Module, compilers: &[&str], real: bool, rng: &mut Rng) -> R
             regions.add(compiler, &members);
         }
     }
-    regions.settle();
+    regions.split_unsound();
     Ok(regions.annotated())
 }

@@ -23,7 +23,7 @@ fn random(rng: &mut Rng, classes: usize, extra: usize) -> Problem {
     Problem::from_parts(&all, classes as u32 - 1)
 }
 
-/// The cheapest program, by trying all that is not dearer than one that was found before even if the classes that are still to
+/// The cheapest program, by trying all that costs no more than one that was found before even if the classes that are still to
 /// be decided cost what their cheapest nodes do.
 fn best(p: &Problem) -> Total {
     let cheapest = (0..p.classes() as u32)

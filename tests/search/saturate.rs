@@ -1,5 +1,5 @@
 //! Saturation: rounds that look at what has changed find all that rounds that look at everything find; limits hold, and whatever limit
-//! is met the program is valid and no dearer; neither the order of rulesets nor the number of threads matters.
+//! is met the program is valid and costs no more; neither the order of rulesets nor the number of threads matters.
 
 use std::time::Duration;
 

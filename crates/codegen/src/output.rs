@@ -161,7 +161,7 @@ fn owner(name: &std::ffi::OsStr) -> Option<u32> {
     pid.parse().ok()
 }
 
-/// Whether a process is gone, as far as the system tells.
+/// Whether a process is gone, as far as the system reports.
 fn is_gone(pid: u32) -> bool {
     let processes = Path::new("/proc");
     processes.join("self").exists() && !processes.join(pid.to_string()).exists()

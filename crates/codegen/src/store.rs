@@ -164,13 +164,13 @@ impl Store {
             Ok(file) => file,
             Err(e) => {
                 if e.kind() != io::ErrorKind::NotFound {
-                    self.complain(&path, format_args!("{e}; it is made anew"));
+                    self.complain(&path, format_args!("{e}; it is made again"));
                 }
                 return None;
             }
         };
         if !is_whole(file.as_ref()) {
-            self.complain(&path, "damaged, or not of resat's making; it is made anew");
+            self.complain(&path, "damaged, or not of resat's making; it is made again");
             let _ = fs::remove_file(&path);
             return None;
         }

@@ -183,7 +183,7 @@ class WhyNot:
     """Why a program did not become another one."""
 
     answer: str
-    """"dearer" (found, but costs more than what is chosen, or no less), "not equal" (all parts are found, but no rule says that they are
+    """"costs more" (found, but costs more than what is chosen, or no less), "not equal" (all parts are found, but no rule says that they are
     equal), "missing" (no chain of rules leads there), "nothing" (no pass saturates)."""
     wanted: "float | None"
     """What the wanted form costs."""
@@ -193,10 +193,10 @@ class WhyNot:
     """The innermost parts that are not found, with their places."""
 
     def __str__(self) -> str:
-        if self.answer == "dearer":
+        if self.answer == "costs more":
             assert self.wanted is not None and self.chosen is not None
             if self.wanted <= self.chosen:
-                return f"the wanted form is found, and no dearer than what is chosen: {self.wanted:.6e} and {self.chosen:.6e}"
+                return f"the wanted form is found, and costs no more than what is chosen: {self.wanted:.6e} and {self.chosen:.6e}"
             return f"the wanted form is found, but costs {self.wanted:.6e}, while what is chosen costs {self.chosen:.6e}"
         if self.answer == "not equal":
             return "all parts of the wanted form are found, but no rule says that it equals the program"

@@ -58,7 +58,7 @@ pub(super) fn open_archive(bytes: &[u8]) -> Result<Opened, String> {
         }
         Weights::shards(files, &names, &map)?
     } else if zip.names().any(|n| n == "model.weights.npz") {
-        return Err("weights as model.weights.npz are not supported: save the model as .keras anew".to_owned());
+        return Err("weights as model.weights.npz are not supported: save the model again as .keras".to_owned());
     } else {
         Weights::nothing()
     };

@@ -1,4 +1,4 @@
-//! Layers as the configuration tells of them.
+//! Layers as the configuration describes them.
 
 use std::rc::Rc;
 

@@ -113,7 +113,7 @@ pub(super) fn call_model(s: &mut State, model: &Rc<Layer>, args: Vec<Arg>) -> Co
     Ok(structure(&out))
 }
 
-// --- where layers are told of ---
+// --- where layers are described ---
 
 /// A list of all layers as a text, for messages, and where each stands in it.
 #[derive(Clone)]

@@ -48,21 +48,21 @@ const TELLING: [u64; 2] = [7, 8];
 /// Whether a file's top-level fields are a model's, as far as they can be read: a truncated model is one, too.
 fn looks_like_a_model(bytes: &[u8]) -> bool {
     let mut rest = bytes;
-    let mut told = false;
+    let mut recognized = false;
     while !rest.is_empty() {
-        let Some(key) = varint(&mut rest) else { return told };
+        let Some(key) = varint(&mut rest) else { return recognized };
         let (field, wire) = (key >> 3, key & 7);
         if !FIELDS.contains(&(field, wire)) {
             return false;
         }
-        let Some(value) = varint(&mut rest) else { return told };
+        let Some(value) = varint(&mut rest) else { return recognized };
         if wire == 2 {
-            told |= TELLING.contains(&field);
-            let Some(after) = usize::try_from(value).ok().and_then(|n| rest.get(n..)) else { return told };
+            recognized |= TELLING.contains(&field);
+            let Some(after) = usize::try_from(value).ok().and_then(|n| rest.get(n..)) else { return recognized };
             rest = after;
         }
     }
-    told
+    recognized
 }
 
 /// The next number, in groups of seven bits.

@@ -184,7 +184,7 @@ impl<'n, 'a> Node<'n, 'a> {
         Ok(self.b.tensor(e)?.rank())
     }
 
-    /// An expression's extents; `None` where only a run tells.
+    /// An expression's extents; `None` where it is known only at run time.
     pub(super) fn shape(&self, e: ExprId) -> Convert<Vec<Option<i64>>> {
         Ok(self.b.tensor(e)?.shape.iter().map(|d: &Dim| d.known()).collect())
     }

@@ -194,7 +194,7 @@ pub(super) fn short_table(ends: &Ends, f: impl Fn(f64) -> f64) -> Vec<i64> {
     let step = s(s(input_max - input_min) / STEPS as f64);
     let half = s(step / 2.0);
     let inverse = s(65536.0 / s(output_max - output_min));
-    let settle = |v: f64| v.max(least as f64).min(most as f64) as i64;
+    let clamped = |v: f64| v.max(least as f64).min(most as f64) as i64;
     let at = |i: usize| s(input_min + s(i as f64 * step));
     let mut table: Vec<i64> = (0..STEPS)
         .map(|i| {
@@ -202,10 +202,10 @@ pub(super) fn short_table(ends: &Ends, f: impl Fn(f64) -> f64) -> Vec<i64> {
             let sample = s(value * inverse).round();
             let between = s(s(s(next * inverse) + sample) / 2.0).round();
             let error = s(between - s(middle * inverse).round());
-            settle(s(sample - s(error / 2.0).round()))
+            clamped(s(sample - s(error / 2.0).round()))
         })
         .collect();
-    table.push(settle(s(f(input_max) * inverse).round()));
+    table.push(clamped(s(f(input_max) * inverse).round()));
     table
 }
 

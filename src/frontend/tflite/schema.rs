@@ -10,7 +10,7 @@ use crate::tensor::DType;
 pub(super) struct ModelFile<'a> {
     /// The subgraphs; the first is the model's.
     pub(super) graphs: Vec<Graph<'a>>,
-    /// Whether scalars can be told from tensors of unknown rank.
+    /// Whether scalars can be distinguished from tensors of unknown rank.
     pub(super) tells_ranks: bool,
     /// Signatures: names of inputs and outputs.
     pub(super) signatures: Vec<Signature>,
@@ -105,7 +105,7 @@ pub(super) struct TensorInfo<'a> {
     pub(super) element: Element,
     /// Whether the file says that the tensor has as many axes as its shape: old files say it of none.
     pub(super) has_rank: bool,
-    /// Extents; `None` where only a run tells.
+    /// Extents; `None` where it is known only at run time.
     pub(super) shape: Vec<Option<i64>>,
     /// The content of a constant.
     pub(super) data: Option<&'a [u8]>,
@@ -236,7 +236,7 @@ fn graph<'a>(
 fn tensor<'a>(index: usize, t: Table<'a>, buffers: &[Option<&'a [u8]>]) -> Result<TensorInfo<'a>, String> {
     let name = t.text(3).filter(|n| !n.is_empty()).unwrap_or_else(|| format!("tensor {index}"));
     let shape = t.ints(0).unwrap_or_default();
-    // An extent that a run tells is -1 in the signature of the shape, and 1 or -1 in the shape.
+    // An extent known at run time is -1 in the signature of the shape, and 1 or -1 in the shape.
     let signature = t.ints(7).filter(|s| s.len() == shape.len()).unwrap_or_else(|| shape.clone());
     let extents: Vec<Option<i64>> =
         signature.iter().zip(&shape).map(|(&s, &n)| if s < 0 || n < 0 { None } else { Some(n as i64) }).collect();

@@ -60,7 +60,7 @@ impl Translator<'_> {
                     }
                     _ => (0, high),
                 };
-                let v = self.settle(given[0])?;
+                let v = self.materialize(given[0])?;
                 let axis = self.channel(&v);
                 self.own(&[(v.base, false)], &v, axis, dtype, (low, high))
             }
@@ -104,7 +104,7 @@ impl Translator<'_> {
     }
 
     fn product(&mut self, name: &str, attrs: &Attrs, given: &[&Val], shape: &[i64], zero: i64) -> Result<Val, String> {
-        let (data, weight) = (self.settle(given[0])?, self.settle(given[1])?);
+        let (data, weight) = (self.materialize(given[0])?, self.materialize(given[1])?);
         let types = (self.graph.dtype(data.base), self.graph.dtype(weight.base));
         let (low, high) = match types {
             (DType::U8, DType::I8) => (0, 255),
@@ -153,7 +153,7 @@ impl Translator<'_> {
         Ok(match v {
             Val::Sum(s) => s.clone(),
             other => {
-                let v = self.settle(other)?;
+                let v = self.materialize(other)?;
                 Sum { terms: vec![(v.base, false)], per_channel: vec![], axes: v.axes }
             }
         })
@@ -162,7 +162,7 @@ impl Translator<'_> {
     /// A sum with a vector along the channels.
     fn add(&mut self, name: &str, attrs: &Attrs, given: &[&Val], shape: &[i64]) -> Result<Val, String> {
         let mut sum = self.as_sum(given[0])?;
-        let bias = self.settle(given[1])?;
+        let bias = self.materialize(given[1])?;
         let extents = self.shape(&bias);
         let at = match name {
             "nn.bias_add" => axis(attrs.int("axis"), shape.len()).ok_or("no such axis")?,
@@ -238,7 +238,7 @@ impl Translator<'_> {
         for v in &given[2..8] {
             numbers.push(self.numbers(v, "a scale or zero point")?);
         }
-        let (x, y) = (self.settle(given[0])?, self.settle(given[1])?);
+        let (x, y) = (self.materialize(given[0])?, self.materialize(given[1])?);
         if self.shape(&x) != shape || self.shape(&y) != shape {
             return Err("an operand is repeated".into());
         }

@@ -93,7 +93,7 @@ impl Translator<'_> {
         match v {
             Val::Tuple(fields) => fields.iter().try_for_each(|f| self.results(f, out)),
             other => {
-                let view = self.settle(other)?;
+                let view = self.materialize(other)?;
                 out.push(self.plain(&view));
                 Ok(())
             }
@@ -155,7 +155,7 @@ impl Translator<'_> {
     }
 
     /// The tensor that a value is.
-    pub(super) fn settle(&mut self, v: &Val) -> Result<View, String> {
+    pub(super) fn materialize(&mut self, v: &Val) -> Result<View, String> {
         match v {
             Val::Tensor(t) => Ok(t.clone()),
             Val::Sum(s) => Ok(self.summed(s)),
@@ -218,7 +218,7 @@ impl Translator<'_> {
     fn gelu(&mut self, e: ExprId, args: &[ExprId], values: &Values) -> Result<Val, String> {
         let (shape, dtype) = known(self.typed.ty(e)).ok_or("a result of unknown extents")?;
         for a in args {
-            let v = self.settle(&values[a])?;
+            let v = self.materialize(&values[a])?;
             if self.shape(&v) == shape && self.graph.values[v.base.0].data.is_none() {
                 return Ok(self.unary(Kind::Eltwise(EltwiseKind::GeluErf.with(0.0, 0.0)), &v, dtype));
             }
@@ -235,14 +235,14 @@ impl Translator<'_> {
         let result = self.typed.ty(e).clone();
         let (shape, dtype) = known(&result).unwrap_or_default_type();
         let data = match given[0] {
-            Val::Tuple(fields) => self.settle(fields.first().ok_or("an empty tuple")?)?,
-            other => self.settle(other)?,
+            Val::Tuple(fields) => self.materialize(fields.first().ok_or("an empty tuple")?)?,
+            other => self.materialize(other)?,
         };
         match name {
             "nn.batch_norm" => return self.batch_norm(attrs, &data, &given, args[0]),
             "concatenate" => return self.concatenate(attrs, given[0], &shape, dtype),
             "nn.bias_add" => {
-                let bias = self.settle(given[1])?;
+                let bias = self.materialize(given[1])?;
                 let k = axis(attrs.int("axis"), data.axes.len()).ok_or("no such axis")?;
                 let mut wide = vec![1; data.axes.len()];
                 wide[k] = shape[k];
@@ -272,11 +272,11 @@ impl Translator<'_> {
                 return Ok(self.unary(kind, &data, dtype));
             }
             "nn.dense" => {
-                let weight = self.settle(given[1])?;
+                let weight = self.materialize(given[1])?;
                 return self.dense(What::Primitive(Kind::InnerProduct, vec![]), &data, &weight, &shape, dtype);
             }
             "nn.matmul" | "nn.batch_matmul" => {
-                let other = self.settle(given[1])?;
+                let other = self.materialize(given[1])?;
                 let n = data.axes.len();
                 let swapped: Vec<usize> = (0..n - 2).chain([n - 1, n - 2]).collect();
                 let place = |t: bool| if t { swapped.clone() } else { identity(n) };
@@ -292,14 +292,14 @@ impl Translator<'_> {
             return self.pool(name, attrs, &data, &shape, dtype);
         }
         if name.starts_with("nn.conv") {
-            let weight = self.settle(given[1])?;
+            let weight = self.materialize(given[1])?;
             return self.convolution(name, attrs, &data, &weight, &shape, dtype, &|k| What::Primitive(k, vec![]));
         }
         if let Some(kind) = eltwise(name, attrs) {
             return Ok(self.unary(Kind::Eltwise(kind), &data, dtype));
         }
         let kind = binary(name).ok_or("the library has no primitive for it")?;
-        let other = self.settle(given[1])?;
+        let other = self.materialize(given[1])?;
         self.binary(kind, &data, &other, &shape, dtype)
     }
 
@@ -325,7 +325,7 @@ impl Translator<'_> {
             BinaryKind::Div => (BinaryKind::Mul, self.unary(Kind::Eltwise(EltwiseKind::Pow.with(1.0, -1.0)), y, dtype)),
             other => (other, Val::Tensor(y.clone())),
         };
-        let y = self.settle(&y)?;
+        let y = self.materialize(&y)?;
         let other = self.beside(x, &y);
         let like = self.graph.shape(y.base).to_vec();
         let base = self.graph.step(What::Primitive(Kind::Binary(kind), vec![]), vec![y.base, other], &like, dtype);
@@ -468,7 +468,7 @@ impl Translator<'_> {
     fn concatenate(&mut self, attrs: &Attrs, given: &Val, shape: &[i64], dtype: DType) -> Result<Val, String> {
         let Val::Tuple(fields) = given else { return Err("data that are no tuple".into()) };
         let k = axis(attrs.int("axis"), shape.len()).ok_or("no such axis")?;
-        let views = fields.iter().map(|f| self.settle(f)).collect::<Result<Vec<_>, _>>()?;
+        let views = fields.iter().map(|f| self.materialize(f)).collect::<Result<Vec<_>, _>>()?;
         let like = views[0].clone();
         let order = inverse(&like.axes);
         let reads: Vec<ValueId> = views.iter().map(|v| self.in_order(v, &order)).collect();
@@ -502,7 +502,7 @@ impl Translator<'_> {
                 false => {
                     let factor = vector(self, &scale);
                     let v = self.binary(BinaryKind::Mul, data, &factor, &shape, dtype)?;
-                    self.settle(&v)?
+                    self.materialize(&v)?
                 }
             };
         let summand = vector(self, &shift);
@@ -514,7 +514,7 @@ impl Translator<'_> {
     fn batch_norm_of(&mut self, attrs: &Attrs, data: &View, given: &[&Val], k: usize) -> Result<Val, String> {
         let mut vectors = Vec::new();
         for v in &given[1..5] {
-            vectors.push(self.settle(v)?);
+            vectors.push(self.materialize(v)?);
         }
         let [gamma, beta, mean, var] = [0, 1, 2, 3].map(|i| vectors[i].clone());
         let (shape, dtype) = (self.shape(data), self.graph.dtype(data.base));
@@ -522,20 +522,20 @@ impl Translator<'_> {
         let power = Kind::Eltwise(EltwiseKind::Pow.with(1.0, -0.5));
         let eps = Kind::Eltwise(EltwiseKind::Linear.with(1.0, attrs.float("epsilon") as f32));
         let shifted = self.unary(eps, &var, dtype);
-        let shifted = self.settle(&shifted)?;
+        let shifted = self.materialize(&shifted)?;
         let mut scale = self.unary(power, &shifted, dtype);
         if attrs.bool("scale") {
-            let inverse = self.settle(&scale)?;
+            let inverse = self.materialize(&scale)?;
             scale = self.binary(BinaryKind::Mul, &inverse, &gamma, &n, dtype)?;
         }
-        let scale = self.settle(&scale)?;
+        let scale = self.materialize(&scale)?;
         let moved = self.binary(BinaryKind::Mul, &mean, &scale, &n, dtype)?;
-        let moved = self.settle(&moved)?;
+        let moved = self.materialize(&moved)?;
         let negative = self.unary(Kind::Eltwise(EltwiseKind::Linear.with(-1.0, 0.0)), &moved, dtype);
-        let mut shift = self.settle(&negative)?;
+        let mut shift = self.materialize(&negative)?;
         if attrs.bool("center") {
             let sum = self.binary(BinaryKind::Add, &shift, &beta, &n, dtype)?;
-            shift = self.settle(&sum)?;
+            shift = self.materialize(&sum)?;
         }
         let mut wide = vec![1; rank];
         wide[k] = shape[k];
@@ -544,7 +544,7 @@ impl Translator<'_> {
             View { base: self.reshaped(plain, &wide), axes: identity(rank) }
         });
         let scaled = self.binary(BinaryKind::Mul, data, &scale, &shape, dtype)?;
-        let scaled = self.settle(&scaled)?;
+        let scaled = self.materialize(&scaled)?;
         let result = self.binary(BinaryKind::Add, &scaled, &shift, &shape, dtype)?;
         Ok(Val::Tuple(vec![result, given[3].clone(), given[4].clone()]))
     }

@@ -46,7 +46,7 @@ pub(super) struct Binding {
     pub(super) sym: Sym,
     /// A variable of the new module, once an inner function that stays has asked for one.
     pub(super) let_var: Option<VarId>,
-    /// Whether the code that the binding is for has been made: who asks from now on is bound anew.
+    /// Whether the code that the binding is for has been made: who asks from now on is bound again.
     pub(super) closed: bool,
 }
 

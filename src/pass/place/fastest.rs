@@ -148,8 +148,7 @@ impl Pass for Fastest {
             cx.reports.push(Report::default());
         }
         if !weighed.is_empty() && cx.reports.iter().all(|r| r.placed.is_empty()) {
-            notes
-                .push("the parts are told as extraction weighed them, of whose program this one took the place".into());
+            notes.push("the parts are reported as extraction priced them, whose program this one replaced".into());
             cx.reports.last_mut().expect("there is one").placed = weighed;
         }
         cx.reports.last_mut().expect("there is one").notes.extend(notes);

@@ -184,7 +184,7 @@ impl CostModel for Prices {
         }
     }
 
-    fn settle(&self, by: Option<&External>, kernel: &KernelView) -> bool {
+    fn refine(&self, by: Option<&External>, kernel: &KernelView) -> bool {
         let Some(machine) = &self.machine else { return false };
         let guess = self.guess(by, kernel);
         // What becomes no code is not worth a measurement.

@@ -31,7 +31,7 @@ const LEAST: f64 = 1e-9;
 /// Points of the trade-off curve that are looked for.
 const POINTS: usize = 9;
 
-/// The samples' results, and the program that quantizes what it is told to.
+/// The samples' results, and the program that quantizes what it is asked to.
 struct Probe<'a> {
     plan: &'a Plan,
     program: Box<dyn Prepared>,

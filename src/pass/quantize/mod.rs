@@ -124,8 +124,8 @@ impl Quantize {
         let why = match (plan.layers.len(), layers::inside(&plan.module)) {
             (0, 0) => format!("`@main` has no layer of float32 ({})", LAYERS.join(", ")),
             (0, n) => format!(
-                "its layers ({n}) are inside functions or branches alone; it goes before passes that group operators or lay them \
-                 out anew, such as `FuseOps` and `default`"
+                "its layers ({n}) are inside functions or branches alone; it goes before passes that group operators or convert \
+                 layouts, such as `FuseOps` and `default`"
             ),
             (n, _) => format!("none of the {n} layers is chosen (they are numbered from 0)"),
         };

@@ -1,4 +1,4 @@
-//! What `Quantize` may be told, and how it is written.
+//! The options of `Quantize`, and how they are written.
 
 use std::path::PathBuf;
 

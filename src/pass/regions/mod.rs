@@ -112,7 +112,7 @@ impl<'a> Regions<'a> {
 
     /// Finds out which regions read which, and takes apart what can't be a region: its calls are regions by themselves, and grow
     /// together again as far as they can. To be called once, when all regions have been added.
-    pub fn settle(&mut self) {
+    pub fn split_unsound(&mut self) {
         self.link();
         let mut apart: HashSet<usize> = self.tangled();
         apart.extend((0..self.regions.len()).filter(|&r| !self.is_sound(r)));

@@ -13,7 +13,7 @@ use crate::{
 /// `global_symbol`, its name is `tvmgen_MODULE_COMPILER_FUNCTION_NUMBER`. What several regions or calls outside use is given once.
 ///
 /// `binds` says of a compiler whether its functions hold the constants that they use; otherwise constants of more than one element are
-/// arguments. The regions must have [settled](Regions::settle).
+/// arguments. The regions must have been [split](Regions::split_unsound) where they are not sound.
 pub fn split(regions: &Regions<'_>, module: &str, binds: &dyn Fn(&str) -> bool) -> Module {
     let m = regions.typed().module();
     let mut s = Split {

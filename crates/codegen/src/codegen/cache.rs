@@ -112,6 +112,6 @@ mod tests {
         std::fs::write(&file, "something else").expect("it can be written");
         let again = cache.compile(&Llvm, &[&kernel], &target).expect("compiles");
         assert_eq!(first[0].bytes, again[0].bytes);
-        assert!(cache.complaints()[0].contains("made anew"));
+        assert!(cache.complaints()[0].contains("made again"));
     }
 }

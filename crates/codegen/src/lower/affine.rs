@@ -18,7 +18,7 @@ impl Affine {
     pub(crate) fn of(e: &Scalar) -> Option<Affine> {
         let mut sum = Affine::default();
         sum.add(e, 1)?;
-        Some(sum.settled())
+        Some(sum.without_zeros())
     }
 
     /// Adds a multiple of an expression. None where that has no such form: then the sum is of no use any more.
@@ -60,7 +60,7 @@ impl Affine {
         }
     }
 
-    fn settled(mut self) -> Affine {
+    fn without_zeros(mut self) -> Affine {
         self.terms.retain(|t| t.1 != 0);
         self
     }
@@ -69,7 +69,7 @@ impl Affine {
     pub(crate) fn of_sum<'a>(terms: impl IntoIterator<Item = (&'a Scalar, i64)>) -> Option<Affine> {
         let mut sum = Affine::default();
         terms.into_iter().try_for_each(|(e, by)| sum.add(e, by))?;
-        Some(sum.settled())
+        Some(sum.without_zeros())
     }
 
     /// The axis' coefficient; 0 where it does not occur.

@@ -124,7 +124,7 @@ impl CodeSet {
 
 /// Whether no argument's value decides extents within a function, be it a constant's. One may even where the extents are known: a
 /// list of no axes leaves a tensor as it is.
-pub fn is_settled(m: &Module, f: ExprId) -> bool {
+pub fn shapes_follow_from_types(m: &Module, f: ExprId) -> bool {
     let mut calls = reachable(m, [m.func(f).body]).into_iter().filter_map(|e| m.op_call(e));
     calls.all(|(op, _, attrs)| op.op().decided_by(attrs).is_empty())
 }
@@ -157,7 +157,9 @@ fn is_sequence(typed: &TypedModule, entry: &str, fits: &dyn Fn(&TensorType) -> b
             Expr::Global(name) => m.function_id(name),
             _ => None,
         };
-        func.is_some_and(|f| (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && is_settled(m, f))
+        func.is_some_and(|f| {
+            (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && shapes_follow_from_types(m, f)
+        })
     };
     let plain = |&id: &ExprId| match &m[id] {
         Expr::Var(v) => f.params.contains(v) && known(typed.var_ty(*v)),

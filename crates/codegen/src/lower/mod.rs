@@ -12,7 +12,9 @@ mod sites;
 mod tuned;
 
 pub use append::Group;
-pub use assemble::{Assembled, CodeSet, Tunable, assemble, groups, is_plain, is_plain_once_known, is_settled};
+pub use assemble::{
+    Assembled, CodeSet, Tunable, assemble, groups, is_plain, is_plain_once_known, shapes_follow_from_types,
+};
 use function::stages_of;
 pub use function::{FunctionGroup, stages};
 pub use schedule::{Decisions, Reduced, Scheduled, changing, is_view, kernel, schedule, schedule_sized};

@@ -216,7 +216,7 @@ const CHEAP: u32 = 0;
 /// Definitions up to this expense are computed again in several readers.
 const CHEAP_FOR_SEVERAL: u32 = 4;
 
-/// Padding is decided anew at each of so many visits of an element, on average, rather than stored.
+/// Padding is decided again at each of so many visits of an element, on average, rather than stored.
 const VISITS_OF_PADDING: i64 = 9;
 
 /// Whether a definition is an element of another tensor, or a constant where that has none.
@@ -227,7 +227,7 @@ fn is_padding(value: &Scalar) -> bool {
     (read(a) && constant(b) || constant(a) && read(b)) && reads(cond).is_empty()
 }
 
-/// Numbers that are unpacked from bytes are unpacked anew at each of so many visits of one, on average, rather than stored.
+/// Numbers that are unpacked from bytes are unpacked again at each of so many visits of one, on average, rather than stored.
 const VISITS_OF_UNPACKED: i64 = 16;
 
 /// Whether a definition makes floats of bytes that are given, by little arithmetic: what is stored would be several times as large.

@@ -111,7 +111,7 @@ pub struct Serialized {
     /// went wrong in the calling thread's last call of it; NULL where nothing did. It is called before the functions of a run and
     /// after them, and once without a context when the library is loaded, to say what is missing on the machine.
     pub ready: Option<String>,
-    /// Shared libraries that it calls, as the linker is told of them.
+    /// Shared libraries that it calls, as the linker takes them.
     pub libraries: Vec<String>,
 }
 

@@ -14,7 +14,7 @@ pub struct Compiled {
     pub workspace: usize,
     /// The tensors that it gives, where the compiler says: a region that gives others is refused.
     pub outputs: Option<Vec<TensorType>>,
-    /// Shared libraries that its code calls, as the linker is told of them (`-lname` without the `-l`), for export.
+    /// Shared libraries that its code calls, as the linker takes them (`-lname` without the `-l`), for export.
     pub libraries: Vec<String>,
 }
 

@@ -32,7 +32,7 @@ pub unsafe trait CompiledCode: Send + Sync {
 }
 
 /// What functions that are no kernels can't do.
-const NOT_IN_PLACE: &str = "is no kernel, and is told to write where it reads";
+const NOT_IN_PLACE: &str = "is no kernel, and is to write where it reads";
 
 /// A function that the program calls was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -108,7 +108,7 @@ enum Function {
 #[derive(Default)]
 struct Pointers(Vec<*mut u8>);
 
-// SAFETY: between runs they are stale; they are written anew before each.
+// SAFETY: between runs they are stale; they are written again before each.
 unsafe impl Send for Pointers {}
 
 impl Executable {

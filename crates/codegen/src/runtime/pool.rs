@@ -224,8 +224,8 @@ impl Shared {
             } else {
                 self.asleep[me].store(true, SeqCst);
                 // What came between the last look and the flag would not have woken this thread.
-                let news = self.ticket.load(SeqCst) & !LOW != last || self.active.load(SeqCst) > 0;
-                if news || self.stop.load(SeqCst) {
+                let changed = self.ticket.load(SeqCst) & !LOW != last || self.active.load(SeqCst) > 0;
+                if changed || self.stop.load(SeqCst) {
                     self.asleep[me].store(false, SeqCst);
                 } else {
                     while self.asleep[me].load(SeqCst) && !self.stop.load(SeqCst) {

@@ -13,7 +13,7 @@ pub struct AxisId(pub u32);
 pub struct TensorId(pub u32);
 
 /// Binary operations. Both sides have one dtype, which is the result's too, except that comparisons give `bool`.
-/// Integers wrap around. Of `bool`, sums and the greater are "or", products and the lesser "and", differences "exclusive or".
+/// Integers wrap around. Of `bool`, sums and the greater are "or", products and the smaller "and", differences "exclusive or".
 /// Compiled code gives 0 for an integer divided by 0, and for its remainder; the interpreters report it.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum BinOp {
@@ -31,7 +31,7 @@ pub enum BinOp {
     FloorDiv,
     /// Remainder with the divisor's sign.
     FloorMod,
-    /// The lesser; of floats the second where either is NaN, as `a < b ? a : b`.
+    /// The smaller; of floats the second where either is NaN, as `a < b ? a : b`.
     Min,
     /// The greater; of floats the second where either is NaN, as `a > b ? a : b`.
     Max,
@@ -378,7 +378,7 @@ impl Scalar {
         Scalar::binary(BinOp::FloorMod, self, Scalar::index(by))
     }
 
-    /// The lesser.
+    /// The smaller.
     pub fn min(self, other: Scalar) -> Scalar {
         Scalar::binary(BinOp::Min, self, other)
     }

@@ -318,13 +318,13 @@ impl Family {
         let columns = (0..first.numbers.len()).map(|i| outlines.iter().map(|o| o.numbers[i]).collect()).collect();
         let (structure, named) = (first.structure, first.named);
         let mut family = Family { structure, first: members[0].clone(), columns, named, slots: vec![], parameters: 0 };
-        family.settle();
+        family.name_parameters();
         Some(family)
     }
 
     /// Numbers with names are parameters. Of others, those that were the same in all members are fixed, and those that were equal to each
     /// other are one parameter.
-    fn settle(&mut self) {
+    fn name_parameters(&mut self) {
         let mut known: HashMap<&[i64], usize> = HashMap::new();
         let mut slots: Vec<Slot> = (0..self.named).map(Slot::Parameter).collect();
         for column in &self.columns[self.named..] {
@@ -368,7 +368,7 @@ impl Family {
             return false;
         }
         self.columns.iter_mut().zip(outline.numbers).for_each(|(column, n)| column.push(n));
-        self.settle();
+        self.name_parameters();
         true
     }
 

@@ -484,7 +484,7 @@ impl Nest<'_> {
         self.items.push(Item::Stmt(Stmt::If { cond, then, otherwise }));
     }
 
-    /// Repeats as long as a condition holds, which reads anew before each turn. It must come to an end for all arguments.
+    /// Repeats as long as a condition holds, which is evaluated before each iteration. It must come to an end for all arguments.
     pub fn while_(&mut self, cond: Scalar, body: impl FnOnce(&mut Self)) {
         let body = Box::new(self.block(body));
         self.items.push(Item::Stmt(Stmt::While { cond, body }));

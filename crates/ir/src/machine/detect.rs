@@ -17,7 +17,7 @@ pub struct CacheShape {
     pub sharers: i64,
 }
 
-/// The shapes of the data caches of levels 1 to 3, where the system tells them.
+/// The shapes of the data caches of levels 1 to 3, where the system reports them.
 pub(super) fn caches() -> [Option<CacheShape>; 3] {
     let mut found = [None; 3];
     for index in 0..8 {

@@ -41,7 +41,7 @@ pub struct Known {
     pub features: BTreeSet<String>,
     /// Hardware threads that this process may use.
     pub threads: usize,
-    /// Hardware threads of a core, where the system tells.
+    /// Hardware threads of a core, where the system reports it.
     pub threads_per_core: Option<i64>,
     /// The facts of a core.
     pub timing: Timing,

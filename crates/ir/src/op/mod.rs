@@ -127,7 +127,7 @@ pub trait Op: fmt::Debug + Sync {
     /// The call with the values of the arguments that [`decided_by`](Op::decided_by) names (in its order) made part of it:
     /// the extents of what comes out follow from types, or
     /// are outermost ones and counted while running. Refuses values that make no legal call.
-    fn settle(&self, _attrs: &Attrs, _values: &[&Tensor]) -> Result<Settled, OpError> {
+    fn to_static(&self, _attrs: &Attrs, _values: &[&Tensor]) -> Result<StaticCall, OpError> {
         Err(OpError("no extent of the result follows from an argument's value".into()))
     }
 
@@ -145,9 +145,9 @@ pub trait Op: fmt::Debug + Sync {
     fn samples(&self) -> Vec<Sample>;
 }
 
-/// What [`Op::settle`] makes of a call.
+/// What [`Op::to_static`] makes of a call.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settled {
+pub struct StaticCall {
     /// The operator that is called instead.
     pub op: OpId,
     /// Its attributes.

@@ -28,9 +28,9 @@ impl Infer<'_> {
 
     /// Goes over all that waits until nothing moves any more. Only then arguments get the types that operators' relations
     /// give them: what the program says of them goes first.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn solve_all(&mut self) {
         loop {
-            self.settle_relations();
+            self.solve_relations();
             if !self.complete_arguments() {
                 return;
             }
@@ -61,9 +61,9 @@ impl Infer<'_> {
         self.solver.solved != before
     }
 
-    fn settle_relations(&mut self) {
-        while self.settled_at != Some(self.solver.solved) {
-            self.settled_at = Some(self.solver.solved);
+    fn solve_relations(&mut self) {
+        while self.solved_at != Some(self.solver.solved) {
+            self.solved_at = Some(self.solver.solved);
             for (op, f) in std::mem::take(&mut self.solver.op_flows) {
                 let Some(at) = self.current else { continue };
                 if let Some(attrs) = self.op_attrs(op, &Attrs::empty(), at)

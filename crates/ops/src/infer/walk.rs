@@ -24,7 +24,7 @@ pub(super) struct Infer<'a> {
     funcs: HashMap<ExprId, (FuncTerm, Ty)>,
     pub(super) pending: Vec<Pending>,
     /// The number of solved holes when all that waits was last tried.
-    pub(super) settled_at: Option<usize>,
+    pub(super) solved_at: Option<usize>,
     /// The expression looked at, for complaints about what it caused elsewhere.
     pub(super) current: Option<ExprId>,
     complaints: Vec<Diagnostic>,
@@ -49,7 +49,7 @@ impl<'a> Infer<'a> {
             vars: vec![None; m.var_count()],
             funcs: HashMap::new(),
             pending: Vec::new(),
-            settled_at: None,
+            solved_at: None,
             current: None,
             complaints: Vec::new(),
         }
@@ -81,7 +81,7 @@ impl<'a> Infer<'a> {
         while let Some((f, called_ones_done)) = stack.pop() {
             if called_ones_done {
                 self.walk(f);
-                self.settle();
+                self.solve_all();
             } else if seen.insert(f) {
                 stack.push((f, true));
                 stack.extend(calls(f).into_iter().map(|c| (c, false)));

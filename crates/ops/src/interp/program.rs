@@ -32,7 +32,7 @@ pub struct Program<'a> {
     /// Places of the expressions that are used more than once.
     shared: HashMap<ExprId, Place>,
     vars: Vec<Option<Place>>,
-    /// Variables that are bound to a function as written, which is made anew at each use: kept, it would hold the frame that
+    /// Variables that are bound to a function as written, which is made again at each use: kept, it would hold the frame that
     /// holds it.
     aliases: HashMap<VarId, (ExprId, u32)>,
     /// The scopes that functions are.

@@ -30,7 +30,7 @@ pub use registry::{
 };
 pub use resat_ir::op::{
     AttrDefault, AttrError, AttrField, AttrKind, AxisMap, AxisRole, Class, Dialect, DialectError, Family, Op, OpError,
-    RegisterError, RuleText, Sample, Settled, Work, make_attrs,
+    RegisterError, RuleText, Sample, StaticCall, Work, make_attrs,
 };
 pub use unsupported::unsupported;
 

@@ -31,7 +31,7 @@ pub(super) trait Real:
     fn abs(self) -> Self;
     /// e to the power.
     fn exp(self) -> Self;
-    /// The lesser; the second where either is NaN.
+    /// The smaller; the second where either is NaN.
     fn least(self, other: Self) -> Self {
         if self < other { self } else { other }
     }

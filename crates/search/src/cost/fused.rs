@@ -95,9 +95,9 @@ impl Traffic {
     }
 }
 
-/// The part of the lesser of arithmetic and traffic that counts: of kernels that take the same, the one that does less is better. Where
+/// The part of the smaller of arithmetic and traffic that counts: of kernels that take the same, the one that does less is better. Where
 /// extents are unknown, it is the one that is faster at small ones.
-const LESSER: f64 = 0.01;
+const SMALLER: f64 = 0.01;
 
 /// max(arithmetic of all calls / attainable peaks, bytes of arguments and result / bandwidth) + the call itself.
 pub(super) fn seconds(kernel: &KernelView) -> f64 {
@@ -119,7 +119,7 @@ pub(super) fn seconds(kernel: &KernelView) -> f64 {
     let moves = kernel.calls.iter().any(|c| scatters(c.op.op().name()));
     let written = if moves { traffic.written / SCATTERED } else { traffic.written };
     let moved = (traffic.read + traffic.gathered / SCATTERED + written) / kernel.target.bandwidth();
-    let seconds = CALL + compute.max(moved) + LESSER * compute.min(moved) + FUSED_CALL * (coded - 1) as f64;
+    let seconds = CALL + compute.max(moved) + SMALLER * compute.min(moved) + FUSED_CALL * (coded - 1) as f64;
     let of_dialect = kernel.calls.iter().any(|c| c.op.dialect().is_some());
     if of_dialect { UNLEGALIZED * seconds } else { seconds }
 }

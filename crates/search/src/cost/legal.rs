@@ -68,8 +68,8 @@ impl CostModel for Legal<'_> {
         self.model.crossing(crossing)
     }
 
-    fn settle(&self, by: Option<&External>, kernel: &KernelView) -> bool {
-        self.model.settle(by, kernel)
+    fn refine(&self, by: Option<&External>, kernel: &KernelView) -> bool {
+        self.model.refine(by, kernel)
     }
 
     fn notes(&self) -> Vec<String> {

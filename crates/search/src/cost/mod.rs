@@ -6,33 +6,33 @@
 //! Models are named on the command line as [`parse`] reads them: one of [`NAMES`], or a weighted sum of several.
 
 mod calls;
+mod checked;
 mod counts;
 mod fused;
-mod giving_way;
 mod guess;
 mod integers;
 mod kernel;
 mod legal;
 mod measured;
+mod penalized;
 mod precision;
 mod roofline;
 mod spec;
 mod table;
-mod watched;
 mod weighted;
 
 pub use calls::Calls;
+pub(crate) use checked::Checked;
 pub use counts::{Flops, NodeCount};
-pub use giving_way::GivingWay;
 pub use integers::Integers;
 pub use kernel::{KernelCall, KernelView, Source};
 pub use legal::Legal;
 pub use measured::Measured;
+pub use penalized::Penalized;
 pub use precision::Precision;
 pub use roofline::{MeasuredRoofline, Roofline};
 pub use spec::{NAMES, parse};
 pub use table::Table;
-pub(crate) use watched::Watched;
 pub use weighted::Weighted;
 
 use crate::{
@@ -157,7 +157,7 @@ pub trait CostModel: Send + Sync {
 
     /// Whether the model would rather measure what it has guessed the price of, now that it is about to be chosen: it has done so
     /// when it says yes, and prices are worth asking for again. `by` is none for resat's own code.
-    fn settle(&self, _by: Option<&External>, _kernel: &KernelView) -> bool {
+    fn refine(&self, _by: Option<&External>, _kernel: &KernelView) -> bool {
         false
     }
 

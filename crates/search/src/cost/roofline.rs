@@ -64,7 +64,7 @@ pub(super) const RENAMED: f64 = 1.0e-9;
 /// where it does not fuse after all.
 const FUSED_TRAFFIC: f64 = 0.1;
 
-/// The part of the lesser of a contraction's arithmetic and traffic that the greater does not hide.
+/// The part of the smaller of a contraction's arithmetic and traffic that the greater does not hide.
 const HIDDEN: f64 = 0.1;
 
 /// The part of the traffic of a contraction's arguments that arithmetic does not hide: narrow arguments are better.

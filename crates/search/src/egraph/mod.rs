@@ -3,11 +3,11 @@
 //! One e-graph holds one *region*: the body of a function, or of a branch or closure inside one. Regions do not share
 //! e-graphs, so a class never mixes terms whose variables are in different scopes.
 
+mod dirty;
 mod errors;
 mod facts;
 mod insert;
 mod kernel;
-mod news;
 mod node;
 mod plan;
 mod range;
@@ -15,13 +15,13 @@ mod rebuild;
 mod uses;
 mod weights;
 
+pub use dirty::DirtySet;
 pub use errors::{Errors, refresh_errors};
 pub use facts::{
     Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, meet, union_checked, worth_rewriting,
 };
 pub use insert::{Encoded, RegionGraph, Term, encode};
 pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};
-pub use news::News;
 pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId};
 pub use plan::RegionId;
 pub use range::Range;

@@ -65,7 +65,7 @@ struct Flags {
     constant: bool,
 }
 
-/// Part of a carried expression that is filled in anew.
+/// Part of a carried expression that is filled in again.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Hole {
     /// Evaluated where the carried expression is.

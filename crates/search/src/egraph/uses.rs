@@ -40,7 +40,7 @@ pub fn note_uses(graph: &mut Graph, roots: &[Id]) {
     refresh_uses(graph);
 }
 
-/// Counts uses anew, in view of what has become equal: two uses that are equal now are one.
+/// Counts uses again, in view of what has become equal: two uses that are equal now are one.
 pub fn refresh_uses(graph: &mut Graph) {
     let uses = &graph.analysis.uses;
     let mut counts: HashMap<Id, usize> = HashMap::new();

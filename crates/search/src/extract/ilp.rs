@@ -20,7 +20,7 @@ use super::{Choice, DagGreedy, Extractor, Problem, Solution, tree::Trees};
 /// There is a variable per candidate and one per class: the root is in the program, a class in the program has one candidate
 /// chosen, a chosen candidate's classes are in the program. That much allows cycles. They are forbidden one by one: whenever
 /// the cheapest solution has some, a constraint is added for each, which says that of the candidates that lead from class to
-/// class around it one at least is not chosen, and the program is solved anew; cycles of two classes are forbidden from the
+/// class around it one at least is not chosen, and the program is solved again; cycles of two classes are forbidden from the
 /// start. So nothing acyclic is ever excluded, and every solution on the way is a bound for those to come.
 ///
 /// What costs nothing is decided beforehand, and candidates that need no less and cost no less than another are left out.

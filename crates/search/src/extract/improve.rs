@@ -120,7 +120,7 @@ impl<'a> State<'a> {
         self.p.candidate(candidate).total
     }
 
-    /// Orders the program anew; gives whether it has no cycle.
+    /// Orders the program again; gives whether it has no cycle.
     fn reorder(&mut self) -> bool {
         let Ok(order) = self.choice.order(self.p) else { return false };
         self.place.fill(UNORDERED);

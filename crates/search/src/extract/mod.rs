@@ -24,7 +24,7 @@ pub use choice::{Choice, Flaw, chosen_term};
 pub use dag::DagGreedy;
 pub use ilp::Ilp;
 pub use json::{Imported, to_json};
-pub use problem::{Candidate, PriceError, Problem, Total, settle_term, term_cost, term_prices};
+pub use problem::{Candidate, PriceError, Problem, Total, refine_term, term_cost, term_prices};
 pub use search::Search;
 pub use tree::TreeGreedy;
 pub use within::within;

@@ -275,8 +275,8 @@ struct Pricer<'a> {
     tables: &'a Tables,
     args: Vec<Type>,
     constant: Vec<bool>,
-    /// Where prices are not asked for but settled: whether a model had guessed any of them.
-    settles: Option<bool>,
+    /// Where prices are not asked for but refined: whether a model had guessed any of them.
+    refined: Option<bool>,
     /// Where nodes are only noted, for [`CostModel::prepare`]: those so far.
     noted: Option<Vec<Noted<'a>>>,
 }
@@ -295,7 +295,7 @@ impl Noted<'_> {
     }
 }
 
-/// Tells a model of all nodes that the root can reach.
+/// Announces to a model all nodes that the root can reach.
 fn announce(graph: &Graph, root: Id, model: &dyn CostModel, target: &Target) {
     let mut pricer = Pricer { noted: Some(Vec::new()), ..Pricer::new(model, target, &graph.analysis.tables) };
     let mut seen: hashbrown::HashSet<Id> = hashbrown::HashSet::new();
@@ -313,16 +313,16 @@ fn announce(graph: &Graph, root: Id, model: &dyn CostModel, target: &Target) {
             });
         }
     }
-    pricer.tell();
+    pricer.announce();
 }
 
 impl<'a> Pricer<'a> {
     fn new(model: &'a dyn CostModel, target: &'a Target, tables: &'a Tables) -> Pricer<'a> {
-        Pricer { model, target, tables, args: Vec::new(), constant: Vec::new(), settles: None, noted: None }
+        Pricer { model, target, tables, args: Vec::new(), constant: Vec::new(), refined: None, noted: None }
     }
 
-    /// Tells the model of what was noted.
-    fn tell(&self) {
+    /// Announces what was noted.
+    fn announce(&self) {
         let views: Vec<NodeView> = self.noted.iter().flatten().map(|n| n.view(self.target)).collect();
         self.model.prepare(&views);
     }
@@ -386,9 +386,9 @@ impl<'a> Pricer<'a> {
                 let call = KernelCall { op, attrs, sources, args, constant, out: &out };
                 let (args, constant) = (&self.args, &self.constant);
                 let view = KernelView { calls: &[call], args, constant, target: self.target };
-                match &mut self.settles {
-                    Some(settled) => {
-                        *settled |= self.model.settle(None, &view);
+                match &mut self.refined {
+                    Some(refined) => {
+                        *refined |= self.model.refine(None, &view);
                         0.0
                     }
                     None => self.model.kernel(&view),
@@ -464,9 +464,9 @@ impl<'a> Pricer<'a> {
         let view = KernelView { calls: &calls, args: &self.args, constant: &self.constant, target: self.target };
         let composite = body.composite().map(Name::as_str);
         let by = body.place().map(|p| External { compiler: self.tables.place(p).as_str(), composite });
-        match (&mut self.settles, &by) {
-            (Some(settled), _) => {
-                *settled |= self.model.settle(by.as_ref(), &view);
+        match (&mut self.refined, &by) {
+            (Some(refined), _) => {
+                *refined |= self.model.refine(by.as_ref(), &view);
                 0.0
             }
             (None, Some(by)) => sensible(self.model.placed(by, &view)),
@@ -517,23 +517,23 @@ pub fn term_prices(
     if model.prepares() {
         let mut noting = Pricer { noted: Some(Vec::new()), ..Pricer::new(model, target, tables) };
         price_all(term, &mut noting)?;
-        noting.tell();
+        noting.announce();
     }
     priced(term, Pricer::new(model, target, tables)).map(|(prices, ty, _)| (prices, ty))
 }
 
-/// Lets a model settle the prices of a term's nodes that it has guessed so far ([`CostModel::settle`]). Gives whether there were
+/// Lets a model refine the prices of a term's nodes that it has guessed so far ([`CostModel::refine`]). Gives whether there were
 /// any.
-pub fn settle_term(term: &Term, tables: &Tables, model: &dyn CostModel, target: &Target) -> bool {
-    let pricer = Pricer { settles: Some(false), ..Pricer::new(model, target, tables) };
-    priced(term, pricer).is_ok_and(|(_, _, settled)| settled)
+pub fn refine_term(term: &Term, tables: &Tables, model: &dyn CostModel, target: &Target) -> bool {
+    let pricer = Pricer { refined: Some(false), ..Pricer::new(model, target, tables) };
+    priced(term, pricer).is_ok_and(|(_, _, refined)| refined)
 }
 
 type Priced = (Vec<f64>, Option<Type>, bool);
 
 fn priced(term: &Term, mut pricer: Pricer) -> Result<Priced, PriceError> {
     let (prices, ty) = price_all(term, &mut pricer)?;
-    Ok((prices, ty, pricer.settles == Some(true)))
+    Ok((prices, ty, pricer.refined == Some(true)))
 }
 
 fn price_all(term: &Term, pricer: &mut Pricer) -> Result<(Vec<f64>, Option<Type>), PriceError> {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{
     ast::{ConstType, IndexPattern, Ops, Pattern, RuleDef, Term, TermItem, TermOp},
     eval::{Env, Match},
-    fresh::Reach,
+    reach::Reach,
     search::{root_slot, search},
 };
 use crate::{

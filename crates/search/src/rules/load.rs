@@ -1,4 +1,4 @@
-//! Reads rule files: rulesets, rules and their clauses. All errors of a file are told at once.
+//! Reads rule files: rulesets, rules and their clauses. All errors of a file are reported at once.
 
 use std::sync::Arc;
 

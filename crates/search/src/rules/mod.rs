@@ -6,7 +6,6 @@ mod ast;
 mod check;
 mod composite;
 mod eval;
-mod fresh;
 pub mod functions;
 mod fusion;
 pub mod guards;
@@ -14,6 +13,7 @@ mod left;
 mod literals;
 mod load;
 mod patterns;
+mod reach;
 mod reader;
 pub mod reference;
 mod registry;
@@ -179,7 +179,7 @@ impl Definitions {
     }
 }
 
-/// Reads and checks the text of a rule file; `name` is what messages call it. All errors are told at once.
+/// Reads and checks the text of a rule file; `name` is what messages call it. All errors are reported at once.
 pub fn define(name: &str, text: &str) -> Result<Vec<Definitions>, Refused> {
     let sets = load::load(name, text)?;
     Ok(sets

@@ -176,7 +176,7 @@ fn operator(s: &mut Scope, form: &Form, head: &Form, name: &str, rest: &[Form]) 
             s.error(d.help(format!("`~` goes with {}", COMMUTATIVE.join(", "))));
         }
     }
-    // Arguments are read even where the operator is unknown, so that their errors are told too and their variables known.
+    // Arguments are read even where the operator is unknown, so that their errors are reported too and their variables known.
     let record = s.slot(SlotKind::Record);
     let fields = ops.as_ref().and_then(|ops| self::record(s, form, record_form, ops.list(), record));
     let args: Vec<Option<Pattern>> = args.iter().map(|a| pattern(s, a)).collect();

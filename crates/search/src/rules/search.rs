@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::{
     ast::{AttrDef, FieldPattern, IndexPattern, Ops, Pattern, RuleDef, Slot},
     eval::{ClassView, Env, Match},
-    fresh::Reach,
+    reach::Reach,
 };
 use crate::{
     egraph::{Case, Graph, Node, What, worth_rewriting},
@@ -32,7 +32,7 @@ const PARTNERS_OF_MORE: usize = 1;
 /// All matches of a rule, those of one class after those of another.
 pub(super) fn search(rule: &RuleDef, reach: &Reach, cx: &SearchContext<'_>, limit: usize) -> Vec<(Id, Match)> {
     let (mut out, mut left) = (Vec::new(), limit);
-    for class in reach.fresh(rule, cx) {
+    for class in reach.dirty(rule, cx) {
         if left == 0 || !cx.may_go_on() {
             break;
         }

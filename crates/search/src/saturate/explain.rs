@@ -360,7 +360,7 @@ fn show_original(region: &RegionGraph, id: Id, depth: usize) -> String {
 #[derive(Clone, Debug)]
 pub enum WhyNot {
     /// The rules found it: this is what it costs, and what was chosen instead.
-    Dearer {
+    CostsMore {
         /// By the cost model, as it stands.
         wanted: f64,
         /// By the cost model.
@@ -387,7 +387,7 @@ pub fn why_not(x: &mut Extracted, model: &dyn CostModel, extractor: &dyn Extract
     if graph.find(program) == graph.find(wanted) {
         let chosen = extractor.extract(&problem).cost(&problem).ok()?;
         let (wanted, _) = term_cost(&term_of(region, &nodes, wanted), &graph.analysis.tables, model, target).ok()?;
-        return Some(WhyNot::Dearer { wanted, chosen });
+        return Some(WhyNot::CostsMore { wanted, chosen });
     }
     let held: HashSet<Id> = (0..problem.classes() as u32).map(|c| problem.class_id(c)).collect();
     let mut missing = Vec::new();

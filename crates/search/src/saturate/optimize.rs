@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::{KernelReport, Limits, Report, Ruleset, placed::placed, saturate};
 use crate::{
-    cost::{CostModel, Watched},
+    cost::{Checked, CostModel},
     egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses},
-    extract::{Choice, Extractor, Problem, bound, chosen_term, settle_term, term_cost, term_prices, within},
+    extract::{Choice, Extractor, Problem, bound, chosen_term, refine_term, term_cost, term_prices, within},
     infer::TypedModule,
     ir::Module,
     target::Target,
@@ -48,7 +48,7 @@ pub fn optimize(
 /// The program that the rules, the model and the extractor make of a module.
 ///
 /// Whatever limit is met, the result is a program equal to the module (to the grade that the report states), and no
-/// dearer by the model: a region for which nothing cheaper is found stays as it is. What an extractor gets wrong (a cycle,
+/// more expensive by the model: a region for which nothing cheaper is found stays as it is. What an extractor gets wrong (a cycle,
 /// a type that does not fit) is kept out, and reported in [`Report::faults`].
 ///
 /// The observer sees every region that was saturated.
@@ -62,8 +62,8 @@ pub fn optimize_observed(
     observer: &mut dyn FnMut(Extracted),
 ) -> Optimized {
     let start = Instant::now();
-    let watched = Watched::new(model);
-    let model: &dyn CostModel = &watched;
+    let checked = Checked::new(model);
+    let model: &dyn CostModel = &checked;
     // Kernels are formed of what the other rules have found: no rule looks at kernels.
     let forms_kernels = |r: &&Ruleset| r.rules.iter().any(|rule| rule.forms_kernels);
     let (forming, others): (Vec<&Ruleset>, Vec<&Ruleset>) = rulesets.iter().partition(forms_kernels);
@@ -145,7 +145,7 @@ pub fn optimize_observed(
     }
     report.reported = [report.cost_before, report.cost_after].map(|price| model.reported(price));
     report.notes = model.notes();
-    report.warnings.extend(watched.complaint());
+    report.warnings.extend(checked.complaint());
     report.warnings.extend(report.stopped());
     Optimized { module: encoded.finish(), report }
 }
@@ -163,8 +163,8 @@ fn in_turn(graph: &mut Graph, rulesets: &[Ruleset], forming: &[Ruleset], limits:
     report
 }
 
-/// So often programs are chosen anew in view of prices that were settled; what is left of guesses then stays.
-const SETTLING: usize = 32;
+/// So often programs are extracted again in view of prices that were refined; what is left of guesses then stays.
+const REFINEMENTS: usize = 32;
 
 /// The part of the e-graph, and of the time, that is kept for kernels: one in so many nodes, and seconds.
 const FOR_KERNELS: usize = 4;
@@ -216,7 +216,7 @@ fn extract(
         let term =
             chosen_term(&problem, &solution.choice, region).map_err(|flaw| format!("{}: {flaw}", extractor.name()))?;
         rounds += 1;
-        if rounds == SETTLING || !settle_term(&term, &region.graph.analysis.tables, model, target) {
+        if rounds == REFINEMENTS || !refine_term(&term, &region.graph.analysis.tables, model, target) {
             if wanted.bound && solution.bound.is_none() {
                 solution.bound = bound(&problem, &solution.choice);
             }

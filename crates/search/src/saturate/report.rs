@@ -102,7 +102,7 @@ pub struct Report {
     pub cost_before: f64,
     /// See `cost_before`.
     pub cost_after: f64,
-    /// These two as people are told them: see [`CostModel::told`](crate::cost::CostModel::told).
+    /// These two as reports show them: see [`CostModel::reported`](crate::cost::CostModel::reported).
     pub reported: [Option<f64>; 2],
     /// The error that the program is predicted to have: what its approximations bring in, added up.
     pub error: f64,

@@ -4,7 +4,7 @@ use std::{cell::Cell, sync::Arc, time::Instant};
 
 use egg::Id;
 
-use crate::egraph::{Graph, News, worth_rewriting};
+use crate::egraph::{DirtySet, Graph, worth_rewriting};
 
 /// The two halves of a rule.
 pub trait Rewrite: Send + Sync {
@@ -21,7 +21,7 @@ pub trait Rewrite: Send + Sync {
     fn apply(&self, graph: &mut Graph, class: Id, found: &Self::Match, asked: &Asked);
 }
 
-/// Whether somebody has asked who uses a value: then new uses of a class are news of it.
+/// Whether somebody has asked who uses a value: then new uses of a class make it dirty.
 #[derive(Clone, Debug, Default)]
 pub struct Asked(Cell<bool>);
 
@@ -46,14 +46,14 @@ pub struct SearchContext<'g> {
     pub asked: Asked,
     deadline: Option<Instant>,
     /// Where only what is new is looked at: what that is, and whether new uses are.
-    news: Option<(&'g News, bool)>,
+    dirty: Option<(&'g DirtySet, bool)>,
     cut: Cell<bool>,
 }
 
 impl<'g> SearchContext<'g> {
     /// A search of everything, however long it takes.
     pub fn everywhere(graph: &'g Graph) -> SearchContext<'g> {
-        SearchContext { graph, asked: Asked::default(), deadline: None, news: None, cut: Cell::new(false) }
+        SearchContext { graph, asked: Asked::default(), deadline: None, dirty: None, cut: Cell::new(false) }
     }
 
     /// The same search until a deadline.
@@ -62,8 +62,8 @@ impl<'g> SearchContext<'g> {
     }
 
     /// The same search of what is new alone; `of_uses` says whether new uses of a class are.
-    pub(super) fn of_news(self, news: &'g News, of_uses: bool) -> SearchContext<'g> {
-        SearchContext { news: Some((news, of_uses)), ..self }
+    pub(super) fn of_dirty(self, dirty: &'g DirtySet, of_uses: bool) -> SearchContext<'g> {
+        SearchContext { dirty: Some((dirty, of_uses)), ..self }
     }
 
     /// Whether a search may go on: searches ask before each class that they look at.
@@ -73,12 +73,12 @@ impl<'g> SearchContext<'g> {
 
     /// Whether all classes are to be looked at, new or not.
     pub fn is_everywhere(&self) -> bool {
-        self.news.is_none()
+        self.dirty.is_none()
     }
 
     /// Whether a class is to be looked at where what stands at most so many steps below it counts.
     pub fn is_new(&self, class: Id, steps: usize) -> bool {
-        self.news.is_none_or(|(news, of_uses)| news.near(class, steps, of_uses))
+        self.dirty.is_none_or(|(dirty, of_uses)| dirty.near(class, steps, of_uses))
     }
 
     /// Notes that matches were left out, since there were too many ways to look for them.

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::{Asked, Limits, Matches, Report, Rule, Ruleset, SearchContext, Stop};
-use crate::egraph::{Graph, News, may_apply, refresh_errors, refresh_uses};
+use crate::egraph::{DirtySet, Graph, may_apply, refresh_errors, refresh_uses};
 
 /// Measured resident bytes of one e-node with its class, fact, parents, and share of the hash tables.
 const BYTES_PER_NODE: usize = 450;
@@ -36,7 +36,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
     graph.analysis.budget.nodes = limits.nodes.min(by_bytes);
     graph.analysis.budget.unions = limits.unions;
     let deadline = start.checked_add(limits.time);
-    let mut news = News::default();
+    let mut dirty = DirtySet::default();
     let mut turns: Vec<Turn> = rulesets
         .iter()
         .flat_map(|r| &r.rules)
@@ -77,7 +77,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
         }
         report.iterations += 1;
         refresh_uses(graph);
-        news.refresh(graph);
+        dirty.refresh(graph);
         let size_before = (graph.total_size(), graph.number_of_classes());
         let mut rested = false;
         let mut found = Vec::with_capacity(turns.len());
@@ -92,7 +92,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             let begin = Instant::now();
             let mut cx = SearchContext::everywhere(graph).until(deadline);
             if turn.done && !limits.everything {
-                cx = cx.of_news(&news, turn.asks);
+                cx = cx.of_dirty(&dirty, turn.asks);
             }
             let matches = turn.rule.rewrite.search(cx, turn.room);
             let count = matches.len();

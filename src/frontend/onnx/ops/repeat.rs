@@ -93,7 +93,7 @@ pub(super) fn repeated(
         let collected = lists.iter().zip(elems).map(|(&e, elem)| Tens { e, elem });
         return Ok((rebuilt, collected.collect()));
     }
-    Err(n.refuse("the types of what it carries do not settle"))
+    Err(n.refuse("the types of what it carries do not come to a fixed point"))
 }
 
 /// What a loop's function is made of.

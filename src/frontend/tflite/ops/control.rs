@@ -148,7 +148,7 @@ pub(in crate::frontend::tflite) fn repeat(im: &mut Import, _: &Graph, op: &Opera
         let e = im.b.add(Expr::Let { var: again, value: function, body: first }, ty);
         return Ok(unpack(im, e, start.len()));
     }
-    Err(im.b.refuse("WHILE: the types of the loop's values do not settle"))
+    Err(im.b.refuse("WHILE: the types of the loop's values do not come to a fixed point"))
 }
 
 /// CALL_ONCE: what sets up variables, which each run starts with.

@@ -145,7 +145,7 @@ fn product(n: &mut Node, [flat_x, flat_y]: [ExprId; 2], [turn_x, turn_y]: [bool;
     }
 }
 
-/// The same for batches of several axes, of which one has an extent that only a run tells.
+/// The same for batches of several axes, of which one has an extent that is known only at run time.
 fn open_batches(n: &mut Node, sides: [ExprId; 2], turns: [bool; 2], quantized: bool) -> Results {
     let shape = n.shape(sides[0])?;
     let mut flat = sides;

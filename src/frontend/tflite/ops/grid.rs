@@ -61,7 +61,7 @@ fn coordinates(corners: bool, half: bool) -> &'static str {
     }
 }
 
-/// A resize to a size that only a run tells.
+/// A resize to a size that is known only at run time.
 fn resize_computed(n: &mut Node, corners: bool, half: bool, method: &str) -> Results {
     let (x, size) = (n.x(0)?, n.x(1)?);
     let size = n.cast(size, DType::I64)?;

@@ -136,7 +136,7 @@ struct Masks {
     offset: bool,
 }
 
-/// A strided slice whose begin or end only a run tells: first the ranges, then the single indices.
+/// A strided slice whose begin or end is known only at run time: first the ranges, then the single indices.
 fn computed(n: &mut Node, x: ExprId, of_axis: &[Option<usize>], strides: &[i64], m: &Masks) -> Convert {
     let bit = |mask: i64, i: usize| i < 63 && mask >> i & 1 == 1;
     let (begin, end) = (n.x(1)?, n.x(2)?);

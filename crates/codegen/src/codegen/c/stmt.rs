@@ -268,7 +268,7 @@ impl<'a> Printer<'a> {
         });
     }
 
-    /// The iterations of a parallel loop are a function of their own, which finds the buffers anew and is given the variables.
+    /// The iterations of a parallel loop are a function of their own, which finds the buffers again and is given the variables.
     fn parallel(&mut self, var: AxisId, extent: &Scalar, body: &Stmt) {
         let number = self.bodies.len();
         let (name, kernel) = (format!("i{}", var.0), self.name);

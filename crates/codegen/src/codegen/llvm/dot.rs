@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Numbers side by side, as one operand reads them.
-struct Together {
+struct Operand {
     buffer: BufferId,
     /// Where the first one is.
     at: Affine,
@@ -55,8 +55,8 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let (sum, factors) = operands.split_first()?;
         let pairs: Vec<[&Scalar; 2]> = factors.chunks_exact(2).map(|pair| [&pair[0], &pair[1]]).collect();
         let Some([a, b]) = self.side_by_side(&pairs, count) else { return self.taps(sum, &pairs) };
-        let step = |operand: &Together| operand.at.coefficient(lanes.axis);
-        let uniform = |operand: &Together| !operand.at.without(lanes.axis).varying();
+        let step = |operand: &Operand| operand.at.coefficient(lanes.axis);
+        let uniform = |operand: &Operand| !operand.at.without(lanes.axis).varying();
         let (same, wide) = if step(&a) == 0 { (a, b) } else { (b, a) };
         if !uniform(&same) || !uniform(&wide) || (step(&same), step(&wide)) != (0, count as i64) {
             return None;
@@ -69,7 +69,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     }
 
     /// Both operands by their first numbers, where the numbers of each lie side by side and fill a word.
-    fn side_by_side(&mut self, pairs: &[[&Scalar; 2]], count: usize) -> Option<[Together; 2]> {
+    fn side_by_side(&mut self, pairs: &[[&Scalar; 2]], count: usize) -> Option<[Operand; 2]> {
         if pairs.len() != count {
             return None;
         }
@@ -82,9 +82,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 if self.is_masked(buffer, &at) {
                     return None;
                 }
-                let first: &Together = match operand {
+                let first: &Operand = match operand {
                     Some(first) => first,
-                    None => operand.insert(Together { buffer, at: at.clone(), dtype }),
+                    None => operand.insert(Operand { buffer, at: at.clone(), dtype }),
                 };
                 let follows = at.plus(&first.at, -1).as_constant() == Some(i as i64);
                 if first.buffer != buffer || first.dtype != dtype || !follows {
@@ -122,7 +122,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 if at.coefficient(lanes.axis) != 1 || base.varying() {
                     return None;
                 }
-                let first: &Together = first.get_or_insert(Together { buffer, at: base.clone(), dtype });
+                let first: &Operand = first.get_or_insert(Operand { buffer, at: base.clone(), dtype });
                 let apart = base.plus(&first.at, -1).as_constant();
                 if first.buffer != buffer || first.dtype != dtype || apart != Some(i as i64 * lanes.count as i64) {
                     return None;
@@ -137,7 +137,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Some(self.emit_taps(sum, [a, b], present))
     }
 
-    fn emit_taps(&mut self, sum: &Scalar, operands: [Together; 2], present: u64) -> Result<V<'ctx>, CodegenError> {
+    fn emit_taps(&mut self, sum: &Scalar, operands: [Operand; 2], present: u64) -> Result<V<'ctx>, CodegenError> {
         let sum = self.value(sum)?;
         let sum = self.ir.splat(sum, 16);
         if present == 0 {
@@ -156,7 +156,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Ok(self.four_products(sum, brought[0], brought[1], 16))
     }
 
-    fn emit_products(&mut self, sum: &Scalar, same: Together, wide: Together) -> Result<V<'ctx>, CodegenError> {
+    fn emit_products(&mut self, sum: &Scalar, same: Operand, wide: Operand) -> Result<V<'ctx>, CodegenError> {
         let lanes = self.lanes.expect("only vector loops have sums of products");
         let n = lanes.count;
         let sum = self.value(sum)?;
@@ -171,7 +171,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Ok(match same.dtype {
             DType::BF16 => self.pair_of_products(sum, x, y, n),
             _ => {
-                let signed = |operand: &Together| operand.dtype == DType::I8;
+                let signed = |operand: &Operand| operand.dtype == DType::I8;
                 self.four_products(sum, (x, signed(&same)), (y, signed(&wide)), n)
             }
         })

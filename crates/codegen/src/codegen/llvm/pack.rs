@@ -79,7 +79,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let to = self.place(buffer, &first)?;
         self.waiting.push(Waiting { buffer, at: first, to, v, lanes: lanes.count, step, dtype });
         if let Some(four) = self.run(4) {
-            self.store_together(four);
+            self.store_packed(four);
         }
         Ok(true)
     }
@@ -110,7 +110,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     pub(super) fn store_waiting(&mut self) {
         for many in [4, 2, 1] {
             while let Some(run) = self.run(many) {
-                self.store_together(run);
+                self.store_packed(run);
             }
         }
     }
@@ -143,7 +143,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     }
 
     /// Stores one, two or four vectors that lie side by side.
-    fn store_together(&self, run: Vec<Waiting<'ctx>>) {
+    fn store_packed(&self, run: Vec<Waiting<'ctx>>) {
         let ir = &self.ir;
         let (to, lanes, dtype) = (run[0].to, run[0].lanes, run[0].dtype);
         if run[0].step == WORD {

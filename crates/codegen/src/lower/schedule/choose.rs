@@ -20,7 +20,7 @@ pub(super) struct Tiling {
     /// Register tile: axes and their sizes; of the vector axis, in vectors. Outermost first.
     pub(super) tiles: Vec<(AxisId, i64)>,
     /// The reduced axis of which several elements at once are multiplied and added, and how many, where [`Form::together`] allows.
-    pub(super) together: Option<(AxisId, i64)>,
+    pub(super) dot: Option<(AxisId, i64)>,
     /// Where matrix registers multiply: how they go through the reduction.
     pub(super) matrix: Option<Matrix>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Tiling {
 impl Tiling {
     /// One element at a time; `vector` is an axis of nothing.
     pub(super) fn single(vector: AxisId) -> Tiling {
-        Tiling { vector, across: false, lanes: 1, tiles: vec![], together: None, matrix: None }
+        Tiling { vector, across: false, lanes: 1, tiles: vec![], dot: None, matrix: None }
     }
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Form {
     /// Operations of a value beyond one multiplication.
     pub(super) extra_ops: f64,
     /// Where the value is a product of narrow numbers and the reduction its sum in 32 bits.
-    pub(super) together: Option<Together>,
+    pub(super) dot: Option<Dot>,
     /// Where it is such a sum, and the machine brings bytes together that lie a vector's lanes apart.
     pub(super) taps: bool,
 }
 
 /// Narrow numbers that are multiplied and added to one lane of 32 bits at once.
 #[derive(Copy, Clone, PartialEq, Debug)]
-pub(super) struct Together {
+pub(super) struct Dot {
     /// How many: as many as fill the lane.
     pub(super) count: i64,
     /// Instructions for it.
@@ -107,7 +107,7 @@ struct Model<'a> {
     /// Cycles to store one accumulator.
     store: f64,
     /// How many elements each step treats at once.
-    together: i64,
+    dot: i64,
     /// By access, how it goes on from step to step.
     strides: &'a [Stride],
     /// The reduced axes of which each step treats one element: set where the elements that are treated together lie apart.
@@ -166,7 +166,7 @@ impl Model<'_> {
                 tiles.iter().filter(|(axis, _)| coeff(a, *axis) != Some(0)).map(|(_, size)| *size as f64).product();
             let each = match coeff(a, vector) {
                 Some(0 | 1) => 1.0,
-                Some(step) if self.together > 1 && step == self.together => 1.0,
+                Some(step) if self.dot > 1 && step == self.dot => 1.0,
                 _ => 1.5 * lanes as f64,
             };
             // Places that lie powers of two apart evict one another from the first cache, but for a few.
@@ -181,10 +181,10 @@ impl Model<'_> {
             }
             // What a tile reads of an operand, step after step, is read again by the next tile: from the first cache only where
             // it fits there.
-            let together = || tiles.iter().any(|t| t.1 > 1 && coeff(a, t.0) == Some(1));
+            let adjacent = || tiles.iter().any(|t| t.1 > 1 && coeff(a, t.0) == Some(1));
             let bytes = match coeff(a, vector) {
                 Some(0) if !stride.lines => copies * ELEMENT,
-                Some(0) if together() => (copies * ELEMENT).max(line),
+                Some(0) if adjacent() => (copies * ELEMENT).max(line),
                 Some(0) => copies * line,
                 _ => copies * self.unit.vector_bytes as f64,
             };
@@ -199,7 +199,7 @@ impl Model<'_> {
         }
         let passing = match self.accesses.len() {
             ..=1 => 0.0,
-            _ if self.together > 1 => IN_PASSING,
+            _ if self.dot > 1 => IN_PASSING,
             _ => 1.0,
         };
         let registers = accumulators + live + passing;
@@ -237,7 +237,7 @@ impl Model<'_> {
         ((accumulators + all / steps) / t.dot.per_cycle).max(loads) + 2.0 * spilled / steps
     }
 
-    /// Cycles for all tiles of these axes, rests included, `outside` times.
+    /// Cycles for all tiles of these axes, tails included, `outside` times.
     fn total(&self, vector: AxisId, lanes: i64, tiles: &[(AxisId, i64)], extents: &[i64], outside: f64) -> f64 {
         fn walk(
             m: &Model<'_>,
@@ -272,7 +272,7 @@ impl Model<'_> {
 
 /// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart
 /// and the other is the same for all lanes.
-fn together_along(v: AxisId, count: i64, reduced: &[Axis], accesses: &[Access]) -> Option<AxisId> {
+fn dot_along(v: AxisId, count: i64, reduced: &[Axis], accesses: &[Access]) -> Option<AxisId> {
     let mut steps: Vec<Option<i64>> = accesses.iter().map(|a| coeff(a, v)).collect();
     steps.sort_unstable();
     let along = |r: &&Axis| r.extent % count == 0 && accesses.iter().all(|a| coeff(a, r.id) == Some(1));
@@ -324,15 +324,15 @@ pub(super) fn ranked(
         let lanes = unit.lanes().min(v.extent);
         let (vectors, rest) = (v.extent / lanes, v.extent % lanes);
         let vectors_in_all = vectors + (rest > 0) as i64;
-        let together = match form.together {
-            Some(t) if !across => together_along(v.id, t.count, reduced, accesses).map(|r| (r, t)),
+        let dot = match form.dot {
+            Some(t) if !across => dot_along(v.id, t.count, reduced, accesses).map(|r| (r, t)),
             _ => None,
         };
         let taps = match form.taps && !across && lanes == unit.lanes() {
             true => taps_along(v.id, lanes, reduced, accesses),
             false => None,
         };
-        let together = together.or(taps.map(|r| (r.id, Together { count: r.extent, ops: unit.int8_dot_strided })));
+        let dot = dot.or(taps.map(|r| (r.id, Dot { count: r.extent, ops: unit.int8_dot_strided })));
         let model = Model {
             accesses,
             unit,
@@ -341,17 +341,17 @@ pub(super) fn ranked(
                 // Lane by lane.
                 _ => SCATTER * lanes as f64,
             },
-            extra_ops: together.map_or(form.extra_ops, |(_, t)| t.ops as f64 - 1.0),
-            reduced: match together {
+            extra_ops: dot.map_or(form.extra_ops, |(_, t)| t.ops as f64 - 1.0),
+            reduced: match dot {
                 Some((_, t)) => volume / t.count as f64,
                 None if across => volume / v.extent as f64 * vectors_in_all as f64,
                 None => volume,
             },
-            together: together.map_or(1, |(_, t)| t.count),
+            dot: dot.map_or(1, |(_, t)| t.count),
             strides: &strides,
             windows: taps.map(|t| reduced.iter().filter(|r| r.id != t.id).copied().collect()),
         };
-        let together = together.map(|(axis, t)| (axis, t.count));
+        let dot = dot.map(|(axis, t)| (axis, t.count));
         // Candidate tile axes with their extents; the vector axis counts in vectors.
         let mut candidates: Vec<(AxisId, i64)> =
             axes.iter().map(|a| (a.id, if a.id == v.id { vectors } else { a.extent })).filter(|c| c.1 > 1).collect();
@@ -377,7 +377,7 @@ pub(super) fn ranked(
                         };
                         let inside: f64 = extents.iter().map(|&e| e as f64).product();
                         let cost = model.total(v.id, lanes, &tiles, &extents, all / inside) + combine;
-                        offer(cost, Tiling { vector: v.id, across, lanes, tiles, together, matrix: None });
+                        offer(cost, Tiling { vector: v.id, across, lanes, tiles, dot, matrix: None });
                     }
                 }
             }

@@ -53,7 +53,7 @@ impl Place<'_> {
     }
 }
 
-/// An extent in pieces of `largest`, then of lesser powers of two: (first element, pieces, extent of each).
+/// An extent in pieces of `largest`, then of smaller powers of two: (first element, pieces, extent of each).
 fn powers_of_two(extent: i64, largest: i64) -> Vec<(i64, i64, i64)> {
     let mut pieces = Vec::new();
     let (mut done, mut size) = (0, largest);
@@ -242,7 +242,7 @@ impl Emitter {
         };
         for (first, tiles, lanes) in powers(square.written.extent, changing) {
             let groups = match changing {
-                // Of a lesser power there is one at most.
+                // Of a smaller power there is one at most.
                 true if lanes == square.largest => descending(tiles, &[BESIDE, 1]),
                 true => descending(tiles, &[1]),
                 false => cut(tiles, BESIDE),
@@ -283,7 +283,7 @@ impl Emitter {
         Stmt::Block(parts)
     }
 
-    /// So many rows of so many lanes, both powers of two: squares of the lesser one.
+    /// So many rows of so many lanes, both powers of two: squares of the smaller one.
     fn one_square(
         &mut self,
         square: &Square,

@@ -245,7 +245,7 @@ fn tilings(axes: &[Axis], columns: Axis, operands: &Operands, matrix: Matrix) ->
             let beside = axes.iter().filter(|a| of(right, left, a)).max_by_key(|a| a.extent);
             tiles.extend(beside.map(|a| (a.id, aside)));
         }
-        all.push(Tiling { vector: columns.id, across: false, lanes, tiles, together: None, matrix: Some(matrix) });
+        all.push(Tiling { vector: columns.id, across: false, lanes, tiles, dot: None, matrix: Some(matrix) });
     }
     all
 }

@@ -4,24 +4,24 @@
 //! matrix multiplications, pooling and sums. It enumerates vector axes and register tiles and prices them with a model of a core
 //! (`choose`). Operands whose order is wrong, or whose rows lie powers of two apart, are packed first where the model says that it pays
 //! (`pack`); axes that an operand has in blocks are split (`split`), so that packed constants are read in order; long sums are cut into
-//! parts (`depth`); while the tiles that share a panel of weights compute, the next panel is prefetched into L2 (`ahead`).
+//! parts (`split_k`); while the tiles that share a panel of weights compute, the next panel is prefetched into L2 (`prefetch`).
 //!
 //! A register tile's longest axis is unrolled outermost, so that what is loaded last is used at once: loads that wait for their use would
 //! spill. Epilogues are found, not declared: a step that reads a reduction only at its own place is computed on the accumulators (`reduce`).
 
-mod ahead;
 mod cache;
 mod choose;
 mod combine;
-mod depth;
+mod fuse_rows;
 mod map;
 mod matrix;
 mod pack;
+mod prefetch;
 mod reduce;
 mod routine;
-mod rows;
 mod sizes;
 mod split;
+mod split_k;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;

@@ -3,13 +3,12 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced,
-    ahead::{Ahead, Slice},
-    bind,
-    choose::{Form, Tiling, Together, ranked},
+    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced, bind,
+    choose::{Dot, Form, Tiling, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     cut_evenly, for_,
-    sizes::{Along, rests},
+    prefetch::{Prefetch, Slice},
+    sizes::{Along, tails},
 };
 use crate::{
     loops::{
@@ -30,7 +29,7 @@ const FUNCTION: u32 = 16;
 /// Multiply-adds written out per turn of the innermost reduction loop, at most.
 const BODY: i64 = 96;
 /// The same where each is of several numbers together: with fewer turns, tiles go in and out of registers more often.
-const BODY_TOGETHER: i64 = 112;
+const BODY_DOT: i64 = 112;
 
 /// What a reduction does with what it reads, on that machine.
 pub(super) fn form(r: &Reduction, unit: Core) -> Form {
@@ -48,16 +47,14 @@ pub(super) fn form(r: &Reduction, unit: Core) -> Form {
     });
     let taps =
         matches!(multiplied(r), Some((DType::I8, DType::U8) | (DType::U8, DType::I8))) && unit.int8_dot_strided > 0;
-    let together = match narrow_multiplied(r) {
-        Some((DType::BF16, DType::BF16)) => Some(Together { count: 2, ops: unit.bf16_dot }),
+    let dot = match narrow_multiplied(r) {
+        Some((DType::BF16, DType::BF16)) => Some(Dot { count: 2, ops: unit.bf16_dot }),
         Some((DType::BF16, _) | (_, DType::BF16)) => None,
-        Some((a, b)) => {
-            Some(Together { count: 4, ops: if a == b { unit.int8_dot.max(SAME_SIGNS) } else { unit.int8_dot } })
-        }
+        Some((a, b)) => Some(Dot { count: 4, ops: if a == b { unit.int8_dot.max(SAME_SIGNS) } else { unit.int8_dot } }),
         None => None,
     };
-    let together = together.filter(|t| t.ops > 0 && (t.count == 2 || unit.int8_dot > 0));
-    Form { extra_ops: (ops - 1).max(0) as f64, together, taps }
+    let dot = dot.filter(|t| t.ops > 0 && (t.count == 2 || unit.int8_dot > 0));
+    Form { extra_ops: (ops - 1).max(0) as f64, dot, taps }
 }
 
 /// Instructions for four products of bytes where both are signed or both are not: as products of 16 bits.
@@ -137,7 +134,7 @@ pub(super) struct Job<'a> {
     pub(super) value: &'a Scalar,
     pub(super) reduction: &'a Reduction,
     pub(super) tiling: &'a Tiling,
-    ahead: Option<Ahead>,
+    prefetch: Option<Prefetch>,
     /// What a sum starts from; from 0 where nothing is given.
     start: Option<&'a Scalar>,
 }
@@ -183,7 +180,7 @@ impl Emitter {
         });
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
         let mut tiling = chosen.unwrap_or_else(|| Tiling::single(self.fresh()));
-        if tiling.together.is_some() {
+        if tiling.dot.is_some() {
             // The operand with the fewer copies is met in the inner loop, and stays in registers while the other one passes by:
             // instructions for narrow numbers do not read what is the same for all lanes from memory.
             tiling.tiles.sort_by_key(|t| std::cmp::Reverse(t.1));
@@ -223,14 +220,14 @@ impl Emitter {
             .collect();
         // How much each tile asks for depends on how many there are.
         let changes = axes.iter().chain(&reduction.axes).any(|a| self.changes(a.id));
-        let ahead = match changes {
+        let prefetch = match changes {
             true => None,
-            false => self.ahead(&pieces, &self.accesses(&reduction.value), &reduction),
+            false => self.prefetch(&pieces, &self.accesses(&reduction.value), &reduction),
         };
         let start = start.as_ref();
-        let job = Job { tensor, sum, to: &to, value: &value, reduction: &reduction, tiling: &tiling, ahead, start };
+        let job = Job { tensor, sum, to: &to, value: &value, reduction: &reduction, tiling: &tiling, prefetch, start };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
-        // rests of tiles too: they meet the same operands while those are at hand.
+        // tails of tiles too: they meet the same operands while those are at hand.
         let outer = if parallel { self.decide(|_| outer_axes(&pieces)) } else { 0 };
         if outer > pieces.len() {
             self.diverge();
@@ -387,7 +384,7 @@ impl Emitter {
         let across = inner.iter().position(|a| job.tiling.across && a.id == job.tiling.vector).map(|i| inner.remove(i));
         // What is combined at one step, in order.
         let mut at_once = vec![value.clone()];
-        if let Some((axis, count)) = job.tiling.together
+        if let Some((axis, count)) = job.tiling.dot
             && let Some(place) = inner.iter().position(|a| a.id == axis)
         {
             let chunk = Axis { id: self.fresh(), extent: inner[place].extent / count };
@@ -401,54 +398,53 @@ impl Emitter {
         }
         let step = |values: &[Scalar], with: &HashMap<AxisId, Scalar>| {
             let values: Vec<Scalar> = values.iter().map(|v| replace_axes(v, with)).collect();
-            let value = combined_all(r.combine, sum.clone(), &values, job.tiling.together.is_some());
+            let value = combined_all(r.combine, sum.clone(), &values, job.tiling.dot.is_some());
             Stmt::Store { buffer: sums, index: sum_at.clone(), value }
         };
-        let result =
-            match across {
-                None => {
-                    let most = if job.tiling.together.is_some() { BODY_TOGETHER } else { BODY };
-                    let line = self.fresh();
-                    let ahead = job.ahead.as_ref().map(|a| a.slice(places, line));
-                    stmts.push(self.combine_loops(&inner, most / accumulators, ahead, |with| {
-                        unrolled(step(&at_once, with), lanes)
-                    }));
-                    sum.clone()
+        let result = match across {
+            None => {
+                let most = if job.tiling.dot.is_some() { BODY_DOT } else { BODY };
+                let line = self.fresh();
+                let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line));
+                stmts.push(self.combine_loops(&inner, most / accumulators, prefetch, |with| {
+                    unrolled(step(&at_once, with), lanes)
+                }));
+                sum.clone()
+            }
+            Some(axis) => {
+                let chunk = Axis { id: self.fresh(), extent: axis.extent / lanes };
+                let changes = self.changes(axis.id);
+                if changes {
+                    self.mark(chunk.id);
                 }
-                Some(axis) => {
-                    let chunk = Axis { id: self.fresh(), extent: axis.extent / lanes };
-                    let changes = self.changes(axis.id);
+                let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
+                let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
+                let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
+                stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
+                    unrolled(step(std::slice::from_ref(&value_at), with), lanes)
+                }));
+                let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
+                stmts.push(unrolled(rest, 1));
+                let done = axis.extent / lanes * lanes;
+                if changes || done < axis.extent {
+                    // What does not fill a vector is combined one by one.
+                    let tail = Axis { id: self.fresh(), extent: axis.extent - done };
                     if changes {
-                        self.mark(chunk.id);
+                        self.mark(tail.id);
                     }
-                    let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
+                    let first = if changes { self.number(done) } else { Scalar::index(done) };
+                    let at = Scalar::axis(tail.id) + first;
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
-                    let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
+                    let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
+                    let total = Scalar::read(one, vec![slot.clone()], dtype);
                     stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
-                        unrolled(step(std::slice::from_ref(&value_at), with), lanes)
+                        let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
+                        unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
                     }));
-                    let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
-                    stmts.push(unrolled(rest, 1));
-                    let done = axis.extent / lanes * lanes;
-                    if changes || done < axis.extent {
-                        // What does not fill a vector is combined one by one.
-                        let tail = Axis { id: self.fresh(), extent: axis.extent - done };
-                        if changes {
-                            self.mark(tail.id);
-                        }
-                        let first = if changes { self.number(done) } else { Scalar::index(done) };
-                        let at = Scalar::axis(tail.id) + first;
-                        let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
-                        let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
-                        let total = Scalar::read(one, vec![slot.clone()], dtype);
-                        stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
-                            let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
-                            unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
-                        }));
-                    }
-                    Scalar::read(one, vec![slot.clone()], dtype)
                 }
-            };
+                Scalar::read(one, vec![slot.clone()], dtype)
+            }
+        };
         // Functions are evaluated in a loop, not written out for each accumulator: these would fill all registers meanwhile.
         let aside = accumulators > 2 && expense(job.value) >= FUNCTION;
         let result = if aside {
@@ -503,7 +499,7 @@ impl Emitter {
         &mut self,
         axes: &[Axis],
         most: i64,
-        ahead: Option<Slice>,
+        prefetch: Option<Slice>,
         body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt,
     ) -> Stmt {
         let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
@@ -517,10 +513,10 @@ impl Emitter {
         let at = Scalar::axis(turn) * factor + Scalar::axis(part);
         let with = HashMap::from_iter([(last.id, at)]);
         let mut stmt = for_(part, factor, LoopKind::Unrolled, body(&with));
-        if let Some(ahead) = ahead {
+        if let Some(prefetch) = prefetch {
             let turns = outer.iter().map(|a| a.extent).product::<i64>() * (last.extent / factor);
             let before = outer.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
-            stmt = ahead.before(before * (last.extent / factor) + Scalar::axis(turn), turns, stmt);
+            stmt = prefetch.before(before * (last.extent / factor) + Scalar::axis(turn), turns, stmt);
         }
         stmt = match last.extent / factor {
             1 => bind(turn, Scalar::index(0), stmt),
@@ -721,7 +717,7 @@ fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
     let mut rest: Vec<(i64, i64)> = match is_vector {
         true if size > 1 => vec![(1, lanes)],
         true => vec![],
-        false => rests(size).into_iter().map(|n| (n, 1)).collect(),
+        false => tails(size).into_iter().map(|n| (n, 1)).collect(),
     };
     if is_vector {
         rest.extend([lanes / 2, lanes / 4, 1].into_iter().filter(|n| *n > 0 && *n < lanes).map(|n| (1, n)));

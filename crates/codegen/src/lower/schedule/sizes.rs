@@ -310,7 +310,7 @@ fn rebuilt(e: &Scalar, with: &HashMap<usize, Scalar>, done: &mut HashMap<usize, 
     new
 }
 
-/// An extent that changes in pieces of `largest`, then of lesser ones: (first element, pieces, extent of each), any of which may be none.
+/// An extent that changes in pieces of `largest`, then of smaller ones: (first element, pieces, extent of each), any of which may be none.
 pub(super) fn descending(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
     let mut done = 0;
     sizes
@@ -324,7 +324,7 @@ pub(super) fn descending(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
 }
 
 /// What is left of an extent after tiles of a size goes through tiles of these.
-pub(super) fn rests(size: i64) -> Vec<i64> {
+pub(super) fn tails(size: i64) -> Vec<i64> {
     match size {
         1 => vec![],
         2 | 3 => vec![1],

@@ -12,7 +12,7 @@ use crate::runtime::{
     program::{Call, Place, Program, Step},
 };
 
-/// What the function of a program must be told.
+/// What the function of a program takes besides tensors.
 #[derive(Debug)]
 pub struct FunctionText {
     /// `void symbol(const ResatCtx *ctx, void *const *args, unsigned char *workspace)`: `args` are the inputs, then the outputs.

@@ -155,7 +155,7 @@ fn pack(dir: &Path, sources: &[String], libraries: &[String], path: &Path, to: &
     archive.into_inner()?.flush()
 }
 
-/// What the C compiler is told.
+/// Arguments of the C compiler.
 const LINK: [&str; 5] = ["-std=c99", "-O2", "-fPIC", "-shared", "-Wl,--version-script=exports.map"];
 
 /// What a library may need; only what is called is needed where it is loaded.

@@ -77,7 +77,7 @@ pub enum BinaryKind {
     Mul,
     /// The greater.
     Max,
-    /// The lesser.
+    /// The smaller.
     Min,
     /// The quotient.
     Div,

@@ -386,7 +386,7 @@ impl Planner {
         let wanted = self.wanted(kind, offer, &mds, makes);
         let dst = self.layout(wanted, makes)?;
         let primitive = Primitive::new(self.library, kind, &mds, &dst, &[])?;
-        Ok((primitive, Choice { offer: offer.to_vec(), wanted, settle: false, in_place: None }))
+        Ok((primitive, Choice { offer: offer.to_vec(), wanted, keep_layout: false, in_place: None }))
     }
 
     fn primitive(&mut self, kind: &Kind, reads: &[ValueId], posts: &[Post], makes: ValueId) -> Result<(), String> {
@@ -474,7 +474,7 @@ impl Planner {
             });
         }
         let primitive = Primitive::new(self.library, kind, &reads_md, &dst, &mds)?;
-        let choice = Choice { offer: offer.to_vec(), wanted, settle: needs, in_place: in_place.map(|(at, _)| at) };
+        let choice = Choice { offer: offer.to_vec(), wanted, keep_layout: needs, in_place: in_place.map(|(at, _)| at) };
         Ok((primitive, choice, in_place.map(|(_, m)| m)))
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Choice {
     /// What it was offered for its result.
     pub(super) wanted: Layout,
     /// Whether the result's layout was found with the primitive alone, and then kept for it with what follows.
-    pub(super) settle: bool,
+    pub(super) keep_layout: bool,
     /// Which of what follows is added in place.
     pub(super) in_place: Option<usize>,
 }

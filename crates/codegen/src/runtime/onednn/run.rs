@@ -106,7 +106,7 @@ struct Instance {
     own: Option<Block>,
 }
 
-// SAFETY: the library's objects may be used by any thread, by one at a time; addresses are written anew before each call.
+// SAFETY: the library's objects may be used by any thread, by one at a time; addresses are written again before each call.
 unsafe impl Send for Instance {}
 
 impl Instance {

@@ -114,7 +114,7 @@ impl Tape {
         self.value(step.makes);
         self.layout(choice.wanted);
         let in_place = choice.in_place.map_or(-1, |at| at as i64);
-        self.put([choice.settle.into(), posts.len() as i64, in_place]);
+        self.put([choice.keep_layout.into(), posts.len() as i64, in_place]);
         for post in posts {
             match post {
                 Post::Eltwise(e) => {

@@ -4,7 +4,7 @@ use crate::{
     ir::{AttrValue, Attrs, Dim, Name, TensorType, Type},
     loops::{Builder, Operand},
     ops::{
-        AttrDefault, AttrField, AttrKind, AxisMap, Class, Family, Op, OpError, Sample, Settled, Work, make_attrs,
+        AttrDefault, AttrField, AttrKind, AxisMap, Class, Family, Op, OpError, Sample, StaticCall, Work, make_attrs,
         nn::{PAD_ATTRS, RESIZE2D, UPSAMPLING, UPSAMPLING3D, resized_somehow},
         op, op_bail, op_ensure,
         util::{axis_of, field, may_equal, t, tensor_arg, work_per_element},
@@ -421,14 +421,14 @@ impl Op for Dynamic {
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let values: Vec<&Tensor> = self.decisive.iter().map(|&i| args[i].tensor()).collect();
-        let settled = self.settle(attrs, &values)?;
-        let args: Vec<Value> = settled.args.iter().map(|&i| args[i].clone()).collect();
+        let call = self.to_static(attrs, &values)?;
+        let args: Vec<Value> = call.args.iter().map(|&i| args[i].clone()).collect();
         // The values may not be legal attributes for the other arguments.
-        let fixed = settled.op.op();
-        let ty = fixed.infer(&settled.attrs, &args.iter().map(crate::ops::util::value_type).collect::<Vec<_>>())?;
+        let fixed = call.op.op();
+        let ty = fixed.infer(&call.attrs, &args.iter().map(crate::ops::util::value_type).collect::<Vec<_>>())?;
         let fits = ty.flatten().is_none_or(|t| t.iter().all(TensorType::is_sensible));
         op_ensure!(fits, "the result would be {ty}: more than memory can hold");
-        fixed.eval(&settled.attrs, &args)
+        fixed.eval(&call.attrs, &args)
     }
     fn axes(&self, _: &Attrs, args: &[Type]) -> AxisMap {
         AxisMap::opaque(args.iter().map(|a| a.as_tensor().map_or(0, TensorType::rank)))
@@ -442,7 +442,7 @@ impl Op for Dynamic {
     fn decided_by(&self, _: &Attrs) -> &'static [usize] {
         self.decisive
     }
-    fn settle(&self, attrs: &Attrs, values: &[&Tensor]) -> Result<Settled, OpError> {
+    fn to_static(&self, attrs: &Attrs, values: &[&Tensor]) -> Result<StaticCall, OpError> {
         let fixed = op(self.fixed);
         let mut given: Vec<(Name, AttrValue)> = Vec::new();
         for (name, value) in attrs.iter() {
@@ -455,7 +455,7 @@ impl Op for Dynamic {
             given.push((name.into(), reads.value(name, value)?));
         }
         let attrs = make_attrs(fixed, &given).map_err(|e| OpError(e.to_string()))?;
-        Ok(Settled { op: fixed, attrs, args: self.own(self.inputs.len()) })
+        Ok(StaticCall { op: fixed, attrs, args: self.own(self.inputs.len()) })
     }
     fn samples(&self) -> Vec<Sample> {
         (self.samples)()

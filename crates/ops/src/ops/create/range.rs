@@ -4,7 +4,8 @@ use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
     loops::{BinOp, Builder, Operand, Scalar},
     ops::{
-        AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Settled, Work, op, op_bail, op_ensure,
+        AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, StaticCall, Work, op, op_bail,
+        op_ensure,
         util::{axis_of, bytes, field, lowered_shapes, op_head, sample, t, tensor_arg, value_shapes, work_per_element},
     },
     tensor::{DType, Tensor, Value},
@@ -104,10 +105,10 @@ impl Op for Arange {
     fn decided_by(&self, attrs: &Attrs) -> &'static [usize] {
         if Arange::constants(attrs).is_some() { &[] } else { &[0, 1, 2] }
     }
-    fn settle(&self, attrs: &Attrs, values: &[&Tensor]) -> Result<Settled, OpError> {
+    fn to_static(&self, attrs: &Attrs, values: &[&Tensor]) -> Result<StaticCall, OpError> {
         let known = ["start", "stop", "step"].into_iter().zip(values);
         let attrs = known.fold(attrs.clone(), |a, (name, v)| a.with(name, (*v).clone()));
-        Ok(Settled { op: op("arange"), attrs, args: vec![0, 1, 2] })
+        Ok(StaticCall { op: op("arange"), attrs, args: vec![0, 1, 2] })
     }
     fn samples(&self) -> Vec<Sample> {
         let scalars = |d| vec![t(&[], d); 3];

@@ -217,7 +217,7 @@ pub(in crate::ops) const OPS: Family = &[
     ),
     row!(
         "minimum",
-        "The lesser of lhs and rhs, broadcast; rhs where either is NaN.",
+        "The smaller of lhs and rhs, broadcast; rhs where either is NaN.",
         Numbers,
         |a, b| if a < b { a } else { b },
         i128::min,

@@ -88,11 +88,11 @@ pub(super) fn lower(
     let wide = wide.min(outs);
     // So many tiles at a time, as a multiple of what a register tile takes.
     let fits = PRODUCTS / (points * points * wide * lanes * dtype.bytes() as i64);
-    let together = (fits / rows).clamp(1, 4) * rows;
+    let batch = (fits / rows).clamp(1, 4) * rows;
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
     // Of images of every size, the last tiles of a group may be none.
     let changing = b.is_for_all_sizes();
-    let pieces = if changing { pieces_of_any(tiles, together, rows) } else { cut_evenly(tiles, together) };
+    let pieces = if changing { pieces_of_any(tiles, batch, rows) } else { cut_evenly(tiles, batch) };
     let computed = pieces.last().map_or(tiles, |(start, many, size)| tiles.max(start + many * size));
     b.routine(|n| {
         let out = n.output(shape, dtype);
@@ -115,22 +115,22 @@ pub(super) fn lower(
         });
         let mut checks = Vec::new();
         for &(first, turns, wide) in &groups {
-            for &(start, many, together) in &pieces {
+            for &(start, many, batch) in &pieces {
                 let check = signs.map(|_| n.scratch(&[images * turns * many, lanes], dtype));
                 checks.extend(check);
                 each_piece(n, changing, [images, turns, many], start, |n, i, number, start| {
                     let group = Group {
                         image: i[0].clone(),
                         out: i[1].clone() * wide + first,
-                        tile: i[2].clone() * together + start,
+                        tile: i[2].clone() * batch + start,
                         wide,
-                        together,
+                        batch,
                     };
-                    let sums = n.local(&[points, points, together, wide, lanes], dtype);
+                    let sums = n.local(&[points, points, batch, wide, lanes], dtype);
                     products(n, &group, values, w, sums, rows);
                     let total = check.map(|_| n.registers(&[lanes], dtype));
                     total.into_iter().for_each(|t| n.vector(lanes, |n, lane| n.store(t, [lane], zero.clone())));
-                    n.for_(together, |n, t| {
+                    n.for_(batch, |n, t| {
                         let number = n.let_index(group.tile.clone() + t.clone(), computed);
                         let sums = Sums { sums, number, turn: t, wide, back: &back, total };
                         let store = |n: &mut Nest<'_>| sums.store(n, out, &group, tile, changing);
@@ -234,11 +234,11 @@ fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], out: Tensor
     });
 }
 
-/// All tiles of images of any size: so many together, then fewer, where the last ones of all may hang over.
-fn pieces_of_any(tiles: i64, together: i64, rows: i64) -> Vec<(i64, i64, i64)> {
+/// All tiles of images of any size: batches of so many, then smaller ones; the last tiles may reach over the edge.
+fn pieces_of_any(tiles: i64, batch: i64, rows: i64) -> Vec<(i64, i64, i64)> {
     let mut pieces = Vec::new();
     let mut done = 0;
-    for size in if together > rows { vec![together, rows] } else { vec![rows] } {
+    for size in if batch > rows { vec![batch, rows] } else { vec![rows] } {
         let many = (tiles - done) / size;
         pieces.push((done, many, size));
         done += many * size;
@@ -247,7 +247,7 @@ fn pieces_of_any(tiles: i64, together: i64, rows: i64) -> Vec<(i64, i64, i64)> {
     pieces
 }
 
-/// Tiles together that are left at last, of images of any size.
+/// Batches of the tiles that are left at last, of images of any size.
 const LAST: i64 = 4;
 
 /// One parallel loop over all images, groups of blocks and groups of tiles, the first of which begins with tile `start`; the body gets these
@@ -385,7 +385,7 @@ struct Group {
     /// The first tile.
     tile: Scalar,
     wide: i64,
-    together: i64,
+    batch: i64,
 }
 
 /// `sums[p, q, t, o] = sum over channels of values[image, p, q, tile + t, channel] * w[p, q, out + o, channel]`, in register tiles of so many
@@ -394,7 +394,7 @@ fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: Te
     let dtype = n.dtype(values);
     let [points, _, _, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
     n.for_each(&[points, points], |n, point| {
-        for (first, turns, size) in cut_evenly(g.together, rows) {
+        for (first, turns, size) in cut_evenly(g.batch, rows) {
             n.for_(turns, |n, turn| {
                 let at = |row: &Scalar| turn.clone() * size + first + row.clone();
                 let sum = n.registers(&[size, g.wide, lanes], dtype);

@@ -122,7 +122,7 @@ impl Op for ScatterElements {
         "scatter_elements",
         "data with updates[i] applied at i with indices[i] in place of its component along axis, for all i; negative indices
         count from the end, those outside are not allowed. reduction says how: it replaces the element, or is added,
-        multiplied, averaged (the mean of the two), or the lesser or greater counts. C1: indices are integers, no
+        multiplied, averaged (the mean of the two), or the smaller or greater counts. C1: indices are integers, no
         longer than updates anywhere, and no longer than data except along axis. C2: updates have data's element type.",
         ["data", "indices", "updates"],
         [
@@ -246,7 +246,7 @@ impl Op for ScatterNd {
         "scatter_nd",
         "data with updates[y.., x..] applied at indices[0, y..], …, indices[M-1, y..], x.. for all y and x; negative indices
         count from the end, those outside are not allowed. mode says how: it replaces the element, or is added, multiplied, or
-        the lesser or greater counts. Where updates have still more axes, of U elements, x counts those as well and a step along
+        the smaller or greater counts. Where updates have still more axes, of U elements, x counts those as well and a step along
         data's axis M - 1 is U elements long, updates beyond data's end being dropped. C1: M, the first extent of indices, is known and no more than data's axes.
         C2: indices are integers. C3: updates have the extents y of indices and then those of data from axis M.",
         ["data", "indices", "updates"],

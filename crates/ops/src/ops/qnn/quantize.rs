@@ -310,12 +310,12 @@ pub(super) fn requantize_int(q: i64, zero: i64, factor: (i64, i64), to_zero: i64
 
 /// One element from one scale to another in floats, as an `int32`.
 fn requantize_float(q: i64, zero: i64, ratio: f64, to_zero: i64, rounding: Rounding, dtype: DType) -> i64 {
-    let settle = |v: f64| if dtype == DType::F32 { v as f32 as f64 } else { v };
-    let shifted = settle(settle(q as f64) - settle(zero as f64));
-    let moved = settle(settle(settle(ratio) * shifted) + settle(to_zero as f64));
+    let rounded = |v: f64| if dtype == DType::F32 { v as f32 as f64 } else { v };
+    let shifted = rounded(rounded(q as f64) - rounded(zero as f64));
+    let moved = rounded(rounded(rounded(ratio) * shifted) + rounded(to_zero as f64));
     let rounded = match rounding {
         Rounding::ToNearest => moved.round(),
-        _ => settle(moved + 0.5).floor(),
+        _ => rounded(moved + 0.5).floor(),
     };
     rounded.clamp(i32::MIN as f64, i32::MAX as f64) as i64
 }

@@ -5,7 +5,7 @@ use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{Builder, Combine, Operand, Scalar},
     ops::{
-        AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Settled, Work, op, op_ensure,
+        AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, StaticCall, Work, op, op_ensure,
         util::{
             broadcast_shapes, broadcast_sources, bytes, elements, extents, field, may_equal, op_head, sample, show, t,
             tensor_arg,
@@ -175,8 +175,12 @@ impl Op for CollapseSumTo {
     fn decided_by(&self, attrs: &Attrs) -> &'static [usize] {
         if attrs.opt_ints("shape").is_some() { &[] } else { &[1] }
     }
-    fn settle(&self, attrs: &Attrs, values: &[&Tensor]) -> Result<Settled, OpError> {
-        Ok(Settled { op: op("collapse_sum_to"), attrs: attrs.with("shape", values[0].to_i64_vec()), args: vec![0, 1] })
+    fn to_static(&self, attrs: &Attrs, values: &[&Tensor]) -> Result<StaticCall, OpError> {
+        Ok(StaticCall {
+            op: op("collapse_sum_to"),
+            attrs: attrs.with("shape", values[0].to_i64_vec()),
+            args: vec![0, 1],
+        })
     }
     fn samples(&self) -> Vec<Sample> {
         let call = |x: &[i64], to: &[i64]| {

@@ -138,7 +138,7 @@ impl Op for SparseToDense {
 struct SparseReshape;
 
 /// Extents of an array from the one that is asked for: -1 stands for what the others leave of `total` elements.
-fn settled_shape(total: i64, wanted: &[i64]) -> Result<Vec<i64>, OpError> {
+fn resolved_shape(total: i64, wanted: &[i64]) -> Result<Vec<i64>, OpError> {
     let others = product(wanted.iter().copied().filter(|&n| n != -1))?;
     wanted
         .iter()
@@ -191,7 +191,7 @@ impl Op for SparseReshape {
         let [indices, prev, new] = [0, 1, 2].map(|k| args[k].tensor());
         let (from, wanted) = (prev.to_i64_vec(), new.to_i64_vec());
         op_ensure!(indices.shape()[1] == from.len(), "C3: rows of {} indices into {from:?}", indices.shape()[1]);
-        let to = settled_shape(product(from.iter().copied())?, &wanted)?;
+        let to = resolved_shape(product(from.iter().copied())?, &wanted)?;
         product(to.iter().copied())?;
         let values = indices.to_i64_vec();
         let mut moved = Vec::with_capacity(indices.shape()[0] * to.len());

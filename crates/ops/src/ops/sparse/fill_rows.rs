@@ -4,7 +4,7 @@ use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{Builder, Operand, Scalar},
     ops::{
-        AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, Settled, Work, make_attrs, op, op_ensure,
+        AttrDefault, AttrKind, AxisMap, Family, Op, OpError, Sample, StaticCall, Work, make_attrs, op, op_ensure,
         util::{field, may_equal, op_head, opaque_axes, sample, t, tensor_arg, work_per_element},
     },
     tensor::{DType, Tensor, Value},
@@ -110,11 +110,11 @@ impl Op for FillEmptyRows {
     fn decided_by(&self, _: &Attrs) -> &'static [usize] {
         &[2]
     }
-    fn settle(&self, _: &Attrs, values: &[&Tensor]) -> Result<Settled, OpError> {
+    fn to_static(&self, _: &Attrs, values: &[&Tensor]) -> Result<StaticCall, OpError> {
         op_ensure!(!values[0].is_empty(), "`dense_shape` is empty");
         let op = op(StaticFillEmptyRows.name());
         let attrs = make_attrs(op, &[("rows".into(), values[0].get_i64(0).into())]);
-        Ok(Settled { op, attrs: attrs.map_err(|e| OpError(e.to_string()))?, args: vec![0, 1, 3] })
+        Ok(StaticCall { op, attrs: attrs.map_err(|e| OpError(e.to_string()))?, args: vec![0, 1, 3] })
     }
     fn samples(&self) -> Vec<Sample> {
         let call = |entries: i64, depth: i64, default: Type| {

@@ -38,7 +38,7 @@ impl Mode {
         }
     }
 
-    fn settle(self, index: i64, extent: usize) -> Result<usize, OpError> {
+    fn resolve(self, index: i64, extent: usize) -> Result<usize, OpError> {
         let n = extent as i64;
         op_ensure!(n > 0, "there is nothing to take: the axis has no elements");
         Ok(match self {
@@ -115,14 +115,14 @@ impl Op for Take {
         let (x, indices) = (args[0].tensor(), args[1].tensor());
         let mode = Mode::of(attrs);
         let shape = &value_shapes(self, attrs, args)?[0];
-        let settle = |extent: usize| -> Result<Vec<usize>, OpError> {
-            indices.to_i64_vec().into_iter().map(|i| mode.settle(i, extent)).collect()
+        let resolved = |extent: usize| -> Result<Vec<usize>, OpError> {
+            indices.to_i64_vec().into_iter().map(|i| mode.resolve(i, extent)).collect()
         };
         let Some((axis, batch)) = Take::places(attrs, x.shape().len(), indices.shape().len())? else {
-            let at = settle(x.len())?;
+            let at = resolved(x.len())?;
             return Ok(x.pick(shape, |i| Some(at[i])).into());
         };
-        let at = settle(x.shape()[axis])?;
+        let at = resolved(x.shape()[axis])?;
         let product = |s: &[usize]| s.iter().product::<usize>();
         // The result's axes in four runs: batch, before the axis, indices, after the axis.
         let (inner, count) = (product(&x.shape()[axis + 1..]), product(&indices.shape()[batch..]));
@@ -226,7 +226,7 @@ impl Op for Gather {
         let at = indices
             .to_i64_vec()
             .into_iter()
-            .map(|i| Mode::Fast.settle(i, x.shape()[axis]))
+            .map(|i| Mode::Fast.resolve(i, x.shape()[axis]))
             .collect::<Result<Vec<usize>, OpError>>()?;
         let inner: usize = x.shape()[axis + 1..].iter().product();
         let (n, m) = (x.shape()[axis], indices.shape()[axis]);
@@ -316,7 +316,7 @@ impl Op for GatherNd {
         let starts = (0..places)
             .map(|p| {
                 (0..m).try_fold(p / per_batch.max(1) * block, |sum, k| {
-                    Ok(sum + Mode::Fast.settle(values[k * places + p], x.shape()[batch + k])? * strides[batch + k])
+                    Ok(sum + Mode::Fast.resolve(values[k * places + p], x.shape()[batch + k])? * strides[batch + k])
                 })
             })
             .collect::<Result<Vec<usize>, OpError>>()?;
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn modes() {
-        let at = |m: Mode, i: i64| m.settle(i, 4).ok();
+        let at = |m: Mode, i: i64| m.resolve(i, 4).ok();
         assert_eq!([at(Mode::Clip, -1), at(Mode::Clip, 9), at(Mode::Clip, 2)], [Some(0), Some(3), Some(2)]);
         assert_eq!([at(Mode::Wrap, -1), at(Mode::Wrap, 9), at(Mode::Wrap, 2)], [Some(3), Some(1), Some(2)]);
         assert_eq!([at(Mode::Fast, -1), at(Mode::Fast, 9), at(Mode::Fast, 2)], [None, None, Some(2)]);

@@ -157,7 +157,7 @@ impl<'a> Printer<'a> {
         self.out.push('\n');
     }
 
-    /// Makes ready for a function or expression: names begin anew.
+    /// Makes ready for a function or expression: names start over.
     fn begin(&mut self, root: ExprId) {
         self.names.clear();
         self.type_names.clear();

@@ -111,7 +111,7 @@ fn offers<'g>(graph: &'g Graph, value: Id, kind: Kind, shared: &mut Shared<'g>) 
                 }
             };
             // Of values that several need, one in a row is computed again, not what it was made of as well: a chain of them
-            // would else be computed anew from its start by each of its readers.
+            // would otherwise be recomputed from its start by each of its readers.
             if !shared.is(value) {
                 take(largest(&mut |_, body| body.is_heavy() == may_be_heavy));
             }

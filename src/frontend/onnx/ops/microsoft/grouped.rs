@@ -116,7 +116,7 @@ impl Groups {
     }
 
     /// (batch, shared, group, length, size) as (batch * shared, group * length, size).
-    fn together(n: &mut Node, x: ExprId) -> Convert {
+    fn merged(n: &mut Node, x: ExprId) -> Convert {
         Groups::reshape(n, x, &[-3, -3, 0])
     }
 
@@ -243,7 +243,7 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
     let cap = n.float("softcap", 0.0)?;
     let scale = scale(n, heads.q)?;
     let q = groups.split(n, heads.q)?;
-    let (q, k) = (Groups::together(n, q)?, Groups::flat(n, heads.k)?);
+    let (q, k) = (Groups::merged(n, q)?, Groups::flat(n, heads.k)?);
     let product = n.op("nn.batch_matmul", &[q, k], &[("transpose_b", true.into())])?;
     let product = groups.apart(n, product)?;
     let s = scored(n, product, scale, cap, &biases)?;
@@ -259,7 +259,7 @@ fn grouped(n: &mut Node) -> Convert<Vec<Val>> {
         }
         None => n.op("nn.softmax", &[s], &[("axis", (-1).into())])?,
     };
-    let (weights, v) = (Groups::together(n, weights)?, Groups::flat(n, heads.v)?);
+    let (weights, v) = (Groups::merged(n, weights)?, Groups::flat(n, heads.v)?);
     let y = n.op("nn.batch_matmul", &[weights, v], &[("transpose_b", false.into())])?;
     // From (batch, shared, group, length, size) to (batch, length, heads * size).
     let y = groups.apart(n, y)?;

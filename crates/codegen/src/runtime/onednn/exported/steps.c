@@ -189,7 +189,7 @@ static int to_write_over(struct plan *p, struct value *v, struct md *md) {
 
 static void run_step(struct plan *p) {
   struct operation o = operation(p);
-  int n = (int)next(p), post_count, in_place, settle, target_memory = -1, *memories, *post_memories;
+  int n = (int)next(p), post_count, in_place, keep_layout, target_memory = -1, *memories, *post_memories;
   struct value **values = block(p, sizeof *values * (size_t)n), *makes;
   struct md **offer = block(p, sizeof *offer * (size_t)n), *dst;
   int *args = block(p, sizeof *args * (size_t)n);
@@ -203,7 +203,7 @@ static void run_step(struct plan *p) {
   }
   makes = &p->values[next(p)];
   dst = layout(p, makes);
-  settle = (int)next(p);
+  keep_layout = (int)next(p);
   post_count = (int)next(p);
   in_place = (int)next(p);
   posts = block(p, sizeof *posts * (size_t)(post_count > 0 ? post_count : 1));
@@ -220,7 +220,7 @@ static void run_step(struct plan *p) {
       q->beta = real(p);
     }
   }
-  if (settle) dst = primitive(p, &o, n, offer, dst, NULL, 0)->makes;
+  if (keep_layout) dst = primitive(p, &o, n, offer, dst, NULL, 0)->makes;
   for (int i = 0; i < post_count; i++)
     if (posts[i].binary && i != in_place) posts[i].md = posts[i].full ? dst : plain(p, &p->values[posts[i].value]);
   made = primitive(p, &o, n, offer, dst, posts, post_count);

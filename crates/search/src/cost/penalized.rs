@@ -10,14 +10,14 @@ use crate::ir::OpId;
 const GIVES_WAY: f64 = 1e6;
 
 /// A cost model's prices, and such for some operators that they are chosen only where there is nothing else.
-pub struct GivingWay {
+pub struct Penalized {
     /// The model.
     pub model: Arc<dyn CostModel>,
     /// The operators.
     pub ops: Vec<OpId>,
 }
 
-impl CostModel for GivingWay {
+impl CostModel for Penalized {
     fn name(&self) -> &str {
         self.model.name()
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use super::{CostModel, Crossing, External, Head, KernelView, NodeView};
 
 /// A model whose prices are looked at as they are given.
-pub(crate) struct Watched<'a> {
+pub(crate) struct Checked<'a> {
     model: &'a dyn CostModel,
     /// What had no number for a price, each name once.
     wrong: Mutex<Vec<String>>,
@@ -14,9 +14,9 @@ pub(crate) struct Watched<'a> {
 /// So many names are said.
 const NAMES_SAID: usize = 3;
 
-impl<'a> Watched<'a> {
-    pub(crate) fn new(model: &'a dyn CostModel) -> Watched<'a> {
-        Watched { model, wrong: Mutex::default() }
+impl<'a> Checked<'a> {
+    pub(crate) fn new(model: &'a dyn CostModel) -> Checked<'a> {
+        Checked { model, wrong: Mutex::default() }
     }
 
     /// What a user should know of the prices given so far, where some were no numbers.
@@ -42,7 +42,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-impl CostModel for Watched<'_> {
+impl CostModel for Checked<'_> {
     fn name(&self) -> &str {
         self.model.name()
     }
@@ -84,8 +84,8 @@ impl CostModel for Watched<'_> {
         self.look(self.model.crossing(crossing), || format!("a way into or out of {}", crossing.compiler))
     }
 
-    fn settle(&self, by: Option<&External>, kernel: &KernelView) -> bool {
-        self.model.settle(by, kernel)
+    fn refine(&self, by: Option<&External>, kernel: &KernelView) -> bool {
+        self.model.refine(by, kernel)
     }
 
     fn notes(&self) -> Vec<String> {

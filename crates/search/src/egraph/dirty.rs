@@ -1,7 +1,7 @@
 //! What has changed since rules last looked, so that they need not look at everything in every round.
 //!
 //! What a rule finds at a class depends on the class, on what stands within its patterns' depth below, and on nothing else, but for
-//! guards that ask who uses a value. So a class has news for a rule where something within that depth has changed, or for those
+//! guards that ask who uses a value. So a class is dirty for a rule where something within that depth has changed, or for those
 //! rules where something there has other users.
 
 use std::hash::{Hash, Hasher};
@@ -13,7 +13,7 @@ use super::Graph;
 
 /// What has changed, by class.
 #[derive(Clone, Debug, Default)]
-pub struct News {
+pub struct DirtySet {
     /// By class: what it was when it was last looked at; `None` where it was not there.
     prints: Vec<Option<Print>>,
     /// By class: how many steps below the nearest change of a node or a fact is.
@@ -34,12 +34,12 @@ struct Print {
 /// No change is so near.
 const FAR: u8 = u8::MAX;
 
-impl News {
+impl DirtySet {
     /// Whether something has changed at a class or at most so many steps below; `of_uses` says whether a new use of a class is a change of it:
     /// for rules that ask who uses a value.
     pub fn near(&self, class: Id, steps: usize, of_uses: bool) -> bool {
         let distances = if of_uses { &self.around } else { &self.inside };
-        // A class that came after the last look is news.
+        // A class that came after the last look is dirty.
         distances.get(usize::from(class)).is_none_or(|&d| d != FAR && usize::from(d) <= steps)
     }
 

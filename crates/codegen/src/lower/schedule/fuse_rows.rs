@@ -6,7 +6,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{
     Emitter, Loop, PARALLEL_FROM, cut, cut_evenly,
-    sizes::{descending, rests},
+    sizes::{descending, tails},
 };
 use crate::{
     loops::{Axis, AxisId, Combine, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
@@ -80,7 +80,7 @@ impl Emitter {
             None => vec![(0, 1, 1)],
             Some((b, size)) if block_changes => {
                 let mut sizes = vec![size];
-                sizes.extend(rests(size));
+                sizes.extend(tails(size));
                 descending(plan.shared[b].extent, &sizes)
             }
             Some((b, size)) if plan.is_dense(&steps, b) => cut(plan.shared[b].extent, size),
@@ -141,12 +141,12 @@ impl Emitter {
         let (first, rest): (Vec<Step>, Vec<Step>) = steps.iter().cloned().partition(copies);
         let iterations = |p: Option<Plan>| p.map_or(1, |p| p.shared.iter().map(|s| s.extent).product::<i64>());
         let apart = self.decide(|e| {
-            let together = || iterations(e.plan(&steps, later));
+            let fused = || iterations(e.plan(&steps, later));
             match &rest[..] {
                 // Each product's operands are copied where that is computed if there are enough for all threads.
-                [product] if !e.operands(product).is_empty() => together() < APART_BELOW,
+                [product] if !e.operands(product).is_empty() => fused() < APART_BELOW,
                 [_] => false,
-                _ => iterations(e.plan(&rest, later)) > together(),
+                _ => iterations(e.plan(&rest, later)) > fused(),
             }
         });
         match apart && !first.is_empty() {
@@ -383,7 +383,7 @@ fn shared_axis(steps: &[Step], number: usize) -> Option<Shared> {
     }
     let mut at: Vec<Option<usize>> = vec![None; steps.len()];
     *at.last_mut()? = Some(number);
-    // Readers stand behind what they read: one walk back settles what the last step reads, one forth what else reads that.
+    // Readers stand behind what they read: one walk back decides what the last step reads, one forward what else reads that.
     let own = |s: &Step| -> Vec<(usize, Vec<Scalar>)> {
         all_reads(s).into_iter().filter_map(|(t, index)| Some((*step_of.get(&t)?, index))).collect()
     };

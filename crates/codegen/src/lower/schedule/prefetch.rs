@@ -1,4 +1,4 @@
-//! Weights are fetched ahead: while the tiles that share one panel of an operand compute, the next panel comes into the second cache.
+//! Weights are prefetched: while the tiles that share one panel of an operand compute, the next panel comes into the second cache.
 //!
 //! The first tile that meets a panel reads it as fast as it computes, which is faster than memory gives it; all later ones find it
 //! near. So each tile asks for its share of what the loop's next turn will read, evenly over its own.
@@ -20,7 +20,7 @@ const TURNS_PER_LINE: i64 = 4;
 
 /// An operand whose panels, one for each turn of a loop, are met by several tiles.
 #[derive(Clone, Debug)]
-pub(super) struct Ahead {
+pub(super) struct Prefetch {
     buffer: BufferId,
     offset: Affine,
     /// The loops around the panel, that one last.
@@ -51,14 +51,14 @@ fn turns(pieces: &[Piece]) -> i64 {
 }
 
 impl Emitter {
-    /// The operand to fetch ahead in these loops, outermost first: the largest of which each turn of one loop reads a dense panel that
+    /// The operand to prefetch in these loops, outermost first: the largest of which each turn of one loop reads a dense panel that
     /// loops within read again.
-    pub(super) fn ahead(
+    pub(super) fn prefetch(
         &mut self,
         loops: &[(AxisId, Vec<Piece>)],
         accesses: &[Access],
         reduction: &Reduction,
-    ) -> Option<Ahead> {
+    ) -> Option<Prefetch> {
         let size = |t: TensorId| {
             let decl = self.group.decl(t);
             decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
@@ -69,7 +69,7 @@ impl Emitter {
         let panels = candidates.filter_map(|(a, t)| Some((a, t, self.panels(loops, a, t, reduction)?)));
         let (found, tensor, at) = panels.max_by_key(|&(_, t, _)| size(t))?;
         let (around, within) = loops.split_at(at + 1);
-        Some(Ahead {
+        Some(Prefetch {
             buffer: self.buffer_of[&tensor],
             offset: found.offset.clone()?,
             around: around.iter().map(|l| l.0).collect(),
@@ -110,7 +110,7 @@ impl Emitter {
     }
 }
 
-impl Ahead {
+impl Prefetch {
     /// The share of a tile at these places.
     pub(super) fn slice(&self, places: &[Place], var: AxisId) -> Slice {
         let place = |axis: AxisId| places.iter().find(|p| p.axis == axis);
@@ -166,8 +166,14 @@ mod tests {
         let [panels, rows, row, line, turn] = [0, 1, 2, 3, 4].map(AxisId);
         let panel = 768 * 32;
         let offset = Affine { base: 0, terms: vec![(panels, panel / 2), (row, 16)] };
-        let ahead =
-            Ahead { buffer: TensorId(1), offset, around: vec![panels], within: vec![(rows, 16)], bytes: 4, line: 64 };
+        let prefetch = Prefetch {
+            buffer: TensorId(1),
+            offset,
+            around: vec![panels],
+            within: vec![(rows, 16)],
+            bytes: 4,
+            line: 64,
+        };
         let place = |axis, size, before: i64| Place {
             axis,
             at: Scalar::index(before * size),
@@ -177,7 +183,7 @@ mod tests {
         for turns in [1, 96, 192, 768] {
             let mut asked = HashSet::new();
             for (tile, now) in (0..16).flat_map(|t| (0..turns).map(move |n| (t, n))) {
-                let slice = ahead.slice(&[place(panels, 2, 5), place(rows, 8, tile)], line);
+                let slice = prefetch.slice(&[place(panels, 2, 5), place(rows, 8, tile)], line);
                 let (mut lines, mut fetched) = (1, None);
                 slice.before(Scalar::axis(turn), turns, Stmt::Block(vec![])).for_each(&mut |s| match s {
                     Stmt::For { extent, .. } => lines = extent.as_int().expect("a number of lines"),

@@ -1,4 +1,4 @@
-//! Which classes a rule need look at: those with news in reach of its patterns.
+//! Which classes a rule need look at: those that are dirty in reach of its patterns.
 
 use egg::{Id, Language};
 use hashbrown::HashSet;
@@ -47,7 +47,7 @@ impl Reach {
     }
 
     /// The candidates of the first root at which there may be matches that were not there when the rule last looked.
-    pub(super) fn fresh(&self, rule: &RuleDef, cx: &SearchContext<'_>) -> Vec<Id> {
+    pub(super) fn dirty(&self, rule: &RuleDef, cx: &SearchContext<'_>) -> Vec<Id> {
         let graph = cx.graph;
         let mut all = candidates(&rule.roots[0], graph);
         if cx.is_everywhere() {
