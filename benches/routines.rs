@@ -11,7 +11,7 @@ use resat::{
     loops::{Builder, Operand},
     lower::kernel,
     ops,
-    runtime::{Call, Executable, Pool, Port, Program, Step},
+    runtime::{Call, Estimate, Executable, Pool, Port, Program, Step},
     tensor::{DType, Tensor},
 };
 
@@ -57,7 +57,13 @@ fn call(name: &str, attrs: &[(&str, AttrValue)], args: &[Tensor]) -> Executable 
     }
     let function = program.function(&kernel.name);
     let workspace = kernel.workspace().1 as usize;
-    program.step(Step::Call(Call { function, args: buffers, workspace, in_place: vec![] }));
+    program.step(Step::Call(Call {
+        function,
+        args: buffers,
+        workspace,
+        in_place: vec![],
+        estimate: Estimate::default(),
+    }));
     results.into_iter().for_each(|(port, buffer)| program.output(port, buffer));
     Executable::link(program, vec![Arc::new(code)], Arc::new(Pool::new(1))).expect("links")
 }

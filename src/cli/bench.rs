@@ -12,6 +12,7 @@ use super::{
     Failure,
     args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, StateArgs, TuneArgs, tell_tuning},
     kept::{Kept, inputs_of},
+    profile,
     progress::Progress,
     run::{beside_state, gather, names_and_ranks},
 };
@@ -60,7 +61,8 @@ pub(super) struct Args {
     /// special_sizes (at which the whole program has code of its own: see --specialize)
     #[arg(long)]
     json: bool,
-    /// Also say how long each kernel takes
+    /// Also say where the time goes, kernel by kernel: time, operations a second and bytes a second with their shares of what the
+    /// machine can do, what bounds it, and what the model of a core expected. With --json, "kernels" has the same
     #[arg(long)]
     profile: bool,
 }
@@ -97,10 +99,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let library = super::library::open(&args.model, args.threads)?;
         let tensors = paths.iter().map(|&p| library.inputs(p)).collect::<Result<Vec<_>, _>>()?;
         let runs = measure(&args, &tensors, |tensors| library.run(tensors).map(drop))?;
-        return report(&args, &runs, 0.0, None);
+        return report(&args, &runs, 0.0, None, None);
     }
     let start = Instant::now();
     let settings = args.passes.settings()?;
+    let target = settings.target.clone();
     // Some models say of their inputs less than the inputs themselves do.
     let given = match args.inputs.first().filter(|_| !args.model.is_relay()) {
         Some(path) => Some(names_and_ranks(path)?),
@@ -160,7 +163,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             Ok(())
         })?;
         super::warn(&exe.warnings());
-        return report(&args, &runs, compile, Some(&built));
+        return report(&args, &runs, compile, Some(&built), None);
     };
     let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());
     let mut outputs: Option<Vec<Tensor>> = None;
@@ -172,16 +175,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
     })?;
     if args.profile {
-        let times = exe.profile(&tensors[0]).map_err(refuse)?;
-        let mut rows: Vec<(f64, String)> = times
-            .iter()
-            .zip(exe.program().steps())
-            .map(|(t, step)| (t.as_secs_f64(), exe.program().step_name(step).to_owned()))
-            .collect();
-        rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-        rows.iter().for_each(|(t, name)| eprintln!("{:9.3} us  {name}", 1e6 * t));
+        let rows = profile::measure(exe, &tensors[0], args.repeat.get()).map_err(refuse)?;
+        let machine = profile::Machine::new(target, exe.pool().threads());
+        if args.json {
+            return report(&args, &runs, compile, Some(&built), Some(profile::json(&rows, &machine)));
+        }
+        super::print(&profile::table(&rows, &machine))?;
     }
-    report(&args, &runs, compile, Some(&built))
+    report(&args, &runs, compile, Some(&built), None)
 }
 
 /// The same of a program that keeps state, which goes on from run to run.
@@ -220,7 +221,7 @@ fn run_with_state(
         let inputs = beside_state(&typed, path, &built.state, &mut runs)?;
         measured.extend(measure(args, &[inputs], |inputs| Ok(runs.run(inputs).map(drop)?))?);
     }
-    report(args, &measured, compile, Some(&built))
+    report(args, &measured, compile, Some(&built), None)
 }
 
 /// What was measured with one set of inputs, in seconds.
@@ -270,7 +271,13 @@ fn measure(
     Ok(runs)
 }
 
-fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Result<(), Failure> {
+fn report(
+    args: &Args,
+    runs: &[Run],
+    compile: f64,
+    built: Option<&Built>,
+    kernels: Option<serde_json::Value>,
+) -> Result<(), Failure> {
     let sized = built.and_then(|b| match &b.executable {
         Runnable::Machine(m) => {
             let (general, special, kernels) = m.sized_calls();
@@ -309,6 +316,7 @@ fn report(args: &Args, runs: &[Run], compile: f64, built: Option<&Built>) -> Res
         if let serde_json::Value::Object(rest) = rest {
             json.extend(rest);
         }
+        json.extend(kernels.map(|k| ("kernels".to_owned(), k)));
         return super::print(&format!("{}\n", serde_json::Value::Object(json)));
     }
     for (i, run) in runs.iter().enumerate() {

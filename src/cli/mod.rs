@@ -7,6 +7,7 @@ mod config;
 mod dump;
 mod kept;
 mod library;
+mod profile;
 mod progress;
 
 use std::process::ExitCode;

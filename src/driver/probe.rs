@@ -7,7 +7,7 @@ use crate::{
     codegen::CodegenError,
     diag::Refused,
     loops::{AxisId, BinOp, Buffer, Kernel, LoopKind, Scalar, Space, Stmt, TensorId},
-    runtime::{Call, Executable, LinkError, Pool, Port, Program, RunError, Step},
+    runtime::{Call, Estimate, Executable, LinkError, Pool, Port, Program, RunError, Step},
     target::Target,
     tensor::{DType, Tensor},
 };
@@ -197,7 +197,13 @@ impl Probe {
         let written = program.buffer(to.len as usize * to.dtype.bytes());
         let function = program.function(&kernel.name);
         let args = vec![(read, false), (written, true)];
-        program.step(Step::Call(Call { function, args, workspace: 0, in_place: vec![] }));
+        program.step(Step::Call(Call {
+            function,
+            args,
+            workspace: 0,
+            in_place: vec![],
+            estimate: Estimate::default(),
+        }));
         program.output(Port::new("y", to.dtype, &[to.len as usize]), written);
         let exe = Executable::link(program, vec![code], Arc::new(Pool::new(1)))?;
         let inputs = [input];

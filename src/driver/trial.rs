@@ -10,7 +10,7 @@ use crate::{
     ir::TensorType,
     output::WorkFolder,
     partition::{CompilerError, Region},
-    runtime::{Call, Callable, Callables, Code, Compiled, Executable, Pool, Port, Program, Step, try_code},
+    runtime::{Call, Callable, Callables, Code, Compiled, Estimate, Executable, Pool, Port, Program, Step, try_code},
     tensor::{Tensor, Value},
 };
 
@@ -75,7 +75,7 @@ fn here(
     let buffers: Vec<_> = ports.iter().map(|p| program.buffer(p.bytes())).collect();
     args.extend(buffers.iter().map(|&b| (b, true)));
     let function = program.function("trial");
-    program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
+    program.step(Step::Call(Call { function, args, workspace, in_place: vec![], estimate: Estimate::default() }));
     ports.into_iter().zip(buffers).for_each(|(p, b)| program.output(p, b));
     let mut callables = Callables::default();
     callables.insert("trial", f);

@@ -21,7 +21,7 @@ use crate::{
     loops::{Kernel, Stages},
     lower::{self, CodeSet, Tunable, Tuned, worth_measuring},
     machine::Core,
-    runtime::{Call, Executable, Pool, Port, Program, RunError, Step},
+    runtime::{Call, Estimate, Executable, Pool, Port, Program, RunError, Step},
     target::Target,
     tensor::{Shape, Tensor},
 };
@@ -330,7 +330,7 @@ pub(super) fn alone(kernel: &Kernel, group: &Stages) -> Program {
     args.extend(buffers.iter().map(|&b| (b, true)));
     let function = program.function(&kernel.name);
     let workspace = kernel.workspace().1 as usize;
-    program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
+    program.step(Step::Call(Call { function, args, workspace, in_place: vec![], estimate: Estimate::default() }));
     results.into_iter().zip(buffers).for_each(|(port, buffer)| program.output(port, buffer));
     program
 }

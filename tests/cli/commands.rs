@@ -246,6 +246,20 @@ fn a_library_gives_the_same_outputs() {
     assert_close(&f.path("library.npz"), &recorded());
     let (jit, library) = (arrays(&f.path("jit.npz")), arrays(&f.path("library.npz")));
     assert!(jit[0].1.same_bits(&library[0].1), "the same code gives other bits");
+    let line = "bench digits.relay --params digits.params --inputs inputs.npz --repeat 2 --threads 1 --profile";
+    let ran = f.line(line).done();
+    for column in ["of peak", "of bandw.", "bound by", "expected us", "nn_"] {
+        assert!(ran.contains(column), "{ran}");
+    }
+    // What was found in the cache says the same of its kernels as what was built.
+    for _ in 0..2 {
+        let json: serde_json::Value = serde_json::from_str(&f.line(&format!("{line} --json")).done()).expect("JSON");
+        let kernels = json["kernels"].as_array().expect("a list");
+        assert!(!kernels.is_empty());
+        let number = |k: &serde_json::Value, key: &str| k[key].as_f64().unwrap_or(f64::NAN) > 0.0;
+        assert!(kernels.iter().all(|k| number(k, "seconds") && number(k, "bytes")), "{json}");
+        assert!(kernels.iter().any(|k| number(k, "operations") && number(k, "expected_seconds")), "{json}");
+    }
     let times = f.line("bench model.so --inputs inputs.npz --repeat 2 --threads 1").done();
     assert!(times.contains("over 2 runs"), "{times}");
     f.line("run model.so --params digits.params").refused(&["--params"]);

@@ -11,7 +11,7 @@ use resat::{
     lower::kernel,
     machine::Core,
     ops,
-    runtime::{Call, CompiledCode, Executable, Pool, Port, Program, SharedLibrary, Step},
+    runtime::{Call, CompiledCode, Estimate, Executable, Pool, Port, Program, SharedLibrary, Step},
     tensor::{DType, Tensor},
 };
 
@@ -154,7 +154,7 @@ fn compare_by(unit: Core, wanted: impl Fn(&str) -> bool, compile: impl Fn(&[&Ker
         }
         let function = program.function(&kernel.name);
         let workspace = kernel.workspace().1 as usize;
-        program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
+        program.step(Step::Call(Call { function, args, workspace, in_place: vec![], estimate: Estimate::default() }));
         for (port, buffer) in ports {
             program.output(port, buffer);
         }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use resat::{
-    runtime::{Call, Executable, LoadedModel, Pool, Port, Program, SharedLibrary, Step, export::export_library},
+    runtime::{
+        Call, Estimate, Executable, LoadedModel, Pool, Port, Program, SharedLibrary, Step, export::export_library,
+    },
     tensor::{DType, Tensor},
 };
 
@@ -33,9 +35,15 @@ fn program() -> Program {
     let y = p.buffer(ROWS * COLUMNS * 4);
     let (matmul, relu) = (p.function("matmul"), p.function("relu"));
     let args = vec![(x, false), (w, false), (product, true)];
-    p.step(Step::Call(Call { function: matmul, args, workspace: 0, in_place: vec![] }));
+    p.step(Step::Call(Call { function: matmul, args, workspace: 0, in_place: vec![], estimate: Estimate::default() }));
     let args = vec![(product, false), (y, true)];
-    p.step(Step::Call(Call { function: relu, args, workspace: ROWS * COLUMNS * 4, in_place: vec![] }));
+    p.step(Step::Call(Call {
+        function: relu,
+        args,
+        workspace: ROWS * COLUMNS * 4,
+        in_place: vec![],
+        estimate: Estimate::default(),
+    }));
     p.output(Port::new("0", DType::F32, &[ROWS, COLUMNS]), y);
     p.output(Port::new("1", DType::F32, &[ROWS, DEPTH]), x);
     p

@@ -9,12 +9,12 @@ use std::sync::{
 use resat::{
     cost::{CostModel, Head, KernelCall, KernelView, Measured, NodeView, Roofline, Source, Timer, TimerError, parse},
     driver::Stopwatch,
-    ir::{Module, Type},
+    ir::{Module, Type, reachable},
     ops::{make_attrs, op},
-    pass::{Pass, PassContext, Settings, sequence},
+    pass::{Pass, PassContext, Settings, bind_params, sequence},
     relay::text::parse_module,
     target::{Peaks, Target},
-    tensor::DType,
+    tensor::{DType, Tensor},
 };
 use tempfile::TempDir;
 
@@ -33,6 +33,39 @@ fn price(model: &dyn CostModel, name: &str, args: &[Type]) -> f64 {
 
 fn square(n: i64) -> Type {
     Type::tensor(&[n, n], DType::F32)
+}
+
+/// What became of a 3 x 3 convolution of so many channels, given its weights, over squares of so many elements a side.
+fn convolved(channels: usize, side: usize, target: Target) -> String {
+    let (c, n) = (channels, side);
+    let text = format!(
+        r#"#[version = "0.0.5"]
+        def @main(%x: Tensor[(1, {c}, {n}, {n}), float32], %w: Tensor[({c}, {c}, 3, 3), float32]) {{
+          nn.relu(nn.conv2d(%x, %w, padding=[1, 1, 1, 1], kernel_size=[3, 3], channels={c}))
+        }}"#
+    );
+    let module = parse_module("conv", &text).expect("legal");
+    let weights = Tensor::from_f64_fn(DType::F32, &[c, c, 3, 3], |i| (i % 7) as f64);
+    let module = bind_params(&module, &[("w".into(), weights)]).expect("it has that parameter");
+    let passes = sequence("default", &Settings::new(target)).expect("there is such a pass");
+    let module = passes.run(module, &mut PassContext::default()).expect("it can be built");
+    let ops = reachable(&module, module.functions().map(|(_, f)| f)).into_iter().filter_map(|e| module.op_call(e));
+    ops.map(|(op, ..)| op.op().name().to_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Winograd's algorithm multiplies less and reads four times the weights: where these come from memory at every run, however fast the
+/// caches are, it is the slower one.
+#[test]
+fn weights_that_no_cache_keeps_are_read_from_memory() {
+    let mut target = Target::parse("llvm -mcpu=znver5 -num-cores=1").expect("legal");
+    target.timing.memory = 110e9;
+    target.timing.dram = 40e9;
+    target.timing.l3.bytes = 32 << 20;
+    assert!(convolved(128, 28, target.clone()).contains("winograd"));
+    assert!(!convolved(512, 7, target.clone()).contains("winograd"));
+    // A cache that keeps them.
+    target.timing.l3.bytes = 1 << 30;
+    assert!(convolved(512, 7, target).contains("winograd"));
 }
 
 /// A model that is told of nodes before it is asked for them.

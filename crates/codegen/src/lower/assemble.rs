@@ -20,7 +20,7 @@ use crate::{
         reachable_outside,
     },
     loops::{Kernel, Stages},
-    runtime::{BufferId, Call, Compiled, Port, Program, Step},
+    runtime::{BufferId, Call, Compiled, Estimate, Port, Program, Step},
     tensor::{DType, Shape, Tensor},
 };
 
@@ -37,6 +37,8 @@ pub struct CodeSet {
     known: HashMap<String, usize>,
     /// What was measured about reductions.
     tuned: Option<Arc<Tuned>>,
+    /// By name of a kernel: the cycles of its reductions by the model; none of kernels that serve many sizes.
+    cycles: HashMap<String, f64>,
     /// Kernels with something to measure.
     pub tunable: Vec<Tunable>,
     /// What the program keeps from one run to the next: pairs of numbers of an input and the output that is it the next time.
@@ -99,6 +101,7 @@ impl CodeSet {
             kernels: Vec::new(),
             external: Vec::new(),
             known: HashMap::new(),
+            cycles: HashMap::new(),
             tuned: None,
             tunable: Vec::new(),
             state: Vec::new(),
@@ -113,7 +116,17 @@ impl CodeSet {
 
     /// The same without kernels: programs are going to be assembled again.
     pub fn emptied(self) -> CodeSet {
-        CodeSet { kernels: Vec::new(), known: HashMap::new(), tunable: Vec::new(), ..self }
+        CodeSet { kernels: Vec::new(), known: HashMap::new(), cycles: HashMap::new(), tunable: Vec::new(), ..self }
+    }
+
+    /// The number of a kernel, known by its name.
+    fn add(&mut self, kernel: Kernel, cycles: Option<f64>) -> usize {
+        let same = self.kernels.iter().position(|k| k.name == kernel.name);
+        same.unwrap_or_else(|| {
+            self.cycles.extend(cycles.map(|cycles| (kernel.name.clone(), cycles)));
+            self.kernels.push(kernel);
+            self.kernels.len() - 1
+        })
     }
 
     /// The vectors that kernels are scheduled for.
@@ -416,7 +429,8 @@ impl Assembler<'_> {
         };
         let in_place = pairs.iter().map(|&(from, to)| (inputs[from as usize], to));
         let in_place = in_place.filter(|&(b, to)| gives_way(b, to)).map(|(b, to)| (b, args[to as usize].0)).collect();
-        self.program.step(Step::Call(Call { function, args, workspace: workspace as usize, in_place }));
+        let estimate = self.estimate(f, number);
+        self.program.step(Step::Call(Call { function, args, workspace: workspace as usize, in_place, estimate }));
         Ok(shaped(&ty, &mut results.into_iter().map(|r| r.0)))
     }
 
@@ -444,16 +458,18 @@ impl Assembler<'_> {
             return known;
         }
         let Scheduled { mut kernel, reductions } = super::schedule("", group, self.code.unit, &[]);
+        let mut cycles = reductions.iter().map(Reduced::cycles).sum();
         let mut tunable = None;
         if let Some(tuned) = &self.code.tuned {
             let choices = tuned.choices(group, &reductions);
             if choices.iter().any(|&c| c > 0) {
                 kernel = super::schedule("", group, self.code.unit, &choices).kernel;
+                cycles = reductions.iter().zip(&choices).map(|(r, &c)| r.cycles_of(c)).sum();
             }
             let worth = worth_measuring(&reductions).next().is_some();
             tunable = worth.then_some((reductions, choices));
         }
-        let number = self.add_kernel(f, kernel);
+        let number = self.add_kernel(f, kernel, Some(cycles));
         if let Some((reductions, choices)) = tunable {
             let group = group.clone();
             self.code.tunable.push(Tunable { kernel: number, group, reductions, choices, calls: 1 });
@@ -463,23 +479,34 @@ impl Assembler<'_> {
     }
 
     /// The number of a kernel, which gets a name.
-    fn add_kernel(&mut self, f: &Function, mut kernel: Kernel) -> usize {
+    fn add_kernel(&mut self, f: &Function, mut kernel: Kernel, cycles: Option<f64>) -> usize {
         kernel.name = self.symbol(f, kernel.digest().0 as u64);
-        let same = self.code.kernels.iter().position(|k| k.name == kernel.name);
-        same.unwrap_or_else(|| {
-            self.code.kernels.push(kernel);
-            self.code.kernels.len() - 1
-        })
+        self.code.add(kernel, cycles)
     }
 
     /// The same of a kernel that serves many sizes.
     fn add_sized(&mut self, f: &Function, sized: &SizedKernel) -> usize {
         let name = self.symbol(f, sized.digest);
-        let same = self.code.kernels.iter().position(|k| k.name == name);
-        same.unwrap_or_else(|| {
-            self.code.kernels.push(Kernel { name, ..sized.kernel.clone() });
-            self.code.kernels.len() - 1
-        })
+        self.code.add(Kernel { name, ..sized.kernel.clone() }, None)
+    }
+
+    /// What a call of a kernel is expected to take.
+    fn estimate(&self, f: &Function, kernel: usize) -> Estimate {
+        let m = self.typed.module();
+        let mut estimate = Estimate::default();
+        estimate.cycles = self.code.cycles.get(&self.code.kernels[kernel].name).copied().unwrap_or(0.0);
+        let mut most = 0.0;
+        for e in crate::ir::reachable(m, [f.body]) {
+            let Some((op, args, attrs)) = m.op_call(e) else { continue };
+            let types: Vec<Type> = args.iter().map(|&a| self.typed.ty(a).clone()).collect();
+            let flops = op.op().work(attrs, &types, self.typed.ty(e)).flops;
+            estimate.operations += flops;
+            if flops > most {
+                most = flops;
+                estimate.factors = types.first().and_then(|t| t.flatten()?.first().map(|t| t.dtype));
+            }
+        }
+        estimate
     }
 
     /// Kernels are named by content: what is the same in another program has the same code, name included.
@@ -520,7 +547,13 @@ impl Assembler<'_> {
         let mut args: Vec<(BufferId, bool)> = inputs.into_iter().map(|b| (b, false)).collect();
         let ty = self.typed.ty(id).clone();
         let result = self.outputs(&ty, &mut args)?;
-        self.program.step(Step::Call(Call { function, args, workspace, in_place: vec![] }));
+        self.program.step(Step::Call(Call {
+            function,
+            args,
+            workspace,
+            in_place: vec![],
+            estimate: Estimate::default(),
+        }));
         Ok(result)
     }
 }

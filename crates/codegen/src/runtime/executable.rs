@@ -358,7 +358,7 @@ impl std::fmt::Debug for Executable {
 mod tests {
     use super::*;
     use crate::{
-        runtime::{BufferId, Call},
+        runtime::{BufferId, Call, Estimate},
         tensor::DType,
     };
 
@@ -405,7 +405,13 @@ mod tests {
 
     fn increments(p: &mut Program, from: BufferId, to: BufferId) {
         let function = p.function("increment");
-        p.step(Step::Call(Call { function, args: vec![(from, false), (to, true)], workspace: 100, in_place: vec![] }));
+        p.step(Step::Call(Call {
+            function,
+            args: vec![(from, false), (to, true)],
+            workspace: 100,
+            in_place: vec![],
+            estimate: Estimate::default(),
+        }));
     }
 
     fn chain(length: usize) -> Program {

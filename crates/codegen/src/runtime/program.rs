@@ -54,6 +54,20 @@ pub struct Call {
     pub workspace: usize,
     /// Pairs of a buffer read and a buffer written that may be the same memory.
     pub in_place: Vec<(BufferId, BufferId)>,
+    /// What it is expected to take.
+    pub estimate: Estimate,
+}
+
+/// What a call is expected to take, for reports: nothing that runs depends on it.
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub struct Estimate {
+    /// Arithmetic operations of its operators ([`Op::work`](crate::ir::Op::work)), whatever the algorithm: a convolution counts the same by
+    /// Winograd's algorithm and direct. 0 where nothing is known.
+    pub operations: f64,
+    /// The type of the factors of the operator with most of them: it decides which peak they are compared with.
+    pub factors: Option<DType>,
+    /// Cycles of one core that its reductions take by the model that schedules them; 0 where it has none, or nothing is known.
+    pub cycles: f64,
 }
 
 /// One step. Steps run in order; kinds that choose or repeat can join this one.
@@ -259,6 +273,21 @@ impl Program {
     pub fn step_name(&self, step: &Step) -> &str {
         let Step::Call(call) = step;
         &self.functions[call.function.0 as usize]
+    }
+
+    /// What a step is expected to take.
+    pub fn step_estimate(&self, step: &Step) -> Estimate {
+        let Step::Call(call) = step;
+        call.estimate
+    }
+
+    /// Bytes that a step reads and writes, each buffer once.
+    pub fn step_bytes(&self, step: &Step) -> usize {
+        let Step::Call(call) = step;
+        let mut buffers: Vec<BufferId> = call.args.iter().map(|a| a.0).collect();
+        buffers.sort_unstable();
+        buffers.dedup();
+        buffers.into_iter().map(|b| self.bytes(b)).sum()
     }
 
     /// The constants.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::program::{BufferId, Call, FunctionId, Port, Program, Source, Step};
+use super::program::{BufferId, Call, Estimate, FunctionId, Port, Program, Source, Step};
 use crate::tensor::{DType, Shape, Tensor};
 
 /// A [`Program`] but for the data of its constants.
@@ -32,8 +32,11 @@ pub struct ConstantRecord {
 /// Name, element type, extents, alias.
 type PortRecord = (String, String, Vec<usize>, Option<String>);
 
-/// Function, arguments and whether they are written, workspace, pairs that may be the same memory.
-type CallRecord = (u32, Vec<(u32, bool)>, usize, Vec<(u32, u32)>);
+/// Function, arguments and whether they are written, workspace, pairs that may be the same memory, what it is expected to take.
+type CallRecord = (u32, Vec<(u32, bool)>, usize, Vec<(u32, u32)>, EstimateRecord);
+
+/// Operations, type of the factors, cycles.
+type EstimateRecord = (f64, Option<String>, f64);
 
 fn port_record(p: &Port) -> PortRecord {
     (p.name.to_string(), p.dtype.to_string(), p.shape.to_vec(), p.alias.as_ref().map(|a| a.to_string()))
@@ -57,7 +60,9 @@ impl Program {
         };
         let call = |Step::Call(c): &Step| {
             let args = c.args.iter().map(|a| (a.0.0, a.1)).collect();
-            (c.function.0, args, c.workspace, c.in_place.iter().map(|p| (p.0.0, p.1.0)).collect())
+            let Estimate { operations, factors, cycles } = c.estimate;
+            let pairs = c.in_place.iter().map(|p| (p.0.0, p.1.0)).collect();
+            (c.function.0, args, c.workspace, pairs, (operations, factors.map(|f| f.to_string()), cycles))
         };
         ProgramRecord {
             name: self.name.to_string(),
@@ -92,7 +97,7 @@ impl Program {
             (p.bytes() == bytes).then(|| outputs.push((p, id)))?;
         }
         let mut steps = Vec::new();
-        for (function, args, workspace, pairs) in &r.steps {
+        for (function, args, workspace, pairs, (operations, factors, cycles)) in &r.steps {
             ((*function as usize) < program.functions.len()).then_some(())?;
             let arg = |&(id, written): &(u32, bool)| {
                 let (id, (source, _)) = buffer(id)?;
@@ -103,6 +108,11 @@ impl Program {
                 args: args.iter().map(arg).collect::<Option<_>>()?,
                 workspace: *workspace,
                 in_place: pairs.iter().map(|p| Some((buffer(p.0)?.0, buffer(p.1)?.0))).collect::<Option<_>>()?,
+                estimate: Estimate {
+                    operations: *operations,
+                    factors: factors.as_ref().map(|f| f.parse().ok()).map_or(Some(None), |f| f.map(Some))?,
+                    cycles: *cycles,
+                },
             }));
         }
         (program.outputs, program.steps) = (outputs, steps);
@@ -128,7 +138,8 @@ mod tests {
         let y = p.buffer(16);
         let function = p.function("add");
         let args = vec![(x, false), (c, false), (y, true)];
-        p.step(Step::Call(Call { function, args, workspace: 64, in_place: vec![(x, y)] }));
+        let estimate = Estimate { operations: 4.0, factors: Some(DType::F32), cycles: 1.5 };
+        p.step(Step::Call(Call { function, args, workspace: 64, in_place: vec![(x, y)], estimate }));
         p.output(Port::new("0", DType::F32, &[2, 2]), y);
         p
     }

@@ -174,6 +174,7 @@ const ZEN5: Timing = Timing {
     l1: cache(48 * KB, 12, 128.0, 7.0),
     l2: cache(MB, 16, 32.0, 14.0),
     l3: cache(4 * MB, 16, 42.7, 48.0),
+    dram: 40.0e9,
     ..ZEN4
 };
 

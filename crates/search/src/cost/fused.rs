@@ -3,7 +3,9 @@
 
 use super::{
     KernelCall, KernelView, Source,
-    roofline::{CALL, FUSED_CALL, RENAMED, SCATTERED, UNLEGALIZED, arithmetic, renames_axes, scatters},
+    roofline::{
+        CALL, FUSED_CALL, RENAMED, SCATTERED, UNLEGALIZED, arithmetic, renames_axes, scatters, waiting_for_weights,
+    },
 };
 use crate::{
     ir::{TensorType, Type},
@@ -118,7 +120,9 @@ pub(super) fn seconds(kernel: &KernelView) -> f64 {
         .sum();
     let moves = kernel.calls.iter().any(|c| scatters(c.op.op().name()));
     let written = if moves { traffic.written / SCATTERED } else { traffic.written };
-    let moved = (traffic.read + traffic.gathered / SCATTERED + written) / kernel.target.bandwidth();
+    let contractions = kernel.nodes().zip(kernel.calls).filter(|(_, call)| call.op.op().class() == Class::Contract);
+    let waiting: f64 = contractions.map(|(node, _)| waiting_for_weights(&node)).sum();
+    let moved = (traffic.read + traffic.gathered / SCATTERED + written) / kernel.target.bandwidth() + waiting;
     let seconds = CALL + compute.max(moved) + SMALLER * compute.min(moved) + FUSED_CALL * (coded - 1) as f64;
     let of_dialect = kernel.calls.iter().any(|c| c.op.dialect().is_some());
     if of_dialect { UNLEGALIZED * seconds } else { seconds }

@@ -70,6 +70,23 @@ const HIDDEN: f64 = 0.1;
 /// The part of the traffic of a contraction's arguments that arithmetic does not hide: narrow arguments are better.
 const READ_AGAIN: f64 = 0.5;
 
+/// A constant of more than this share of the last cache is gone from it before the next run: the rest of the program evicts it.
+const EVICTED: f64 = 0.25;
+
+/// The share of main memory's bandwidth at which contractions read weights: each tile goes through its own part of them.
+const WEIGHTS: f64 = 0.5;
+
+/// Seconds that a contraction waits for constants which no cache keeps from one run to the next, beyond what they would take from a cache.
+/// Algorithms that trade arithmetic for larger weights, such as Winograd's, pay for that here.
+pub(super) fn waiting_for_weights(node: &NodeView) -> f64 {
+    let target = node.target;
+    let kept = EVICTED * target.timing.l3.bytes as f64 * target.cores as f64;
+    let constants = node.args.iter().zip(node.constant).filter(|(_, constant)| **constant);
+    let bytes: f64 = constants.filter_map(|(t, _)| Some(t.as_tensor()?.bytes()? as f64)).filter(|&b| b > kept).sum();
+    let from_memory = WEIGHTS * target.timing.dram * target.cores as f64;
+    (bytes / from_memory - bytes / target.bandwidth()).max(0.0)
+}
+
 /// Bytes of the arguments that are made while the program runs.
 fn activations(node: &NodeView) -> f64 {
     let made = node.args.iter().zip(node.constant).filter(|(_, constant)| !**constant);
@@ -165,6 +182,7 @@ fn seconds(name: &str, class: Class, attrs: &Attrs, work: &Work, node: &NodeView
             CALL + if scatters(name) { moved / SCATTERED } else { moved }
         }
         Class::Contract => {
+            let bytes = bytes + waiting_for_weights(node);
             let hidden = HIDDEN * arithmetic.min(bytes) + READ_AGAIN * activations(node) / target.bandwidth();
             CALL + arithmetic.max(bytes) + hidden
         }

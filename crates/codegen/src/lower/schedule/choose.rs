@@ -19,7 +19,7 @@ pub(super) struct Tiling {
     pub(super) lanes: i64,
     /// Register tile: axes and their sizes; of the vector axis, in vectors. Outermost first.
     pub(super) tiles: Vec<(AxisId, i64)>,
-    /// The reduced axis of which several elements at once are multiplied and added, and how many, where [`Form::together`] allows.
+    /// The reduced axis of which several elements at once are multiplied and added, and how many, where [`Form::dot`] allows.
     pub(super) dot: Option<(AxisId, i64)>,
     /// Where matrix registers multiply: how they go through the reduction.
     pub(super) matrix: Option<Matrix>,

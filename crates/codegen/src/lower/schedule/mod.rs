@@ -86,6 +86,11 @@ impl Reduced {
         self.candidates.first().map_or(0.0, |c| c.0)
     }
 
+    /// The cycles of a candidate, by the model; of one that there is not, those of the best.
+    pub fn cycles_of(&self, candidate: usize) -> f64 {
+        self.candidates.get(candidate).map_or(self.cycles(), |c| c.0)
+    }
+
     /// The candidates in words: the same words are the same list.
     pub fn described(&self) -> String {
         let tilings: Vec<&choose::Tiling> = self.candidates.iter().map(|c| &c.1).collect();
