@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     diag::Diagnostic,
-    driver::{self, Built, Options, Runnable, Specialize},
+    driver::{self, Built, Options, Profile, Runnable, Specialize},
     pass::Settings,
     runtime::{Executable, peak_memory},
     tensor::{Tensor, Value},
@@ -175,12 +175,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
     })?;
     if args.profile {
-        let rows = profile::measure(exe, &tensors[0], args.repeat.get()).map_err(refuse)?;
-        let machine = profile::Machine::new(target, exe.pool().threads());
+        let times = Profile::measure(exe, &tensors[0], args.repeat.get(), target).map_err(refuse)?;
         if args.json {
-            return report(&args, &runs, compile, Some(&built), Some(profile::json(&rows, &machine)));
+            return report(&args, &runs, compile, Some(&built), Some(profile::json(&times)));
         }
-        super::print(&profile::table(&rows, &machine))?;
+        super::print(&profile::table(&times))?;
     }
     report(&args, &runs, compile, Some(&built), None)
 }

@@ -21,6 +21,8 @@ mod phases;
 #[cfg(feature = "llvm")]
 mod probe;
 #[cfg(feature = "llvm")]
+mod profile;
+#[cfg(feature = "llvm")]
 mod race;
 #[cfg(feature = "llvm")]
 mod runnable;
@@ -54,10 +56,12 @@ pub use native::Native;
 #[cfg(feature = "llvm")]
 pub use probe::{Peak, ProbeError};
 #[cfg(feature = "llvm")]
+pub use profile::{Bound, Profile, ProfiledCall};
+#[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable, Specialize};
 #[cfg(feature = "llvm")]
 pub use state::{StatePair, Stateful};
 #[cfg(feature = "llvm")]
 pub use stopwatch::Stopwatch;
 #[cfg(feature = "llvm")]
-pub use tune::{Tuning, tuned_in, tuned_of_user};
+pub use tune::{TimedReduction, Tuning, tuned_in, tuned_of_user};

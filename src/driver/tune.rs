@@ -62,11 +62,22 @@ pub struct Tuning {
     pub known: usize,
     /// Those for which no time was left.
     pub left: usize,
+    /// Those that were measured, each with all its candidates.
+    pub timed: Vec<TimedReduction>,
+}
+
+/// A reduction that was measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TimedReduction {
+    /// The kernel that it is part of.
+    pub kernel: String,
+    /// By candidate, the model's first one first: cycles that the model expects of the reduction, and seconds of the whole kernel.
+    pub candidates: Vec<(f64, f64)>,
 }
 
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tuning { measured, changed, reverted, known, left } = self;
+        let Tuning { measured, changed, reverted, known, left, timed: _ } = self;
         write!(
             f,
             "{measured} reductions measured, {changed} of them run in another way than the model said; {known} were known"
@@ -160,6 +171,9 @@ impl Tuner {
                 }
                 on_phase(&format!("tuning kernel {} of {}: {name}", at + 1, tunable.len()));
                 let times = self.times(t, name, &choices, i, code.unit(), &constants)?;
+                let expected = (0..times.len()).map(|c| t.reductions[i].cycles_of(c));
+                let candidates = expected.zip(times.iter().copied()).collect();
+                self.done.timed.push(TimedReduction { kernel: name.clone(), candidates });
                 let best = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap_or(0);
                 let best = if times[best] < times[0] * (1.0 - GAIN) { best } else { 0 };
                 let about = format!("{:.3e} s, the model's {:.3e} s, {name}", times[best], times[0]);

@@ -496,16 +496,27 @@ impl Assembler<'_> {
         let mut estimate = Estimate::default();
         estimate.cycles = self.code.cycles.get(&self.code.kernels[kernel].name).copied().unwrap_or(0.0);
         let mut most = 0.0;
+        let bytes =
+            |ty: &Type| ty.flatten().map_or(0, |ts| ts.iter().filter_map(TensorType::bytes).sum::<i64>()) as f64;
+        // What several operators read of an argument is read once.
+        let mut read: HashMap<ExprId, f64> = HashMap::new();
         for e in crate::ir::reachable(m, [f.body]) {
             let Some((op, args, attrs)) = m.op_call(e) else { continue };
             let types: Vec<Type> = args.iter().map(|&a| self.typed.ty(a).clone()).collect();
-            let flops = op.op().work(attrs, &types, self.typed.ty(e)).flops;
-            estimate.operations += flops;
-            if flops > most {
-                most = flops;
+            let work = op.op().work(attrs, &types, self.typed.ty(e));
+            for (&arg, ty) in
+                args.iter().zip(&types).filter(|(a, _)| matches!(m[**a], Expr::Var(_) | Expr::Constant(_)))
+            {
+                let bytes = work.bytes_read.min(bytes(ty));
+                read.entry(arg).and_modify(|known| *known = known.max(bytes)).or_insert(bytes);
+            }
+            estimate.operations += work.flops;
+            if work.flops > most {
+                most = work.flops;
                 estimate.factors = types.first().and_then(|t| t.flatten()?.first().map(|t| t.dtype));
             }
         }
+        estimate.bytes = read.values().sum::<f64>() + bytes(self.typed.ty(f.body));
         estimate
     }
 

@@ -64,6 +64,8 @@ pub struct Estimate {
     /// Arithmetic operations of its operators ([`Op::work`](crate::ir::Op::work)), whatever the algorithm: a convolution counts the same by
     /// Winograd's algorithm and direct. 0 where nothing is known.
     pub operations: f64,
+    /// Bytes of its results, and what its operators read of its arguments, each once.
+    pub bytes: f64,
     /// The type of the factors of the operator with most of them: it decides which peak they are compared with.
     pub factors: Option<DType>,
     /// Cycles of one core that its reductions take by the model that schedules them; 0 where it has none, or nothing is known.
@@ -279,15 +281,6 @@ impl Program {
     pub fn step_estimate(&self, step: &Step) -> Estimate {
         let Step::Call(call) = step;
         call.estimate
-    }
-
-    /// Bytes that a step reads and writes, each buffer once.
-    pub fn step_bytes(&self, step: &Step) -> usize {
-        let Step::Call(call) = step;
-        let mut buffers: Vec<BufferId> = call.args.iter().map(|a| a.0).collect();
-        buffers.sort_unstable();
-        buffers.dedup();
-        buffers.into_iter().map(|b| self.bytes(b)).sum()
     }
 
     /// The constants.

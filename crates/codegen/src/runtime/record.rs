@@ -35,8 +35,8 @@ type PortRecord = (String, String, Vec<usize>, Option<String>);
 /// Function, arguments and whether they are written, workspace, pairs that may be the same memory, what it is expected to take.
 type CallRecord = (u32, Vec<(u32, bool)>, usize, Vec<(u32, u32)>, EstimateRecord);
 
-/// Operations, type of the factors, cycles.
-type EstimateRecord = (f64, Option<String>, f64);
+/// Operations, bytes, type of the factors, cycles.
+type EstimateRecord = (f64, f64, Option<String>, f64);
 
 fn port_record(p: &Port) -> PortRecord {
     (p.name.to_string(), p.dtype.to_string(), p.shape.to_vec(), p.alias.as_ref().map(|a| a.to_string()))
@@ -60,9 +60,9 @@ impl Program {
         };
         let call = |Step::Call(c): &Step| {
             let args = c.args.iter().map(|a| (a.0.0, a.1)).collect();
-            let Estimate { operations, factors, cycles } = c.estimate;
+            let Estimate { operations, bytes, factors, cycles } = c.estimate;
             let pairs = c.in_place.iter().map(|p| (p.0.0, p.1.0)).collect();
-            (c.function.0, args, c.workspace, pairs, (operations, factors.map(|f| f.to_string()), cycles))
+            (c.function.0, args, c.workspace, pairs, (operations, bytes, factors.map(|f| f.to_string()), cycles))
         };
         ProgramRecord {
             name: self.name.to_string(),
@@ -97,7 +97,7 @@ impl Program {
             (p.bytes() == bytes).then(|| outputs.push((p, id)))?;
         }
         let mut steps = Vec::new();
-        for (function, args, workspace, pairs, (operations, factors, cycles)) in &r.steps {
+        for (function, args, workspace, pairs, (operations, moved, factors, cycles)) in &r.steps {
             ((*function as usize) < program.functions.len()).then_some(())?;
             let arg = |&(id, written): &(u32, bool)| {
                 let (id, (source, _)) = buffer(id)?;
@@ -110,6 +110,7 @@ impl Program {
                 in_place: pairs.iter().map(|p| Some((buffer(p.0)?.0, buffer(p.1)?.0))).collect::<Option<_>>()?,
                 estimate: Estimate {
                     operations: *operations,
+                    bytes: *moved,
                     factors: factors.as_ref().map(|f| f.parse().ok()).map_or(Some(None), |f| f.map(Some))?,
                     cycles: *cycles,
                 },
@@ -138,7 +139,7 @@ mod tests {
         let y = p.buffer(16);
         let function = p.function("add");
         let args = vec![(x, false), (c, false), (y, true)];
-        let estimate = Estimate { operations: 4.0, factors: Some(DType::F32), cycles: 1.5 };
+        let estimate = Estimate { operations: 4.0, bytes: 48.0, factors: Some(DType::F32), cycles: 1.5 };
         p.step(Step::Call(Call { function, args, workspace: 64, in_place: vec![(x, y)], estimate }));
         p.output(Port::new("0", DType::F32, &[2, 2]), y);
         p
