@@ -404,6 +404,7 @@ impl Emitter {
         let result = match across {
             None => {
                 let most = if job.tiling.dot.is_some() { BODY_DOT } else { BODY };
+                let most = if self.window_spills(job, &inner, accumulators) { 0 } else { most };
                 let line = self.fresh();
                 let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line));
                 stmts.push(self.combine_loops(&inner, most / accumulators, prefetch, |with| {
@@ -470,6 +471,32 @@ impl Emitter {
         }
         stmts.push(store);
         Stmt::Block(stmts)
+    }
+
+    /// Whether a tile with several turns of the innermost reduced axis written out would spill: places of a window that overlap from one
+    /// accumulator to the next are loaded once for all of them, and stay in registers beside the accumulators. Without that, each is a
+    /// memory operand of its multiply-add.
+    fn window_spills(&self, job: &Job<'_>, inner: &[Axis], accumulators: i64) -> bool {
+        let Some(last) = inner.last() else { return false };
+        let loaded = |a: &Access| -> Option<i64> {
+            let offset = a.offset.as_ref()?;
+            let step = offset.coeff(last.id);
+            let mut all = 1;
+            let mut overlaps = false;
+            for &(axis, size) in &job.tiling.tiles {
+                match offset.coeff(axis) {
+                    0 => {}
+                    by if step != 0 && by % step == 0 && (by / step).abs() < last.extent => {
+                        overlaps |= size > 1;
+                        all *= (size - 1) * (by / step).abs() + last.extent;
+                    }
+                    _ => all *= size,
+                }
+            }
+            overlaps.then_some(all)
+        };
+        let loaded = self.accesses(&job.reduction.value).iter().filter_map(loaded).max().unwrap_or(0);
+        loaded > 0 && accumulators + loaded > self.unit.vector_registers
     }
 
     /// Adds up the lanes of each accumulator into one scalar each: halves of vectors as long as there are, then single lanes.
