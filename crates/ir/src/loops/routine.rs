@@ -328,6 +328,12 @@ impl Nest<'_> {
         self.items.push(Item::Stmt(Stmt::Store { buffer: t, index: flat, value }));
     }
 
+    /// Asks for the line of a tensor's memory that holds an element, or one beyond its ends, which does no harm. Nothing where the tensor is
+    /// not in memory.
+    pub fn prefetch(&mut self, t: TensorId, flat: Scalar) {
+        self.items.push(Item::Stmt(Stmt::Prefetch { buffer: t, index: flat }));
+    }
+
     /// Writes one element where the index lies within the tensor's extents, else does nothing.
     pub fn store_within<I: Into<Scalar>>(
         &mut self,

@@ -33,7 +33,8 @@ impl Emitter {
         });
         // Expressions of one statement are met again in others.
         let mut flat = Substitution::new(self.flattening());
-        let body = r.body.map(&mut |e| flat.apply(e), &|t| self.buffer_of[&t]);
+        let body = in_memory(r.body.clone(), &|t| self.buffer_of.contains_key(&t));
+        let body = body.map(&mut |e| flat.apply(e), &|t| self.buffer_of[&t]);
         drop(flat);
         let shapes = self.group.tensors.clone();
         let size = |t: TensorId| shapes[t.0 as usize].shape.iter().product::<i64>();
@@ -60,16 +61,31 @@ fn visits(s: &Stmt) -> i64 {
 
 /// The same statements in one thread.
 fn serial(s: Stmt) -> Stmt {
-    let all = |s: Box<Stmt>| Box::new(serial(*s));
-    match s {
-        Stmt::Block(b) => Stmt::Block(b.into_iter().map(serial).collect()),
-        Stmt::For { var, extent, kind, body } => {
-            let kind = if kind == LoopKind::Parallel { LoopKind::Serial } else { kind };
-            Stmt::For { var, extent, kind, body: all(body) }
+    rewritten(s, &|s| match s {
+        Stmt::For { var, extent, kind: LoopKind::Parallel, body } => {
+            Stmt::For { var, extent, kind: LoopKind::Serial, body }
         }
+        other => other,
+    })
+}
+
+/// The same statements without prefetches of what is in no memory.
+fn in_memory(s: Stmt, is_there: &impl Fn(TensorId) -> bool) -> Stmt {
+    rewritten(s, &|s| match s {
+        Stmt::Prefetch { buffer, .. } if !is_there(buffer) => Stmt::Block(vec![]),
+        other => other,
+    })
+}
+
+/// The statements, each rewritten after those within it.
+fn rewritten(s: Stmt, rewrite: &impl Fn(Stmt) -> Stmt) -> Stmt {
+    let all = |s: Box<Stmt>| Box::new(rewritten(*s, rewrite));
+    rewrite(match s {
+        Stmt::Block(b) => Stmt::Block(b.into_iter().map(|s| rewritten(s, rewrite)).collect()),
+        Stmt::For { var, extent, kind, body } => Stmt::For { var, extent, kind, body: all(body) },
         Stmt::Let { var, value, body } => Stmt::Let { var, value, body: all(body) },
         Stmt::While { cond, body } => Stmt::While { cond, body: all(body) },
         Stmt::If { cond, then, otherwise } => Stmt::If { cond, then: all(then), otherwise: otherwise.map(all) },
         s @ (Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Transpose { .. } | Stmt::Tiles { .. }) => s,
-    }
+    })
 }

@@ -388,6 +388,30 @@ struct Group {
     batch: i64,
 }
 
+/// Bytes between the weights that are multiplied and those that are asked for: what a core goes through while memory answers.
+const AHEAD: i64 = 4096;
+
+/// Asks for weights that come after those of a channel: of the same point, or at its end of the next one. Between points, and between pages
+/// of memory, the hardware does not go on by itself.
+fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, w: TensorId, channel: &Scalar) {
+    let [points, _, outs, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
+    let distance = AHEAD / (lanes * n.dtype(w).bytes() as i64);
+    if distance == 0 || channels < distance {
+        return;
+    }
+    let later = channel.clone() + distance;
+    let jump = Scalar::select(
+        later.clone().lt(Scalar::index(channels)),
+        Scalar::index(0),
+        Scalar::index((outs - 1) * channels),
+    );
+    let block = (point[0].clone() * points + point[1].clone()) * outs + g.out.clone();
+    let first = n.let_((block * channels + later + jump) * lanes);
+    for o in 0..g.wide {
+        n.prefetch(w, first.clone() + o * channels * lanes);
+    }
+}
+
 /// `sums[p, q, t, o] = sum over channels of values[image, p, q, tile + t, channel] * w[p, q, out + o, channel]`, in register tiles of so many
 /// rows.
 fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: TensorId, rows: i64) {
@@ -405,6 +429,7 @@ fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: Te
                 };
                 each(n, &|n, place| n.store(sum, place, Scalar::float(0.0, dtype)));
                 n.for_(channels, |n, channel| {
+                    ahead(n, &point, g, w, &channel);
                     each(n, &|n, place| {
                         let [row, o, lane] = place.clone();
                         let [p, q] = [point[0].clone(), point[1].clone()];
