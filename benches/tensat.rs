@@ -101,7 +101,7 @@ fn search_table(networks: &[(&Published, Module)], target: &Target, time: Durati
         let before = cost_of(&Problem::new(&region.graph, region.root, model, target), "tree");
         let report = saturate(&mut region.graph, &rules::general(), &settings.limits);
         let saturation = report.saturate_time.as_secs_f64();
-        for name in extract::NAMES {
+        for name in extract::names() {
             let Ok(extractor) = extract::by_name(name, time) else { continue };
             let begin = Instant::now();
             let problem = Problem::new(&region.graph, region.root, model, target);

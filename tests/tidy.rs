@@ -31,7 +31,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("codegen", &["output", "tensor", "loops", "machine", "runtime", "store"]),
     ("egraph", &["tensor", "ir", "ops", "infer"]),
     ("cost", &["tensor", "ir", "diag", "ops", "target"]),
-    ("extract", &["ir", "diag", "egraph", "cost", "target"]),
+    ("extract", &["tensor", "ir", "diag", "egraph", "cost", "target"]),
     ("saturate", &["ir", "egraph", "cost", "extract", "infer", "target"]),
     ("rules", &["tensor", "ir", "diag", "ops", "infer", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),

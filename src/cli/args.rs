@@ -91,11 +91,12 @@ pub(super) struct PassArgs {
     /// programs are timed), greedy (each operator to the first that takes it), all:NAME
     #[arg(long, value_name = "HOW", default_value = "cost", requires = "compiler")]
     pub(super) placement: String,
-    /// What is cheap: roofline, roofline:measured, measured, flops, nodes, table:FILE, or a sum as "0.9*roofline+1e-7*nodes"
-    #[arg(long, value_name = "MODEL", default_value = "roofline")]
+    // Models and extractors are listed by their tables.
+    #[arg(long, value_name = "MODEL", default_value = "roofline",
+        help = format!("What is cheap: {}, or a sum as \"0.9*roofline+1e-7*nodes\"", listed(cost::names())))]
     pub(super) cost: String,
-    /// Who chooses the program: dag (the default), tree, search (the default of -O4) or ilp
-    #[arg(long, value_name = "NAME", alias = "extract")]
+    #[arg(long, value_name = "NAME", alias = "extract",
+        help = format!("Who chooses the program: {}; dag by default, search at -O4", listed(extract::names())))]
     pub(super) extractor: Option<String>,
     /// Seconds that the extractor may take, per region; `search` and `ilp` give the best that they have by then
     #[arg(long, value_name = "SECONDS", default_value = "10")]
@@ -399,6 +400,11 @@ pub(super) fn in_order(wanted: &[(String, DType)], given: Vec<(Name, Tensor)>) -
         }
     }
     if complaints.is_empty() { Ok(slots.into_iter().flatten().collect()) } else { Err(Refused(complaints)) }
+}
+
+/// Names, for a help text.
+pub(super) fn listed(names: impl Iterator<Item = &'static str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Writes a file whole: under another name first, so that nothing half-written is left under this one. Links are followed;

@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{Failure, args::write_file};
+use super::{
+    Failure,
+    args::{listed, write_file},
+};
 use crate::{
     diag::{Diagnostic, Refused, read_text},
     extract::{self, Extractor, Imported},
@@ -16,8 +19,8 @@ use crate::{
 pub(super) struct Args {
     /// An e-graph in egraph-serialize's JSON
     file: PathBuf,
-    /// Who chooses the program: tree, dag, search or ilp; several with commas, to compare them
-    #[arg(long, value_name = "NAMES", default_value = "dag", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", default_value = "dag", value_delimiter = ',',
+        help = format!("Who chooses the program: {}; several with commas, to compare them", listed(extract::names())))]
     extractor: Vec<String>,
     /// Seconds that `search` and `ilp` may take
     #[arg(long, value_name = "SECONDS", default_value = "10")]

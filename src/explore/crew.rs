@@ -10,8 +10,8 @@ use std::{
 
 use super::{
     Options,
-    engine::{Engine, Found, compile, work},
-    lanes::{Lanes, Station},
+    engine::{Engine, Found, Station, compile, work},
+    lanes::Lanes,
     measure::{self, Runner},
     state::{Code, Record},
 };

@@ -13,11 +13,10 @@ use std::{
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Options, Refusal, Saturated,
+    Options,
     canonical::{Constants, canonical},
     digest_text,
-    lanes::Station,
-    state::{Code, Outcome, Record, State, parse_digest},
+    state::{Code, Outcome, Record, Refusal, Saturated, State, parse_digest},
 };
 use crate::{
     diag::{Diagnostic, Refused},
@@ -28,6 +27,14 @@ use crate::{
     pass::{Pass, PassContext, Saturate, Sequential, Settings},
     saturate::{Cancel, Stop},
 };
+
+/// A pass on its way, with what it is remembered by.
+#[derive(Clone, Copy)]
+pub(super) struct Station<'a> {
+    pub key: &'a str,
+    pub shown: &'a String,
+    pub pass: &'a dyn Pass,
+}
 
 /// A module that was met: itself, where it is there, and how it comes about.
 struct Kept<'a> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     Options,
-    engine::{Engine, Ran},
+    engine::{Engine, Ran, Station},
 };
 use crate::{
     diag::{Diagnostic, Refused},
@@ -167,14 +167,6 @@ pub(super) fn choices(members: &[Member]) -> Vec<(Vec<usize>, bool)> {
         }
     }
     slots.into_iter().map(|(_, members, optional)| (members, optional)).collect()
-}
-
-/// A pass on its way, with what it is remembered by.
-#[derive(Clone, Copy)]
-pub(super) struct Station<'a> {
-    pub key: &'a str,
-    pub shown: &'a String,
-    pub pass: &'a dyn Pass,
 }
 
 struct Held {

@@ -20,7 +20,8 @@ pub use crew::{Crew, Task, Worker};
 pub use engine::Found;
 pub use lanes::{Member, OwnPass};
 pub use page::page;
-pub use result::{Anytime, Exploration, Refusal, Run, Saturated};
+pub use result::{Exploration, Run};
+pub use state::{Anytime, Refusal, Saturated};
 
 use self::{engine::Engine, measure::Runner, state::Record};
 use crate::{

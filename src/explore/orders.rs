@@ -2,6 +2,8 @@
 
 use hashbrown::HashSet;
 
+use crate::tensor::SplitMix64;
+
 /// How many orders `n` things have; `u64::MAX` where that is more than fits.
 fn count(n: usize) -> u64 {
     (1..=n as u64).try_fold(1u64, u64::checked_mul).unwrap_or(u64::MAX)
@@ -57,7 +59,7 @@ pub(super) fn orders(choices: &[Choice], most: usize, seed: u64) -> Vec<Vec<usiz
         }
         return all;
     }
-    let mut state = seed;
+    let mut rng = SplitMix64(seed);
     let mut seen: HashSet<Vec<usize>> = HashSet::new();
     seen.extend(sets(choices).next());
     while seen.len() < most.max(1) {
@@ -65,11 +67,11 @@ pub(super) fn orders(choices: &[Choice], most: usize, seed: u64) -> Vec<Vec<usiz
         for (members, optional) in choices {
             // A single member that is always there takes no draw.
             let ways = members.len() + *optional as usize;
-            let at = if ways > 1 { (splitmix(&mut state) % ways as u64) as usize } else { 0 };
+            let at = if ways > 1 { (rng.next_u64() % ways as u64) as usize } else { 0 };
             order.extend(members.get(at));
         }
         for i in (1..order.len()).rev() {
-            order.swap(i, (splitmix(&mut state) % (i as u64 + 1)) as usize);
+            order.swap(i, (rng.next_u64() % (i as u64 + 1)) as usize);
         }
         seen.insert(order);
     }
@@ -86,15 +88,6 @@ fn successor(order: &[usize]) -> Option<Vec<usize>> {
     next.swap(pivot, swap);
     next[pivot + 1..].reverse();
     Some(next)
-}
-
-/// The next number of the splitmix64 generator.
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
 //! What an exploration found: for people, and as JSON for machines.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::{Member, Options, engine::Ran, measure::spread, state::State};
+use super::{
+    Member, Options,
+    engine::Ran,
+    measure::spread,
+    state::{Anytime, Refusal, Saturated, State},
+};
 
 /// What an exploration found.
 #[derive(Clone, Debug, Serialize)]
@@ -92,49 +97,6 @@ pub struct Run {
     pub regret: Option<f64>,
     /// What its largest saturation did.
     pub saturated: Option<Saturated>,
-}
-
-/// Why an order gives no program.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refusal {
-    /// The pass, or `code` where the program could not be compiled or run.
-    pub at: String,
-    /// The reason.
-    pub reason: String,
-}
-
-/// What a saturation did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Saturated {
-    /// Why it stopped.
-    pub stop: String,
-    /// Whether no rule had anything new to say.
-    pub saturated: bool,
-    /// Rounds.
-    pub rounds: usize,
-    /// E-nodes.
-    pub nodes: usize,
-    /// Classes.
-    pub classes: usize,
-    /// Before, by the cost model.
-    pub cost_before: f64,
-    /// After, by the cost model.
-    pub cost_after: f64,
-    /// For saturating and extracting.
-    pub seconds: f64,
-}
-
-/// How good a saturation is when it is stopped after so many rounds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Anytime {
-    /// Rounds.
-    pub rounds: usize,
-    /// For saturating and extracting.
-    pub seconds: f64,
-    /// E-nodes.
-    pub nodes: usize,
-    /// The cost of what is extracted.
-    pub cost: f64,
 }
 
 /// Puts together what is known of a lane.

@@ -9,7 +9,6 @@ use std::{
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::{Anytime, Saturated};
 use crate::{
     diag::{Diagnostic, Refused},
     loops::Digest,
@@ -53,6 +52,49 @@ pub(super) struct Code {
     pub compile_s: f64,
     pub kernels: usize,
     pub calls: usize,
+}
+
+/// Why an order gives no program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// The pass, or `code` where the program could not be compiled or run.
+    pub at: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// What a saturation did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saturated {
+    /// Why it stopped.
+    pub stop: String,
+    /// Whether no rule had anything new to say.
+    pub saturated: bool,
+    /// Rounds.
+    pub rounds: usize,
+    /// E-nodes.
+    pub nodes: usize,
+    /// Classes.
+    pub classes: usize,
+    /// Before, by the cost model.
+    pub cost_before: f64,
+    /// After, by the cost model.
+    pub cost_after: f64,
+    /// For saturating and extracting.
+    pub seconds: f64,
+}
+
+/// How good a saturation is when it is stopped after so many rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Anytime {
+    /// Rounds.
+    pub rounds: usize,
+    /// For saturating and extracting.
+    pub seconds: f64,
+    /// E-nodes.
+    pub nodes: usize,
+    /// The cost of what is extracted.
+    pub cost: f64,
 }
 
 /// Everything that is known, and the file that it is kept in.

@@ -1,7 +1,7 @@
 //! Extractors on random problems: results are programs, as cheap as promised, and the same on every run.
 
 use crate::common::Rng;
-use resat::extract::{Choice, DagGreedy, Extractor, Flaw, Problem, Search, Total, TreeGreedy, by_name};
+use resat::extract::{Choice, DagGreedy, Extractor, Flaw, Problem, Search, Total, TreeGreedy, by_name, names};
 
 type Classes = Vec<Vec<(f64, Vec<u32>)>>;
 
@@ -239,7 +239,7 @@ fn layers_that_pay_only_together_are_found() {
 #[test]
 fn extractors_are_known_by_name() {
     let time = std::time::Duration::from_secs(1);
-    for name in ["tree", "dag", "search", "ilp"] {
+    for name in names() {
         assert_eq!(by_name(name, time).expect("shipped").name(), name);
     }
     let said = by_name("dagg", time).err().expect("refused").to_string();

@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::extract::{Choice, Extractor, Problem, Solution, improved};
+use crate::{
+    extract::{Choice, Extractor, Problem, Solution, improved},
+    tensor::SplitMix64,
+};
 
 /// An extractor that chooses several times, and keeps the cheapest program.
 ///
@@ -59,14 +62,8 @@ impl Extractor for Restarts {
 
 /// Prices that are off by random factors.
 fn wrong(p: &Problem, start: u64) -> Problem {
-    let mut state = start.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut unit = move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    };
-    p.repriced(|_, candidate| candidate.cost * WRONG.powf(2.0 * unit() - 1.0))
+    let mut rng = SplitMix64(start.wrapping_mul(SplitMix64::STEP));
+    p.repriced(|_, candidate| candidate.cost * WRONG.powf(2.0 * rng.unit() - 1.0))
 }
 
 /// Prices of what a program holds, shared among those that use it there.

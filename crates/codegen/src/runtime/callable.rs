@@ -7,8 +7,7 @@ use hashbrown::HashMap;
 
 use super::{
     abi::{KernelFn, ResatCtx},
-    executable::CompiledCode,
-    foreign::ForeignError,
+    foreign::error::ForeignError,
     onednn::OneDnnError,
 };
 use crate::tensor::Tensor;
@@ -127,6 +126,22 @@ pub struct Data {
 impl std::fmt::Debug for dyn Callable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a function of this process")
+    }
+}
+
+/// Machine code in this process.
+///
+/// # Safety
+/// Every address that `address` gives is a function of the type [`KernelFn`] that keeps to the convention of
+/// [`abi`](super::abi) for buffers of the sizes that its caller knows, and stays callable as long as the object lives.
+pub unsafe trait CompiledCode: Send + Sync {
+    /// The function of that symbol, where this code has it.
+    fn address(&self, symbol: &str) -> Option<KernelFn>;
+
+    /// The function of that symbol, where it is no machine code that follows the convention.
+    fn callable(&self, symbol: &str) -> Option<Arc<dyn Callable>> {
+        let _ = symbol;
+        None
     }
 }
 

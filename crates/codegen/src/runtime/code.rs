@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{abi::KernelFn, executable::CompiledCode};
+use super::{abi::KernelFn, callable::CompiledCode};
 
 /// Whether this process has a symbol, as its code and the just-in-time compiler see it.
 pub fn process_has(symbol: &str) -> bool {

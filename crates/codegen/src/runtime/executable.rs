@@ -7,29 +7,13 @@ use std::{
 
 use super::{
     abi::{KernelFn, ResatCtx},
-    callable::{Arguments, Callable},
+    callable::{Arguments, Callable, CompiledCode},
     memory::{Arenas, Block},
     plan::Plan,
     pool::Pool,
     program::{Call, Place, Port, Program, Step},
 };
 use crate::tensor::{OutOfMemory, Tensor, within_memory};
-
-/// Machine code in this process.
-///
-/// # Safety
-/// Every address that `address` gives is a function of the type [`KernelFn`] that keeps to the convention of
-/// [`abi`](super::abi) for buffers of the sizes that its caller knows, and stays callable as long as the object lives.
-pub unsafe trait CompiledCode: Send + Sync {
-    /// The function of that symbol, where this code has it.
-    fn address(&self, symbol: &str) -> Option<KernelFn>;
-
-    /// The function of that symbol, where it is no machine code that follows the convention.
-    fn callable(&self, symbol: &str) -> Option<Arc<dyn Callable>> {
-        let _ = symbol;
-        None
-    }
-}
 
 /// What functions that are no kernels can't do.
 const NOT_IN_PLACE: &str = "is no kernel, and is to write where it reads";

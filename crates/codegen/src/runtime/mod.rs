@@ -17,10 +17,10 @@ mod pool;
 mod program;
 mod record;
 
-pub use callable::{Arguments, CallError, Callable, Callables, Data, SerializeError, Serialized};
+pub use callable::{Arguments, CallError, Callable, Callables, CompiledCode, Data, SerializeError, Serialized};
 pub use code::{LoadError, SharedLibrary, process_has};
 pub use compiled::{Code, Compiled};
-pub use executable::{CompiledCode, Executable, LinkError, RunError};
+pub use executable::{Executable, LinkError, RunError};
 pub use foreign::{
     ForeignCompiled, ForeignError, ForeignLibrary, ForeignNode, ForeignRegion, ForeignType, ForeignValue, try_code,
 };

@@ -4,7 +4,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
     ir::{TensorType, Type},
-    tensor::{DType, Tensor, Value, within_memory},
+    tensor::{DType, SplitMix64, Tensor, Value, within_memory},
 };
 
 /// Random arguments for `@main`, the same for the same seed on every machine.
@@ -37,22 +37,10 @@ pub fn random_inputs(m: &TypedModule, seed: u64) -> Result<Vec<Value>, Refused> 
 /// A random value of a type, as argument number `i`: what [`random_inputs`] is made of. `None` for unknown extents and for what
 /// is not made of tensors.
 pub fn random_value(ty: &Type, seed: u64, i: usize) -> Option<Value> {
-    random(ty, &mut Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(i as u64 + 1)))
+    random(ty, &mut SplitMix64(seed.wrapping_mul(SplitMix64::STEP).wrapping_add(i as u64 + 1)))
 }
 
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
-fn random(ty: &Type, rng: &mut Rng) -> Option<Value> {
+fn random(ty: &Type, rng: &mut SplitMix64) -> Option<Value> {
     match ty {
         Type::Tensor(t) => random_tensor(t, rng).map(Value::Tensor),
         // Inference bounds how deep tuples are nested.
@@ -61,11 +49,13 @@ fn random(ty: &Type, rng: &mut Rng) -> Option<Value> {
     }
 }
 
-fn random_tensor(t: &TensorType, rng: &mut Rng) -> Option<Tensor> {
+fn random_tensor(t: &TensorType, rng: &mut SplitMix64) -> Option<Tensor> {
     let shape: Vec<usize> = t.known_shape()?.iter().map(|&n| n as usize).collect();
     Some(match t.dtype {
-        d if d.is_float() => Tensor::from_f64_fn(d, &shape, |_| (rng.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0),
-        d @ (DType::I8 | DType::U8) => Tensor::from_i64_fn(d, &shape, |_| (rng.next() >> 56) as i64),
-        d => Tensor::from_i64_fn(d, &shape, |_| (rng.next() >> 63) as i64),
+        d if d.is_float() => {
+            Tensor::from_f64_fn(d, &shape, |_| (rng.next_u64() >> 11) as f64 / (1u64 << 52) as f64 - 1.0)
+        }
+        d @ (DType::I8 | DType::U8) => Tensor::from_i64_fn(d, &shape, |_| (rng.next_u64() >> 56) as i64),
+        d => Tensor::from_i64_fn(d, &shape, |_| (rng.next_u64() >> 63) as i64),
     })
 }

@@ -4,6 +4,7 @@
 //! `impl Op` and a row in that family's `OPS`. `docs/adding-operators.md` shows both.
 
 mod annotation;
+mod bilinear;
 mod contract;
 mod create;
 mod einsum;

@@ -3,7 +3,7 @@
 //! There are two levels. By operators ([`CostModel::cost`]), models guess what later fusion will make of each. By kernels
 //! ([`CostModel::kernel`]), where the ruleset `fusion` runs, the candidates are whole kernels, and prices are theirs.
 //!
-//! Models are named on the command line as [`parse`] reads them: one of [`NAMES`], or a weighted sum of several.
+//! Models are named on the command line as [`parse`] reads them: one of [`names`], or a weighted sum of several.
 
 mod calls;
 mod checked;
@@ -31,7 +31,7 @@ pub use measured::Measured;
 pub use penalized::Penalized;
 pub use precision::Precision;
 pub use roofline::{MeasuredRoofline, Roofline};
-pub use spec::{NAMES, parse};
+pub use spec::{names, parse};
 pub use table::Table;
 pub use weighted::Weighted;
 

@@ -8,8 +8,79 @@ use crate::{
     ir::{Source, Span},
 };
 
+/// A shipped model.
+struct Row {
+    /// What it is called. What stands after a colon is its argument; in upper case, for any text.
+    name: &'static str,
+    make: fn(&Given) -> Result<Arc<dyn CostModel>, Refused>,
+}
+
+/// What a model is made of.
+struct Given<'a> {
+    name: &'a str,
+    /// What stands after the colon.
+    argument: &'a str,
+    timer: Option<&'a Arc<dyn Timer>>,
+    span: Span,
+}
+
+impl Given<'_> {
+    fn refuse(&self, message: String) -> Refused {
+        Diagnostic::new(message).at(Some(self.span.clone())).into()
+    }
+
+    fn timer(&self) -> Result<Arc<dyn Timer>, Refused> {
+        let message = || format!("cost model `{}` measures, and there is no machine to measure on", self.name);
+        self.timer.cloned().ok_or_else(|| self.refuse(message()))
+    }
+}
+
+/// The shipped models.
+const SHIPPED: &[Row] = &[
+    Row { name: "roofline", make: |_| Ok(Arc::new(Roofline)) },
+    Row {
+        name: "roofline:measured",
+        make: |given| {
+            let peaks = given.timer()?.peaks();
+            let peaks = peaks.map_err(|why| given.refuse(format!("the machine's peaks can't be measured: {why}")))?;
+            Ok(Arc::new(MeasuredRoofline::new(peaks)))
+        },
+    },
+    Row { name: "measured", make: |given| Ok(Arc::new(Measured::new(given.timer()?))) },
+    Row { name: "flops", make: |_| Ok(Arc::new(Flops)) },
+    Row { name: "nodes", make: |_| Ok(Arc::new(NodeCount)) },
+    Row { name: "calls", make: |_| Ok(Arc::new(Calls::default())) },
+    Row {
+        name: "table:FILE",
+        make: |given| Ok(Arc::new(Table::parse(given.argument, &read_text(given.argument.as_ref())?)?)),
+    },
+];
+
+impl Row {
+    /// Whether it is the model of that name and argument.
+    fn is(&self, name: &str, argument: Option<&str>) -> bool {
+        match (self.name.split_once(':'), argument) {
+            (None, None) => self.name == name,
+            (Some((own, wanted)), Some(given)) => own == name && (wanted == given || is_open(wanted)),
+            _ => false,
+        }
+    }
+}
+
+/// Whether an argument stands for any text.
+fn is_open(argument: &str) -> bool {
+    argument.chars().all(|c| c.is_ascii_uppercase())
+}
+
 /// The shipped models' names.
-pub const NAMES: [&str; 7] = ["roofline", "roofline:measured", "measured", "flops", "nodes", "calls", "table:FILE"];
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SHIPPED.iter().map(|row| row.name)
+}
+
+/// All names, for messages.
+fn known() -> String {
+    names().collect::<Vec<_>>().join(", ")
+}
 
 /// The model that a text names: `roofline`, `table:prices.json`, or a sum such as `0.9*roofline + 1e-7*nodes`. A file name
 /// that holds `+`, `*` or blanks stands in quotes where more follows it.
@@ -67,7 +138,7 @@ impl Reader<'_> {
         let end = self.at + found.map_or(0, char::len_utf8);
         Diagnostic::new(format!("found {shown} where {wanted} was expected"))
             .at(Some(self.span(self.at, end)))
-            .help(format!("cost models are {}, and sums of them such as `0.9*roofline + 1e-7*nodes`", NAMES.join(", ")))
+            .help(format!("cost models are {}, and sums of them such as `0.9*roofline + 1e-7*nodes`", known()))
             .into()
     }
 
@@ -118,35 +189,23 @@ impl Reader<'_> {
         self.at += len;
         let argument = if self.rest().starts_with(':') { Some(self.argument()?) } else { None };
         let span = self.span(start, self.at);
-        let refuse = |d: Diagnostic| Refused::from(d.at(Some(span.clone())));
-        let timer = || {
-            let message = format!("cost model `{name}` measures, and there is no machine to measure on");
-            self.timer.cloned().ok_or_else(|| refuse(Diagnostic::new(message)))
-        };
-        Ok(match (name.as_str(), argument.as_deref()) {
-            ("nodes", None) => Arc::new(NodeCount),
-            ("calls", None) => Arc::new(Calls::default()),
-            ("flops", None) => Arc::new(Flops),
-            ("roofline", None) => Arc::new(Roofline),
-            ("roofline", Some("measured")) => {
-                let peaks = timer()?
-                    .peaks()
-                    .map_err(|why| refuse(Diagnostic::new(format!("the machine's peaks can't be measured: {why}"))))?;
-                Arc::new(MeasuredRoofline::new(peaks))
-            }
-            ("measured", None) => Arc::new(Measured::new(timer()?)),
-            ("table", Some(file)) => Arc::new(Table::parse(file, &read_text(file.as_ref())?)?),
-            ("table", None) => return Err(refuse(Diagnostic::new("a table of costs is given as `table:FILE`"))),
-            _ => {
-                let given = &self.source.text[start..self.at];
-                let message = format!("there is no cost model `{given}`; there are {}", NAMES.join(", "));
-                let d = Diagnostic::new(message);
-                return Err(refuse(match nearest(given, NAMES) {
+        if let Some(row) = SHIPPED.iter().find(|row| row.is(&name, argument.as_deref())) {
+            let argument = argument.as_deref().unwrap_or_default();
+            return (row.make)(&Given { name: &name, argument, timer: self.timer, span });
+        }
+        let wants_more = |n: &&str| n.split_once(':').is_some_and(|(own, a)| own == name && is_open(a));
+        let given = &self.source.text[start..self.at];
+        let d = match names().find(wants_more) {
+            Some(full) => Diagnostic::new(format!("cost model `{given}` is given as `{full}`")),
+            None => {
+                let d = Diagnostic::new(format!("there is no cost model `{given}`; there are {}", known()));
+                match nearest(given, names()) {
                     Some(near) => d.help(format!("did you mean `{near}`?")),
                     None => d,
-                }));
+                }
             }
-        })
+        };
+        Err(d.at(Some(span)).into())
     }
 
     /// What stands after a colon.

@@ -75,22 +75,29 @@ impl Solution {
     }
 }
 
+/// The shipped extractors, from fast to thorough: how each is called and made. Those that can be stopped at any time stop after
+/// the time given.
+const SHIPPED: &[(&str, fn(Duration) -> Box<dyn Extractor>)] = &[
+    ("tree", |_| Box::new(TreeGreedy)),
+    ("dag", |_| Box::new(DagGreedy::default())),
+    ("search", |time| Box::new(Search { time, ..Search::default() })),
+    ("ilp", |time| Box::new(Ilp { time })),
+];
+
 /// The shipped extractors by name. Those that can be stopped at any time stop after `time`. Refused are unknown names.
 pub fn by_name(name: &str, time: Duration) -> Result<Box<dyn Extractor>, Refused> {
-    Ok(match name {
-        "tree" => Box::new(TreeGreedy),
-        "dag" => Box::new(DagGreedy::default()),
-        "search" => Box::new(Search { time, ..Search::default() }),
-        "ilp" => Box::new(Ilp { time }),
-        _ => {
-            let d = Diagnostic::new(format!("there is no extractor `{name}`; there are {}", NAMES.join(", ")));
-            return Err(match nearest(name, NAMES) {
-                Some(near) => d.help(format!("did you mean `{near}`?")).into(),
-                None => d.into(),
-            });
-        }
+    if let Some((_, make)) = SHIPPED.iter().find(|(n, _)| *n == name) {
+        return Ok(make(time));
+    }
+    let known: Vec<&str> = names().collect();
+    let d = Diagnostic::new(format!("there is no extractor `{name}`; there are {}", known.join(", ")));
+    Err(match nearest(name, known) {
+        Some(near) => d.help(format!("did you mean `{near}`?")).into(),
+        None => d.into(),
     })
 }
 
 /// Names of the shipped extractors, from fast to thorough.
-pub const NAMES: [&str; 4] = ["tree", "dag", "search", "ilp"];
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SHIPPED.iter().map(|(name, _)| *name)
+}

@@ -7,6 +7,7 @@ use super::{
     improve::{Adoption, State, improve},
     tree::Trees,
 };
+use crate::tensor::SplitMix64;
 
 /// Simulated annealing from DAG-greedy's choice, and never worse than it.
 ///
@@ -79,7 +80,7 @@ impl Extractor for Search {
 struct Walk<'a> {
     p: &'a Problem,
     state: State<'a>,
-    rng: Rng,
+    rng: SplitMix64,
     /// By class: whether it can be had for nothing, and there is nothing to choose.
     free: Vec<bool>,
     /// Candidates of the other classes.
@@ -96,24 +97,9 @@ struct Walk<'a> {
     average: f64,
 }
 
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
+/// A number below another.
+fn below(rng: &mut SplitMix64, n: usize) -> usize {
+    (rng.next_u64() % n as u64) as usize
 }
 
 impl<'a> Walk<'a> {
@@ -127,7 +113,7 @@ impl<'a> Walk<'a> {
         let candidates = classes().map(|c| p.of_class(c).len()).sum();
         let shared = classes().filter(|&c| state.could_share(c)).collect();
         let best = choice.clone();
-        let (rng, open) = (Rng(0x5eed), Vec::new());
+        let (rng, open) = (SplitMix64(0x5eed), Vec::new());
         let mut walk = Walk { p, state, rng, free, candidates, open, shared, above: 0, best, best_above: 0, average };
         walk.note_order();
         (!walk.open.is_empty()).then_some(walk)
@@ -146,15 +132,15 @@ impl<'a> Walk<'a> {
         }
         let (hot, cold) = TEMPERATURES;
         let temperature = self.average * hot * (cold / hot).powf(progress);
-        let adoption = !self.shared.is_empty() && self.rng.next().is_multiple_of(ADOPTION_EVERY);
+        let adoption = !self.shared.is_empty() && self.rng.next_u64().is_multiple_of(ADOPTION_EVERY);
         let moves = if adoption {
-            let shared = self.shared[self.rng.below(self.shared.len())];
+            let shared = self.shared[below(&mut self.rng, self.shared.len())];
             let Some(moves) = self.state.sharers(shared) else { return };
             moves
         } else {
-            let class = self.open[self.rng.below(self.open.len())];
+            let class = self.open[below(&mut self.rng, self.open.len())];
             let of_class = self.p.of_class(class);
-            let candidate = of_class.start + self.rng.below(of_class.len()) as u32;
+            let candidate = of_class.start + below(&mut self.rng, of_class.len()) as u32;
             if self.state.is_chosen(class, candidate) || self.state.leads_to(candidate, class) {
                 return;
             }

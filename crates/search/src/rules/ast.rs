@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{functions::Function, guards::Guard};
+use super::signature::{Function, Guard};
 use crate::{
     ir::{AttrValue, Name, OpId, Span},
     saturate::Grade,

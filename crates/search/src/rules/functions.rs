@@ -16,51 +16,8 @@ use std::sync::{OnceLock, RwLock};
 pub(in crate::rules) use moves::fills_nothing;
 pub use wishes::Wish;
 
-pub use super::eval::{ClassView, Input};
-use crate::{ir::AttrValue, ops::RegisterError};
-
-/// What a function or guard takes at one place.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Param {
-    /// An integer.
-    Int,
-    /// A number.
-    Number,
-    /// A list.
-    List,
-    /// A string, such as a layout.
-    Str,
-    /// A tensor.
-    Tensor,
-    /// Any attribute value.
-    Any,
-    /// A class: a variable that stands for a value of the program.
-    Class,
-    /// A sequence of classes, `?xs`.
-    Classes,
-    /// One or more of any attribute values; last.
-    Rest,
-}
-
-/// An attribute function.
-pub struct Function {
-    /// Its name in rule files.
-    pub name: &'static str,
-    /// What it takes.
-    pub params: &'static [Param],
-    /// What it gives, where that is always of one kind.
-    pub gives: Param,
-    /// What it computes, in a sentence.
-    pub doc: &'static str,
-    /// The computation; `None` where it does not apply.
-    pub eval: fn(&[Input<'_>]) -> Option<AttrValue>,
-}
-
-impl std::fmt::Debug for Function {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
+pub use super::signature::{ClassView, Function, Input, Param};
+use crate::ops::RegisterError;
 
 const SHIPPED: &[&[Function]] = &[
     lists::FUNCTIONS,
@@ -102,6 +59,7 @@ pub fn register(function: Function) -> Result<(), RegisterError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::AttrValue;
 
     /// The value of a shipped function on attribute values.
     pub(super) fn call(name: &str, args: &[AttrValue]) -> Option<AttrValue> {

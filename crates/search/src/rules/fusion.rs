@@ -22,7 +22,10 @@ mod offers;
 
 use egg::Id;
 
-use self::{assembly::Assembly, offers::Offers};
+use self::{
+    assembly::Assembly,
+    offers::{Kind, Offers},
+};
 use crate::{
     egraph::{Case, Graph, KernelBody, Node, may_apply, union_checked},
     ir::Name,
@@ -44,17 +47,6 @@ const WAYS: usize = 40;
 
 /// So many of a class's operators become results of kernels.
 const ALTERNATIVES: usize = 8;
-
-/// The rules: which kernels they form.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Kind {
-    /// Without a contraction or reduction.
-    Chain,
-    /// What runs on the accumulators of a contraction or reduction.
-    Epilogue,
-    /// What makes a reduction's elements.
-    Prologue,
-}
 
 /// Name, kind and algebra of each rule.
 const RULES: [(&str, Kind, &str); 3] = [

@@ -5,31 +5,13 @@ mod layouts;
 
 use std::sync::{OnceLock, RwLock};
 
-pub use super::functions::Param;
-use super::functions::{ClassView, Input};
+use super::signature::{ClassView, Input};
+pub use super::signature::{Guard, Param};
 use crate::{
     ir::{AttrValue, Dim},
     ops::RegisterError,
     tensor::{DType, Layout},
 };
-
-/// A guard.
-pub struct Guard {
-    /// Its name in rule files.
-    pub name: &'static str,
-    /// What it takes.
-    pub params: &'static [Param],
-    /// When it holds, in a sentence.
-    pub doc: &'static str,
-    /// Whether it holds; `None` where that is not known.
-    pub eval: fn(&[Input<'_>]) -> Option<bool>,
-}
-
-impl std::fmt::Debug for Guard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
 
 const SHIPPED: &[Guard] = &[
     Guard {

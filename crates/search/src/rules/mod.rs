@@ -19,6 +19,7 @@ pub mod reference;
 mod registry;
 mod scope;
 mod search;
+mod signature;
 mod terms;
 
 use std::sync::Arc;

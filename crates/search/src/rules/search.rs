@@ -11,8 +11,9 @@ use smallvec::SmallVec;
 
 use super::{
     ast::{AttrDef, FieldPattern, IndexPattern, Ops, Pattern, RuleDef, Slot},
-    eval::{ClassView, Env, Match},
+    eval::{Env, Match},
     reach::Reach,
+    signature::ClassView,
 };
 use crate::{
     egraph::{Case, Graph, Node, What, worth_rewriting},

@@ -18,13 +18,13 @@ use inkwell::{
 use super::{
     CodegenError,
     ir::{Ir, Ty, V},
-    value::{Mask, Masks},
+    state::{Binding, Cost, Env, Lanes, Mask, Masks, Waiting},
 };
 use crate::{
     codegen::CodegenTarget,
     loops::{
         AxisId, BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Scalar, Space, Stmt, TensorId, TileBlock,
-        affine::{self, Affine, Facts, Meaning},
+        affine::{self, Affine, Facts},
     },
     tensor::DType,
 };
@@ -34,44 +34,6 @@ pub(super) struct Unit<'ctx> {
     pub(super) ctx: &'ctx Context,
     pub(super) module: Module<'ctx>,
     pub(super) target: CodegenTarget,
-}
-
-/// What a variable stands for.
-#[derive(Clone)]
-pub(super) enum Binding<'ctx> {
-    /// A sum of other variables; of unrolled ones, a constant.
-    Sum(Affine),
-    /// A value, the same in all lanes or not.
-    Value { v: V<'ctx>, facts: Facts },
-    /// The lane number.
-    Lane { facts: Facts },
-}
-
-/// The vector loop that is being emitted.
-#[derive(Copy, Clone)]
-pub(super) struct Lanes {
-    pub(super) axis: AxisId,
-    pub(super) count: u32,
-}
-
-/// The variables in scope, as the analysis of indices sees them.
-#[derive(Clone, Default)]
-pub(super) struct Env<'ctx>(pub(super) Vec<(AxisId, Binding<'ctx>)>);
-
-impl<'ctx> Env<'ctx> {
-    pub(super) fn get(&self, axis: AxisId) -> &Binding<'ctx> {
-        let found = self.0.iter().rev().find(|(a, _)| *a == axis);
-        &found.expect("the checker found every variable bound").1
-    }
-}
-
-impl affine::Scope for Env<'_> {
-    fn meaning(&self, axis: AxisId) -> Meaning<'_> {
-        match self.get(axis) {
-            Binding::Sum(a) => Meaning::Sum(a),
-            Binding::Value { facts, .. } | Binding::Lane { facts } => Meaning::Atom(*facts),
-        }
-    }
 }
 
 /// Emits one function.
@@ -95,14 +57,14 @@ pub(super) struct Emitter<'u, 'ctx> {
     pub(super) values: HashMap<(usize, usize), V<'ctx>>,
     /// The keys of `values` in the order in which they came, to forget those of a branch.
     pub(super) value_log: Vec<(usize, usize)>,
-    pub(super) costs: HashMap<usize, super::value::Cost>,
+    pub(super) costs: HashMap<usize, Cost>,
     /// What operations that the machine lacks are made of, by address: as long as this lives, so do these.
     pub(super) expanded: HashMap<usize, Scalar>,
     outlined: usize,
     /// How many unrolled loops stand around the statement, and no other ones between.
     pub(super) unrolled: u32,
     /// Vectors that unrolled loops are yet to store.
-    pub(super) waiting: Vec<super::pack::Waiting<'ctx>>,
+    pub(super) waiting: Vec<Waiting<'ctx>>,
     /// How the matrix registers are set up for all of the function, where they are.
     pub(super) tiles: Option<TileBlock>,
 }

@@ -14,6 +14,7 @@ mod math;
 mod mul_shift;
 mod ops;
 mod pack;
+mod state;
 #[cfg(test)]
 pub(super) mod tests;
 mod transpose;

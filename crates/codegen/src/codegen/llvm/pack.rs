@@ -4,37 +4,21 @@
 //! by side, they wait for one another: four vectors are packed, which clips them to the bytes' range on the way, and stored as one.
 //! Likewise bytes that are stored four apart wait for those between, and are stored as words.
 
-use inkwell::{
-    IntPredicate,
-    values::{InstructionOpcode as Opcode, PointerValue},
-};
+use inkwell::{IntPredicate, values::InstructionOpcode as Opcode};
 
 use super::{
     CodegenError,
     emit::Emitter,
     ir::{Ir, V},
+    state::Waiting,
 };
 use crate::{
     loops::{
         BufferId, Scalar, ScalarKind,
-        affine::{self, Affine, Atom},
+        affine::{self, Atom},
     },
     tensor::DType,
 };
-
-/// A vector of numbers that is to be stored as bytes.
-pub(super) struct Waiting<'ctx> {
-    buffer: BufferId,
-    /// Where its first lane goes.
-    at: Affine,
-    to: PointerValue<'ctx>,
-    /// The numbers, which are clipped to the bytes' range when they are stored; where lanes are four bytes apart, the bytes.
-    v: V<'ctx>,
-    lanes: u32,
-    /// From lane to lane.
-    step: i64,
-    dtype: DType,
-}
 
 impl<'ctx> Emitter<'_, 'ctx> {
     /// Lets a store wait for its neighbours, where it is one of clipped bytes; says whether it does.

@@ -4,9 +4,10 @@ use inkwell::values::{IntValue, PointerValue};
 
 use super::{
     CodegenError,
-    emit::{Binding, Emitter, Lanes},
+    emit::Emitter,
     ir::V,
     ops,
+    state::{Binding, Cost, Lanes, Mask},
 };
 use crate::{
     loops::{
@@ -15,49 +16,6 @@ use crate::{
     },
     tensor::DType,
 };
-
-/// Which lanes count; those that don't may not touch memory.
-#[derive(Copy, Clone)]
-pub(super) struct Mask<'ctx> {
-    /// A `bool`, for all lanes or for each.
-    pub(super) v: V<'ctx>,
-}
-
-/// The masks around the expression at hand, by number; 0 is none.
-#[derive(Default)]
-pub(super) struct Masks<'ctx> {
-    all: Vec<Mask<'ctx>>,
-    stack: Vec<usize>,
-}
-
-impl<'ctx> Masks<'ctx> {
-    pub(super) fn current(&self) -> Option<Mask<'ctx>> {
-        self.stack.last().map(|&i| self.all[i - 1])
-    }
-
-    pub(super) fn push(&mut self, mask: Mask<'ctx>) {
-        self.all.push(mask);
-        self.stack.push(self.all.len());
-    }
-
-    pub(super) fn pop(&mut self) {
-        self.stack.pop();
-    }
-
-    /// Numbers of the masks in force, innermost first, then 0. What was read under an outer one is good within.
-    fn in_force(&self) -> impl Iterator<Item = usize> + '_ {
-        self.stack.iter().rev().copied().chain([0])
-    }
-}
-
-/// What evaluating an expression takes, roughly.
-#[derive(Copy, Clone)]
-pub(super) struct Cost {
-    /// In simple operations.
-    work: u32,
-    /// Whether it reads memory.
-    reads: bool,
-}
 
 /// A choice whose sides take more operations than this, and whose condition is the same for all lanes, becomes a branch.
 const BRANCH_ABOVE: u32 = 24;

@@ -4,6 +4,7 @@
 //! can't do here. The process starts when the library is first asked, answers one question after another, and is started
 //! again after it has died. What a compiler made can be run there as well, to see that it runs ([`try_code`]).
 
+pub(super) mod error;
 #[allow(dead_code, reason = "some of it is for the program alone")]
 mod worker;
 
@@ -16,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+pub use error::ForeignError;
 use worker::{In, Out, ask};
 
 use super::{
@@ -25,46 +27,6 @@ use super::{
 
 /// The program, as `build.rs` has compiled it.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/worker"));
-
-/// What a library, or code that was tried, did instead of giving an answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ForeignError {
-    /// No process can be started for it.
-    #[error("can't start a process for it: {0}")]
-    Start(String),
-    /// It took too long.
-    #[error("`{entry}` gave no answer within {} s", limit.as_secs_f64())]
-    NoAnswer {
-        /// The function that was called.
-        entry: String,
-        /// How long it had.
-        limit: Duration,
-    },
-    /// Its process ended.
-    #[error("`{entry}` {fate}")]
-    Died {
-        /// The function that was called.
-        entry: String,
-        /// How the process ended.
-        fate: String,
-    },
-    /// It refused, or what it gave makes no sense: what its process says.
-    #[error("{0}")]
-    Refused(String),
-    /// A cost that is no number.
-    #[error("`resat_compiler_cost` gives NaN")]
-    CostIsNan,
-    /// C that is no text.
-    #[error("its C is no UTF-8 at byte {at}")]
-    NoUtf8 {
-        /// The first byte that is wrong.
-        at: usize,
-    },
-    /// What was a function at first was none when it was asked for again.
-    #[error("`resat_compiler_compile` gives a function only at times")]
-    NoFunction,
-}
 
 /// A tensor's type in messages: its element type's name, and extents of which -1 is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]

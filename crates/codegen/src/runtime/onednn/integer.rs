@@ -1,7 +1,18 @@
 //! Integer arithmetic between the library's products: exact, where the library would go through f32.
 
 use super::graph::{Fixed, Rescale};
-use crate::{runtime::abi::ResatCtx, tensor::DType};
+use crate::{
+    runtime::abi::ResatCtx,
+    tensor::{DType, Tensor},
+};
+
+/// Adds a known vector along the channels, or one number to each.
+pub(super) fn add_vector(sums: &mut [i32], t: &Tensor) {
+    let vector = t.to_i64_vec();
+    for (c, sum) in sums.iter_mut().enumerate() {
+        *sum = sum.wrapping_add(vector[if vector.len() == 1 { 0 } else { c }] as i32);
+    }
+}
 
 /// [`Rescale`], a number for each channel.
 #[derive(Clone, Debug)]

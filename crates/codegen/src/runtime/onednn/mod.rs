@@ -5,6 +5,7 @@
 //! symbols is taken from the library, so that resat builds without its headers. Versions 2 (from 2.6 on) and 3 are taken.
 
 mod exact;
+mod execute;
 mod graph;
 mod integer;
 mod library;

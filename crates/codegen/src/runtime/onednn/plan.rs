@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    exact,
+    exact, execute,
     graph::{Graph, Integer, Kind, Post, Step, ValueId, What},
-    integer::Channels,
+    integer::{Channels, add_vector},
     library::Library,
     md::{Md, row_major},
     primitive::{PostMd, Primitive, arg, post_arg},
     recipe::{Choice, Layout, Recipe},
-    run,
 };
 use crate::{
     runtime::{
@@ -120,14 +119,6 @@ pub(super) struct Planner {
     buffers: Vec<usize>,
     /// The step that is planned.
     now: usize,
-}
-
-/// Adds a known vector along the channels, or one number to each.
-pub(super) fn add_vector(sums: &mut [i32], t: &Tensor) {
-    let vector = t.to_i64_vec();
-    for (c, sum) in sums.iter_mut().enumerate() {
-        *sum = sum.wrapping_add(vector[if vector.len() == 1 { 0 } else { c }] as i32);
-    }
 }
 
 /// Plans a graph for so many threads.
@@ -263,7 +254,7 @@ impl Planner {
                 (arg, md, self.plan.kept[*k].at())
             })
             .collect();
-        run::once(self.library, primitive, &places)
+        execute::once(self.library, primitive, &places)
     }
 
     /// The layout of a tensor in memory.

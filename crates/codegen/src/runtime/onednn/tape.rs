@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Write};
 use super::{
     exact,
     graph::{Eltwise, Graph, Integer, Kind, Post, Rescale, Step, ValueId, What, Windows},
-    integer::Channels,
+    integer::{Channels, add_vector},
     md::code,
     primitive::{Primitive, algorithms, binary, pool, softmax},
     recipe::{Choice, Layout, Recipe},
@@ -160,7 +160,7 @@ impl Tape {
         let mut more = Vec::new();
         for &v in &i.per_channel {
             match &values.values[v.0].data {
-                Some(t) => super::plan::add_vector(&mut base, t),
+                Some(t) => add_vector(&mut base, t),
                 None => more.push(v),
             }
         }

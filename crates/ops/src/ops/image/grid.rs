@@ -1,11 +1,11 @@
 //! Sampling images at the places that a grid tells, and grids that affine transformations give.
 
-use super::{mixed, mixed_scalar};
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
     loops::{BinOp, Builder, Operand, Scalar, UnOp},
     ops::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work,
+        bilinear::{mixed, mixed_scalar},
         nn::{
             geometry::{check_shape, layout_of, shape_of, whole},
             place::{Place, indices, place_in},

@@ -1,11 +1,9 @@
 //! Operators on images other than resizing (which is among the pools, in `nn`): sampling at coordinates that are data.
 
-mod bilinear;
 mod crop;
 mod dilation;
 mod grid;
 
-pub(super) use bilinear::{mixed, mixed_scalar};
 pub(super) use crop::OPS as CROP;
 pub(super) use dilation::OPS as DILATION;
 pub(super) use grid::OPS as GRID;

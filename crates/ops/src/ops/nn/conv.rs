@@ -1,8 +1,9 @@
 //! Convolutions over any number of spatial axes: a table row each.
 
 use super::{
+    conv_attrs::ConvAttrs,
     conv_eval, conv_lower,
-    geometry::{Window, check_shape, layout_of, paddings, per_axis, shape_of, whole},
+    geometry::{check_shape, kernel_sizes, shape_of, whole},
 };
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
@@ -56,81 +57,6 @@ pub(in crate::ops) struct Conv {
     attrs: &'static [AttrField],
 }
 
-/// A convolution's attributes, read and checked.
-#[derive(Clone, Debug)]
-pub(in crate::ops) struct ConvAttrs {
-    /// The spatial axes' letters, outermost first.
-    pub(in crate::ops) spatial: &'static str,
-    /// Layouts of data, weight and result.
-    pub(in crate::ops) data: Layout,
-    pub(in crate::ops) kernel: Layout,
-    pub(in crate::ops) out: Layout,
-    pub(in crate::ops) groups: i64,
-    pub(in crate::ops) strides: Vec<i64>,
-    pub(in crate::ops) dilation: Vec<i64>,
-    pub(in crate::ops) padding: Vec<(i64, i64)>,
-}
-
-impl ConvAttrs {
-    /// The attributes of a convolution over the axes of `spatial`.
-    pub(in crate::ops) fn new(attrs: &Attrs, spatial: &'static str) -> Result<ConvAttrs, OpError> {
-        let axes = spatial.len();
-        let (nc, oi) = (format!("NC{spatial}"), format!("OI{spatial}"));
-        let out = match attrs.str("out_layout") {
-            "" => attrs.str("data_layout"),
-            given => given,
-        };
-        let groups = attrs.int("groups");
-        op_ensure!(groups > 0, "C5: `groups` is {groups}, but should be positive");
-        let padding = paddings(attrs, axes)?;
-        op_ensure!(
-            padding.iter().all(|p| p.0 >= 0 && p.1 >= 0),
-            "C6: `padding` is {padding:?}, but should not be negative"
-        );
-        let kernel = attrs.str("kernel_layout");
-        let kernel = match kernel.contains('G') {
-            true => layout_of(kernel, "kernel_layout", &format!("G{oi}"), "OI")?,
-            false => layout_of(kernel, "kernel_layout", &oi, "OI")?,
-        };
-        Ok(ConvAttrs {
-            spatial,
-            data: layout_of(attrs.str("data_layout"), "data_layout", &nc, "C")?,
-            kernel,
-            out: layout_of(out, "out_layout", &nc, "C")?,
-            groups,
-            strides: per_axis(attrs, "strides", axes)?,
-            dilation: per_axis(attrs, "dilation", axes)?,
-            padding,
-        })
-    }
-
-    /// The window along spatial axis number `k`, of so many taps.
-    pub(in crate::ops) fn window(&self, k: usize, kernel: i64) -> Window {
-        let (before, after) = self.padding[k];
-        Window { kernel, stride: self.strides[k], dilation: self.dilation[k], before, after }
-    }
-
-    /// Whether each channel is convolved by itself, with the weight's output axis counting input channels and its input
-    /// axis the results per channel. (A weight of one result per channel reads the same either way.)
-    pub(in crate::ops) fn is_depthwise(&self, data: &[Dim], weight: &[Dim]) -> bool {
-        let groups = Dim::Known(self.groups);
-        self.groups > 1 && whole(&self.data, data, 'C') == groups && self.weight_out(weight) == groups
-    }
-
-    /// The whole extent of the weight's output axis, groups included.
-    pub(in crate::ops) fn weight_out(&self, weight: &[Dim]) -> Dim {
-        match (whole(&self.kernel, weight, 'G'), whole(&self.kernel, weight, 'O')) {
-            (Dim::Known(g), Dim::Known(o)) => Dim::Known(g * o),
-            (_, unknown) => unknown,
-        }
-    }
-
-    /// Input channels that feed one output channel.
-    pub(in crate::ops) fn channels_per_group(&self, data: &[Dim]) -> Option<i64> {
-        whole(&self.data, data, 'C').known().map(|c| c / self.groups)
-    }
-}
-
 /// The type relation, for convolutions and their quantized kin: the output's shape.
 pub(in crate::ops) fn infer_shape(
     c: &ConvAttrs,
@@ -172,16 +98,7 @@ pub(in crate::ops) fn infer_shape(
             c.kernel
         );
     }
-    let mut sizes: Vec<Dim> = c.spatial.chars().map(|s| whole(&c.kernel, &w.shape, s)).collect();
-    if let Some(given) = attrs.opt_ints("kernel_size") {
-        op_ensure!(
-            given.len() == sizes.len() && given.iter().zip(&sizes).all(|(&g, &s)| may_equal(Dim::Known(g), s)),
-            "C4: `kernel_size` is {given:?}, but `weight` is {w} ({})",
-            c.kernel
-        );
-        // What the weight's type leaves open is given.
-        sizes = given.into_iter().map(Dim::Known).collect();
-    }
+    let sizes = kernel_sizes(attrs, c.spatial, &c.kernel, w)?;
     let mut extents = Vec::new();
     for (k, (letter, size)) in c.spatial.chars().zip(&sizes).enumerate() {
         extents.push(match (whole(&c.data, &x.shape, letter), size) {

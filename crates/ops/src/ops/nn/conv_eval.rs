@@ -1,7 +1,7 @@
 //! Convolutions, computed plainly.
 
 use super::{
-    conv::ConvAttrs,
+    conv_attrs::ConvAttrs,
     geometry::{Window, all_offsets, offsets},
     numbers::{Num, in_arithmetic},
 };

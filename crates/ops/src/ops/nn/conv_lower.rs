@@ -1,7 +1,7 @@
 //! Convolutions as tensor expressions: the padded data, then sums of products whose indices are affine.
 
 use super::{
-    conv::ConvAttrs,
+    conv_attrs::ConvAttrs,
     geometry::Window,
     numbers::sum_products,
     place::{Place, extent, indices, pad, place_in, shape_in},

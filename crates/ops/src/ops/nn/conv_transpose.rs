@@ -1,7 +1,7 @@
 //! Transposed convolutions over any number of spatial axes: a table row each.
 
 use super::{
-    geometry::{all_offsets, check_shape, layout_of, offsets, paddings, per_axis, shape_of, whole},
+    geometry::{all_offsets, check_shape, kernel_sizes, layout_of, offsets, paddings, per_axis, shape_of, whole},
     numbers::{Num, in_arithmetic, sum_products},
     place::{Place, extent, indices, place_in, shape_in},
 };
@@ -256,16 +256,7 @@ impl Op for ConvTranspose {
                 p.groups
             );
         }
-        let mut sizes: Vec<Dim> = self.spatial.chars().map(|s| whole(&p.kernel, &w.shape, s)).collect();
-        if let Some(given) = attrs.opt_ints("kernel_size") {
-            op_ensure!(
-                given.len() == sizes.len() && given.iter().zip(&sizes).all(|(&g, &s)| may_equal(Dim::Known(g), s)),
-                "C4: `kernel_size` is {given:?}, but `weight` is {w} ({})",
-                p.kernel
-            );
-            // What the weight's type leaves open is given.
-            sizes = given.into_iter().map(Dim::Known).collect();
-        }
+        let sizes = kernel_sizes(attrs, self.spatial, &p.kernel, w)?;
         let mut extents = Vec::new();
         for (k, (letter, size)) in self.spatial.chars().zip(&sizes).enumerate() {
             extents.push(match (whole(&p.data, &x.shape, letter), size) {

@@ -1,7 +1,8 @@
 //! Convolution whose taps are displaced by data.
 
 use super::{
-    conv::{ConvAttrs, infer_shape, weight_type},
+    conv::{infer_shape, weight_type},
+    conv_attrs::ConvAttrs,
     geometry::{check_shape, offsets, shape_of, whole},
     place::{Place, indices, place_in},
 };
@@ -10,7 +11,7 @@ use crate::{
     loops::{Builder, Combine, Operand, Scalar},
     ops::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work,
-        image::{mixed, mixed_scalar},
+        bilinear::{mixed, mixed_scalar},
         op_ensure,
         real::{Real, arithmetic, in_real},
         util::{bytes, elements, field, lowered_shapes, may_equal, op_head, t, tensor_arg, value_shapes},

@@ -1,10 +1,21 @@
 //! What windowed operators share: the window along a spatial axis, and where a layout puts the axes that have a meaning.
 
 use crate::{
-    ir::{Attrs, Dim},
-    ops::{OpError, op_bail, op_ensure},
+    ir::{Attrs, Dim, TensorType},
+    ops::{OpError, op_bail, op_ensure, util::may_equal},
     tensor::{Layout, row_major_strides},
 };
+
+/// The extents of a weight along the spatial axes; those that its type leaves open are as `kernel_size` says, where it is given.
+pub(super) fn kernel_sizes(attrs: &Attrs, spatial: &str, layout: &Layout, w: &TensorType) -> Result<Vec<Dim>, OpError> {
+    let sizes: Vec<Dim> = spatial.chars().map(|s| whole(layout, &w.shape, s)).collect();
+    let Some(given) = attrs.opt_ints("kernel_size") else { return Ok(sizes) };
+    op_ensure!(
+        given.len() == sizes.len() && given.iter().zip(&sizes).all(|(&g, &s)| may_equal(Dim::Known(g), s)),
+        "C4: `kernel_size` is {given:?}, but `weight` is {w} ({layout})"
+    );
+    Ok(given.into_iter().map(Dim::Known).collect())
+}
 
 /// How positions of the output look at positions of the input along one spatial axis.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

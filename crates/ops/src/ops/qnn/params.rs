@@ -1,7 +1,7 @@
 //! Scales and zero points: one for the whole tensor, or one per index along an axis.
 
 use crate::{
-    ir::{Dim, TensorType, Type},
+    ir::{Attrs, Dim, TensorType, Type},
     loops::{Builder, Scalar, TensorId},
     ops::{OpError, nn::axis_of, op_ensure, util::tensor_arg},
     tensor::DType,
@@ -42,6 +42,21 @@ pub(super) fn check_param(
         }
     );
     Ok(())
+}
+
+/// The type that float32 data has once it is quantized by arguments 1 and 2, a scale and a zero point of these names.
+pub(super) fn quantized_type(attrs: &Attrs, args: &[Type], names: [&str; 2]) -> Result<TensorType, OpError> {
+    let x = tensor_arg(args, 0, "data")?;
+    op_ensure!(x.dtype == DType::F32, "C1: `data` is {x}, but should be of float32");
+    let dtype = attrs.opt_dtype("out_dtype").unwrap_or(DType::I8);
+    op_ensure!(
+        matches!(dtype, DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32),
+        "C1: `out_dtype` is {dtype}, but should be int8, uint8, int16, uint16 or int32"
+    );
+    let extent = channel_extent(x, channel_axis(attrs.int("axis"), x.rank())?);
+    check_param(args, 1, names[0], DType::F32, extent)?;
+    check_param(args, 2, names[1], DType::I32, extent)?;
+    Ok(TensorType { shape: x.shape.clone(), dtype })
 }
 
 /// The axis that vectors of scales run along, counted from the end where negative; `None` for a tensor without axes.

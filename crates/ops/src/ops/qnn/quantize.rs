@@ -2,7 +2,7 @@
 
 use super::{
     fixed::{Factor, Factors, Rounding, factors, fixed_point, multiply},
-    params::{channel_axis, channel_extent, check_param, check_quantized, check_single, read_param},
+    params::{channel_axis, channel_extent, check_param, check_quantized, check_single, quantized_type, read_param},
 };
 use crate::{
     ir::{Attrs, TensorType, Type},
@@ -112,17 +112,7 @@ impl Op for Quantize {
         Class::Elementwise
     }
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
-        let x = tensor_arg(args, 0, "data")?;
-        op_ensure!(x.dtype == DType::F32, "C1: `data` is {x}, but should be of float32");
-        let dtype = attrs.opt_dtype("out_dtype").unwrap_or(DType::I8);
-        op_ensure!(
-            matches!(dtype, DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32),
-            "C1: `out_dtype` is {dtype}, but should be int8, uint8, int16, uint16 or int32"
-        );
-        let extent = channel_extent(x, channel_axis(attrs.int("axis"), x.rank())?);
-        check_param(args, 1, "output_scale", DType::F32, extent)?;
-        check_param(args, 2, "output_zero_point", DType::I32, extent)?;
-        Ok(TensorType { shape: x.shape.clone(), dtype }.into())
+        Ok(quantized_type(attrs, args, ["output_scale", "output_zero_point"])?.into())
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let [x, scale, zero] = [0, 1, 2].map(|i| args[i].tensor());

@@ -1,15 +1,12 @@
 //! Places that may be quantized, as calibration marks them.
 
-use super::{
-    params::{channel_axis, channel_extent, check_param},
-    quantize::channel_roles,
-};
+use super::{params::quantized_type, quantize::channel_roles};
 use crate::{
     ir::{Attrs, Type},
     loops::{Builder, Operand},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, Class, Dialect, Op, OpError, Sample, Work, op_ensure,
-        util::{tensor_arg, work_per_element},
+        util::work_per_element,
     },
     tensor::{DType, Value},
 };
@@ -54,19 +51,10 @@ impl Op for Site {
         Class::Elementwise
     }
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
-        let x = tensor_arg(args, 0, "data")?;
-        op_ensure!(x.dtype == DType::F32, "C1: `data` is {x}, but should be of float32");
-        let dtype = attrs.opt_dtype("out_dtype").unwrap_or(DType::I8);
-        op_ensure!(
-            matches!(dtype, DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32),
-            "C1: `out_dtype` is {dtype}, but should be int8, uint8, int16, uint16 or int32"
-        );
-        let extent = channel_extent(x, channel_axis(attrs.int("axis"), x.rank())?);
-        check_param(args, 1, "scale", DType::F32, extent)?;
-        check_param(args, 2, "zero_point", DType::I32, extent)?;
+        quantized_type(attrs, args, ["scale", "zero_point"])?;
         let error = attrs.float("error");
         op_ensure!(error >= 0.0, "C3: `error` is {error}, but should not be negative");
-        Ok(x.clone().into())
+        Ok(args[0].clone())
     }
     fn eval(&self, _: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         Ok(args[0].clone())

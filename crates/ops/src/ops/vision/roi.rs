@@ -5,7 +5,7 @@ use crate::{
     loops::{Builder, Nest, Operand, Scalar, TensorId, UnOp},
     ops::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work,
-        image::{mixed, mixed_scalar},
+        bilinear::{mixed, mixed_scalar},
         nn::{
             geometry::{check_shape, layout_of, offsets, shape_of, whole},
             place::extent,

@@ -35,7 +35,7 @@ struct Reader<'a> {
 }
 
 /// How deep types and patterns may nest; the list between each and the next counts too.
-const DEEPEST: usize = 2 * crate::relay::text::DEEPEST;
+const DEEPEST: usize = 2 * crate::relay::DEEPEST;
 
 /// Reads a program that `tvm.ir.save_json` wrote: a module, or one function, which becomes `@main`. `name` stands for the text
 /// in messages.

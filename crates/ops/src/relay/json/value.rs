@@ -7,7 +7,7 @@ use super::{
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{AttrValue, ConstAttr, Dim, Name, TensorType, Type},
-    relay::text::is_identifier,
+    relay::lexer::is_identifier,
     tensor::{DType, Tensor},
 };
 

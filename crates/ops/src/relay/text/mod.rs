@@ -9,7 +9,6 @@
 
 mod attrs;
 mod expr;
-mod lexer;
 mod literal;
 mod names;
 mod operand;
@@ -20,15 +19,12 @@ mod places;
 mod printer;
 mod types;
 
+pub use super::DEEPEST;
+use super::lexer;
 use crate::{
     diag::Refused,
     ir::{Expr, ExprId, Function, Module, free_vars},
 };
-
-pub(in crate::relay) use lexer::is_identifier;
-
-/// How deep types, patterns and attribute values may nest.
-pub const DEEPEST: usize = 1100;
 
 /// What a text holds.
 #[derive(Clone, Debug)]

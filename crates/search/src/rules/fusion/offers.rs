@@ -3,12 +3,22 @@
 use egg::{Id, Language};
 use hashbrown::{HashMap, HashSet};
 
-use super::Kind;
 use crate::{
     egraph::{AttrsId, Case, Graph, KernelBody, Node, Step, kernel_classes},
     ir::OpId,
     ops::Class,
 };
+
+/// The rules: which kernels they form.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Without a contraction or reduction.
+    Chain,
+    /// What runs on the accumulators of a contraction or reduction.
+    Epilogue,
+    /// What makes a reduction's elements.
+    Prologue,
+}
 
 /// How a kernel comes by one value that it reads.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

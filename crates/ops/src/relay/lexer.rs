@@ -115,7 +115,7 @@ struct Lexer<'a> {
 }
 
 /// Whether a name of an attribute or the like can be written as it is.
-pub(in crate::relay) fn is_identifier(name: &str) -> bool {
+pub(super) fn is_identifier(name: &str) -> bool {
     let (tokens, errors) = lex(name);
     let is_whole = |t: &Token| t.kind == Kind::Ident && t.start == 0 && t.end as usize == name.len();
     errors.is_empty() && tokens.first().is_some_and(is_whole)
