@@ -85,6 +85,10 @@ struct Foreign(String);
 
 impl Callable for Foreign {
     fn call(&self, _: &mut Arguments<'_>) -> Result<(), CallError> {
+        self.ready()
+    }
+
+    fn ready(&self) -> Result<(), CallError> {
         Err(format!("is made for another machine: this one is not, or has not, {}", self.0).into())
     }
 }

@@ -493,8 +493,8 @@ impl Assembler<'_> {
     /// What a call of a kernel is expected to take.
     fn estimate(&self, f: &Function, kernel: usize) -> Estimate {
         let m = self.typed.module();
-        let mut estimate = Estimate::default();
-        estimate.cycles = self.code.cycles.get(&self.code.kernels[kernel].name).copied().unwrap_or(0.0);
+        let cycles = self.code.cycles.get(&self.code.kernels[kernel].name).copied().unwrap_or(0.0);
+        let mut estimate = Estimate { cycles, ..Estimate::default() };
         let mut most = 0.0;
         let bytes =
             |ty: &Type| ty.flatten().map_or(0, |ts| ts.iter().filter_map(TensorType::bytes).sum::<i64>()) as f64;

@@ -84,6 +84,11 @@ pub trait Callable: Send + Sync {
     /// Computes the outputs. `Err` says why it can't, and ends the run.
     fn call(&self, arguments: &mut Arguments<'_>) -> Result<(), CallError>;
 
+    /// Whether it can be called at all; `Err` says why it can't, whatever it is given.
+    fn ready(&self) -> Result<(), CallError> {
+        Ok(())
+    }
+
     /// Runs it once where it can do no harm, such as in another process: on these inputs, giving the bytes of outputs that are so
     /// large. `None` where it can run here only.
     fn trial(&self, inputs: &[&[u8]], outputs: &[usize], workspace: usize) -> Option<Result<Vec<Vec<u8>>, CallError>> {

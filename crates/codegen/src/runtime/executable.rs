@@ -262,6 +262,7 @@ impl Executable {
         workspace: *mut u8,
     ) -> Result<(), RunError> {
         let function = || self.program.functions[call.function.0 as usize].to_string();
+        f.ready().map_err(|e| RunError::Function { function: function(), reason: e.to_string() })?;
         if !call.in_place.is_empty() {
             // What it is given could overlap.
             return Err(RunError::Function { function: function(), reason: NOT_IN_PLACE.into() });
