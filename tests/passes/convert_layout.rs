@@ -268,7 +268,7 @@ fn the_api_refuses_what_makes_no_sense() {
     let spec = |text: &str| sequence(text, &settings()).err().expect("refused").to_string();
     assert_eq!(
         spec("ConvertLayout(from=NHWC)"),
-        "<passes>:1:1: `ConvertLayout` is told where to convert from, but not where to (write to=\"NHWC\")"
+        "<passes>:1:1: `ConvertLayout` says what to convert from, but not what to (write to=\"NHWC\")"
     );
 }
 

@@ -36,12 +36,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "operand-blocks",
         params: &[Param::Int, Param::Int],
         gives: Param::List,
-        doc: "Extents of blocks for n channels of an operand whose results come in blocks of c: c where it divides n, else those of \
-              (channel-blocks n), and 1 where these are few: then nothing moves.",
+        doc: "Extents of blocks for n channels of an operand whose results come in blocks of c: c where it is one of (channel-blocks n), \
+              else all of these, and 1 where channels are few: then nothing moves.",
         eval: |a| {
             let (c, n) = (a[0].int()?, a[1].int()?);
             let few = (2..FEW_CHANNELS).contains(&n).then_some(1);
-            let blocks = if c > 0 && n % c == 0 { vec![c] } else { channel_blocks(n).into_iter().chain(few).collect() };
+            let all = channel_blocks(n);
+            let blocks = if all.contains(&c) { vec![c] } else { all.into_iter().chain(few).collect() };
             Some(AttrValue::List(blocks.into_iter().map(AttrValue::Int).collect()))
         },
     },
