@@ -117,7 +117,9 @@ pub(crate) fn parts(
         };
         let stage = Stage { body, ..stage.clone() };
         match &stage.body {
-            Body::Map(v) if !group.results.contains(&stage.tensor) && decide(&|| may_inline(group, at, v, whole, changing)) => {
+            Body::Map(v)
+                if !group.results.contains(&stage.tensor) && decide(&|| may_inline(group, at, v, whole, changing)) =>
+            {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
             _ => kept.push(Definition::Stage(stage)),
