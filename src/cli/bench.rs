@@ -63,7 +63,8 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
     /// Also say where the time goes, kernel by kernel: time, operations a second and bytes a second with their shares of what the
-    /// machine can do, what bounds it, and what the model of a core expected. With --json, "kernels" has the same
+    /// machine can do, what bounds it, and what the model of a core expected. With --json, "kernels" has the same. Of several inputs,
+    /// with the first
     #[arg(long)]
     profile: bool,
 }

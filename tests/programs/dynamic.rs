@@ -296,7 +296,7 @@ fn bench_tells_first_runs_apart() {
     std::fs::write(&program, "#[version = \"0.0.5\"] def @main(%x: Tensor[(?, 8), float32]) { nn.softmax(%x) }")
         .expect("it can be written");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
-    command.arg("bench").arg(&program).args(["--no-cache", "--json", "--repeat", "2"]);
+    command.arg("bench").arg(&program).args(["--no-cache", "--json", "--repeat", "2", "--profile"]);
     for n in [5, 9] {
         let file = folder.path().join(format!("{n}.npz"));
         let archive = npz::write([("x", &floats(&[n, 8], 1))]).expect("an archive");
@@ -313,6 +313,8 @@ fn bench_tells_first_runs_apart() {
     }
     assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
     assert_eq!(found["special_sizes"], 0);
+    // Of the first inputs it is told where the time goes.
+    assert!(found["kernels"].as_array().is_some_and(|all| !all.is_empty()), "{found}");
     let output = command.args(["--specialize", "all"]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
