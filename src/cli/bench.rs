@@ -21,6 +21,7 @@ use crate::{
     driver::{self, Built, Options, Profile, Runnable, Specialize},
     pass::Settings,
     runtime::{Executable, peak_memory},
+    target::Target,
     tensor::{Tensor, Value},
 };
 
@@ -62,7 +63,8 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
     /// Also say where the time goes, kernel by kernel: time, operations a second and bytes a second with their shares of what the
-    /// machine can do, what bounds it, and what the model of a core expected. With --json, "kernels" has the same
+    /// machine can do, what bounds it, and what the model of a core expected. With --json, "kernels" has the same. Of several inputs,
+    /// with the first
     #[arg(long)]
     profile: bool,
 }
@@ -150,10 +152,6 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     tell_tuning(&built);
     let Runnable::Plain(exe) = &built.executable else {
         let exe = &built.executable;
-        if args.profile {
-            let d = Diagnostic::new("`--profile` takes programs without control flow, of known extents");
-            return Err(Failure::Refused(d.into()));
-        }
         let runs = measure(&args, &tensors, |tensors| {
             exe.run(tensors)?;
             // What is measured is what serves the size from then on.
@@ -163,9 +161,16 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             Ok(())
         })?;
         super::warn(&exe.warnings());
-        return report(&args, &runs, compile, Some(&built), None);
+        let found = match (args.profile, exe) {
+            (true, Runnable::Machine(m)) => {
+                let found = m.at(&tensors[0], |exe| profiled(&args, exe, &tensors[0], target))?;
+                let none = || Diagnostic::new("`--profile` takes programs that are a plain sequence of calls");
+                found.ok_or_else(|| Failure::Refused(none().into()))??
+            }
+            _ => None,
+        };
+        return report(&args, &runs, compile, Some(&built), found);
     };
-    let refuse = |e: crate::runtime::RunError| Failure::Refused(Diagnostic::new(e.to_string()).into());
     let mut outputs: Option<Vec<Tensor>> = None;
     let runs = measure(&args, &tensors, |tensors| match &mut outputs {
         Some(outputs) => exe.run_into(tensors, outputs).map_err(refuse),
@@ -174,14 +179,27 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             Ok(())
         }
     })?;
-    if args.profile {
-        let times = Profile::measure(exe, &tensors[0], args.repeat.get(), target).map_err(refuse)?;
-        if args.json {
-            return report(&args, &runs, compile, Some(&built), Some(profile::json(&times)));
-        }
-        super::print(&profile::table(&times))?;
+    let found = if args.profile { profiled(&args, exe, &tensors[0], target)? } else { None };
+    report(&args, &runs, compile, Some(&built), found)
+}
+
+fn refuse(e: crate::runtime::RunError) -> Failure {
+    Failure::Refused(Diagnostic::new(e.to_string()).into())
+}
+
+/// Where the time of a run goes: printed, or given as JSON where that is asked for.
+fn profiled(
+    args: &Args,
+    exe: &Executable,
+    inputs: &[Tensor],
+    target: Target,
+) -> Result<Option<serde_json::Value>, Failure> {
+    let times = Profile::measure(exe, inputs, args.repeat.get(), target).map_err(refuse)?;
+    if args.json {
+        return Ok(Some(profile::json(&times)));
     }
-    report(&args, &runs, compile, Some(&built), None)
+    super::print(&profile::table(&times))?;
+    Ok(None)
 }
 
 /// The same of a program that keeps state, which goes on from run to run.

@@ -135,6 +135,14 @@ impl MachineProgram {
         self.kernels.special_sizes()
     }
 
+    /// Lets `f` look at what runs the program on inputs of these extents; none where it is no plain sequence of calls for them.
+    ///
+    /// Refuses inputs that do not fit the parameters.
+    pub fn at<T>(&self, inputs: &[Tensor], f: impl FnOnce(&Executable) -> T) -> Result<Option<T>, Refused> {
+        self.values(inputs)?;
+        Ok(self.kernels.whole(inputs).map(|code| f(code.executable())))
+    }
+
     /// Waits until code that is being made for a size in the background is there.
     pub fn finish_special(&self) {
         let making = self.making.lock().unwrap_or_else(PoisonError::into_inner).take();

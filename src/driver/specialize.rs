@@ -120,6 +120,11 @@ impl Code {
         Ok(Arc::new(Code { exe, counted }))
     }
 
+    /// The calls, with their memory plan.
+    pub(super) fn executable(&self) -> &Executable {
+        &self.exe
+    }
+
     fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
         let mut out = self.exe.run(args)?;
         for &(at, count) in &self.counted {
@@ -342,6 +347,12 @@ impl Primitives {
             note(whole, key, start.elapsed());
         }
         Some(done)
+    }
+
+    /// What runs the whole program as one function on inputs that fit its parameters, where it is a plain sequence of calls for them.
+    pub(super) fn whole(&self, inputs: &[Tensor]) -> Option<Arc<Code>> {
+        let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
+        self.code_for(whole, &Call { args: inputs, decisive: &[] }).ok()
     }
 
     /// Says that the program runs, but not as one function.

@@ -168,6 +168,46 @@ fn one_code_serves_all_sizes() {
     }
 }
 
+/// A network's layers with weights that are known: two convolutions, one that takes every second place, one of each channel by itself, a
+/// sum of branches and pools; of images of unknown number and sizes, or of these.
+fn network(shape: &str) -> String {
+    let weight = |shape: &str, by: &str| {
+        format!("multiply(sin(reshape(arange(0f, {by}f, 1f, dtype=\"float32\"), newshape={shape})), 0.1f)")
+    };
+    let [first, second, third, each] = [
+        weight("[32, 16, 3, 3]", "4608"),
+        weight("[32, 32, 3, 3]", "9216"),
+        weight("[48, 32, 1, 1]", "1536"),
+        weight("[48, 1, 3, 3]", "432"),
+    ];
+    format!(
+        "def @main(%x: Tensor[{shape}, float32]) {{
+            let %a = nn.relu(nn.bias_add(nn.conv2d(%x, {first}, strides=[2, 2], padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3]), ones(shape=[32], dtype=\"float32\")));
+            let %p = nn.max_pool2d(%a, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1]);
+            let %b = nn.conv2d(%p, {second}, padding=[1, 1, 1, 1], channels=32, kernel_size=[3, 3]);
+            let %c = nn.relu(add(%b, %p));
+            let %d = clip(nn.conv2d(%c, {third}, channels=48, kernel_size=[1, 1]), a_min=0f, a_max=6f);
+            let %e = nn.conv2d(%d, {each}, padding=[1, 1, 1, 1], groups=48, channels=48, kernel_size=[3, 3]);
+            nn.global_avg_pool2d(subtract(%e, full(0.5f, shape=[48, 1, 1], dtype=\"float32\"))) }}"
+    )
+}
+
+/// Blocked layouts, fused sums and pools in blocks need no numbers: there are as many kernels as where all extents are known.
+#[test]
+fn unknown_extents_cost_no_kernels() {
+    let text = network("(?, 16, ?, ?)");
+    let exe = built(&text).executable;
+    for (seed, [n, h, w]) in
+        [[1, 32, 32], [2, 32, 32], [1, 48, 24], [3, 21, 35], [1, 60, 9], [2, 5, 6]].into_iter().enumerate()
+    {
+        checked(&text, &exe, &[floats(&[n, 16, h, w], seed as u64)]);
+    }
+    let known = built(&network("(1, 16, 32, 32)")).executable;
+    let known = known.as_plain().expect("its extents are known").program().steps().len();
+    let (general, special, kernels) = sized_calls(&exe);
+    assert_eq!((general, special, kernels), (known, 0, 0));
+}
+
 /// Extents of 1, of those that are unknown, are served by the code that serves all others: first met or met later.
 #[test]
 fn extents_of_one_are_sizes_like_others() {
@@ -256,7 +296,7 @@ fn bench_tells_first_runs_apart() {
     std::fs::write(&program, "#[version = \"0.0.5\"] def @main(%x: Tensor[(?, 8), float32]) { nn.softmax(%x) }")
         .expect("it can be written");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
-    command.arg("bench").arg(&program).args(["--no-cache", "--json", "--repeat", "2"]);
+    command.arg("bench").arg(&program).args(["--no-cache", "--json", "--repeat", "2", "--profile"]);
     for n in [5, 9] {
         let file = folder.path().join(format!("{n}.npz"));
         let archive = npz::write([("x", &floats(&[n, 8], 1))]).expect("an archive");
@@ -273,6 +313,8 @@ fn bench_tells_first_runs_apart() {
     }
     assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
     assert_eq!(found["special_sizes"], 0);
+    // Of the first inputs it is told where the time goes.
+    assert!(found["kernels"].as_array().is_some_and(|all| !all.is_empty()), "{found}");
     let output = command.args(["--specialize", "all"]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

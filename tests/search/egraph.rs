@@ -340,3 +340,24 @@ fn variables_stay_bound_once() {
         assert_eq!(all, bound.len(), "{name}");
     }
 }
+
+/// Where extents are unknown, prices see numbers that follow from those of the inputs: a side that is halved is half as long.
+#[test]
+fn unknown_extents_are_priced_as_they_follow() {
+    let text = "def @main(%x: Tensor[(?, 8, ?, ?), float32]) {
+        %0 = nn.max_pool2d(%x, pool_size=[2, 2], strides=[2, 2]);
+        nn.relu(nn.max_pool2d(%0, pool_size=[2, 2], strides=[2, 2])) }";
+    let m = typed("halved", text);
+    let mut encoded = encode(&m);
+    let outermost = encoded.regions()[0];
+    let region = encoded.open(outermost, false);
+    let sides = |class: &resat::egraph::Fact| -> Option<Vec<i64>> {
+        assert_eq!(class.tensor()?.known_shape(), None, "its extents are unknown");
+        class.priced_type()?.as_tensor()?.known_shape().map(|shape| shape[2..].to_vec())
+    };
+    let mut found: Vec<Vec<i64>> = region.graph.classes().filter_map(|c| sides(&c.data)).collect();
+    found.sort_unstable();
+    let [least, relu, half, whole] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((least, half[0]), (relu, 2 * least[0]));
+    assert_eq!(whole[0], 4 * least[0]);
+}

@@ -117,7 +117,9 @@ pub(crate) fn parts(
         };
         let stage = Stage { body, ..stage.clone() };
         match &stage.body {
-            Body::Map(v) if !group.results.contains(&stage.tensor) && decide(&|| may_inline(group, at, v, whole)) => {
+            Body::Map(v)
+                if !group.results.contains(&stage.tensor) && decide(&|| may_inline(group, at, v, whole, changing)) =>
+            {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
             _ => kept.push(Definition::Stage(stage)),
@@ -236,7 +238,24 @@ fn is_unpacking(group: &Stages, value: &Scalar, expense: u32) -> bool {
     value.dtype().is_float() && expense < FUNCTION && reads(value).iter().any(|(t, _)| bytes(*t))
 }
 
-fn may_inline(group: &Stages, at: usize, value: &Scalar, whole: &dyn Fn(DType) -> bool) -> bool {
+/// Whether a condition is about axes whose extents change from size to size.
+fn is_about(value: &Scalar, changing: Option<&HashSet<AxisId>>) -> bool {
+    let mut found = false;
+    for_each_node(value, &mut |n| {
+        if let (ScalarKind::Select(cond, ..), Some(changing)) = (n.kind(), changing) {
+            for_each_node(cond, &mut |c| found |= matches!(c.kind(), ScalarKind::Axis(a) if changing.contains(a)));
+        }
+    });
+    found
+}
+
+fn may_inline(
+    group: &Stages,
+    at: usize,
+    value: &Scalar,
+    whole: &dyn Fn(DType) -> bool,
+    changing: Option<&HashSet<AxisId>>,
+) -> bool {
     let Definition::Stage(stage) = &group.definitions[at] else { return false };
     let elements: i64 = stage.axes.iter().map(|a| a.extent).product();
     let readers: Vec<&Definition> =
@@ -252,8 +271,8 @@ fn may_inline(group: &Stages, at: usize, value: &Scalar, whole: &dyn Fn(DType) -
     });
     let visits = visits.max().unwrap_or(0);
     if visits > elements {
-        // Windows that overlap little are met in memory once; their loops treat the edges apart.
-        let few = visits / VISITS_OF_PADDING <= elements && readers.len() == 1;
+        // Windows that overlap little are met in memory once; their loops treat the edges apart. Where edges are is to be known for that.
+        let few = visits / VISITS_OF_PADDING <= elements && readers.len() == 1 && !is_about(value, changing);
         let unpacked =
             || visits / VISITS_OF_UNPACKED <= elements && readers.len() == 1 && is_unpacking(group, value, expense);
         return expense == CHEAP || few && is_padding(value) && !whole(value.dtype()) || unpacked();

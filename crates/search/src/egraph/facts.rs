@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::{
     Errors, Range, RegionId,
     kernel::KernelBody,
+    likely,
     node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId},
     range,
     uses::Uses,
@@ -47,6 +48,8 @@ pub struct Fact {
     pub value: Option<ConstId>,
     /// Between which numbers the elements lie, of constants where that is known: then all of them are finite.
     pub range: Option<Range>,
+    /// The type with numbers to reckon with for extents that are unknown; none where all are known, or nothing follows.
+    pub likely: Option<Type>,
 }
 
 impl Fact {
@@ -63,15 +66,20 @@ impl Fact {
         self.ty().and_then(Type::as_tensor)
     }
 
+    /// The type that prices look at.
+    pub fn priced_type(&self) -> Option<&Type> {
+        self.likely.as_ref().or(self.ty())
+    }
+
     fn given(ty: Option<&Type>) -> Fact {
         match ty {
-            Some(ty) => Fact { what: What::Type(ty.clone()), constant: false, value: None, range: None },
+            Some(ty) => Fact { what: What::Type(ty.clone()), constant: false, value: None, range: None, likely: None },
             None => Fact::ill("inference found no type"),
         }
     }
 
     fn ill(reason: impl Into<Arc<str>>) -> Fact {
-        Fact { what: What::Ill(reason.into()), constant: false, value: None, range: None }
+        Fact { what: What::Ill(reason.into()), constant: false, value: None, range: None, likely: None }
     }
 }
 
@@ -375,10 +383,18 @@ fn meet_dim(a: Dim, b: Dim) -> Option<Dim> {
 
 /// The fact of a node by those of its children, its value aside.
 pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) -> Fact {
+    let found = known_of(tables, node, &fact);
+    let likely = likely::of_node(tables, node, found.ty(), &fact);
+    Fact { likely, ..found }
+}
+
+/// The same without numbers for what is unknown.
+fn known_of<'f>(tables: &Tables, node: &Node, fact: &impl Fn(Id) -> &'f Fact) -> Fact {
     let all_constant = || node.children().iter().all(|&c| fact(c).constant);
-    let value = |ty: Type, constant: bool| Fact { what: What::Type(ty), constant, value: None, range: None };
+    let value =
+        |ty: Type, constant: bool| Fact { what: What::Type(ty), constant, value: None, range: None, likely: None };
     match node.case() {
-        Case::Attrs(id) => Fact { what: What::Attrs(id), constant: true, value: None, range: None },
+        Case::Attrs(id) => Fact { what: What::Attrs(id), constant: true, value: None, range: None, likely: None },
         Case::Const(id) => {
             let t = tables.constant(id);
             let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
@@ -403,7 +419,7 @@ pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) 
         // What crosses into a region or out of it stays the same value.
         Case::Enter(_) | Case::Leave(_) => {
             let value = fact(node.children()[0]);
-            Fact { what: value.what.clone(), constant: value.constant, value: None, range: value.range }
+            Fact { what: value.what.clone(), constant: value.constant, value: None, range: value.range, likely: None }
         }
         Case::Kernel(id) => {
             let body = tables.kernel(id);
@@ -413,7 +429,7 @@ pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) 
                 false => Fact::ill("the arguments of a kernel are not of its types"),
             }
         }
-        Case::Op(_) => match op_type(tables, node, &fact) {
+        Case::Op(_) => match op_type(tables, node, fact) {
             Ok(ty) => value(ty, all_constant()),
             Err(why) => Fact::ill(why),
         },
@@ -476,7 +492,9 @@ impl Analysis<Node> for Facts {
         let value = [a.value, b.value].into_iter().flatten().min();
         // Whichever was known first, so that ranges that each other's terms narrow come to an end.
         let range = a.range.or(b.range);
-        let merged = Fact { what, constant: a.constant || b.constant, value, range };
+        // The same of numbers for extents: what was reckoned with stays.
+        let likely = a.likely.clone().or_else(|| b.likely.clone());
+        let merged = Fact { what, constant: a.constant || b.constant, value, range, likely };
         let did = DidMerge(merged != *a, merged != b);
         *a = merged;
         did

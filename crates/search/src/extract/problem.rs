@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use crate::{
     cost::{CostModel, Crossing, External, Head, KernelCall, KernelView, NodeView, Source},
-    egraph::{Case, Fact, Graph, KernelBody, Node, Step, Tables, Term, What, fact_of},
+    egraph::{Case, Fact, Graph, KernelBody, Node, Step, Tables, Term, What, fact_of, types_of_steps},
     ir::{Name, Type},
     target::Target,
 };
@@ -361,13 +361,13 @@ impl<'a> Pricer<'a> {
             let fact = fact(a);
             self.constant.push(fact.constant);
             // What is carried may have no type that inference could tell; its price does not look at types.
-            match (fact.ty(), head) {
+            match (fact.priced_type(), head) {
                 (Some(ty), _) => self.args.push(ty.clone()),
                 (None, Head::Carried { .. }) => {}
                 (None, _) => return None,
             }
         }
-        let out = match (out.ty(), head) {
+        let out = match (out.priced_type(), head) {
             (Some(ty), _) => ty.clone(),
             (None, Head::Carried { .. }) => Type::tuple([]),
             (None, _) => return None,
@@ -410,7 +410,7 @@ impl<'a> Pricer<'a> {
         self.args.clear();
         self.constant.clear();
         for &a in args {
-            self.args.push(fact(a).ty()?.clone());
+            self.args.push(fact(a).priced_type()?.clone());
             self.constant.push(fact(a).constant);
         }
         Some(())
@@ -421,43 +421,30 @@ impl<'a> Pricer<'a> {
         if !self.constant.is_empty() && self.constant.iter().all(|&c| c) {
             return 0.0;
         }
+        let types = types_of_steps(self.tables, body, &self.args);
         let mut calls: Vec<KernelCall> = Vec::new();
-        let mut steps: Vec<(Source, Type, bool)> = Vec::with_capacity(body.steps().len());
-        for step in body.steps() {
+        let mut steps: Vec<(Source, bool)> = Vec::with_capacity(body.steps().len());
+        for (at, step) in body.steps().iter().enumerate() {
             let all = |of: &[u32]| of.iter().map(|&s| steps[s as usize].clone()).collect::<Vec<_>>();
-            let is_constant = |of: &[(Source, Type, bool)]| of.iter().all(|s| s.2);
             steps.push(match step {
-                Step::Arg(i) => {
-                    let i = *i as usize;
-                    (Source::Arg(i), self.args[i].clone(), self.constant[i])
-                }
-                Step::Const(id) => {
-                    let t = self.tables.constant(*id);
-                    let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
-                    (Source::Const(t), Type::tensor(&shape, t.dtype()), true)
-                }
+                Step::Arg(i) => (Source::Arg(*i as usize), self.constant[*i as usize]),
+                Step::Const(id) => (Source::Const(self.tables.constant(*id)), true),
                 Step::Tuple(fields) => {
                     let fields = all(fields);
-                    let constant = is_constant(&fields);
-                    let ty = Type::tuple(fields.iter().map(|f| f.1.clone()));
-                    (Source::Tuple(fields.into_iter().map(|f| f.0).collect()), ty, constant)
+                    let constant = fields.iter().all(|f| f.1);
+                    (Source::Tuple(fields.into_iter().map(|f| f.0).collect()), constant)
                 }
-                Step::Op(op, attrs, args, ty) => {
-                    let mut call = KernelCall {
+                Step::Op(op, attrs, args, _) => {
+                    let (sources, constant) = all(args).into_iter().unzip();
+                    calls.push(KernelCall {
                         op: *op,
                         attrs: self.tables.attrs(*attrs),
-                        sources: Vec::new(),
-                        args: Vec::new(),
-                        constant: Vec::new(),
-                        out: ty,
-                    };
-                    for (source, ty, constant) in all(args) {
-                        call.sources.push(source);
-                        call.args.push(ty);
-                        call.constant.push(constant);
-                    }
-                    calls.push(call);
-                    (Source::Call(calls.len() - 1), ty.clone(), false)
+                        sources,
+                        args: args.iter().map(|&s| types[s as usize].clone()).collect(),
+                        constant,
+                        out: &types[at],
+                    });
+                    (Source::Call(calls.len() - 1), false)
                 }
             });
         }

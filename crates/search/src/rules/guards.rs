@@ -5,7 +5,10 @@ mod layouts;
 
 use std::sync::{OnceLock, RwLock};
 
-use super::signature::{ClassView, Input};
+use super::{
+    functions::fills_nothing,
+    signature::{ClassView, Input},
+};
 pub use super::signature::{Guard, Param};
 use crate::{
     ir::{AttrValue, Dim},
@@ -310,10 +313,12 @@ const SHIPPED: &[Guard] = &[
     Guard {
         name: "broadcasts-to",
         params: &[Param::Class, Param::Class],
-        doc: "The first tensor broadcasts to the second's shape: broadcasting the two gives the second's type.",
+        doc: "The first tensor, whose extents are known, broadcasts to the second's shape, whatever unknown extents that has: \
+              broadcasting the two gives the second's type.",
         eval: |a| {
-            let (x, y) = (a[0].class()?.shape()?, a[1].class()?.shape()?);
-            Some(x.len() <= y.len() && x.iter().rev().zip(y.iter().rev()).all(|(m, n)| *m == 1 || m == n))
+            let (x, y) = (a[0].class()?.shape()?, &a[1].class()?.tensor()?.shape);
+            let fits = |(m, n): (&i64, &Dim)| *m == 1 || n.known() == Some(*m);
+            Some(x.len() <= y.len() && x.iter().rev().zip(y.iter().rev()).all(fits))
         },
     },
     Guard {
@@ -353,19 +358,21 @@ const SHIPPED: &[Guard] = &[
         name: "layouts-keep-order",
         params: &[Param::Str, Param::Str, Param::Class, Param::Class],
         doc: "A transform between these layouts from the first tensor to the second keeps the elements' order: axes of \
-              extent 1 aside, both layouts name the same axes in the same order, blocks right behind what they split.",
+              extent 1 aside, both layouts name the same axes in the same order, blocks right behind what they split. Nothing is \
+              filled up.",
         eval: |a| {
-            let order = |layout: &Input<'_>, tensor: &Input<'_>| -> Option<Vec<char>> {
-                let (layout, shape) = (layout.str()?.parse::<Layout>().ok()?, tensor.class()?.shape()?);
-                let mut order: Vec<char> =
-                    layout.axes().iter().zip(&shape).filter(|(_, n)| **n != 1).map(|(axis, _)| axis.primal).collect();
+            let order = |layout: &Layout, shape: &[Dim]| -> Option<Vec<char>> {
+                let axes = layout.axes().iter().zip(shape).filter(|(_, n)| n.known() != Some(1));
+                let mut order: Vec<char> = axes.map(|(axis, _)| axis.primal).collect();
                 order.dedup();
                 // A letter that comes again was split by another axis in between: its order depends on the blocks.
                 let split = (1..order.len()).any(|i| order[..i].contains(&order[i]));
                 (layout.rank() == shape.len() && !split).then_some(order)
             };
-            let elements = |tensor: &Input<'_>| tensor.class()?.tensor()?.elements();
-            Some(order(&a[0], &a[2])? == order(&a[1], &a[3])? && elements(&a[2])? == elements(&a[3])?)
+            let (from, to) = (a[0].str()?.parse::<Layout>().ok()?, a[1].str()?.parse::<Layout>().ok()?);
+            let (x, y) = (&a[2].class()?.tensor()?.shape, &a[3].class()?.tensor()?.shape);
+            let extents: Vec<Option<i64>> = x.iter().copied().map(Dim::known).collect();
+            Some(fills_nothing(&from, &to, &extents)? && order(&from, x)? == order(&to, y)?)
         },
     },
     Guard {

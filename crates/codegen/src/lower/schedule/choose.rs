@@ -1,6 +1,8 @@
 //! The choice of vector axis and register tile for a reduction, by a small model of a core: fused multiply-adds and loads a
 //! cycle, a latency to hide, a limited number of vector registers, two caches.
 
+use hashbrown::HashSet;
+
 use super::{Access, matrix::Matrix};
 use crate::{
     loops::{Axis, AxisId},
@@ -62,6 +64,9 @@ const STRIDED: f64 = 0.02;
 const ELEMENT: f64 = 4.0;
 /// No more than so many accumulators wide along one axis: code size.
 const WIDEST: i64 = 14;
+/// The same along an axis whose steps in an operand change from size to size: each place has an address of its own, and registers for
+/// these run out.
+const WIDEST_APART: i64 = 2;
 
 /// Registers that what is multiplied in groups passes through. Instructions for that read nothing from memory that is the same for all
 /// lanes, and it is loaded before its use. A tile that leaves fewer is spilled as a whole around its innermost loop.
@@ -286,7 +291,8 @@ fn taps_along(v: AxisId, lanes: i64, reduced: &[Axis], accesses: &[Access]) -> O
     reduced.iter().find(along).filter(|_| beside).copied()
 }
 
-/// The best tiling of a reduction over `reduced` into `axes`, and its cycles. `to` is where a result goes, where that is affine.
+/// The best tiling of a reduction over `reduced` into `axes`, and its cycles. `to` is where a result goes, where that is affine; the
+/// extents of `changing` axes are others at other sizes.
 pub(super) fn choose(
     axes: &[Axis],
     to: Option<&Affine>,
@@ -294,11 +300,22 @@ pub(super) fn choose(
     accesses: &[Access],
     form: Form,
     unit: Core,
+    changing: Option<&HashSet<AxisId>>,
 ) -> Option<(f64, Tiling)> {
-    ranked(axes, to, reduced, accesses, form, unit, 1).pop()
+    ranked(axes, to, reduced, accesses, form, unit, changing, 1).pop()
+}
+
+/// Whether an operand's steps along an axis change from size to size: another axis of results whose extent does lies within.
+fn apart(axis: AxisId, axes: &[Axis], accesses: &[Access], changing: Option<&HashSet<AxisId>>) -> bool {
+    let Some(changing) = changing else { return false };
+    accesses.iter().filter_map(|a| a.offset.as_ref()).any(|o| {
+        let within = |x: &Axis| o.coeff(x.id) != 0 && o.coeff(x.id).abs() < o.coeff(axis).abs();
+        axes.iter().any(|x| changing.contains(&x.id) && within(x))
+    })
 }
 
 /// The best so many tilings with their cycles, the best first.
+#[expect(clippy::too_many_arguments, reason = "all that decides")]
 pub(super) fn ranked(
     axes: &[Axis],
     to: Option<&Affine>,
@@ -306,6 +323,7 @@ pub(super) fn ranked(
     accesses: &[Access],
     form: Form,
     unit: Core,
+    changing: Option<&HashSet<AxisId>>,
     most: usize,
 ) -> Vec<(f64, Tiling)> {
     let strides: Vec<Stride> = accesses.iter().map(|a| Stride::of(a, reduced, &unit.timing)).collect();
@@ -319,6 +337,11 @@ pub(super) fn ranked(
             best.insert(at, (cost, tiling));
         }
     };
+    let widest: Vec<(AxisId, i64)> = axes
+        .iter()
+        .map(|a| (a.id, if apart(a.id, axes, accesses, changing) { WIDEST_APART } else { WIDEST }))
+        .collect();
+    let widest = |axis: AxisId| widest.iter().find(|w| w.0 == axis).map_or(WIDEST, |w| w.1);
     for v in axes.iter().chain(reduced).filter(|a| a.extent > 1) {
         let across = reduced.iter().any(|r| r.id == v.id);
         let lanes = unit.lanes().min(v.extent);
@@ -365,9 +388,9 @@ pub(super) fn ranked(
         for i in 0..candidates.len() {
             for j in i..candidates.len() {
                 let (a, b) = (candidates[i], candidates[j]);
-                for s in 1..=a.1.min(WIDEST) {
-                    let widest = if i == j { 1 } else { b.1.min(WIDEST) };
-                    for t in 1..=widest {
+                for s in 1..=a.1.min(widest(a.0)) {
+                    let most = if i == j { 1 } else { b.1.min(widest(b.0)) };
+                    for t in 1..=most {
                         if s * t > unit.vector_registers {
                             break;
                         }

@@ -183,7 +183,12 @@ impl Emitter {
             plan.block = rows(&plan).filter(|_| others > 1).and_then(|i| {
                 // Where products with what is the same for all rows are summed up: as many as a register tile has.
                 let most = ((self.unit.vector_registers - 4) / 2).min(plan.shared[i].extent);
-                (1..=most).rev().map(|n| (i, n)).find(|&b| self.own(steps, &plan, Some(b), later).1 <= self.on_stack())
+                let fits = |&b: &(usize, i64)| {
+                    let (own, bytes) = self.own(steps, &plan, Some(b), later);
+                    // Of what changes from size to size no rows may be on the stack.
+                    bytes <= self.on_stack() && !(self.is_sized() && own.is_empty())
+                };
+                (1..=most).rev().map(|n| (i, n)).find(fits)
             });
             if plan.block.is_none() {
                 // Products want their register tiles: only what lies outside of all else is shared.

@@ -85,7 +85,7 @@ impl Emitter {
         form: Form,
     ) -> Option<(usize, AxisId, Option<i64>)> {
         let to = self.packed_access(split).offset?;
-        let (mut least, _) = choose(split, Some(&to), &r.axes, seen, form, self.unit)?;
+        let (mut least, _) = choose(split, Some(&to), &r.axes, seen, form, self.unit, self.changing())?;
         let mut best = None;
         let visits: i64 = axes.iter().chain(&r.axes).map(|a| a.extent).product();
         for (i, (tensor, index)) in reads(&r.value).into_iter().enumerate() {
@@ -113,7 +113,8 @@ impl Emitter {
                 let mut changed: Vec<Access> = seen.iter().map(|a| cut_access(a, &cut)).collect();
                 changed[i] = self.packed_access(&order.axes(&axes, r, &offset, parts));
                 let to = cut_offset(&to, &cut);
-                let Some((cost, _)) = choose(&axes, Some(&to), &r.axes, &changed, form, self.unit) else { continue };
+                let chosen = choose(&axes, Some(&to), &r.axes, &changed, form, self.unit, self.changing());
+                let Some((cost, _)) = chosen else { continue };
                 let rows = match offset.coeff(order.last.id) {
                     1 => elements / order.block,
                     _ => 0,

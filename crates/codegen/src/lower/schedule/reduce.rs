@@ -167,7 +167,8 @@ impl Emitter {
         let form = form(&reduction, self.unit);
         let place = Affine::of(&to);
         let chosen = self.decide(|e| {
-            let mut ranked = ranked(&axes, place.as_ref(), &reduction.axes, &accesses, form, e.unit, CANDIDATES);
+            let place = place.as_ref();
+            let mut ranked = ranked(&axes, place, &reduction.axes, &accesses, form, e.unit, e.changing(), CANDIDATES);
             // Tiles of matrix registers are cut as the extents at hand ask for.
             let changes = axes.iter().chain(&reduction.axes).any(|a| e.changes(a.id));
             if let Some(offered) = e.in_tiles(&axes, &reduction).filter(|_| !changes) {
@@ -253,7 +254,9 @@ impl Emitter {
 
     /// The output's axes in the order in which their loops move the least memory, by how often each operand is met again.
     fn order(&self, axes: &[Axis], accesses: &[Access], tiling: &Tiling) -> Vec<Axis> {
-        let turns = |a: &Axis| -> f64 { pieces(a, tiling).iter().map(|p| p.count as f64).sum() };
+        // At some sizes there are several turns of what changes.
+        let least = |a: &Axis| if self.changes(a.id) { 2.0 } else { 1.0 };
+        let turns = |a: &Axis| -> f64 { pieces(a, tiling).iter().map(|p| p.count as f64).sum::<f64>().max(least(a)) };
         let traffic = |order: &[Axis]| -> f64 {
             accesses
                 .iter()
@@ -299,7 +302,9 @@ impl Emitter {
     ) -> Stmt {
         let (loops, mut places): (Vec<Loop>, Vec<Place>) = outer.iter().map(|&(axis, p)| self.place(axis, p)).unzip();
         let inside = inner.iter().flat_map(|(_, pieces)| pieces.iter().map(Piece::elements).reduce(|a, b| a + b));
-        let visits: i64 = outer.iter().map(|(_, p)| p.elements()).chain(inside).product::<i64>()
+        // Of a piece that there is none of at this size there may be one at another.
+        let elements = |p: &Piece| if p.changes { p.elements().max(p.step()) } else { p.elements() };
+        let visits: i64 = outer.iter().map(|(_, p)| elements(p)).chain(inside).product::<i64>()
             * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
         let body = self.nest(job, inner, &mut places);
         let parallel = self.decide(|_| parallel && visits >= PARALLEL_FROM);

@@ -323,12 +323,7 @@ pub(super) fn descending(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
         .collect()
 }
 
-/// What is left of an extent after tiles of a size goes through tiles of these.
+/// What is left of an extent after tiles of a size goes through tiles of these, one of each at most: powers of two.
 pub(super) fn tails(size: i64) -> Vec<i64> {
-    match size {
-        1 => vec![],
-        2 | 3 => vec![1],
-        4..=8 => vec![2, 1],
-        _ => vec![4, 1],
-    }
+    (0..63).rev().map(|p| 1 << p).filter(|n| *n < size).collect()
 }

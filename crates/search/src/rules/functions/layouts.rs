@@ -2,7 +2,7 @@
 
 use super::{Function, Input, Param};
 use crate::{
-    ir::AttrValue,
+    ir::{AttrValue, Dim},
     tensor::{Layout, LayoutAxis},
 };
 
@@ -113,6 +113,27 @@ pub(super) const FUNCTIONS: &[Function] = &[
             let (l, shape) = (layout(&a[0])?, a[1].ints()?);
             let extents = broadcast_extents(&l, &shape)?;
             Some(with_ones(&l, &|c| extents.iter().any(|&(letter, n)| letter == c && n == 1)))
+        },
+    },
+    Function {
+        name: "layout-newshape",
+        params: &[Param::Str, Param::Str, Param::Class],
+        gives: Param::List,
+        doc: "(layout-newshape a b y): the shape of y, of layout b, as a reshape of a tensor of layout a says it: 0 for an unknown \
+              extent, of an axis that stays where it is in a.",
+        eval: |a| {
+            let (from, to) = (layout(&a[0])?, layout(&a[1])?);
+            let shape = &a[2].class()?.tensor()?.shape;
+            let whole = |l: &Layout, k: usize| {
+                let axis = l.axes().get(k)?;
+                (axis.block.is_none() && l.block(axis.primal).is_none()).then_some(axis.primal)
+            };
+            let extent = |(k, n): (usize, &Dim)| match n.known() {
+                Some(n) => (n != 0).then_some(n),
+                None => (whole(&from, k)? == whole(&to, k)?).then_some(0),
+            };
+            let extents: Option<Vec<i64>> = shape.iter().enumerate().map(extent).collect();
+            Some(extents?.into())
         },
     },
     Function {

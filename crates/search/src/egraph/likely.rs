@@ -1,0 +1,119 @@
+//! Extents to reckon with where a program's are unknown, since prices need numbers.
+//!
+//! Those of inputs are guessed; all others follow from these by the operators' type relations. So they fit each other: of an image that is
+//! halved five times, the last layers are priced as small ones.
+
+use egg::{Id, Language};
+
+use super::{Case, Fact, KernelBody, Node, Step, Tables, What, meet};
+use crate::ir::{Dim, TensorType, Type};
+
+/// What an unknown outermost extent of several counts as: a batch.
+const BATCH: i64 = 1;
+/// What another one of a tensor of four axes and more counts as: a height or a width.
+const SIDE: i64 = 224;
+/// And of one of fewer: a length.
+const LENGTH: i64 = 32;
+
+/// Whether all extents are known.
+pub(super) fn is_known(ty: &Type) -> bool {
+    match ty {
+        Type::Tensor(t) => t.shape.iter().all(|d| matches!(d, Dim::Known(_))),
+        // Types bound how deep tuples are nested.
+        Type::Tuple(fields) => fields.iter().all(is_known),
+        _ => true,
+    }
+}
+
+/// The type of an input with a number for each extent that is unknown.
+fn of_input(ty: &Type) -> Type {
+    let tensor = |t: &TensorType| {
+        let guess = |(i, d): (usize, &Dim)| match d {
+            Dim::Known(n) => Dim::Known(*n),
+            _ if i == 0 && t.rank() > 2 => Dim::Known(BATCH),
+            _ if t.rank() > 3 => Dim::Known(SIDE),
+            _ => Dim::Known(LENGTH),
+        };
+        TensorType::of(t.shape.iter().enumerate().map(guess), t.dtype)
+    };
+    match ty {
+        Type::Tensor(t) => tensor(t).into(),
+        Type::Tuple(fields) => Type::tuple(fields.iter().map(of_input).collect::<Vec<_>>()),
+        _ => ty.clone(),
+    }
+}
+
+/// The type of a node's result with numbers for its unknown extents, by those of its children; none where nothing is unknown, or nothing
+/// follows.
+pub(super) fn of_node<'f>(
+    tables: &Tables,
+    node: &Node,
+    ty: Option<&Type>,
+    fact: &impl Fn(Id) -> &'f Fact,
+) -> Option<Type> {
+    let ty = ty.filter(|ty| !is_known(ty))?;
+    let types = |of: &[Id]| of.iter().map(|&c| fact(c).priced_type().cloned()).collect::<Option<Vec<Type>>>();
+    let found = match node.case() {
+        Case::Input(_) => of_input(ty),
+        Case::Tuple => Type::tuple(types(node.children())?),
+        Case::Proj(field) => match fact(node.children()[0]).priced_type()? {
+            Type::Tuple(fields) => fields.get(field as usize)?.clone(),
+            _ => return None,
+        },
+        Case::Enter(_) | Case::Leave(_) => fact(node.children()[0]).priced_type()?.clone(),
+        Case::Op(_) => {
+            let (op, attrs, args) = node.as_op()?;
+            let What::Attrs(attrs) = fact(attrs).what else { return None };
+            op.op().infer(tables.attrs(attrs), &types(args)?).ok()?
+        }
+        Case::Kernel(id) => of_steps(tables, tables.kernel(id), &types(node.children())?).pop()?,
+        Case::Attrs(_) | Case::Const(_) | Case::Opaque(_) => return None,
+    };
+    fitting(ty, found)
+}
+
+/// The second type where it is the first one with numbers for all extents.
+fn fitting(ty: &Type, found: Type) -> Option<Type> {
+    (is_known(&found) && meet(ty, &found).as_ref() == Some(&found)).then_some(found)
+}
+
+/// The types of the steps of a kernel over arguments of these types: with numbers for unknown extents where they follow.
+pub fn of_steps(tables: &Tables, body: &KernelBody, args: &[Type]) -> Vec<Type> {
+    let mut types: Vec<Type> = Vec::with_capacity(body.steps().len());
+    for step in body.steps() {
+        let all = |of: &[u32]| of.iter().map(|&s| types[s as usize].clone()).collect::<Vec<Type>>();
+        types.push(match step {
+            Step::Arg(i) => args[*i as usize].clone(),
+            Step::Const(id) => {
+                let t = tables.constant(*id);
+                let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
+                Type::tensor(&shape, t.dtype())
+            }
+            Step::Tuple(fields) => Type::tuple(all(fields)),
+            Step::Op(_, _, _, ty) if is_known(ty) => ty.clone(),
+            Step::Op(op, attrs, of, ty) => {
+                let found = op.op().infer(tables.attrs(*attrs), &all(of)).ok();
+                found.and_then(|found| fitting(ty, found)).unwrap_or_else(|| ty.clone())
+            }
+        });
+    }
+    types
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DType;
+
+    fn tensor(dims: &[Option<i64>]) -> Type {
+        TensorType::of(dims.iter().map(|d| d.map_or(Dim::Any, Dim::Known)), DType::F32).into()
+    }
+
+    #[test]
+    fn inputs_get_numbers_for_what_is_unknown() {
+        let image = of_input(&tensor(&[None, Some(3), None, None]));
+        assert_eq!(image, Type::tensor(&[BATCH, 3, SIDE, SIDE], DType::F32));
+        assert_eq!(of_input(&tensor(&[None, Some(7)])), Type::tensor(&[LENGTH, 7], DType::F32));
+        assert_eq!(fitting(&tensor(&[None, Some(3)]), Type::tensor(&[2, 4], DType::F32)), None, "another extent");
+    }
+}
