@@ -2,10 +2,12 @@
 
 mod bilinear;
 mod crop;
+mod decode;
 mod dilation;
 mod grid;
 
 pub(super) use bilinear::{mixed, mixed_scalar};
 pub(super) use crop::OPS as CROP;
+pub(super) use decode::OPS as DECODE;
 pub(super) use dilation::OPS as DILATION;
 pub(super) use grid::OPS as GRID;
