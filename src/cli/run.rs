@@ -312,6 +312,8 @@ fn names_of_outputs(own: Option<Vec<String>>, count: usize) -> Vec<String> {
 
 /// Writes or prints outputs; those named in `texts` are strings.
 fn write_outputs(path: Option<&Path>, names: &[String], outputs: &[Tensor], texts: &[String]) -> Result<(), Failure> {
+    let (names, outputs) = taken_apart(names, outputs);
+    let (names, outputs) = (names.as_slice(), outputs.as_slice());
     match path {
         Some(path) => {
             let bytes = npz::write_with_texts(names.iter().map(String::as_str).zip(outputs), texts)?;
@@ -322,6 +324,43 @@ fn write_outputs(path: Option<&Path>, names: &[String], outputs: &[Tensor], text
             super::print(&lines)
         }
     }
+}
+
+/// Sequences whose length was found while running (`s#data`, `s#shapes`) as archives have them (`s#0`, `s#1`, …), and values that turned
+/// out to be absent left out (`s#there` before them).
+fn taken_apart(names: &[String], outputs: &[Tensor]) -> (Vec<String>, Vec<Tensor>) {
+    let (mut all, mut tensors) = (Vec::new(), Vec::new());
+    let mut left: Option<&str> = None;
+    for (k, (name, t)) in names.iter().zip(outputs).enumerate() {
+        if let Some(own) = name.strip_suffix("#there") {
+            left = Some(own).filter(|_| t.get_i64(0) == 0);
+            continue;
+        }
+        if left.is_some_and(|own| name.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))) {
+            continue;
+        }
+        let own = name.strip_suffix("#data");
+        let shapes = own.and_then(|own| names.get(k + 1).filter(|n| **n == format!("{own}#shapes")));
+        if let (Some(own), Some(_)) = (own, shapes) {
+            let (mut begin, shapes) = (0, &outputs[k + 1]);
+            let (rows, rank, extents) = (shapes.shape()[0], shapes.shape()[1], shapes.to_i64_vec());
+            for i in 0..rows {
+                let shape: Vec<usize> = extents[i * rank..][..rank].iter().map(|&d| d as usize).collect();
+                let first = begin;
+                begin += shape.iter().product::<usize>();
+                all.push(format!("{own}#{i}"));
+                tensors.push(t.pick(&shape, |at| Some(first + at)));
+            }
+            if rows == 0 {
+                all.push(format!("{own}#"));
+                tensors.push(Tensor::zeros(DType::F32, &[0]));
+            }
+        } else if !name.strip_suffix("#shapes").is_some_and(|own| k > 0 && names[k - 1] == format!("{own}#data")) {
+            all.push(name.clone());
+            tensors.push(t.clone());
+        }
+    }
+    (all, tensors)
 }
 
 fn refused(message: &str) -> Failure {

@@ -28,13 +28,13 @@ use crate::{
     codegen::ObjectCode,
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
-    ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, TensorType, Type, VarId, reachable},
+    ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, OpId, TensorType, Type, VarId, reachable},
     loops::Kernel,
     lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, shapes_follow_from_types},
     partition::CompilerError,
     pass::static_calls,
     runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
-    tensor::{Shape, Tensor, within_memory},
+    tensor::{Shape, Tensor, Value, within_memory},
 };
 
 /// So many pieces of code of one function are kept. A program that goes through more extents than that starts over.
@@ -81,6 +81,8 @@ pub(super) struct Primitives {
 
 struct Primitive {
     func: ExprId,
+    /// The operator that it is a call of, where that runs as it is.
+    as_is: Option<(OpId, Attrs)>,
     /// Places among the flattened arguments whose values decide extents.
     decisive: Vec<usize>,
     /// The code, where there is one for all calls.
@@ -242,6 +244,7 @@ impl Primitives {
             .enumerate()
             .map(|(number, (&func, decisive))| Primitive {
                 func,
+                as_is: as_is(m, func),
                 decisive,
                 fixed: made.remove(&number),
                 made: Mutex::default(),
@@ -250,6 +253,7 @@ impl Primitives {
         let whole = match is_plain_once_known(typed, "main")? {
             true => m.function_id("main").map(|func| Primitive {
                 func,
+                as_is: None,
                 decisive: Vec::new(),
                 fixed: None,
                 made: Mutex::default(),
@@ -266,6 +270,14 @@ impl Primitives {
     /// Refuses what only values show: extents that do not fit each other, and values that make no legal call.
     pub(super) fn call_function(&self, number: usize, args: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
         let f = &self.functions[number];
+        if let Some((op, attrs)) = &f.as_is {
+            let values: Vec<Value> = args.iter().cloned().map(Value::from).collect();
+            let result = op.op().eval(attrs, &values).map_err(|e| {
+                let message = format!("`{}`: {e}", op.op().name());
+                Refused::from(Diagnostic::new(message).at(self.module.span(f.func).cloned()))
+            })?;
+            return Ok(result.flatten());
+        }
         let code = match &f.fixed {
             Some(code) => code.clone(),
             None => self.code_for(f, &Call { args, decisive: &f.decisive })?,
@@ -624,6 +636,14 @@ fn concrete<'a>(ty: &Type, given: &mut impl Iterator<Item = (usize, &'a Tensor)>
             None => ty.clone(),
         },
     }
+}
+
+/// The operator that runs as it is, where the function is a call of one with its own parameters.
+fn as_is(m: &Module, func: ExprId) -> Option<(OpId, Attrs)> {
+    let f = m.func(func);
+    let (op, args, attrs) = m.op_call(f.body)?;
+    let own = args.iter().zip(&f.params).all(|(&a, &p)| matches!(m[a], Expr::Var(v) if v == p));
+    (op.op().runs_as_is() && own && args.len() == f.params.len()).then(|| (op, attrs.clone()))
 }
 
 /// The places among a function's flattened arguments whose values decide extents within it.

@@ -5,7 +5,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
     ir::{Copier, Expr, ExprId, Module, reachable},
-    tensor::Tensor,
+    tensor::{Tensor, Value},
 };
 
 /// The module with calls whose extents follow from constants (`dyn.reshape` and its like) turned into calls whose extents
@@ -87,6 +87,19 @@ fn step(typed: &TypedModule) -> Result<Option<Module>, Refused> {
                 _ => None,
             };
             let values: Vec<&Tensor> = decisive.iter().map(constant).collect::<Option<_>>()?;
+            if op.op().runs_as_is() {
+                let values: Vec<Value> = values.into_iter().cloned().map(Value::from).collect();
+                return match op.op().eval(attrs, &values) {
+                    Ok(value) => {
+                        changed = true;
+                        Some(out.add_at(Expr::Constant(value.tensor().clone()), span()))
+                    }
+                    Err(e) => {
+                        refused.push(Diagnostic::new(format!("`{}`: {e}", op.op().name())).at(span()));
+                        None
+                    }
+                };
+            }
             match op.op().to_static(attrs, &values) {
                 Ok(s) => {
                     changed = true;

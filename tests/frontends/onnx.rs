@@ -79,7 +79,7 @@ fn difference(got: &Tensor, want: &Tensor, meta: &serde_json::Value) -> Option<S
 
 fn all(run: impl Fn(&Case) -> Result<Vec<Tensor>, String> + Sync) {
     let cases = cases();
-    assert!(cases.len() > 140, "cases are missing");
+    assert!(cases.len() > 240, "cases are missing");
     let check = |(name, files): (&String, &Files)| -> Option<String> {
         let why = load(name, files).and_then(|case| {
             let got = run(&case)?;

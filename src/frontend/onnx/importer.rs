@@ -46,6 +46,8 @@ pub(super) enum Val {
     Tensor(Tens),
     /// A sequence, whose length is known when the model is read.
     Seq(Vec<Val>),
+    /// A sequence whose length is known only while running.
+    List(List),
     /// A sequence of maps, one for each row of a matrix.
     Maps {
         /// The values: a column for each key.
@@ -55,6 +57,28 @@ pub(super) enum Val {
     },
     /// An optional value that is absent.
     Absent,
+    /// An optional value of which only running shows whether it is there.
+    Maybe {
+        /// Whether it is.
+        there: Tens,
+        /// The value, where it is; anything of its structure, where it is not.
+        value: Box<Val>,
+    },
+}
+
+/// A sequence of tensors with one number of axes, whose length is known only while running.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct List {
+    /// The elements of all its tensors, one after another, along one axis.
+    pub data: Tens,
+    /// Their shapes, a row each, of `int64`.
+    pub shapes: ExprId,
+}
+
+impl List {
+    fn shapes(&self) -> Tens {
+        Tens { e: self.shapes, elem: Elem::Plain(DType::I64) }
+    }
 }
 
 impl Val {
@@ -63,8 +87,10 @@ impl Val {
         match self {
             Val::Tensor(t) => vec![*t],
             Val::Seq(items) => items.iter().flat_map(Val::tensors).collect(),
+            Val::List(l) => vec![l.data, l.shapes()],
             Val::Maps { values, keys } => vec![*values, *keys],
             Val::Absent => Vec::new(),
+            Val::Maybe { there, value } => [*there].into_iter().chain(value.tensors()).collect(),
         }
     }
 
@@ -73,8 +99,13 @@ impl Val {
         match self {
             Val::Tensor(t) => Val::Tensor(next(*t)),
             Val::Seq(items) => Val::Seq(items.iter().map(|v| v.rebuilt(next)).collect()),
+            Val::List(l) => Val::List(List { data: next(l.data), shapes: next(l.shapes()).e }),
             Val::Maps { values, keys } => Val::Maps { values: next(*values), keys: next(*keys) },
             Val::Absent => Val::Absent,
+            Val::Maybe { there, value } => {
+                let there = next(*there);
+                Val::Maybe { there, value: value.rebuilt(next).into() }
+            }
         }
     }
 }
@@ -244,7 +275,15 @@ impl<'m> Importer<'m> {
                 self.output(name, &Val::Tensor(*values), outputs)?;
                 self.output(&format!("{name}#keys"), &Val::Tensor(*keys), outputs)?;
             }
+            Val::List(l) => {
+                outputs.push((format!("{name}#data"), l.data.e));
+                outputs.push((format!("{name}#shapes"), l.shapes));
+            }
             Val::Absent => {}
+            Val::Maybe { there, value } => {
+                outputs.push((format!("{name}#there"), there.e));
+                self.output(name, value, outputs)?;
+            }
         }
         Ok(())
     }

@@ -7,6 +7,11 @@ use crate::{
     tensor::{DType, Tensor},
 };
 
+/// Whether sums of such elements are wanted in `float32`.
+pub(super) fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
 /// The tensor type that both fit: extents that differ are unknown.
 pub(super) fn join(a: &Type, b: &Type) -> Option<Type> {
     let (a, b) = (a.as_tensor()?, b.as_tensor()?);
@@ -327,7 +332,14 @@ impl Node<'_, '_> {
     }
 
     /// The product of matrices in the last two axes, the axes before broadcast.
+    ///
+    /// Products of halves are summed in `float32`, and rounded once.
     pub(super) fn matmul(&mut self, x: ExprId, y: ExprId, out: Option<DType>) -> Convert {
+        let dtype = self.dtype(x)?;
+        if out.is_none() && is_half(dtype) {
+            let z = self.matmul(x, y, Some(DType::F32))?;
+            return self.cast(z, dtype);
+        }
         let (mut x, mut y) = (x, y);
         let (vector_x, vector_y) = (self.rank(x)? == 1, self.rank(y)? == 1);
         if vector_x {

@@ -2,7 +2,7 @@
 
 use super::{
     elem::Elem,
-    importer::{Importer, Tens, Val},
+    importer::{Importer, List, Tens, Val},
     proto::{AttributeProto, GraphProto, NodeProto, TensorProto, kinds},
     tensors,
 };
@@ -79,10 +79,20 @@ impl<'m> Node<'_, 'm> {
         (0..self.inputs.len()).filter(|&i| self.has(i)).map(|i| self.x(i)).collect()
     }
 
+    /// Input `i` as a sequence whose length is known only while running, where it is such.
+    pub(super) fn list(&self, i: usize) -> Option<List> {
+        match self.val(i) {
+            Some(Val::List(l)) => Some(*l),
+            _ => None,
+        }
+    }
+
     /// Input `i` as a sequence.
     pub(super) fn seq(&self, i: usize) -> Convert<Vec<Val>> {
         match self.val(i) {
             Some(Val::Seq(items)) => Ok(items.clone()),
+            Some(Val::List(_)) => Err(self
+                .refuse(format!("the length of input {i} is known only while running, which is not supported here"))),
             _ => Err(self.refuse(format!("input {i} should be a sequence"))),
         }
     }

@@ -141,6 +141,12 @@ pub trait Op: fmt::Debug + Sync {
         None
     }
 
+    /// Whether the running program calls [`eval`](Op::eval), since no kernel says what it computes: decoders of files. The extents of
+    /// such an operator's result are decided by all of its arguments' values, and it is a kernel by itself.
+    fn runs_as_is(&self) -> bool {
+        false
+    }
+
     /// Small legal calls that cover its attributes.
     fn samples(&self) -> Vec<Sample>;
 }

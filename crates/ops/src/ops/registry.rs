@@ -72,6 +72,7 @@ const FAMILIES: &[Family] = &[
     qnn::ANNOTATED,
     image::GRID,
     image::CROP,
+    image::DECODE,
     image::DILATION,
     nn::DEFORMABLE,
     vision::NMS,

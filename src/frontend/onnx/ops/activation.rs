@@ -9,7 +9,7 @@ use super::{
 use crate::{
     frontend::{
         Convert,
-        onnx::{importer::Val, node::Node},
+        onnx::{importer::Val, kit::is_half, node::Node},
     },
     ir::ExprId,
     tensor::{DType, Tensor},
@@ -203,19 +203,24 @@ fn prelu(n: &mut Node) -> Convert<Vec<Val>> {
     n.one(y)
 }
 
+/// Of halves, exponentials and their sums are of `float32`; the result is rounded once.
 fn softmax(n: &mut Node, name: &str) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
+    let dtype = n.dtype(x)?;
+    let x = if is_half(dtype) { n.cast(x, DType::F32)? } else { x };
     let rank = n.rank(x)?;
     if n.version >= 13 {
         let axis = n.int("axis", -1)?;
         let axis = n.axis_of(axis, rank)?;
         let y = n.op(name, &[x], &[("axis", (axis as i64).into())])?;
+        let y = n.cast(y, dtype)?;
         return n.one(y);
     }
     // Of a matrix: all axes from `axis` on are one.
     let axis = n.int("axis", 1)?;
     let axis = if axis == rank as i64 { rank } else { n.axis_of(axis, rank)? };
     let y = coerced(n, x, axis, |n, m| n.op(name, &[m], &[("axis", 1.into())]))?;
+    let y = n.cast(y, dtype)?;
     n.one(y)
 }
 

@@ -7,6 +7,7 @@ use crate::{
         onnx::{
             elem::Elem,
             importer::{Frame, Val},
+            kit::is_half,
             node::Node,
         },
     },
@@ -94,6 +95,8 @@ fn attention(n: &mut Node) -> Convert<Vec<Val>> {
         let Elem::Plain(d) = n.elem(code)? else { return Err(n.refuse("its softmax_precision is no plain type")) };
         scores = n.cast(scores, d)?;
     }
+    let held = n.dtype(scores)?;
+    let scores = if is_half(held) { n.cast(scores, DType::F32)? } else { scores };
     let weights = n.op("nn.softmax", &[scores], &[("axis", (-1).into())])?;
     let weights = n.cast(weights, dtype)?;
     let v = n.cast(v, dtype)?;
@@ -285,13 +288,16 @@ fn causal_conv(n: &mut Node) -> Convert<Vec<Val>> {
             n.pad(x, &[0, 0, reach - 1], &[0, 0, 0], zero)?
         }
     };
+    let dtype = n.dtype(x)?;
     let attrs = [
         ("groups", channels.into()),
         ("channels", channels.into()),
         ("kernel_size", [reach].into()),
         ("padding", [0, 0].into()),
+        ("out_dtype", if is_half(dtype) { DType::F32 } else { dtype }.into()),
     ];
-    let mut y = n.op("nn.conv1d", &[padded, w], &attrs)?;
+    let y = n.op("nn.conv1d", &[padded, w], &attrs)?;
+    let mut y = n.cast(y, dtype)?;
     if let Some(b) = bias {
         y = n.op("nn.bias_add", &[y, b], &[("axis", 1.into())])?;
     }

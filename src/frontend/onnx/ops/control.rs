@@ -5,6 +5,7 @@
 
 use super::{
     Row,
+    lists::unified,
     repeat::{Captured, Iteration, repeated},
     row,
 };
@@ -36,8 +37,13 @@ fn branch(n: &mut Node) -> Convert<Vec<Val>> {
         let graph = n.graph(if v.get_i64(0) != 0 { "then_branch" } else { "else_branch" })?;
         return Ok(n.im.body(graph, Vec::new(), Frame::body())?.0);
     }
-    let (then, _) = n.im.body(n.graph("then_branch")?, Vec::new(), Frame::body())?;
-    let (other, _) = n.im.body(n.graph("else_branch")?, Vec::new(), Frame::body())?;
+    let (mut then, _) = n.im.body(n.graph("then_branch")?, Vec::new(), Frame::body())?;
+    let (mut other, _) = n.im.body(n.graph("else_branch")?, Vec::new(), Frame::body())?;
+    for (t, o) in then.iter_mut().zip(&mut other) {
+        if let Some((a, b)) = unified(n, t, o)? {
+            (*t, *o) = (a, b);
+        }
+    }
     let (mut ts, mut os): (Vec<Tens>, Vec<Tens>) =
         (then.iter().flat_map(Val::tensors).collect(), other.iter().flat_map(Val::tensors).collect());
     n.ensure(ts.len() == os.len(), || "its branches give values of different structure".into())?;

@@ -4,10 +4,10 @@ use super::{Row, row};
 use crate::{
     frontend::{
         Convert,
-        onnx::{importer::Val, node::Node},
+        onnx::{importer::Val, kit::is_half, node::Node},
     },
     ir::{AttrValue, ExprId},
-    tensor::DType,
+    tensor::{DType, Tensor},
 };
 
 pub(super) const OPS: &[Row] = &[
@@ -107,8 +107,13 @@ pub(super) fn biased(n: &mut Node, y: ExprId, bias: Option<ExprId>) -> Convert {
     }
 }
 
-/// The convolution that the node's attributes place.
+/// The convolution that the node's attributes place. Products of halves are summed in `float32`, and rounded once.
 pub(in crate::frontend::onnx) fn convolved(n: &mut Node, x: ExprId, w: ExprId, out: Option<DType>) -> Convert {
+    let dtype = n.dtype(x)?;
+    if out.is_none() && is_half(dtype) {
+        let y = convolved(n, x, w, Some(DType::F32))?;
+        return n.cast(y, dtype);
+    }
     let kernel = kernel_of(n, w)?;
     let at = windows(n, x, kernel)?;
     let count = at.kernel.len();
@@ -241,20 +246,74 @@ fn deform_conv(n: &mut Node) -> Convert<Vec<Val>> {
     let at = windows(n, x, kernel)?;
     n.ensure(at.kernel.len() == 2, || "only images are supported".into())?;
     let (groups, offset_groups) = (n.int("group", 1)?, n.int("offset_group", 1)?);
-    n.ensure(mask.is_none(), || "masks are not supported".into())?;
-    let y = n.op(
-        "nn.deformable_conv2d",
-        &[x, offset, w],
-        &[
-            ("strides", at.strides.into()),
-            ("padding", [at.pads.0, at.pads.1].concat().into()),
-            ("dilation", at.dilations.into()),
-            ("deformable_groups", offset_groups.into()),
-            ("groups", groups.into()),
-            ("channels", n.extent(w, 0)?.into()),
-            ("kernel_size", at.kernel.into()),
-        ],
-    )?;
+    // ONNX has zeros around the image, towards which it mixes; Relay's operator has the outermost elements. With a ring of zeros around the
+    // image, which all places move by, both are the same; there are more of them then, which are cut off.
+    let zero = n.c(x, 0.0)?;
+    let x = n.pad(x, &[0, 0, 1, 1], &[0, 0, 1, 1], zero)?;
+    let offset = n.with("add", offset, 1.0)?;
+    let mut more = vec![0; 4];
+    for k in 0..2 {
+        if at.strides[k] == 1 {
+            more[k + 2] = 2;
+            continue;
+        }
+        let reach = (at.kernel[k] - 1) * at.dilations[k] + 1;
+        let places = n.extent(x, k + 2)? + at.pads.0[k] + at.pads.1[k] - reach;
+        more[k + 2] = places / at.strides[k] + 1 - n.extent(offset, k + 2)?;
+    }
+    let zero = n.c(offset, 0.0)?;
+    let offset = n.pad(offset, &[0; 4], &more, zero)?;
+    let displaced = |n: &mut Node, w: ExprId, groups: i64| -> Convert {
+        n.op(
+            "nn.deformable_conv2d",
+            &[x, offset, w],
+            &[
+                ("strides", at.strides.clone().into()),
+                ("padding", [at.pads.0.clone(), at.pads.1.clone()].concat().into()),
+                ("dilation", at.dilations.clone().into()),
+                ("deformable_groups", offset_groups.into()),
+                ("groups", groups.into()),
+                ("channels", n.extent(w, 0)?.into()),
+                ("kernel_size", at.kernel.clone().into()),
+            ],
+        )
+    };
+    let y = match mask {
+        None => displaced(n, w, groups)?,
+        Some(mask) => {
+            // What each tap of each channel sees, as a channel of its own; weighed by the mask, and summed by a convolution.
+            let (channels, taps) = (n.extent(x, 1)?, at.kernel.iter().product::<i64>());
+            n.ensure(offset_groups > 0 && channels % offset_groups == 0 && taps > 0, || {
+                format!("{channels} channels do not divide into {offset_groups} groups of offsets")
+            })?;
+            let dtype = n.dtype(w)?;
+            let eye = [channels * taps, 1, at.kernel[0], at.kernel[1]].map(|d| d as usize);
+            let eye = Tensor::from_f64_fn(dtype, &eye, |i| {
+                let (row, tap) = (i as i64 / taps, i as i64 % taps);
+                f64::from(u8::from(row % taps == tap))
+            });
+            let eye = n.constant(eye);
+            let seen = displaced(n, eye, channels)?;
+            let shared = channels / offset_groups;
+            let of: Vec<i64> = (0..channels * taps).map(|k| k / taps / shared * taps + k % taps).collect();
+            let of = n.im.b.ints(&of);
+            let mask = n.take(mask, of, 1)?;
+            let mask = n.pad(mask, &[0; 4], &more, zero)?;
+            let seen = n.mul(seen, mask)?;
+            let shape = n.shape(w)?;
+            let w = n.reshape(w, &[shape[0], shape[1] * taps, 1, 1])?;
+            let attrs = [("channels", shape[0].into()), ("kernel_size", [1, 1].into()), ("groups", groups.into())];
+            n.op("nn.conv2d", &[seen, w], &attrs)?
+        }
+    };
+    // What belongs to the places that there are.
+    let mut y = y;
+    for (k, &more) in more.iter().enumerate().filter(|m| *m.1 > 0) {
+        y = match n.dims(y)?[k] {
+            Some(all) => n.slice(y, k, 0, all - more)?,
+            None => n.slice(y, k, 0, -more)?,
+        };
+    }
     let y = biased(n, y, bias)?;
     n.one(y)
 }

@@ -4,7 +4,7 @@ use super::{Row, row};
 use crate::{
     frontend::{
         Convert,
-        onnx::{importer::Val, node::Node},
+        onnx::{importer::Val, kit::is_half, node::Node},
     },
     ir::{AttrValue, ExprId},
     tensor::{DType, Tensor},
@@ -222,22 +222,28 @@ pub(super) fn scaled_product(n: &mut Node) -> Convert {
     let (ta, tb) = (n.flag("transA", false)?, n.flag("transB", false)?);
     let (alpha, beta) = (n.float("alpha", 1.0)?, n.float("beta", 1.0)?);
     n.ensure(n.rank(a)? == 2 && n.rank(b)? == 2, || "its operands should be matrices".into())?;
+    // Products of halves are summed in `float32`, and rounded once.
+    let dtype = n.dtype(a)?;
+    let within = if is_half(dtype) { DType::F32 } else { dtype };
+    let out = ("out_dtype", if within == dtype { AttrValue::None } else { within.into() });
     let mut y = match (ta, tb) {
         (false, true) => {
-            n.op("nn.dense", &[a, b], &[("units", n.dims(b)?[0].map_or(AttrValue::None, AttrValue::from))])?
+            let units = n.dims(b)?[0].map_or(AttrValue::None, AttrValue::from);
+            n.op("nn.dense", &[a, b], &[("units", units), out])?
         }
-        _ => n.op("nn.matmul", &[a, b], &[("transpose_a", ta.into()), ("transpose_b", tb.into())])?,
+        _ => n.op("nn.matmul", &[a, b], &[("transpose_a", ta.into()), ("transpose_b", tb.into()), out])?,
     };
     if alpha != 1.0 {
         y = n.with("multiply", y, alpha)?;
     }
     if let Some(mut c) = n.opt(2)? {
+        c = n.cast(c, within)?;
         if beta != 1.0 {
             c = n.with("multiply", c, beta)?;
         }
         y = n.add(y, c)?;
     }
-    Ok(y)
+    n.cast(y, dtype)
 }
 
 fn einsum(n: &mut Node) -> Convert<Vec<Val>> {

@@ -1,5 +1,6 @@
 //! Loops of the program: functions that call themselves.
 
+use super::lists::unified;
 use crate::{
     frontend::{
         Convert,
@@ -55,10 +56,10 @@ pub(super) fn repeated(
     n: &mut Node,
     trips: Option<ExprId>,
     cond: Option<ExprId>,
-    carried: Vec<Val>,
+    mut carried: Vec<Val>,
     body: &mut Body,
 ) -> Convert<(Vec<Val>, Vec<Tens>)> {
-    let outer: Vec<Tens> = carried.iter().flat_map(Val::tensors).collect();
+    let mut outer: Vec<Tens> = carried.iter().flat_map(Val::tensors).collect();
     let mut types: Vec<Type> = outer.iter().map(|t| n.im.b.ty(t.e).clone()).collect();
     let scalar = |d: DType| Type::tensor(&[], d);
     for _ in 0..8 {
@@ -67,7 +68,20 @@ pub(super) fn repeated(
         let mut next = vars.iter();
         let inputs = carried.iter().map(|v| v.rebuilt(&mut |t| Tens { e: next.next().map_or(t.e, |v| v.1), ..t }));
         let inputs = inputs.collect();
-        let done = body(n, i.1, c.1, inputs)?;
+        let mut done = body(n, i.1, c.1, inputs)?;
+        // Sequences that grow, and values that come to be there, are carried in another form.
+        let mut same = true;
+        for (start, state) in carried.iter_mut().zip(&mut done.state) {
+            if let Some((a, b)) = unified(n, start, state)? {
+                same &= matches!((&*start, &a), (Val::List(_), Val::List(_)) | (Val::Maybe { .. }, Val::Maybe { .. }));
+                (*start, *state) = (a, b);
+            }
+        }
+        if !same {
+            outer = carried.iter().flat_map(Val::tensors).collect();
+            types = outer.iter().map(|t| n.im.b.ty(t.e).clone()).collect();
+            continue;
+        }
         let state: Vec<Tens> = done.state.iter().flat_map(Val::tensors).collect();
         n.ensure(state.len() == types.len(), || {
             "its body changes how long a sequence is, and how often it runs is known only while running".into()

@@ -1,6 +1,7 @@
-//! Sequences and optional values. Their structure is known when the model is read.
+//! Sequences and optional values. Their structure is known when the model is read, but for how long sequences are that loops and splits
+//! make ([`lists`](super::lists)).
 
-use super::{Row, row};
+use super::{Row, lists, row};
 use crate::{
     frontend::{
         Convert,
@@ -17,10 +18,14 @@ pub(super) const OPS: &[Row] = &[
     row("ConcatFromSequence", concat_from_sequence),
     row("Optional", |n| Ok(vec![n.val(0).cloned().unwrap_or(Val::Absent)])),
     row("OptionalGetElement", |n| match n.val(0) {
+        Some(Val::Maybe { value, .. }) => Ok(vec![(**value).clone()]),
         Some(v) => Ok(vec![v.clone()]),
         None => Err(n.refuse("the optional value is absent")),
     }),
     row("OptionalHasElement", |n| {
+        if let Some(Val::Maybe { there, .. }) = n.val(0) {
+            return Ok(vec![Val::Tensor(*there)]);
+        }
         let there = n.im.b.scalar(DType::Bool, f64::from(n.has(0)));
         n.one(there)
     }),
@@ -30,6 +35,10 @@ pub(super) const OPS: &[Row] = &[
     row("SequenceErase", sequence_erase),
     row("SequenceInsert", sequence_insert),
     row("SequenceLength", |n| {
+        if let Some(list) = n.list(0) {
+            let length = list.length(n)?;
+            return n.one(length);
+        }
         let length = n.seq(0)?.len();
         let length = n.im.b.scalar(DType::I64, length as f64);
         n.one(length)
@@ -67,6 +76,9 @@ fn chosen(n: &mut Node, cond: ExprId, a: &Val, b: &Val) -> Convert<Val> {
 }
 
 fn sequence_at(n: &mut Node) -> Convert<Vec<Val>> {
+    if let Some(list) = n.list(0) {
+        return list.sequence_at(n);
+    }
     let items = n.seq(0)?;
     if let (Some(at), Some((last, rest))) = (unknown_place(n, 1, items.len())?, items.split_last()) {
         let mut found = last.clone();
@@ -82,6 +94,9 @@ fn sequence_at(n: &mut Node) -> Convert<Vec<Val>> {
 }
 
 fn sequence_erase(n: &mut Node) -> Convert<Vec<Val>> {
+    if let Some(list) = n.list(0) {
+        return list.erase(n);
+    }
     let mut items = n.seq(0)?;
     if let (Some(at), false) = (unknown_place(n, 1, items.len())?, items.is_empty()) {
         let mut left = Vec::new();
@@ -100,6 +115,9 @@ fn sequence_erase(n: &mut Node) -> Convert<Vec<Val>> {
 }
 
 fn sequence_insert(n: &mut Node) -> Convert<Vec<Val>> {
+    if let Some(list) = n.list(0) {
+        return list.insert(n);
+    }
     let mut items = n.seq(0)?;
     let item = n.val(1).cloned().ok_or_else(|| n.refuse("what it inserts is not given"))?;
     if let Some(at) = unknown_place(n, 2, items.len())? {
@@ -144,8 +162,13 @@ fn sequence_map(n: &mut Node) -> Convert<Vec<Val>> {
 }
 
 fn concat_from_sequence(n: &mut Node) -> Convert<Vec<Val>> {
-    let items = n.seq(0)?;
     let new = n.flag("new_axis", false)?;
+    if let Some(list) = n.list(0) {
+        let rank = list.rank(n)? + usize::from(new);
+        let axis = n.axis_of(n.int("axis", 0)?, rank)?;
+        return list.concatenated(n, axis, new);
+    }
+    let items = n.seq(0)?;
     let tensors: Vec<Tens> = items.iter().flat_map(Val::tensors).collect();
     let first = *tensors.first().ok_or_else(|| n.refuse("the sequence is empty"))?;
     let rank = n.rank(first.e)? + usize::from(new);
@@ -161,9 +184,11 @@ fn split_to_sequence(n: &mut Node) -> Convert<Vec<Val>> {
     let rank = n.rank(t.e)?;
     let axis = n.int("axis", 0)?;
     let axis = n.axis_of(axis, rank)?;
-    let extent = n.extent(t.e, axis)?;
     let (sizes, keep) = match n.opt(1)? {
-        None => (vec![1; extent.max(0) as usize], n.flag("keepdims", true)?),
+        None => (vec![1; n.extent(t.e, axis)?.max(0) as usize], n.flag("keepdims", true)?),
+        Some(e) if n.rank(e)? == 0 && (n.value(e).is_none() || n.dims(t.e)?[axis].is_none()) => {
+            return Ok(vec![Val::List(lists::split(n, t, axis, e)?)]);
+        }
         Some(e) if n.rank(e)? == 1 && n.value(e).is_none() => {
             let parts = super::shape::split_while_running(n, t.e, e, axis)?;
             let items = parts.into_iter().map(|e| Val::Tensor(Tens { e, elem: t.elem }));
@@ -173,6 +198,7 @@ fn split_to_sequence(n: &mut Node) -> Convert<Vec<Val>> {
             let given = n.known_ints(1)?.unwrap_or_default();
             let sizes = match (n.rank(e)?, given.as_slice()) {
                 (0, &[chunk]) if chunk > 0 => {
+                    let extent = n.extent(t.e, axis)?;
                     (0..extent).step_by(chunk as usize).map(|b| chunk.min(extent - b)).collect()
                 }
                 _ => given,

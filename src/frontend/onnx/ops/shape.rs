@@ -173,12 +173,27 @@ fn squeeze(n: &mut Node) -> Convert<Vec<Val>> {
     let axes = match axes(n, rank)? {
         Some(a) => a,
         None => {
-            let dims = n.shape(t.e)?;
-            (0..rank).filter(|&i| dims[i] == 1).collect()
+            let dims = n.dims(t.e)?;
+            let y = n.squeeze(t.e, &(0..rank).filter(|&i| dims[i] == Some(1)).collect::<Vec<_>>())?;
+            let y = without_ones(n, y)?;
+            return moved(t, y);
         }
     };
     let y = n.squeeze(t.e, &axes)?;
     moved(t, y)
+}
+
+/// The tensor, whose open extents must not turn out to be 1: which axes there are then would be known only while running. A program
+/// that meets such an extent stops there, in a reshape to another number of elements.
+fn without_ones(n: &mut Node, x: ExprId) -> Convert {
+    if n.dims(x)?.iter().all(Option::is_some) {
+        return Ok(x);
+    }
+    let shape = n.shape_of(x)?;
+    let one = n.with("equal", shape, 1.0)?;
+    let two = n.c(shape, 2.0)?;
+    let other = n.select(one, two, shape)?;
+    n.reshape_to(x, other)
 }
 
 fn unsqueeze(n: &mut Node) -> Convert<Vec<Val>> {
@@ -255,6 +270,10 @@ fn expand(n: &mut Node) -> Convert<Vec<Val>> {
     let shape = if rank > length { n.concat(&[ones, shape], 0)? } else { shape };
     let both = n.bin("maximum", own, shape)?;
     let y = n.broadcast_to(x, both)?;
+    // Extents other than 1 stay. Where all but one are such, a reshape can say so.
+    let kept: Vec<i64> = n.dims(x)?.iter().map(|d| d.filter(|&d| d > 1).unwrap_or(-1)).collect();
+    let open = n.dims(y)?.iter().filter(|d| d.is_none()).count();
+    let y = if open > 1 && kept.iter().filter(|&&d| d == -1).count() == 1 { n.reshape(y, &kept)? } else { y };
     moved(t, y)
 }
 

@@ -18,18 +18,19 @@ use crate::{
 pub(super) const OPS: &[Row] = &[row("StringConcat", concat), row("StringNormalizer", normalizer)];
 
 /// Input `i` as text.
-fn text(n: &Node, i: usize) -> Convert<Tens> {
+pub(super) fn text(n: &Node, i: usize) -> Convert<Tens> {
     let t = n.tens(i)?;
     n.ensure(t.elem == Elem::Text, || format!("input {i} is of {}, but should be strings", t.elem.name()))?;
     Ok(t)
 }
 
-fn texts(e: ExprId) -> Vec<Val> {
+/// Text as the only output.
+pub(super) fn texts(e: ExprId) -> Vec<Val> {
     vec![Val::Tensor(Tens { e, elem: Elem::Text })]
 }
 
 /// Where a text has characters.
-fn filled(n: &mut Node, x: ExprId) -> Convert {
+pub(super) fn filled(n: &mut Node, x: ExprId) -> Convert {
     n.with("not_equal", x, 0.0)
 }
 

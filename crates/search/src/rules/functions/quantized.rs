@@ -25,6 +25,16 @@ pub(super) const FUNCTIONS: &[Function] = &[
         eval: |a| each(a[0].tensor()?, |x| Some(fixed_point(x)?.0)),
     },
     Function {
+        name: "fixed-point-halves",
+        params: &[Param::Tensor],
+        gives: Param::Tensor,
+        doc: "Half of 2^-s, s being that of (fixed-point x), for each element x, as int32; all s must be from -30 to -1.",
+        eval: |a| {
+            let half = |s: i64| (-30..0).contains(&s).then(|| 1i64 << (-s - 1));
+            each(a[0].tensor()?, |x| half(fixed_point(x)?.1))
+        },
+    },
+    Function {
         name: "fixed-point-left-shifts",
         params: &[Param::Tensor],
         gives: Param::Tensor,

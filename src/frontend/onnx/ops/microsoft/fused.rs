@@ -200,7 +200,6 @@ fn in_blocks(n: &mut Node, x: ExprId, rows: i64, c: i64) -> Convert {
 fn matmul_of_bits(n: &mut Node) -> Convert<Vec<Val>> {
     let (x, b, scales, zeros) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?);
     let bias = n.opt(5)?;
-    n.ensure(!n.has(4), || "its input `g_idx` is not supported".into())?;
     let (rows, width) = (n.int("N", 0)?, n.int("K", 0)?);
     let (bits, block) = (n.int("bits", 4)?, n.int("block_size", 0)?);
     n.ensure(matches!(bits, 2 | 4 | 8), || format!("weights of {bits} bits are not supported"))?;
@@ -212,6 +211,9 @@ fn matmul_of_bits(n: &mut Node) -> Convert<Vec<Val>> {
     n.ensure(elements == Some(rows * blocks * (block * bits / 8)), || "its weights are of another size".into())?;
     let given = n.ty(x)?.shape.last().and_then(|d| d.known());
     n.ensure(given.is_none_or(|k| k == width), || format!("its input should have rows of {width}"))?;
+    if let Some(groups) = n.opt(4)? {
+        return matmul_of_groups(n, [rows, width, bits, blocks, block], groups);
+    }
     let all = (rows + LEAST_OUTPUTS - 1) / LEAST_OUTPUTS * LEAST_OUTPUTS;
     let c = OUTPUTS.min(1 << all.trailing_zeros());
     let b = n.reshape(b, &[rows, blocks * (block * bits / 8)])?;
@@ -256,6 +258,43 @@ fn matmul_of_bits(n: &mut Node) -> Convert<Vec<Val>> {
         let less = n.matmul(sums, offset, None)?;
         y = n.sub(y, less)?;
     }
+    if let Some(b) = bias {
+        y = n.add(y, b)?;
+    }
+    n.one(y)
+}
+
+/// The same, where each column says which scale and zero point it has: weights are widened.
+fn matmul_of_groups(n: &mut Node, [rows, width, bits, blocks, block]: [i64; 5], groups: ExprId) -> Convert<Vec<Val>> {
+    let (x, b, scales, zeros, bias) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?, n.opt(5)?);
+    let dtype = n.dtype(scales)?;
+    let groups = n.slice(groups, 0, 0, width)?;
+    let b = n.reshape(b, &[rows, blocks * (block * bits / 8)])?;
+    let b = unpacked(n, b, bits, dtype)?;
+    let b = n.slice(b, 1, 0, width)?;
+    let middle = 2f64.powi(bits as i32 - 1);
+    let b = match zeros {
+        None => n.with("subtract", b, middle)?,
+        Some(z) => {
+            let z = match n.dtype(z)? {
+                DType::U8 => {
+                    let z = n.reshape(z, &[rows, (blocks * bits + 7) / 8])?;
+                    unpacked(n, z, bits, dtype)?
+                }
+                _ => {
+                    let z = n.reshape(z, &[rows, blocks])?;
+                    n.cast(z, dtype)?
+                }
+            };
+            let z = n.take(z, groups, 1)?;
+            n.sub(b, z)?
+        }
+    };
+    let scales = n.reshape(scales, &[rows, blocks])?;
+    let scales = n.take(scales, groups, 1)?;
+    let w = n.mul(b, scales)?;
+    let w = n.transpose(w, &[1, 0])?;
+    let mut y = n.matmul(x, w, None)?;
     if let Some(b) = bias {
         y = n.add(y, b)?;
     }
