@@ -27,7 +27,7 @@ use crate::{
     call::{Failure, Shared, long, refuse, refused},
     module::Module,
     passes::{Watcher, make, rust_of},
-    settings::Settings,
+    settings::{Settings, seconds},
     stateful::Stateful,
     tensor::{borrowed, to_numpy},
     values::{TensorType, type_to_py},
@@ -383,16 +383,19 @@ impl Library {
     }
 }
 
-/// The user's cache of kernels and programs.
-fn cache(folder: PathBuf) -> Arc<Cache> {
-    static OPEN: OnceLock<Mutex<Vec<(PathBuf, Arc<Cache>)>>> = OnceLock::new();
+/// A cache of kernels and programs, and how many of its complaints were passed on.
+type Opened = (PathBuf, Arc<Cache>, Arc<AtomicUsize>);
+
+/// The cache in a folder, opened once.
+fn cache(folder: PathBuf) -> Opened {
+    static OPEN: OnceLock<Mutex<Vec<Opened>>> = OnceLock::new();
     let mut open = OPEN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, cache)) = open.iter().find(|c| c.0 == folder) {
-        return cache.clone();
+    if let Some(known) = open.iter().find(|c| c.0 == folder) {
+        return known.clone();
     }
-    let cache = Arc::new(Cache::new(folder.clone()));
-    open.push((folder, cache.clone()));
-    cache
+    let new = (folder.clone(), Arc::new(Cache::new(folder)), Arc::default());
+    open.push(Opened::clone(&new));
+    new
 }
 
 /// Builds a module: passes, then code.
@@ -421,10 +424,14 @@ fn build<'py>(
     let mut options = Options::new(settings.rust.clone());
     options.passes = Some(pass);
     options.threads = threads.unwrap_or(options.threads);
+    if options.threads == 0 {
+        return Err(refuse("a program is run by one thread at least, not by 0"));
+    }
     options.name = name;
     (options.fallback, options.check_regions) = (fallback, check_regions);
     (options.before_pass, options.after_pass) = (Some(before), after);
-    options.cache = cache_folder.map(cache);
+    let opened = cache_folder.map(cache);
+    options.cache = opened.as_ref().map(|c| c.1.clone());
     options.specialize = match specialize {
         "off" => Specialize::Off,
         "hot" => Specialize::Hot,
@@ -433,7 +440,7 @@ fn build<'py>(
     };
     options.state = state;
     options.tuned = Some(Arc::new(tuned_in(&settings.rust.target, tuned_of_user())));
-    options.tune = tune.map(std::time::Duration::try_from_secs_f64).transpose().map_err(|e| refuse(e.to_string()))?;
+    options.tune = tune.map(|t| seconds("tune", t)).transpose()?;
     if let Some(f) = on_phase {
         let shared: Shared = settings.shared.clone();
         options.on_phase = Some(Box::new(move |phase| {
@@ -459,13 +466,19 @@ fn build<'py>(
         let written = typed.result_type("main").clone();
         drop(typed);
         let mut built = driver::build(module.0, &[], options)?;
+        let complaints = opened.iter().flat_map(|(_, cache, told)| {
+            let all = cache.complaints();
+            let before = told.fetch_max(all.len(), Ordering::Relaxed);
+            all.into_iter().skip(before)
+        });
         let (result, outcome) = match &mut built.origin {
             Origin::Here(record) => {
                 let result = resat::infer::infer_types(record.module.clone())?.result_type("main").clone();
                 let Record { log, reports, warnings, .. } = &mut **record;
-                (result, watcher.outcome(std::mem::take(log), std::mem::take(reports), std::mem::take(warnings)))
+                let warnings = std::mem::take(warnings).into_iter().chain(complaints).collect();
+                (result, watcher.outcome(std::mem::take(log), std::mem::take(reports), warnings))
             }
-            Origin::Cache => (written, watcher.outcome(Vec::new(), Vec::new(), Vec::new())),
+            Origin::Cache => (written, watcher.outcome(Vec::new(), Vec::new(), complaints.collect())),
         };
         Ok((Executable { built, inputs, outputs, result, target, warned: AtomicUsize::new(0) }, outcome))
     })?;

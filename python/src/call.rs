@@ -146,6 +146,16 @@ pub fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> PyResult<T> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|p| internal(said(&*p)))?.map_err(PyErr::from)
 }
 
+/// Panics as a bug would, within a call that may take long or a short one: what becomes of a bug has tests by it.
+#[pyfunction]
+pub fn panic(py: Python<'_>, within_long: bool) -> PyResult<()> {
+    let bug = || -> Result<(), Failure> { panic!("asked for") };
+    match within_long {
+        true => long(py, &Shared::new(), bug),
+        false => guarded(bug),
+    }
+}
+
 /// So often signals are looked at.
 const LOOK: Duration = Duration::from_millis(30);
 

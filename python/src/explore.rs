@@ -1,6 +1,6 @@
 //! Explorations, with a crew in Python: whatever takes tasks and gives what came of them.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use pyo3::{
     prelude::*,
@@ -19,7 +19,7 @@ use crate::{
     call::{Failure, Shared, guarded, long, refuse, refused},
     module::{Constant, Module},
     passes::own_pass,
-    settings::Settings,
+    settings::{Settings, seconds},
     tensor::{copied, to_numpy},
 };
 
@@ -36,7 +36,7 @@ fn options(settings: &Settings, given: &Bound<'_, PyDict>) -> PyResult<Options> 
     let members =
         Member::parse(&get("members")?.extract::<String>()?, &settings.rust, &own).map_err(|e| refused(&e))?;
     let threads: Option<usize> = get("threads")?.extract()?;
-    let measure = Duration::try_from_secs_f64(get("measure_seconds")?.extract()?).map_err(refuse)?;
+    let measure = seconds("measure_seconds", get("measure_seconds")?.extract()?)?;
     Ok(Options {
         threads: threads.unwrap_or(settings.rust.target.cores),
         settings: settings.rust.clone(),

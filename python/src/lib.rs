@@ -38,6 +38,7 @@ fn _resat(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<rules::Rule>()?;
     m.add_class::<compiler::Region>()?;
     m.add_function(wrap_pyfunction!(call::wait_for_calls, m)?)?;
+    m.add_function(wrap_pyfunction!(call::panic, m)?)?;
     node::add(m)?;
     module::add(m)?;
     passes::add(m)?;

@@ -31,7 +31,8 @@ pub struct Settings {
     pub shared: Shared,
 }
 
-fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+/// A span of time that a user gives.
+pub fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value).map_err(|e| refuse(format!("{name} is {value}: {e}")))
 }
 
@@ -148,6 +149,7 @@ impl Settings {
             }
             s.without.push(name.as_str().into());
         }
+        config.settings(&s).map_err(|e| refused(&e))?;
         Ok(Settings { rust: s, config, shared })
     }
 

@@ -40,6 +40,20 @@ def test_everything_public_is_documented():
         assert isinstance(thing, str) or (thing.__doc__ or "").strip(), name
 
 
+def test_every_public_member_is_documented():
+    lacking = []
+    for name in resat.__all__:
+        thing = getattr(resat, name)
+        if isinstance(thing, type):
+            for member, value in vars(thing).items():
+                value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+                if not member.startswith("_") and (callable(value) or isinstance(value, property) or inspect.isdatadescriptor(value)):
+                    # What a base documents need not be said again.
+                    if not (inspect.getdoc(getattr(thing, member, value)) or "").strip():
+                        lacking.append(f"{name}.{member}")
+    assert lacking == []
+
+
 def declared(body):
     """What a stub declares, by name: members of classes as sets, None for all else."""
     found = {}
