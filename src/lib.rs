@@ -12,7 +12,7 @@ pub mod pass;
 pub mod prelude;
 
 pub use resat_codegen::{codegen, lower, output, runtime, store, vm};
-pub use resat_ir::{diag, ir, loops, machine, report, target, tensor};
+pub use resat_ir::{cancel, diag, ir, loops, machine, report, target, tensor};
 pub use resat_ops::{infer, interp, ops, relay};
 pub use resat_search::{cost, dialect, egraph, extract, rules, saturate};
 

@@ -12,6 +12,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("tensor", &[]),
     ("ir", &["tensor"]),
     ("diag", &["ir"]),
+    ("cancel", &["diag"]),
     ("report", &[]),
     ("loops", &["tensor"]),
     ("machine", &["tensor"]),
@@ -28,14 +29,14 @@ const PARTS: &[(&str, &[&str])] = &[
     ("frontend", &["tensor", "ir", "diag", "ops", "relay", "runtime"]),
     ("vm", &["tensor", "ir", "diag", "infer"]),
     ("store", &["runtime"]),
-    ("codegen", &["output", "tensor", "loops", "machine", "runtime", "store"]),
+    ("codegen", &["cancel", "output", "tensor", "loops", "machine", "runtime", "store"]),
     ("egraph", &["tensor", "ir", "ops", "infer"]),
     ("cost", &["tensor", "ir", "diag", "ops", "target"]),
     ("extract", &["tensor", "ir", "diag", "egraph", "cost", "target"]),
-    ("saturate", &["ir", "egraph", "cost", "extract", "infer", "target"]),
+    ("saturate", &["cancel", "ir", "egraph", "cost", "extract", "infer", "target"]),
     ("rules", &["tensor", "ir", "diag", "ops", "infer", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
-    ("lower", &["tensor", "ir", "diag", "infer", "loops", "machine", "runtime"]),
+    ("lower", &["cancel", "tensor", "ir", "diag", "infer", "loops", "machine", "runtime"]),
     (
         "partition",
         &[
@@ -66,6 +67,7 @@ const PARTS: &[(&str, &[&str])] = &[
     (
         "driver",
         &[
+            "cancel",
             "output",
             "tensor",
             "ir",
@@ -99,7 +101,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
     (
         "explore",
-        &["tensor", "ir", "diag", "report", "infer", "loops", "runtime", "extract", "saturate", "pass", "driver"],
+        &[
+            "cancel", "tensor", "ir", "diag", "report", "infer", "loops", "runtime", "extract", "saturate", "pass",
+            "driver",
+        ],
     ),
     (
         "cli",

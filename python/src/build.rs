@@ -15,8 +15,10 @@ use pyo3::{
     types::{PyDict, PyList, PyTuple},
 };
 use resat::{
-    driver::{self, Built, Cache, Options, Origin, Record, Runnable},
-    ir::{Type, output_names},
+    diag::{Diagnostic, Refused, nearest},
+    driver::{self, Built, Cache, EmitError, Options, Origin, Record, Runnable, Specialize, tuned_in, tuned_of_user},
+    ir::{Type, input_names, output_names},
+    machine::Known,
     runtime::{LoadedModel, Port, RunError, export::export_linked},
     tensor::{self as rt, DType},
 };
@@ -25,14 +27,18 @@ use crate::{
     call::{Failure, Shared, long, refuse, refused},
     module::Module,
     passes::{Watcher, make, rust_of},
-    settings::Settings,
+    settings::{Settings, seconds},
+    stateful::Stateful,
     tensor::{borrowed, to_numpy},
     values::{TensorType, type_to_py},
 };
 
 /// An input: its name and its type.
-struct Input {
-    name: String,
+pub struct Input {
+    /// The model's own name where it has one, else the parameter's.
+    pub name: String,
+    /// The parameter's name where that is another one.
+    other: Option<String>,
     dtype: Option<DType>,
     ty: Type,
 }
@@ -40,8 +46,8 @@ struct Input {
 /// A program that runs: native code. Any number of threads may run it at once.
 #[pyclass(frozen, module = "resat", name = "Executable")]
 pub struct Executable {
-    built: Built,
-    inputs: Vec<Input>,
+    pub built: Built,
+    pub inputs: Vec<Input>,
     outputs: Vec<String>,
     result: Type,
     target: resat::codegen::CodegenTarget,
@@ -51,7 +57,7 @@ pub struct Executable {
 
 impl Executable {
     /// Passes on what runs warn of, each once.
-    fn warn(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn warn(&self, py: Python<'_>) -> PyResult<()> {
         let all = self.built.executable.warnings();
         let before = self.warned.fetch_max(all.len(), Ordering::Relaxed);
         for warning in all.iter().skip(before) {
@@ -63,36 +69,66 @@ impl Executable {
 }
 
 /// The tensors of parameters, depth first: `x.0`, `x.1` are fields of a tuple `x`.
-fn flatten(name: String, ty: &Type, out: &mut Vec<Input>) {
+fn flatten(name: String, other: Option<String>, ty: &Type, out: &mut Vec<Input>) {
     match ty {
-        Type::Tuple(fields) => fields.iter().enumerate().for_each(|(i, f)| flatten(format!("{name}.{i}"), f, out)),
-        ty => out.push(Input { name, dtype: ty.as_tensor().map(|t| t.dtype), ty: ty.clone() }),
+        Type::Tuple(fields) => {
+            for (i, field) in fields.iter().enumerate() {
+                flatten(format!("{name}.{i}"), other.as_ref().map(|o| format!("{o}.{i}")), field, out);
+            }
+        }
+        ty => out.push(Input { name, other, dtype: ty.as_tensor().map(|t| t.dtype), ty: ty.clone() }),
     }
 }
 
-/// The inputs in order, from a dict by name or a sequence. `wanted` are names and element types.
-fn gather<'a>(
+/// What is said of an input: by which names it may be given, and its element type.
+#[derive(Copy, Clone)]
+pub struct Wanted<'a> {
+    name: &'a str,
+    other: Option<&'a str>,
+    dtype: Option<DType>,
+}
+
+impl Input {
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted { name: &self.name, other: self.other.as_deref(), dtype: self.dtype }
+    }
+}
+
+impl<'a> Wanted<'a> {
+    fn of_port(port: &'a Port) -> Wanted<'a> {
+        Wanted { name: &port.name, other: None, dtype: Some(port.dtype) }
+    }
+
+    /// Whether that is a name of it, which is number `i`.
+    fn is_called(&self, key: &str, i: usize) -> bool {
+        self.name == key || self.other == Some(key) || key.parse() == Ok(i)
+    }
+}
+
+/// The inputs in order, from a dict by name or a sequence.
+pub fn gather<'a>(
     given: &Bound<'_, PyAny>,
-    wanted: impl ExactSizeIterator<Item = (&'a str, Option<DType>)>,
+    wanted: impl ExactSizeIterator<Item = Wanted<'a>> + Clone,
 ) -> PyResult<Vec<rt::Tensor>> {
     let count = wanted.len();
     if let Ok(dict) = given.cast::<PyDict>() {
         let mut tensors = Vec::with_capacity(count);
-        let mut names = Vec::with_capacity(count);
-        for (i, (name, dtype)) in wanted.enumerate() {
-            let found = match dict.get_item(name)? {
-                Some(found) => Some(found),
-                None => dict.get_item(i)?,
-            };
-            if let Some(found) = found {
-                tensors.push(borrowed(&found, dtype)?);
+        for (i, w) in wanted.clone().enumerate() {
+            let mut found = dict.get_item(w.name)?;
+            if let (None, Some(other)) = (&found, w.other) {
+                found = dict.get_item(other)?;
             }
-            names.push(name);
+            if found.is_none() {
+                found = dict.get_item(i)?;
+            }
+            if let Some(found) = found {
+                tensors.push(borrowed(&found, w.dtype)?);
+            }
         }
         if tensors.len() == count && dict.len() == count {
             return Ok(tensors);
         }
-        return Err(mismatch(dict, &names));
+        return Err(mismatch(dict, &wanted.collect::<Vec<_>>()));
     }
     let items: Vec<Bound<'_, PyAny>> = match given.cast::<PyTuple>() {
         Ok(items) => items.iter().collect(),
@@ -105,31 +141,35 @@ fn gather<'a>(
     if items.len() != count {
         return Err(refuse(format!("the program takes {count} inputs, but {} were given", items.len())));
     }
-    items.iter().zip(wanted).map(|(v, (_, dtype))| borrowed(v, dtype)).collect()
+    items.iter().zip(wanted).map(|(v, w)| borrowed(v, w.dtype)).collect()
 }
 
 /// What is wrong with the names of inputs: all of it.
-fn mismatch(given: &Bound<'_, PyDict>, names: &[&str]) -> PyErr {
+fn mismatch(given: &Bound<'_, PyDict>, wanted: &[Wanted<'_>]) -> PyErr {
+    let names: Vec<&str> = wanted.iter().map(|w| w.name).collect();
     let mut complaints = Vec::new();
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen = vec![0; wanted.len()];
     for (key, _) in given.iter() {
         let key = key.str().map(|k| k.to_string()).unwrap_or_default();
-        if !names.contains(&key.as_str()) && !key.parse().is_ok_and(|n: usize| n < names.len()) {
-            let d =
-                resat::diag::Diagnostic::new(format!("the program has no input `{key}`; it has {}", names.join(", ")));
-            complaints.push(match resat::diag::nearest(&key, names.iter().copied()) {
-                Some(near) => d.help(format!("did you mean `{near}`?")),
-                None => d,
-            });
-        }
-        seen.push(key);
-    }
-    for (i, name) in names.iter().enumerate() {
-        if !seen.iter().any(|k| k == name || *k == i.to_string()) {
-            complaints.push(resat::diag::Diagnostic::new(format!("input `{name}` is not given")));
+        match wanted.iter().enumerate().position(|(i, w)| w.is_called(&key, i)) {
+            Some(at) => seen[at] += 1,
+            None => {
+                let message = format!("the program has no input `{key}`; it has {}", names.join(", "));
+                complaints.push(match nearest(&key, names.iter().copied()) {
+                    Some(near) => Diagnostic::new(message).help(format!("did you mean `{near}`?")),
+                    None => Diagnostic::new(message),
+                });
+            }
         }
     }
-    refused(&resat::diag::Refused(complaints))
+    for (name, times) in names.iter().zip(seen) {
+        match times {
+            0 => complaints.push(Diagnostic::new(format!("input `{name}` is not given"))),
+            1 => {}
+            _ => complaints.push(Diagnostic::new(format!("input `{name}` is given twice"))),
+        }
+    }
+    refused(&Refused(complaints))
 }
 
 fn run_error(e: RunError) -> PyErr {
@@ -149,7 +189,7 @@ fn of_its_own(output: rt::Tensor, inputs: &[rt::Tensor]) -> rt::Tensor {
     }
 }
 
-fn arrays(py: Python<'_>, outputs: Vec<rt::Tensor>, inputs: &[rt::Tensor]) -> PyResult<Vec<Py<PyAny>>> {
+pub fn arrays(py: Python<'_>, outputs: Vec<rt::Tensor>, inputs: &[rt::Tensor]) -> PyResult<Vec<Py<PyAny>>> {
     outputs.into_iter().map(|t| to_numpy(py, of_its_own(t, inputs))).collect()
 }
 
@@ -164,7 +204,7 @@ impl Executable {
     /// list of new arrays. Inputs are read where they lie if they are dense, row-major and on a boundary of 64 bytes (`resat.empty` makes such),
     /// else they are copied; nobody may write them meanwhile.
     fn run(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
-        let given = gather(inputs, self.inputs.iter().map(|i| (i.name.as_str(), i.dtype)))?;
+        let given = gather(inputs, self.inputs.iter().map(Input::wanted))?;
         let outputs = match &self.built.executable {
             Runnable::Plain(exe) => py.detach(|| exe.run(&given)).map_err(run_error)?,
             // Code for extents that were met is known by the values that decided them, which outlive the call.
@@ -179,15 +219,20 @@ impl Executable {
         arrays(py, outputs, &given)
     }
 
+    /// Runs that keep what `build(state=…)` named, from its beginning on.
+    fn stateful(slf: Bound<'_, Self>) -> PyResult<Stateful> {
+        Stateful::new(slf)
+    }
+
     /// The names and types of the inputs, in order.
     #[getter]
-    fn inputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
+    pub fn inputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
         self.inputs.iter().map(|i| Ok((i.name.clone(), type_to_py(py, &i.ty)?))).collect()
     }
 
     /// The names and types of the outputs, in order.
     #[getter]
-    fn outputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
+    pub fn outputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
         let types = self.result.flatten().unwrap_or_default();
         let name = |i: usize| self.outputs.get(i).cloned().unwrap_or_else(|| i.to_string());
         types
@@ -232,7 +277,7 @@ impl Executable {
 
     /// Runs once and says how long each call took: a list of (function, seconds).
     fn profile(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<(String, f64)>> {
-        let given = gather(inputs, self.inputs.iter().map(|i| (i.name.as_str(), i.dtype)))?;
+        let given = gather(inputs, self.inputs.iter().map(Input::wanted))?;
         let Some(exe) = self.built.executable.as_plain() else {
             return Err(refuse("only a sequence of calls on tensors of known extents can be profiled"));
         };
@@ -248,8 +293,8 @@ impl Executable {
     /// Runs so often, after three runs that don't count; seconds of each, without what Python takes.
     #[pyo3(signature = (inputs, repeat = 20))]
     fn latencies(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>, repeat: usize) -> PyResult<Vec<f64>> {
-        let given = gather(inputs, self.inputs.iter().map(|i| (i.name.as_str(), i.dtype)))?;
-        let run = || -> Result<Vec<f64>, resat::diag::Refused> {
+        let given = gather(inputs, self.inputs.iter().map(Input::wanted))?;
+        let run = || -> Result<Vec<f64>, Refused> {
             let mut all = Vec::with_capacity(repeat);
             for i in 0..repeat + 3 {
                 let start = std::time::Instant::now();
@@ -328,7 +373,7 @@ impl Library {
 
     /// Runs once; see `Executable.run`.
     fn run(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
-        let given = gather(inputs, self.0.inputs().iter().map(|p| (&*p.name, Some(p.dtype))))?;
+        let given = gather(inputs, self.0.inputs().iter().map(Wanted::of_port))?;
         let outputs = py.detach(|| self.0.run(&given)).map_err(run_error)?;
         arrays(py, outputs, &given)
     }
@@ -338,21 +383,24 @@ impl Library {
     }
 }
 
-/// The user's cache of kernels and programs.
-fn cache(folder: PathBuf) -> Arc<Cache> {
-    static OPEN: OnceLock<Mutex<Vec<(PathBuf, Arc<Cache>)>>> = OnceLock::new();
+/// A cache of kernels and programs, and how many of its complaints were passed on.
+type Opened = (PathBuf, Arc<Cache>, Arc<AtomicUsize>);
+
+/// The cache in a folder, opened once.
+fn cache(folder: PathBuf) -> Opened {
+    static OPEN: OnceLock<Mutex<Vec<Opened>>> = OnceLock::new();
     let mut open = OPEN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, cache)) = open.iter().find(|c| c.0 == folder) {
-        return cache.clone();
+    if let Some(known) = open.iter().find(|c| c.0 == folder) {
+        return known.clone();
     }
-    let cache = Arc::new(Cache::new(folder.clone()));
-    open.push((folder, cache.clone()));
-    cache
+    let new = (folder.clone(), Arc::new(Cache::new(folder)), Arc::default());
+    open.push(Opened::clone(&new));
+    new
 }
 
 /// Builds a module: passes, then code.
 #[pyfunction]
-#[pyo3(signature = (module, item, settings, *, trace, threads, name, fallback, check_regions, cache_folder, tune, on_phase))]
+#[pyo3(signature = (module, item, settings, *, trace, threads, name, fallback, check_regions, cache_folder, tune, specialize, state, on_phase))]
 #[allow(clippy::too_many_arguments, reason = "the package's Python part alone calls it, by name")]
 fn build<'py>(
     py: Python<'py>,
@@ -366,6 +414,8 @@ fn build<'py>(
     check_regions: bool,
     cache_folder: Option<PathBuf>,
     tune: Option<f64>,
+    specialize: &str,
+    state: Vec<(String, String)>,
     on_phase: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let pass = make(item, settings, &rust_of(settings)?)?;
@@ -374,11 +424,23 @@ fn build<'py>(
     let mut options = Options::new(settings.rust.clone());
     options.passes = Some(pass);
     options.threads = threads.unwrap_or(options.threads);
+    if options.threads == 0 {
+        return Err(refuse("a program is run by one thread at least, not by 0"));
+    }
     options.name = name;
     (options.fallback, options.check_regions) = (fallback, check_regions);
     (options.before_pass, options.after_pass) = (Some(before), after);
-    options.cache = cache_folder.map(cache);
-    options.tune = tune.map(std::time::Duration::try_from_secs_f64).transpose().map_err(|e| refuse(e.to_string()))?;
+    let opened = cache_folder.map(cache);
+    options.cache = opened.as_ref().map(|c| c.1.clone());
+    options.specialize = match specialize {
+        "off" => Specialize::Off,
+        "hot" => Specialize::Hot,
+        "all" => Specialize::All,
+        other => return Err(refuse(format!("specialize is \"off\", \"hot\" or \"all\", not `{other}`"))),
+    };
+    options.state = state;
+    options.tuned = Some(Arc::new(tuned_in(&settings.rust.target, tuned_of_user())));
+    options.tune = tune.map(|t| seconds("tune", t)).transpose()?;
     if let Some(f) = on_phase {
         let shared: Shared = settings.shared.clone();
         options.on_phase = Some(Box::new(move |phase| {
@@ -391,20 +453,32 @@ fn build<'py>(
         // What the program itself says of its inputs, and not what passes made of them.
         let typed = resat::infer::infer_types(module.0.clone())?;
         let mut inputs = Vec::new();
-        for &p in &typed.entry("main")?.params {
-            flatten(typed.var(p).name.to_string(), typed.var_ty(p), &mut inputs);
+        let own = input_names(&module.0).unwrap_or_default();
+        for (i, &p) in typed.entry("main")?.params.iter().enumerate() {
+            let name = typed.var(p).name.to_string();
+            let (name, other) = match own.get(i).filter(|own| **own != name) {
+                Some(own) => (own.clone(), Some(name)),
+                None => (name, None),
+            };
+            flatten(name, other, typed.var_ty(p), &mut inputs);
         }
         let outputs = output_names(&module.0).unwrap_or_default();
         let written = typed.result_type("main").clone();
         drop(typed);
         let mut built = driver::build(module.0, &[], options)?;
+        let complaints = opened.iter().flat_map(|(_, cache, told)| {
+            let all = cache.complaints();
+            let before = told.fetch_max(all.len(), Ordering::Relaxed);
+            all.into_iter().skip(before)
+        });
         let (result, outcome) = match &mut built.origin {
             Origin::Here(record) => {
                 let result = resat::infer::infer_types(record.module.clone())?.result_type("main").clone();
                 let Record { log, reports, warnings, .. } = &mut **record;
-                (result, watcher.outcome(std::mem::take(log), std::mem::take(reports), std::mem::take(warnings)))
+                let warnings = std::mem::take(warnings).into_iter().chain(complaints).collect();
+                (result, watcher.outcome(std::mem::take(log), std::mem::take(reports), warnings))
             }
-            Origin::Cache => (written, watcher.outcome(Vec::new(), Vec::new(), Vec::new())),
+            Origin::Cache => (written, watcher.outcome(Vec::new(), Vec::new(), complaints.collect())),
         };
         Ok((Executable { built, inputs, outputs, result, target, warned: AtomicUsize::new(0) }, outcome))
     })?;
@@ -412,6 +486,48 @@ fn build<'py>(
     (executable, outcome.to_py(py)?).into_pyobject(py)
 }
 
+/// Writes a module as C99: the files that were written.
+#[pyfunction]
+fn emit_c(
+    py: Python<'_>,
+    module: Module,
+    item: &Bound<'_, PyAny>,
+    settings: &Settings,
+    name: String,
+    path: PathBuf,
+) -> PyResult<Vec<PathBuf>> {
+    let mut options = Options::new(settings.rust.clone());
+    options.passes = Some(make(item, settings, &rust_of(settings)?)?);
+    options.name = name;
+    long(py, &settings.shared, move || {
+        let written = driver::emit_c(module.0, &[], options, &path).map_err(|e| match e {
+            EmitError::Build(e) => Failure::from(e),
+            EmitError::Export(e) => Failure::Other(e.to_string()),
+        })?;
+        Ok([written.source, written.header].into_iter().chain(written.weights).collect())
+    })
+}
+
+/// What is known of this machine, as JSON; with `measure`, it is measured and what was found is kept.
+#[pyfunction]
+fn machine(py: Python<'_>, measure: bool) -> PyResult<String> {
+    long(py, &Shared::new(), move || {
+        let failed = |e: &dyn std::fmt::Display| Failure::Other(e.to_string());
+        let measured = match measure {
+            true => {
+                let measured = driver::machine::measure().map_err(|e| failed(&e))?;
+                driver::machine::keep(&measured).map_err(|e| failed(&e))?;
+                measured
+            }
+            false => driver::machine::kept().unwrap_or_default(),
+        };
+        let known = Known::here().corrected(&measured);
+        Ok(driver::machine::to_json(&known, &measured).to_string())
+    })
+}
+
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(build, m)?)
+    m.add_function(wrap_pyfunction!(build, m)?)?;
+    m.add_function(wrap_pyfunction!(emit_c, m)?)?;
+    m.add_function(wrap_pyfunction!(machine, m)?)
 }

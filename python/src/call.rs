@@ -5,6 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
     time::{Duration, Instant},
@@ -12,8 +13,8 @@ use std::{
 
 use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::PyOnceLock, types::PyType};
 use resat::{
+    cancel::Cancel,
     diag::{Diagnostic, Refused},
-    saturate::Cancel,
 };
 
 /// What a call and the user's functions that it calls share.
@@ -145,11 +146,51 @@ pub fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> PyResult<T> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|p| internal(said(&*p)))?.map_err(PyErr::from)
 }
 
+/// Panics as a bug would, within a call that may take long or a short one: what becomes of a bug has tests by it.
+#[pyfunction]
+pub fn panic(py: Python<'_>, within_long: bool) -> PyResult<()> {
+    let bug = || -> Result<(), Failure> { panic!("asked for") };
+    match within_long {
+        true => long(py, &Shared::new(), bug),
+        false => guarded(bug),
+    }
+}
+
 /// So often signals are looked at.
 const LOOK: Duration = Duration::from_millis(30);
 
 /// So long a call that is cancelled has to come to its end; after that it is left alone, and what it gives is dropped.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_millis(120);
+
+/// Threads that work.
+static WORKING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Working;
+
+impl Working {
+    fn new() -> Working {
+        WORKING.fetch_add(1, Ordering::SeqCst);
+        Working
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        WORKING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Waits for calls that were left alone, at most so many seconds: they end soon, and must not work while the process tears down what they use.
+#[pyfunction]
+pub fn wait_for_calls(py: Python<'_>, seconds: f64) {
+    let end = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    py.detach(|| {
+        while WORKING.load(Ordering::SeqCst) > 0 && Instant::now() < end {
+            std::thread::sleep(LOOK / 10);
+        }
+    });
+}
 
 /// The stack of the thread that works: passes walk what users wrote, some of them as deep as types are nested.
 const STACK: usize = 64 << 20;
@@ -162,7 +203,9 @@ pub fn long<T: Send + 'static>(
 ) -> PyResult<T> {
     let (sender, receiver) = mpsc::channel();
     let receiver = Mutex::new(receiver);
+    let working = Working::new();
     let work = move || {
+        let _working = working;
         let result = catch_unwind(AssertUnwindSafe(f));
         // Nobody waits any more where the call was left alone.
         let _ = sender.send(result.map_err(|p| said(&*p)));

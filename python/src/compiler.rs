@@ -1,5 +1,7 @@
 //! External compilers from Python.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyList, PyString, PyTuple},
@@ -77,11 +79,17 @@ struct PyCompiler {
     patterns: Vec<(String, String)>,
     rules: Option<String>,
     keeps_constants: bool,
-    /// What went wrong in `supports`, which can't say.
-    trouble: std::sync::Mutex<Option<String>>,
+    /// What went wrong in `supports` or `cost`, which can't say.
+    trouble: Mutex<Option<String>>,
 }
 
 impl PyCompiler {
+    /// Keeps what a method raised, to be told by who asked.
+    fn note(&self, method: &str, e: &PyErr) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.get_or_insert(format!("`{method}` raised {e}"));
+    }
+
     fn region(&self, region: &partition::Region<'_>) -> Region {
         Region {
             symbol: region.symbol().to_owned(),
@@ -106,8 +114,7 @@ impl ExternalCompiler for PyCompiler {
             self.supports.bind(py).call1(arguments)?.is_truthy()
         });
         asked.unwrap_or_else(|e| {
-            let mut trouble = self.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            trouble.get_or_insert(format!("`supports` raised {e}"));
+            self.note("supports", &e);
             false
         })
     }
@@ -127,11 +134,15 @@ impl ExternalCompiler for PyCompiler {
 
     fn cost(&self, region: &partition::Region<'_>) -> Option<f64> {
         let f = self.cost.as_ref()?;
-        Python::attach(|py| f.bind(py).call1((self.region(region),))?.extract::<Option<f64>>()).ok().flatten()
+        let asked = Python::attach(|py| f.bind(py).call1((self.region(region),))?.extract::<Option<f64>>());
+        asked.unwrap_or_else(|e| {
+            self.note("cost", &e);
+            None
+        })
     }
 
     fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn compile(&self, region: &partition::Region<'_>) -> Result<Compiled, CompilerError> {
@@ -210,7 +221,7 @@ fn register_compiler(given: &Bound<'_, PyDict>) -> PyResult<()> {
         patterns: get("patterns")?.extract()?,
         rules: get("rules")?.extract()?,
         keeps_constants: get("keeps_constants")?.extract()?,
-        trouble: std::sync::Mutex::default(),
+        trouble: Mutex::default(),
     };
     partition::register(compiler).map(drop).map_err(refuse)
 }

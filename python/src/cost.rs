@@ -7,7 +7,7 @@ use pyo3::{exceptions::PyTypeError, prelude::*};
 use resat::cost::{CostModel, Head, NodeView};
 
 use crate::{
-    call::Shared,
+    call::{Shared, refuse},
     node::{Key, KeyView, Node, Nodes},
     tensor::copied,
 };
@@ -115,6 +115,13 @@ impl PyModel {
                     }
                 }
             }
+        });
+        let asked = asked.and_then(|prices| match prices.iter().zip(&keys).find(|(price, _)| **price < 0.0) {
+            Some((price, key)) => {
+                let (name, op) = (&self.name, key.op.op().name());
+                Err(refuse(format!("cost model `{name}` gives {price} for `{op}`, but prices are not negative")))
+            }
+            None => Ok(prices),
         });
         match asked {
             Ok(prices) => {

@@ -100,7 +100,8 @@ impl Op for PyOp {
             let asked = Python::attach(|py| -> PyResult<f64> {
                 f.bind(py).call1((attrs_to_py(py, attrs)?, types(py, args)?, type_to_py(py, out)?))?.extract()
             });
-            asked.ok()
+            // There is nobody to raise it to: Python tells it as it tells exceptions of finalizers.
+            asked.map_err(|e| Python::attach(|py| e.write_unraisable(py, Some(f.bind(py))))).ok()
         });
         Work { flops: flops.unwrap_or(0.0), bytes_read: args.iter().map(bytes).sum(), bytes_written: bytes(out) }
     }

@@ -1,24 +1,25 @@
 //! Explorations, with a crew in Python: whatever takes tasks and gives what came of them.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use pyo3::{
     prelude::*,
-    types::{PyDict, PyList},
+    types::{PyBytes, PyDict, PyList},
 };
 use resat::{
-    diag::{Diagnostic, Refused},
-    explore::{self, Crew, Exploration, Found, Member, Options, OwnPass, Task},
+    diag::Refused,
+    driver::Frozen,
+    explore::{self, Compiled, Crew, Done, Exploration, Found, Member, Options, OwnPass, Program, Task},
     infer::infer_types,
     ir::Module as Ir,
     tensor::Tensor,
 };
 
 use crate::{
-    call::{Failure, Shared, long, refuse, refused},
-    module::Module,
+    call::{Failure, Shared, guarded, long, refuse, refused},
+    module::{Constant, Module},
     passes::own_pass,
-    settings::Settings,
+    settings::{Settings, seconds},
     tensor::{copied, to_numpy},
 };
 
@@ -35,7 +36,7 @@ fn options(settings: &Settings, given: &Bound<'_, PyDict>) -> PyResult<Options> 
     let members =
         Member::parse(&get("members")?.extract::<String>()?, &settings.rust, &own).map_err(|e| refused(&e))?;
     let threads: Option<usize> = get("threads")?.extract()?;
-    let measure = Duration::try_from_secs_f64(get("measure_seconds")?.extract()?).map_err(refuse)?;
+    let measure = seconds("measure_seconds", get("measure_seconds")?.extract()?)?;
     Ok(Options {
         threads: threads.unwrap_or(settings.rust.target.cores),
         settings: settings.rust.clone(),
@@ -62,7 +63,7 @@ fn check_members(text: &str, settings: &Settings) -> PyResult<()> {
     Member::parse(text, &settings.rust, &[]).map(drop).map_err(|e| refused(&e))
 }
 
-/// A crew of the package's Python part: `room`, `start`, `poll` and `measure`.
+/// A crew of the package's Python part: `room`, `measures`, `start_pass`, `start_build`, `poll` and `measure`.
 struct PyCrew {
     crew: Py<PyAny>,
     shared: Shared,
@@ -81,25 +82,37 @@ impl Crew for PyCrew {
 
     fn start(&mut self, number: usize, task: &Task, module: &Ir) -> Result<(), Refused> {
         self.ask(|_, crew| {
-            crew.call_method1("start", (number, &task.pass, &task.from, Module(module.clone())))?;
+            let module = Module(module.clone());
+            match task {
+                Task::Pass { pass, .. } => crew.call_method1("start_pass", (number, pass, module))?,
+                Task::Build { program } => crew.call_method1("start_build", (number, program, module))?,
+            };
             Ok(())
         })
     }
 
-    fn next(&mut self) -> Result<(usize, Option<Found>), Refused> {
+    fn next(&mut self) -> Result<(usize, Option<Done>), Refused> {
         loop {
-            if self.shared.cancel.is_cancelled() {
-                return Err(Diagnostic::new("the exploration was cancelled; what it has found out is kept").into());
-            }
-            type Ended = Option<(usize, Option<(String, Option<Module>)>)>;
+            self.shared.cancel.go_on()?;
+            // A task's number, whether it was a program's, and what came of it.
+            type Ended = Option<(usize, bool, Option<(String, Option<Module>)>)>;
             let ended: Ended = self.ask(|_, crew| crew.call_method0("poll")?.extract())?;
-            let Some((number, found)) = ended else { continue };
-            let found = found.map(|(text, module)| Found::from_parts(&text, module.map(|m| m.0))).transpose()?;
-            return Ok((number, found));
+            return Ok(match ended {
+                None => continue,
+                Some((number, _, None)) => (number, None),
+                Some((number, true, Some((text, _)))) => (number, Some(Done::Build(text))),
+                Some((number, false, Some((text, module)))) => {
+                    (number, Some(Done::Pass(Found::from_parts(&text, module.map(|m| m.0))?)))
+                }
+            });
         }
     }
 
-    fn measure(&mut self, programs: &[(String, Ir)], inputs: &[Tensor]) -> Result<Option<Vec<String>>, Refused> {
+    fn measures(&self) -> bool {
+        self.ask(|_, crew| crew.getattr("measures")?.extract()).unwrap_or(false)
+    }
+
+    fn measure(&mut self, programs: &[(String, Ir)], inputs: &[Tensor]) -> Result<Vec<String>, Refused> {
         self.ask(|py, crew| {
             let list = PyList::empty(py);
             for (digest, module) in programs {
@@ -115,6 +128,9 @@ impl Crew for PyCrew {
 #[pyclass(frozen, module = "resat._resat", name = "Worker")]
 pub struct Worker(explore::Worker, Shared);
 
+/// A program's code on its way: description, machine code, constants.
+type Code<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<Py<Constant>>);
+
 #[pymethods]
 impl Worker {
     #[new]
@@ -125,24 +141,53 @@ impl Worker {
 
     /// Runs a pass over a module: what came of it as text, and the module where there is one.
     fn run(&self, py: Python<'_>, pass: &str, module: Module) -> PyResult<(String, Option<Module>)> {
-        let made = py.detach(|| self.0.run(pass, module.0).and_then(Found::into_parts));
+        let made = py.detach(|| guarded(|| Ok(self.0.run(pass, module.0).and_then(Found::into_parts)?)));
         if let Some(e) = self.1.raised() {
             return Err(e);
         }
-        let (text, module) = made.map_err(|e| refused(&e))?;
+        let (text, module) = made?;
         Ok((text, module.map(Module)))
     }
 
-    /// Compiles and measures programs in turns: lines for the state's file.
+    /// Compiles a program: what came of it as text, and its code (description, machine code, constants) where there is code that can leave
+    /// this process.
+    fn compile<'py>(&self, py: Python<'py>, module: Module) -> PyResult<(String, Option<Code<'py>>)> {
+        let made = py.detach(|| guarded(|| Ok(self.0.compile(module.0).into_parts()?)));
+        if let Some(e) = self.1.raised() {
+            return Err(e);
+        }
+        let (text, frozen) = made?;
+        let code = frozen.map(|f| {
+            let constants = f.constants.into_iter().map(|t| Py::new(py, Constant(t))).collect::<PyResult<Vec<_>>>()?;
+            PyResult::Ok((PyBytes::new(py, &f.head), PyBytes::new(py, &f.code), constants))
+        });
+        Ok((text, code.transpose()?))
+    }
+
+    /// Measures programs in turns: lines for the state's file. A program is its digest, what `compile` said of it and its code; or without
+    /// these a module, which is compiled here.
     fn measure(
         &self,
         py: Python<'_>,
-        programs: Vec<(String, Module)>,
+        programs: Vec<(String, Option<(String, Code<'_>)>, Option<Module>)>,
         inputs: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Vec<String>> {
         let inputs = inputs.iter().map(|t| copied(t, None)).collect::<PyResult<Vec<_>>>()?;
-        let programs: Vec<(String, Ir)> = programs.into_iter().map(|(d, m)| (d, m.0)).collect();
-        py.detach(|| self.0.measure(programs, &inputs)).map_err(|e| refused(&e))
+        let programs = programs.into_iter().map(|(digest, compiled, module)| {
+            let program = match (compiled, module) {
+                (Some((text, (head, code, constants))), _) => {
+                    let (head, code) = (head.as_bytes().to_vec(), code.as_bytes().to_vec());
+                    let constants = constants.iter().map(|c| c.get().0.clone()).collect();
+                    let compiled = Compiled::from_parts(&text, Some(Frozen { head, code, constants }));
+                    Program::Compiled(compiled.map_err(|e| refused(&e))?)
+                }
+                (None, Some(module)) => Program::Module(module.0),
+                (None, None) => return Err(refuse("a program to be measured is neither code nor a module")),
+            };
+            Ok((digest, program))
+        });
+        let programs = programs.collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| guarded(|| Ok(self.0.measure(programs, &inputs)?)))
     }
 }
 

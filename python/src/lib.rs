@@ -17,6 +17,7 @@ mod node;
 mod passes;
 mod rules;
 mod settings;
+mod stateful;
 mod tensor;
 mod values;
 
@@ -31,12 +32,14 @@ fn _resat(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<settings::Settings>()?;
     m.add_class::<build::Executable>()?;
     m.add_class::<build::Library>()?;
-    m.add_class::<node::Node>()?;
-    m.add_class::<node::Nodes>()?;
+    m.add_class::<stateful::Stateful>()?;
     m.add_class::<cost::Memo>()?;
     m.add_class::<extract::Problem>()?;
     m.add_class::<rules::Rule>()?;
     m.add_class::<compiler::Region>()?;
+    m.add_function(wrap_pyfunction!(call::wait_for_calls, m)?)?;
+    m.add_function(wrap_pyfunction!(call::panic, m)?)?;
+    node::add(m)?;
     module::add(m)?;
     passes::add(m)?;
     build::add(m)?;

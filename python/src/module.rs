@@ -246,7 +246,7 @@ impl Module {
 
 /// A constant on its way through a pickle: its bytes are not copied.
 #[pyclass(frozen, module = "resat._resat", name = "Constant")]
-pub struct Constant(Tensor);
+pub struct Constant(pub Tensor);
 
 #[pymethods]
 impl Constant {
@@ -375,12 +375,13 @@ impl Module {
 /// A model file of any kind: Relay text or JSON, ONNX, TFLite, Keras. Gives the module with the weights that come with it as parameters of
 /// `@main`, and these.
 #[pyfunction]
-#[pyo3(signature = (path, dims, shapes, params = None))]
+#[pyo3(signature = (path, dims, shapes, inputs, params = None))]
 fn load(
     py: Python<'_>,
     path: std::path::PathBuf,
     dims: Vec<(String, i64)>,
     shapes: Vec<(String, Vec<Option<i64>>)>,
+    inputs: Option<Vec<(String, usize)>>,
     params: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Module> {
     let given = match params {
@@ -390,7 +391,7 @@ fn load(
             Err(_) => read_params(&p.str()?.to_cow()?)?,
         },
     };
-    let options = LoadOptions { dims, shapes, given: None };
+    let options = LoadOptions { dims, shapes, given: inputs };
     long(py, &Shared::new(), move || {
         let Model { module, mut params } = frontend::load(&path, &options)?;
         params.retain(|(name, _)| !given.iter().any(|(g, _)| g == name));
@@ -401,15 +402,16 @@ fn load(
 
 /// A model from memory; see `load`.
 #[pyfunction]
-#[pyo3(signature = (bytes, name, dims, shapes))]
+#[pyo3(signature = (bytes, name, dims, shapes, inputs))]
 fn load_bytes(
     py: Python<'_>,
     bytes: Vec<u8>,
     name: String,
     dims: Vec<(String, i64)>,
     shapes: Vec<(String, Vec<Option<i64>>)>,
+    inputs: Option<Vec<(String, usize)>>,
 ) -> PyResult<Module> {
-    let options = LoadOptions { dims, shapes, given: None };
+    let options = LoadOptions { dims, shapes, given: inputs };
     long(py, &Shared::new(), move || {
         let file = SourceFile { name: &name, bytes: &bytes, folder: None };
         let Model { module, params } = frontend::load_from(&file, &options)?;

@@ -12,10 +12,13 @@ use resat::{
     cost::{Head, NodeView},
     ir::{Attrs, Expr, Function, Module as Ir, OpId, Type},
     ops::Work,
+    target::Target,
 };
 
 use crate::{
+    call::{Failure, long},
     module::Module,
+    settings::Settings,
     tensor::column,
     values::{attrs_to_py, type_to_py},
 };
@@ -31,6 +34,14 @@ pub struct Key {
 }
 
 impl Eq for Key {}
+
+impl Key {
+    /// As a cost model of Rust's sees it.
+    fn view<'a>(&'a self, target: &'a Target) -> NodeView<'a> {
+        let head = Head::Op(self.op, &self.attrs);
+        NodeView { head, args: &self.args, constant: &self.constant, out: &self.out, target }
+    }
+}
 
 /// The same of a view, without copies.
 pub struct KeyView<'a> {
@@ -215,6 +226,31 @@ impl Nodes {
     fn bytes_written(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.numbers(py, |n| n.work.bytes_written)
     }
+}
+
+/// The prices of nodes by a cost model: float64.
+#[pyfunction]
+fn prices(py: Python<'_>, nodes: Vec<PyRef<'_, Node>>, settings: &Settings) -> PyResult<Py<PyAny>> {
+    let keys: Vec<Key> = nodes.iter().map(|n| n.key.clone()).collect();
+    let (rust, cancel) = (settings.rust.clone(), settings.shared.cancel.clone());
+    let found = long(py, &settings.shared, move || {
+        let view = |key| Key::view(key, &rust.target);
+        if rust.cost.prepares() {
+            rust.cost.prepare(&keys.iter().map(view).collect::<Vec<_>>());
+        }
+        let price = |key| {
+            cancel.go_on()?;
+            Ok(rust.cost.cost(&view(key)))
+        };
+        keys.iter().map(price).collect::<Result<Vec<f64>, Failure>>()
+    })?;
+    column(py, &found)
+}
+
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Node>()?;
+    m.add_class::<Nodes>()?;
+    m.add_function(wrap_pyfunction!(prices, m)?)
 }
 
 impl Nodes {

@@ -131,9 +131,7 @@ impl Watcher {
     pub fn hooks(&self) -> (BeforePass, Option<AfterPass>) {
         let (depth, shared) = (self.depth.clone(), self.shared.clone());
         let before = move |_: &dyn Pass, _: &Ir| {
-            if shared.cancel.is_cancelled() {
-                return Err(refused_cancelled());
-            }
+            shared.cancel.go_on()?;
             depth.lock().unwrap_or_else(PoisonError::into_inner).push(0);
             Ok(())
         };
@@ -163,10 +161,6 @@ impl Watcher {
         });
         Outcome { seen: seen.collect(), reports, warnings }
     }
-}
-
-fn refused_cancelled() -> Refused {
-    resat::diag::Diagnostic::new("cancelled").into()
 }
 
 /// A report as a dict.

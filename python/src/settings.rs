@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use resat::{
+    codegen::CodegenTarget,
     cost,
     diag::{Diagnostic, nearest},
-    driver::{Native, Stopwatch},
+    driver::{Native, Stopwatch, machine},
     extract,
     pass::{BuildConfig, Placement, Settings as Rust},
     rules,
     saturate::{Grade, Limits},
-    target::Target,
 };
 
 use crate::{
@@ -31,7 +31,8 @@ pub struct Settings {
     pub shared: Shared,
 }
 
-fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+/// A span of time that a user gives.
+pub fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value).map_err(|e| refuse(format!("{name} is {value}: {e}")))
 }
 
@@ -98,7 +99,7 @@ impl Settings {
         explanations: bool,
     ) -> PyResult<Settings> {
         let shared = Shared::new();
-        let mut s = Rust::new(Target::parse(target).map_err(|e| refused(&e))?);
+        let mut s = Rust::new(machine::target(target).map_err(|e| refused(&e))?);
         s.limits = self::limits(limits)?;
         s.limits.cancel = shared.cancel.clone();
         s.limits.explanations = explanations;
@@ -148,6 +149,7 @@ impl Settings {
             }
             s.without.push(name.as_str().into());
         }
+        config.settings(&s).map_err(|e| refused(&e))?;
         Ok(Settings { rust: s, config, shared })
     }
 
@@ -168,9 +170,22 @@ impl Settings {
         self.rust.placement.is_by_cost()
     }
 
-    /// The machine that costs are of, in words.
+    /// The machine that code is for, in words.
     #[getter]
     fn target(&self) -> String {
         self.rust.target.to_string()
+    }
+
+    /// All that decides which code is made for the machine: triple, processor, features, cores.
+    #[getter]
+    fn machine(&self) -> String {
+        let CodegenTarget { triple, cpu, features } = self.rust.target.codegen();
+        format!("{triple} {cpu} {features} {} cores", self.rust.target.cores)
+    }
+
+    /// Threads that run programs where nothing else is said.
+    #[getter]
+    fn cores(&self) -> usize {
+        self.rust.target.cores
     }
 }

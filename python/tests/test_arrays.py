@@ -83,8 +83,8 @@ def test_outputs_outlive_what_made_them():
 def test_dlpack_out_and_in():
     t = rs.Tensor((2, 2), "float32")
     a = np.from_dlpack(t)
-    a[0, 0] = 3
-    assert np.asarray(t)[0, 0] == 3 and t.shape == (2, 2) and t.dtype == "float32"
+    np.asarray(t)[0, 0] = 3
+    assert a[0, 0] == 3 and t.shape == (2, 2) and t.dtype == "float32"
 
     class Foreign:
         """What has DLPack and nothing else."""
@@ -102,10 +102,94 @@ def test_dlpack_out_and_in():
     assert exe.run([Foreign(np.array([1, 2], "float32"))])[0].tolist() == [-1, -2]
 
 
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_constants_are_ones_own():
+    """A constant is known by its content: who writes the array afterwards changes nothing, aligned or not."""
+    for w in (rs.empty((64,)), np.zeros(64, "float32")):
+        w[:] = 3
+        mod = program("multiply(%x, %w)", "%x: Tensor[(64), float32], %w: Tensor[(64), float32]").bind({"w": w})
+        w[:] = 7
+        assert rs.build(mod).run([np.ones(64, "float32")])[0].tolist() == [3] * 64
+        assert mod.constants()[0].tolist() == [3] * 64
+        mod.constants()[0][:] = 9
+        assert mod.constants()[0].tolist() == [3] * 64
+
+
+def test_read_only_arrays_are_inputs():
+    exe = rs.build(program("negative(%x)", "%x: Tensor[(64), float32]"))
+    for x in (rs.empty((64,)), np.zeros(64, "float32")):
+        x[:] = 2
+        x.flags.writeable = False
+        assert exe.run([x])[0].tolist() == [-2] * 64
+    assert exe.run([memoryview(np.full(64, 3, "float32").tobytes()).cast("f")])[0].tolist() == [-3] * 64
+
+
 def test_torch():
+    """Both ways: dense, strided, requiring gradients, bfloat16, without elements; results are torch's without a copy."""
     torch = pytest.importorskip("torch")
-    exe = rs.build(program("negative(%x)", "%x: Tensor[(2), float32]"))
-    assert torch.from_dlpack(exe.run([torch.tensor([1.0, 2.0], requires_grad=True)])[0]).tolist() == [-1, -2]
+    exe = rs.build(program("negative(%x)", "%x: Tensor[(2, 3), float32]"))
+    dense = torch.arange(6.0).reshape(2, 3)
+    wide = torch.arange(12.0).reshape(2, 6)
+    for x in (dense, dense.t().contiguous().t(), wide[:, ::2], wide[:, 3:], dense.clone().requires_grad_(), dense[:1].expand(2, 3)):
+        (y,) = exe.run({"x": x})
+        t = torch.from_dlpack(y)
+        assert t.data_ptr() == address(y) and torch.equal(t, -x.detach())
+    with pytest.raises((TypeError, rs.Refused)):
+        exe.run([dense.to_sparse()])
+    assert rs.build(program("nn.relu(%x)", "%x: Tensor[(0, 3), float32]")).run([torch.zeros(0, 3)])[0].shape == (0, 3)
+    # Memory of resat's is torch's as well, and the other way round: what one writes the other sees.
+    t = torch.from_dlpack(rs.Tensor((2, 3)))
+    t[:] = 4
+    assert exe.run([t])[0].tolist() == [[-4] * 3] * 2
+    half = rs.build(program("add(%x, %x)", "%x: Tensor[(4), float16]"))
+    assert half.run([torch.tensor([1, 2, 3, 4], dtype=torch.float16)])[0].tolist() == [2, 4, 6, 8]
+    flags = rs.build(program("logical_not(%x)", "%x: Tensor[(2), bool]"))
+    assert flags.run([torch.tensor([True, False])])[0].tolist() == [False, True]
+
+
+def test_torch_bfloat16():
+    torch = pytest.importorskip("torch")
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    exe = rs.build(program("add(%x, %x)", "%x: Tensor[(2, 2), bfloat16]"))
+    x = torch.tensor([[1, 2.5], [-3, 0]], dtype=torch.bfloat16)
+    for given in (x, x.t().contiguous().t(), x.clone().requires_grad_()):
+        (y,) = exe.run([given])
+        assert y.dtype == ml_dtypes.bfloat16 and y.tolist() == [[2, 5], [-6, 0]]
+        # NumPy's DLPack knows no bfloat16: bits go over as integers.
+        assert torch.equal(torch.from_dlpack(y.view("int16")).view(torch.bfloat16), x + x)
+
+
+def test_jax():
+    """Both ways, as with torch. JAX's arrays never change, and are read only."""
+    jax = pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    exe = rs.build(program("negative(%x)", "%x: Tensor[(2, 3), float32]"))
+    x = jnp.arange(6.0, dtype=jnp.float32).reshape(2, 3)
+    for given in (x, x.T.copy().T, jnp.arange(12.0, dtype=jnp.float32).reshape(2, 6)[:, ::2] * 0 + x):
+        (y,) = exe.run({"x": given})
+        np.testing.assert_array_equal(y, -np.asarray(given))
+    back = jnp.from_dlpack(y)
+    assert back.shape == (2, 3) and jnp.array_equal(back, -x)
+    assert jnp.array_equal(jnp.from_dlpack(rs.Tensor((3,), "int32")), jnp.zeros(3, "int32"))
+    assert jnp.array_equal(jnp.asarray(rs.empty((2, 2))), jnp.zeros((2, 2)))
+    assert exe.run([jax.jit(lambda v: v + 1)(x)])[0].tolist() == [[-1, -2, -3], [-4, -5, -6]]
+
+
+def test_jax_bfloat16_and_int4():
+    pytest.importorskip("jax")
+    import jax.numpy as jnp
+    import ml_dtypes
+
+    exe = rs.build(program("add(%x, %x)", "%x: Tensor[(4), bfloat16]"))
+    (y,) = exe.run([jnp.array([1, 2.5, -3, 0], jnp.bfloat16)])
+    assert y.dtype == ml_dtypes.bfloat16 and y.tolist() == [2, 5, -6, 0]
+    assert jnp.asarray(y).dtype == jnp.bfloat16 and jnp.asarray(y).tolist() == [2, 5, -6, 0]
+    exe = rs.build(program("add(%x, %x)", "%x: Tensor[(2), int8]"))
+    assert exe.run([jnp.array([-8, 7], jnp.int4)])[0].tolist() == [-16, 14]
 
 
 def test_empty_arrays():

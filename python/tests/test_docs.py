@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import inspect
 import pathlib
 import pkgutil
 import re
@@ -39,6 +40,20 @@ def test_everything_public_is_documented():
         assert isinstance(thing, str) or (thing.__doc__ or "").strip(), name
 
 
+def test_every_public_member_is_documented():
+    lacking = []
+    for name in resat.__all__:
+        thing = getattr(resat, name)
+        if isinstance(thing, type):
+            for member, value in vars(thing).items():
+                value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+                if not member.startswith("_") and (callable(value) or isinstance(value, property) or inspect.isdatadescriptor(value)):
+                    # What a base documents need not be said again.
+                    if not (inspect.getdoc(getattr(thing, member, value)) or "").strip():
+                        lacking.append(f"{name}.{member}")
+    assert lacking == []
+
+
 def declared(body):
     """What a stub declares, by name: members of classes as sets, None for all else."""
     found = {}
@@ -61,6 +76,39 @@ def test_stubs_say_what_there_is():
             continue
         there = {n for n in vars(getattr(module, name)) if not n.startswith("_")}
         assert there == {n for n in members if not n.startswith("_")}, name
+
+
+def test_stubs_say_which_arguments_there_are():
+    """Names, order, kinds and defaults of parameters, as signatures have them; what takes any arguments is left out."""
+    stub = ast.parse(pathlib.Path(resat.__file__).with_name("_resat.pyi").read_text())
+    compared = 0
+
+    def compare(node, thing, where):
+        nonlocal compared
+        try:
+            signature = inspect.signature(thing)
+        except (TypeError, ValueError):
+            return
+        there = [p for p in signature.parameters.values() if p.name not in ("self", "cls") and p.kind is not p.VAR_KEYWORD]
+        said = [a for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs if a.arg not in ("self", "cls")]
+        if node.args.kwarg is not None or any(p.kind is p.VAR_POSITIONAL for p in there):
+            return
+        assert [a.arg for a in said] == [p.name for p in there] or all(p.kind is p.POSITIONAL_ONLY for p in there), where
+        optional = len(node.args.defaults) + sum(d is not None for d in node.args.kw_defaults)
+        assert optional == sum(p.default is not p.empty for p in there), where
+        compared += 1
+
+    for node in stub.body:
+        if isinstance(node, ast.FunctionDef):
+            compare(node, getattr(resat._resat, node.name), node.name)
+        elif isinstance(node, ast.ClassDef):
+            of = getattr(resat._resat, node.name)
+            for member in node.body:
+                if not isinstance(member, ast.FunctionDef) or any("property" in ast.unparse(d) for d in member.decorator_list):
+                    continue
+                if not member.name.startswith("__"):
+                    compare(member, getattr(of, member.name), f"{node.name}.{member.name}")
+    assert compared > 40
 
 
 def test_passes_have_stubs():

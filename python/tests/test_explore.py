@@ -47,6 +47,133 @@ def test_processes_find_the_same(alone, cnn):
     assert all(o["median_s"] > 0 and o["difference"] < 1e-4 for o in made.orders)
 
 
+class Noting(futures.ThreadPoolExecutor):
+    """Notes what it is given to do."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.seen = []
+
+    def submit(self, fn, /, *args, **kwargs):
+        self.seen.append(fn.__name__)
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_workers_compile_and_the_measurer_measures_alone(alone, cnn):
+    with Noting(2) as workers, Noting(1) as one:
+        made = rs.explore(cnn, PASSES, workers=workers, measurer=one, **options())
+    assert programs(made) == programs(alone) and set(workers.seen) == {"_do_pass", "_do_build"} and set(one.seen) == {"_do_measure"}
+    # Each different program is compiled once.
+    assert workers.seen.count("_do_build") == made.programs
+    assert all(o["median_s"] > 0 and o["difference"] < 1e-4 and o["kernels"] > 0 for o in made.orders)
+
+
+def test_code_that_can_not_leave_its_process_is_made_where_it_is_measured():
+    """Programs for the virtual machine: of extents that are not known."""
+    mod = rs.parse('#[version = "0.0.5"] def @main(%x: Tensor[(?, 4), float32]) { exp(nn.relu(transpose(transpose(%x)))) }')
+    x = [rs.empty((3, 4))]
+    want = rs.explore(mod, PASSES[:2], x, **options())
+    with Noting(2) as workers, Noting(1) as one:
+        made = rs.explore(mod, PASSES[:2], x, workers=workers, measurer=one, **options())
+    assert programs(made) == programs(want) and all(o["median_s"] > 0 and o["difference"] == 0 for o in made.orders)
+
+
+class OutOfInk(rs.ExternalCompiler):
+    name = "explored_out_of_ink"
+
+    def supports(self, op, attrs, args, result):
+        return op == "nn.relu"
+
+    def compile(self, region):
+        raise ValueError("out of ink")
+
+
+@rs.module_pass("outside", version="1")
+def outside(mod):
+    return rs.partition_for(mod, "explored_out_of_ink")
+
+
+@pytest.mark.parametrize("crew", [False, True])
+def test_what_can_not_be_compiled_is_refused_and_not_slow(cnn, tmp_path, crew):
+    if "explored_out_of_ink" not in rs.compilers():
+        rs.register_compiler(OutOfInk())
+    state = tmp_path / "state.jsonl"
+    with Noting(2) as workers, Noting(1) as one:
+        who = {"workers": workers, "measurer": one} if crew else {}
+        found = rs.explore(cnn, [rs.optional(outside), rs.FoldConstant()], state=state, **who, **options())
+        lines = state.read_text()
+        again = rs.explore(cnn, [rs.optional(outside), rs.FoldConstant()], state=state, **who, **options())
+    assert programs(again) == programs(found) and state.read_text() == lines
+    for order in found.orders:
+        if "outside" in order["name"]:
+            assert "out of ink" in order["refused"]["reason"] and order["median_s"] is None and order["regret"] is None
+        else:
+            assert order["refused"] is None and order["median_s"] > 0
+
+
+def test_workers_of_another_kind_are_refused(cnn, monkeypatch):
+    """Code for one machine must not be made, or measured, on another."""
+    import pickle
+
+    from resat import _explore
+
+    sent = _explore._sent
+
+    def elsewhere(what):
+        config, given, machine = what
+        return sent((config, given, machine + " and more"))
+
+    monkeypatch.setattr(_explore, "_sent", elsewhere)
+    with futures.ThreadPoolExecutor(1) as workers, pytest.raises(rs.Refused, match="where machines differ"):
+        rs.explore(cnn, PASSES[:2], workers=workers, **options())
+    assert pickle.loads(sent((1, 2, 3))) == (1, 2, 3)
+
+
+def test_a_measurer_that_is_lost_begins_again(alone, cnn):
+    class Losing(Noting):
+        def submit(self, fn, /, *args, **kwargs):
+            self.seen.append(fn.__name__)
+            if len(self.seen) < 3:
+                future = futures.Future()
+                future.set_exception(futures.BrokenExecutor())
+                return future
+            return futures.ThreadPoolExecutor.submit(self, fn, *args, **kwargs)
+
+    with Losing(2) as workers, Losing(1) as one:
+        made = rs.explore(cnn, PASSES, workers=workers, measurer=one, **options())
+    assert programs(made) == programs(alone) and all(o["median_s"] > 0 for o in made.orders)
+
+    class Gone(Noting):
+        def submit(self, fn, /, *args, **kwargs):
+            future = futures.Future()
+            future.set_exception(futures.BrokenExecutor())
+            return future
+
+    with Gone(1) as workers, pytest.raises(rs.Refused, match="lost 4 times"):
+        rs.explore(cnn, PASSES, workers=workers, **options())
+
+
+def test_ray(alone, cnn):
+    """A local Ray: passes and code by two workers, measured by this process' own measurer."""
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        workers = rs.RayExecutor(num_cpus=1)
+        assert workers._max_workers == 2
+        with futures.ThreadPoolExecutor(1) as one:
+            made = rs.explore(cnn, PASSES, workers=workers, measurer=one, **options())
+        assert programs(made) == programs(alone) and all(o["median_s"] > 0 for o in made.orders)
+        # A worker that dies takes its task with it, and no more.
+        lost = workers.submit(os._exit, 1)
+        with pytest.raises(Exception) as e:
+            lost.result(timeout=60)
+        from resat import _explore
+
+        assert _explore._is_lost(e.value), type(e.value).__mro__
+    finally:
+        ray.shutdown()
+
+
 def test_a_state_resumes(alone, cnn, tmp_path):
     state = tmp_path / "state.jsonl"
     first = rs.explore(cnn, PASSES, state=state, workers=2, **options())
@@ -165,7 +292,7 @@ def test_progress(cnn, capsys, monkeypatch):
     assert not shown
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [None, "passes", "compiling"])
 def test_dask(alone, cnn, tmp_path, killed):
     """A cluster of processes: two workers that compile, one that measures and does nothing else. One worker that compiles is killed."""
     distributed = pytest.importorskip("distributed")
@@ -186,7 +313,7 @@ def test_dask(alone, cnn, tmp_path, killed):
     pids = []
 
     def progress(phase, done, total):
-        if killed and phase == "passes" and done >= 3 and pids:
+        if phase == killed and done >= (3 if phase == "passes" else 1) and pids:
             os.kill(pids.pop(), signal.SIGKILL)
             pids.clear()
 

@@ -165,6 +165,19 @@ def test_regions_that_fall_back_when_called_are_told_once():
     np.testing.assert_allclose(y, np.exp(-np.ones((3, 4))), rtol=1e-5)
 
 
+def test_what_cost_raises_is_told(mlp):
+    class Unsure(Numpy):
+        name = "unsure_compiler"
+        patterns = []
+
+        def cost(self, region):
+            raise RuntimeError("no idea")
+
+    rs.register_compiler(Unsure())
+    with pytest.raises(rs.Refused, match="`cost` raised RuntimeError: no idea"):
+        rs.build(mlp, config=rs.BuildConfig(compilers=["unsure_compiler"]))
+
+
 def test_what_supports_raises_is_told(mlp):
     class Broken(rs.ExternalCompiler):
         name = "broken_compiler"

@@ -53,6 +53,21 @@ def test_columns_give_the_same_program_by_fewer_calls(mlp):
     assert many.calls <= 4
 
 
+def test_prices_of_shipped_models(mlp):
+    """`measured` times each node's kernel; the roofline is a formula."""
+    model = PerNode()
+    optimized(mlp, cost=model)
+    nodes = [n for n in model.asked if not all(n.constant)]
+    for cost in ("roofline", "measured", "0.5*roofline+1e-7*nodes", lambda n: 2.0):
+        prices = rs.prices(nodes, rs.BuildConfig(cost=cost))
+        assert prices.shape == (len(nodes),) and prices.dtype == np.float64 and (prices >= 0).all()
+    assert (prices == 2.0).all()
+    one, half = rs.prices(nodes), rs.prices(nodes, rs.BuildConfig(cost="0.5*roofline"))
+    np.testing.assert_allclose(half, 0.5 * one)
+    with pytest.raises(ZeroDivisionError):
+        rs.prices(nodes, rs.BuildConfig(cost=lambda n: 1 / 0))
+
+
 def test_columns_must_be_as_long_as_what_was_asked(mlp):
     class Short:
         def costs(self, nodes):

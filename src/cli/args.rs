@@ -8,7 +8,7 @@ use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused, nearest, read_text},
-    driver::{Built, Cache, Native, Options, Stopwatch, generator_of, tuned_in, tuned_of_user},
+    driver::{Built, Cache, Native, Options, Stopwatch, machine, tuned_in, tuned_of_user},
     extract,
     frontend::{self, LoadOptions, Model},
     infer::{TypedModule, infer_types},
@@ -19,7 +19,6 @@ use crate::{
     rules,
     runtime::Pool,
     saturate::Grade,
-    target::Target,
     tensor::{DType, Tensor},
 };
 
@@ -284,12 +283,7 @@ fn by_name<T>(what: &str, name: &str, found: Option<T>, names: &[&str]) -> Resul
 
 impl PassArgs {
     pub(super) fn settings(&self) -> Result<Settings, Refused> {
-        let mut target = Target::parse(&self.target)?;
-        generator_of(&target)?;
-        if target.is_host() {
-            target.timing = crate::driver::machine::timing();
-        }
-        let mut settings = Settings::new(target);
+        let mut settings = Settings::new(machine::target(&self.target)?);
         let watch: Arc<dyn cost::Timer> =
             Arc::new(Stopwatch::new(settings.target.clone(), Stopwatch::folder_of_user()));
         if !self.compiler.is_empty() {

@@ -29,17 +29,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let known = measured.as_ref().map_or_else(|| table.clone(), |m| table.corrected(m));
     let of = |name: &str| measured.iter().flatten().find(|(n, _)| n == name).map(|(_, v)| *v);
     if args.json {
-        let facts: Vec<serde_json::Value> = FACTS
-            .iter()
-            .zip(&known.origins)
-            .map(|(f, origin)| {
-                serde_json::json!({ "name": f.name, "unit": f.unit, "value": (f.get)(&known.timing),
-                    "from": origin.name(), "measured": of(f.name) })
-            })
-            .collect();
-        let all = serde_json::json!({ "family": known.family, "vendor": known.vendor, "features": known.features,
-            "threads": known.threads, "threads_per_core": known.threads_per_core, "facts": facts });
-        print(&format!("{all:#}\n"))?;
+        print(&format!("{:#}\n", machine::to_json(&known, &measured.clone().unwrap_or_default())))?;
     } else {
         print(&shown(&known, table, &of))?;
     }

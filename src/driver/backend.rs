@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::cache::Cache;
 use crate::{
+    cancel::Cancel,
     codegen::{self, CodeGenerator, CodegenError, CodegenTarget, ObjectCode, llvm::JitLibrary},
     diag::{Diagnostic, Refused, nearest},
     loops::Kernel,
@@ -32,10 +33,15 @@ impl Backend {
     }
 
     /// Objects of kernels, one each; what a cache holds is taken from there.
-    pub(super) fn compile(&self, kernels: &[&Kernel], cache: Option<&Cache>) -> Result<Vec<ObjectCode>, CodegenError> {
+    pub(super) fn compile(
+        &self,
+        kernels: &[&Kernel],
+        cache: Option<&Cache>,
+        cancel: &Cancel,
+    ) -> Result<Vec<ObjectCode>, CodegenError> {
         match cache {
-            Some(cache) => cache.objects().compile(self.generator, kernels, &self.target),
-            None => codegen::compile(self.generator, kernels, &self.target),
+            Some(cache) => cache.objects().compile(self.generator, kernels, &self.target, cancel),
+            None => codegen::compile_unless(self.generator, kernels, &self.target, cancel),
         }
     }
 
@@ -44,8 +50,9 @@ impl Backend {
         &self,
         kernels: &[&Kernel],
         cache: Option<&Cache>,
+        cancel: &Cancel,
     ) -> Result<Arc<dyn CompiledCode>, CodegenError> {
-        in_process(&self.compile(kernels, cache)?, &self.target)
+        in_process(&self.compile(kernels, cache, cancel)?, &self.target)
     }
 }
 

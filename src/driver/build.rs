@@ -251,8 +251,10 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         tuned: tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None)))),
         times: specialize != Specialize::Off,
         state: interface.state.iter().map(|p| (p.input, p.output)).collect(),
+        cancel: settings.limits.cancel.clone(),
     };
-    let Regions { typed, compiled, fallen } = compile_regions(typed, &machine.backend.target, machine.regions)?;
+    let Regions { typed, compiled, fallen } =
+        compile_regions(typed, &machine.backend.target, machine.regions, &machine.cancel)?;
     cx.warnings.extend(fallen.iter().map(fallback_warning));
     let mut tuner = machine.tuned.clone().zip(tune).map(|(tuned, time)| Tuner::new(tuned, &machine.backend, time));
     let linked = match is_plain(&typed, "main")? {

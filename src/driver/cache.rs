@@ -2,22 +2,17 @@
 
 use std::{
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
 
-use serde::{Deserialize, Serialize};
-
-use super::{Built, Origin, Runnable, backend::in_process};
+use super::{Built, frozen::Head};
 use crate::{
-    codegen::{CodegenTarget, ObjectCache, ObjectCode},
+    codegen::{CodegenTarget, ObjectCache},
     ir::{Expr, Module, Name},
     ops,
     pass::Settings,
-    runtime::{Executable, Pool, Program, ProgramRecord},
+    runtime::{ConstantRecord, Program},
     store::{ALIGN, Entry, Key, KeyMaker, Limits, Store},
     tensor::Tensor,
 };
@@ -37,18 +32,6 @@ pub struct Cache {
 
 /// A few models of hundreds of megabytes.
 const MODELS: Limits = Limits { bytes: 2 << 30, files: 1024 };
-
-/// What is kept of a program beside object code and constants.
-#[derive(Serialize, Deserialize)]
-struct Head {
-    /// Triple, processor, features.
-    target: (String, String, String),
-    program: ProgramRecord,
-    /// The symbols of each object, and its bytes.
-    objects: Vec<(Vec<String>, usize)>,
-    calls: usize,
-    parameters: Vec<usize>,
-}
 
 impl Cache {
     /// The cache in a folder, which is made when something is first kept.
@@ -88,33 +71,18 @@ impl Cache {
         let start = Instant::now();
         let entry = self.models.get(key)?;
         let (head, data) = head(&entry)?;
-        let mut at = data;
-        let mut objects = Vec::new();
-        for (symbols, bytes) in head.objects {
-            objects.push(ObjectCode { bytes: entry.bytes().get(at..at + bytes)?.to_vec(), symbols });
-            at += bytes;
-        }
-        let program = Program::from_record(&head.program, |c| {
+        let code = entry.bytes().get(data..data + head.code_bytes())?;
+        let constant = |c: &ConstantRecord| {
             let (dtype, shape) = c.ty()?;
             Tensor::from_part(dtype, &shape, entry.file(), ALIGN + data + c.at).ok()
-        })?;
-        let (triple, cpu, features) = head.target;
-        let library = in_process(&objects, &CodegenTarget { triple, cpu, features }).ok()?;
-        let executable = Executable::link(program, vec![library], Arc::new(Pool::new(threads))).ok()?;
-        Some(Built {
-            executable: Runnable::Plain(Box::new(executable)),
-            objects,
-            calls: head.calls,
-            parameters: head.parameters,
-            state: Vec::new(),
-            origin: Origin::Cache,
-            time: start.elapsed(),
-        })
+        };
+        let found = head.link(code, constant, threads)?;
+        Some(Built { time: start.elapsed(), ..found })
     }
 
     /// Keeps a program under a key.
     pub(super) fn keep(&self, key: &Key, program: &Program, built: &Built, target: &CodegenTarget) {
-        let Built { objects, calls, parameters, .. } = built;
+        let objects = &built.objects;
         let code: usize = objects.iter().map(|o| o.bytes.len()).sum();
         let mut end = code.next_multiple_of(ALIGN);
         // Constants that share their data share it here, too.
@@ -133,13 +101,7 @@ impl Cache {
             }));
         }
         let mut places = places.into_iter();
-        let head = Head {
-            target: (target.triple.clone(), target.cpu.clone(), target.features.clone()),
-            program: program.record(|_| places.next().expect("a place for each constant")),
-            objects: objects.iter().map(|o| (o.symbols.clone(), o.bytes.len())).collect(),
-            calls: *calls,
-            parameters: parameters.clone(),
-        };
+        let head = Head::new(program, built, target, |_| places.next().expect("a place for each constant"));
         let Ok(head) = serde_json::to_vec(&head) else { return };
         let length = (head.len() as u64).to_le_bytes();
         let zeros = [0; ALIGN];

@@ -67,6 +67,7 @@ fn assembled(module: Module, params: &[(Name, Tensor)], options: Options) -> Res
             .into());
     }
     let mut code = c_source::no_kernels();
+    code.cancel = settings.limits.cancel.clone();
     let assembled = assemble(&typed, "main", &name, &mut code)?;
     Ok((assembled, code))
 }

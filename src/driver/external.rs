@@ -10,6 +10,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Built;
 use crate::{
+    cancel::Cancel,
     codegen::{CodegenTarget, EMULATED, compile_c, compile_data},
     diag::{Diagnostic, Refused, nearest},
     infer::{TypedModule, infer_types},
@@ -49,7 +50,12 @@ pub(super) fn fallback_warning(e: &CompilerError) -> String {
 
 /// Compiles all regions whose extents are known. Every region has a `global_symbol` then; those of unknown extents are left for
 /// when extents are known.
-pub(super) fn compile_regions(typed: TypedModule, target: &CodegenTarget, how: Handling) -> Result<Regions, Refused> {
+pub(super) fn compile_regions(
+    typed: TypedModule,
+    target: &CodegenTarget,
+    how: Handling,
+    cancel: &Cancel,
+) -> Result<Regions, Refused> {
     if regions(typed.module()).is_empty() {
         return Ok(Regions { typed, compiled: Vec::new(), fallen: Vec::new() });
     }
@@ -65,6 +71,7 @@ pub(super) fn compile_regions(typed: TypedModule, target: &CodegenTarget, how: H
         {
             continue;
         }
+        cancel.go_on()?;
         let compiler = compiler_of(m, id)?;
         let symbol = symbol_of(f).expect("regions were named");
         let region = Region::new(&typed, id, f.compiler().unwrap_or_default(), symbol, target);

@@ -3,12 +3,14 @@
 use std::{fs, io, path::PathBuf};
 
 use super::{
+    backend::generator_of,
     probe::{CHAINS, Probe, ProbeError},
     stopwatch::{folder_of_user, processor},
 };
 use crate::{
+    diag::Refused,
     loops::digest_bytes,
-    machine::{FACTS, Known, Timing},
+    machine::{FACTS, Fact, Known, Origin, Timing},
     output,
     target::Target,
 };
@@ -103,6 +105,29 @@ pub fn keep(measured: &Measured) -> Result<Option<PathBuf>, KeepError> {
     fs::create_dir_all(folder).map_err(|error| KeepError { path: folder.to_owned(), error })?;
     output::replace(&file, text.as_bytes()).map_err(|error| KeepError { path: file.clone(), error })?;
     Ok(Some(file))
+}
+
+/// What is known of a machine, and what was measured: {"family", "vendor", "features", "threads", "threads_per_core", "facts": [{"name",
+/// "unit", "value", "from", "measured"}, …]}.
+pub fn to_json(known: &Known, measured: &Measured) -> serde_json::Value {
+    let of = |name: &str| measured.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+    let fact = |(f, origin): (&Fact, &Origin)| serde_json::json!({ "name": f.name, "unit": f.unit, "value": (f.get)(&known.timing), "from": origin.name(), "measured": of(f.name) });
+    let facts: Vec<serde_json::Value> = FACTS.iter().zip(&known.origins).map(fact).collect();
+    serde_json::json!({ "family": known.family, "vendor": known.vendor, "features": known.features,
+        "threads": known.threads, "threads_per_core": known.threads_per_core, "facts": facts })
+}
+
+/// Reads a target ([`Target::parse`]) that code is going to be made for. Where it is this machine, schedules follow what was measured of it.
+///
+/// # Errors
+/// Also where there is no code generator of its name.
+pub fn target(text: &str) -> Result<Target, Refused> {
+    let mut target = Target::parse(text)?;
+    generator_of(&target)?;
+    if target.is_host() {
+        target.timing = timing();
+    }
+    Ok(target)
 }
 
 /// A core of this machine with what was measured and kept.

@@ -11,6 +11,8 @@ mod difference;
 mod emit_c;
 #[cfg(feature = "llvm")]
 mod external;
+#[cfg(feature = "llvm")]
+mod frozen;
 mod load;
 #[cfg(feature = "llvm")]
 pub mod machine;
@@ -50,6 +52,8 @@ pub use cache::{Cache, settings_key};
 pub use difference::{Allowed, Mismatch, difference, difference_within, shortest_float};
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};
+#[cfg(feature = "llvm")]
+pub use frozen::Frozen;
 pub use load::{load_module, load_params};
 #[cfg(feature = "llvm")]
 pub use native::Native;
@@ -60,7 +64,7 @@ pub use profile::{Bound, Profile, ProfiledCall};
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable, Specialize};
 #[cfg(feature = "llvm")]
-pub use state::{StatePair, Stateful};
+pub use state::{Kept, StatePair, Stateful};
 #[cfg(feature = "llvm")]
 pub use stopwatch::Stopwatch;
 #[cfg(feature = "llvm")]

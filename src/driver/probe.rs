@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::backend::Backend;
 use crate::{
+    cancel::Cancel,
     codegen::CodegenError,
     diag::Refused,
     loops::{AxisId, BinOp, Buffer, Kernel, LoopKind, Scalar, Space, Stmt, TensorId},
@@ -190,7 +191,7 @@ impl Probe {
     }
 
     fn new(target: &Target, kernel: Kernel, input: Tensor, work: f64) -> Result<Probe, ProbeError> {
-        let code = Backend::of(target)?.load(&[&kernel], None)?;
+        let code = Backend::of(target)?.load(&[&kernel], None, &Cancel::default())?;
         let mut program = Program::new("probe");
         let (from, to) = (&kernel.buffers[0], &kernel.buffers[1]);
         let read = program.input(Port::new("x", from.dtype, &[from.len as usize]));

@@ -25,6 +25,7 @@ use super::{
     tune::Tuner,
 };
 use crate::{
+    cancel::Cancel,
     codegen::ObjectCode,
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
@@ -55,13 +56,15 @@ pub(super) struct Machine {
     pub times: bool,
     /// What the program keeps from one run to the next: pairs of numbers of an input and an output.
     pub state: Vec<(usize, usize)>,
+    /// By which somebody ends the build.
+    pub cancel: Cancel,
 }
 
 impl Machine {
     /// For code that is to be made, beside that of external compilers.
     pub(super) fn code(&self, external: Vec<(String, Region)>) -> CodeSet {
         let mut code = CodeSet::new(self.backend.core).tuned(self.tuned.clone());
-        code.external = external;
+        (code.external, code.cancel) = (external, self.cancel.clone());
         code
     }
 }
@@ -553,7 +556,7 @@ impl Primitives {
         let typed = static_calls(infer_types(out)?)?;
         let entry = entry_name(0);
         let Regions { typed, compiled, fallen } =
-            compile_regions(typed, &self.machine.backend.target, self.machine.regions)?;
+            compile_regions(typed, &self.machine.backend.target, self.machine.regions, &self.machine.cancel)?;
         self.keep_fallen(fallen);
         let mut code = self.machine.code(compiled);
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
@@ -573,7 +576,7 @@ fn note(f: &Primitive, key: Key, time: Duration) {
 /// Machine code of some kernels in this process.
 pub(super) fn compile_kernels(kernels: &[Kernel], machine: &Machine) -> Result<Arc<dyn CompiledCode>, BuildError> {
     let kernels: Vec<&Kernel> = kernels.iter().collect();
-    Ok(machine.backend.load(&kernels, machine.cache.as_deref())?)
+    Ok(machine.backend.load(&kernels, machine.cache.as_deref(), &machine.cancel)?)
 }
 
 /// Machine code of everything, as objects and in this process. What other compilers made moves into the objects.
@@ -583,7 +586,7 @@ pub(super) fn compile_code(
     cache: Option<&Cache>,
 ) -> Result<(Vec<ObjectCode>, Vec<Arc<dyn CompiledCode>>), BuildError> {
     let kernels: Vec<&Kernel> = set.kernels.iter().collect();
-    let mut objects = backend.compile(&kernels, cache)?;
+    let mut objects = backend.compile(&kernels, cache, &set.cancel)?;
     let mut callables = Callables::default();
     for (symbol, compiled) in &mut set.external {
         match &mut compiled.code {

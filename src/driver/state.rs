@@ -107,6 +107,13 @@ pub struct Stateful<'a> {
     spare: Vec<Option<Tensor>>,
 }
 
+/// What runs have kept, by itself: for those who can't hold on to the program meanwhile. See [`Stateful::into_kept`].
+#[derive(Debug, Default)]
+pub struct Kept {
+    tensors: Vec<Tensor>,
+    spare: Vec<Option<Tensor>>,
+}
+
 impl Built {
     /// Runs that keep what [`Options::state`](super::Options::state) named, from its beginning on.
     pub fn stateful(&self) -> Stateful<'_> {
@@ -114,17 +121,26 @@ impl Built {
             let shape: Shape = p.ty.shape.iter().map(|d| d.known().map_or(0, |n| n as usize)).collect();
             Tensor::zeros(p.ty.dtype, &shape)
         };
-        Stateful {
-            program: &self.executable,
-            pairs: &self.state,
-            inputs: self.parameters.iter().sum(),
-            tensors: self.state.iter().map(first).collect(),
-            spare: vec![None; self.state.len()],
+        self.resumed(Kept { tensors: self.state.iter().map(first).collect(), spare: vec![None; self.state.len()] })
+    }
+
+    /// Runs that go on with what former runs of this program have kept; from its beginning on where that is of another program.
+    pub fn resumed(&self, kept: Kept) -> Stateful<'_> {
+        if kept.tensors.len() != self.state.len() {
+            return self.stateful();
         }
+        let Kept { tensors, spare } = kept;
+        let inputs = self.parameters.iter().sum();
+        Stateful { program: &self.executable, pairs: &self.state, inputs, tensors, spare }
     }
 }
 
 impl Stateful<'_> {
+    /// What is kept, by itself: [`Built::resumed`] goes on with it.
+    pub fn into_kept(self) -> Kept {
+        Kept { tensors: self.tensors, spare: self.spare }
+    }
+
     /// The state of that input, which shares its elements with the next run as long as nobody writes them: who holds on to it has the next
     /// run copy it. None where no such input is kept.
     pub fn get(&self, input: &str) -> Option<&Tensor> {

@@ -20,6 +20,7 @@ use super::{
     specialize::compile_code,
 };
 use crate::{
+    cancel::Cancel,
     cost::{Timer, TimerError},
     infer::infer_types,
     ir::{Expr, ExprId, Function, Module, Type, reachable},
@@ -227,7 +228,8 @@ impl Stopwatch {
             return Err("its extents are not all known".into());
         }
         let Regions { typed, compiled, .. } =
-            compile_regions(typed, &backend.target, Handling::default()).map_err(|e| e.to_string())?;
+            compile_regions(typed, &backend.target, Handling::default(), &Cancel::default())
+                .map_err(|e| e.to_string())?;
         let mut code = CodeSet::new(backend.core);
         code.external = compiled;
         let assembled = assemble(&typed, "main", "timed", &mut code).map_err(|e| e.to_string())?;

@@ -17,10 +17,10 @@ use super::{
     stopwatch::{folder_of_user, processor, tame},
 };
 use crate::{
+    cancel::Cancel,
     diag::Diagnostic,
     loops::{Kernel, Stages},
     lower::{self, CodeSet, Tunable, Tuned, worth_measuring},
-    machine::Core,
     runtime::{Call, Estimate, Executable, Pool, Port, Program, RunError, Step},
     target::Target,
     tensor::{Shape, Tensor},
@@ -170,7 +170,8 @@ impl Tuner {
                     continue;
                 }
                 on_phase(&format!("tuning kernel {} of {}: {name}", at + 1, tunable.len()));
-                let times = self.times(t, name, &choices, i, code.unit(), &constants)?;
+                code.cancel.go_on()?;
+                let times = self.times(t, name, &choices, i, code, &constants)?;
                 let expected = (0..times.len()).map(|c| t.reductions[i].cycles_of(c));
                 let candidates = expected.zip(times.iter().copied()).collect();
                 self.done.timed.push(TimedReduction { kernel: name.clone(), candidates });
@@ -194,16 +195,16 @@ impl Tuner {
         name: &str,
         choices: &[usize],
         which: usize,
-        unit: Core,
+        code: &CodeSet,
         constants: &Constants,
     ) -> Result<Vec<f64>, BuildError> {
         let variant = |candidate: usize| {
             let mut choices = choices.to_vec();
             choices[which] = candidate;
-            lower::schedule(&format!("{name}_c{candidate}"), &t.group, unit, &choices).kernel
+            lower::schedule(&format!("{name}_c{candidate}"), &t.group, code.unit(), &choices).kernel
         };
         let kernels: Vec<Kernel> = (0..t.reductions[which].candidates()).map(variant).collect();
-        let library = self.backend.load(&kernels.iter().collect::<Vec<_>>(), None)?;
+        let library = self.backend.load(&kernels.iter().collect::<Vec<_>>(), None, &code.cancel)?;
         let pool = Arc::new(Pool::new(1));
         let mut timed = Vec::new();
         for kernel in &kernels {
@@ -259,7 +260,7 @@ impl Tuner {
     ) -> Result<bool, BuildError> {
         let new = kernels.iter().filter(|k| before.kernels.iter().all(|b| b.name != k.name));
         let all: Vec<&Kernel> = before.kernels.iter().chain(new).collect();
-        let library = self.backend.load(&all, None)?;
+        let library = self.backend.load(&all, None, &Cancel::default())?;
         let both = [&before.program, program];
         let both = both.map(|p| Executable::link(p.clone(), vec![library.clone()], pool.clone()));
         let [was, is] = both;

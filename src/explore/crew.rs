@@ -16,7 +16,9 @@ use super::{
     state::{Code, Record},
 };
 use crate::{
+    cancel::Cancel,
     diag::{Diagnostic, Refused},
+    driver::{Frozen, Runnable},
     ir::Module,
     loops::Digest,
     pass::Settings,
@@ -24,13 +26,30 @@ use crate::{
     tensor::Tensor,
 };
 
-/// A pass that is to be run over a module.
+/// Something that is to be done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Task {
-    /// What the pass is remembered by: [`Worker::run`] knows it.
-    pub pass: String,
-    /// The module, by the digest of its content.
-    pub from: String,
+pub enum Task {
+    /// A pass is to be run over a module: see [`Worker::run`].
+    Pass {
+        /// What the pass is remembered by.
+        pass: String,
+        /// The module, by the digest of its content.
+        from: String,
+    },
+    /// A program is to be compiled: see [`Worker::compile`]. What runs stays with the crew until the program is measured.
+    Build {
+        /// The program, by the digest of its content.
+        program: String,
+    },
+}
+
+/// What came of a task.
+#[derive(Debug)]
+pub enum Done {
+    /// Of a pass.
+    Pass(Found),
+    /// Of a program: what [`Compiled::into_parts`] says of it.
+    Build(String),
 }
 
 /// Those who work on an exploration.
@@ -43,14 +62,63 @@ pub trait Crew: Send {
 
     /// Waits until a task has an end: its number and what came of it. A task that was lost (its worker is gone) has come to nothing and
     /// is begun again.
-    fn next(&mut self) -> Result<(usize, Option<Found>), Refused>;
+    fn next(&mut self) -> Result<(usize, Option<Done>), Refused>;
 
-    /// Compiles programs and measures them together; the first is what their results are compared with, and is measured among them. Gives
-    /// what [`Worker::measure`] gives; none where programs are measured in this process.
-    fn measure(&mut self, programs: &[(String, Module)], inputs: &[Tensor]) -> Result<Option<Vec<String>>, Refused> {
-        let _ = (programs, inputs);
-        Ok(None)
+    /// Whether the crew compiles and measures programs, too. Else this process does.
+    fn measures(&self) -> bool {
+        false
     }
+
+    /// Measures programs together, which it has compiled; the first is what the others' results are compared with, and is measured among
+    /// them. Gives what [`Worker::measure`] gives.
+    fn measure(&mut self, programs: &[(String, Module)], inputs: &[Tensor]) -> Result<Vec<String>, Refused> {
+        let _ = (programs, inputs);
+        Err(Diagnostic::new("this crew does not measure").into())
+    }
+}
+
+/// A program that went through its passes, and what there is of its code.
+pub struct Compiled {
+    code: Code,
+    frozen: Option<Frozen>,
+}
+
+/// What a program is measured from.
+pub enum Program {
+    /// Its code, made by whatever worker.
+    Compiled(Compiled),
+    /// Itself: it is compiled where it is measured, as its code lives in one process only.
+    Module(Module),
+}
+
+impl Compiled {
+    /// What there is to say of it, as text, and its code: to be sent to another process. Without code it was refused, as the text says, or
+    /// can't leave the process that compiles it ([`Built::freeze`](crate::driver::Built::freeze)).
+    pub fn into_parts(self) -> Result<(String, Option<Frozen>), Refused> {
+        let text = serde_json::to_string(&self.code).map_err(|e| Diagnostic::new(e.to_string()))?;
+        Ok((text, self.frozen))
+    }
+
+    /// The same from what another process sent.
+    pub fn from_parts(text: &str, frozen: Option<Frozen>) -> Result<Compiled, Refused> {
+        Ok(Compiled { code: code_of(text)?, frozen })
+    }
+
+    /// What runs, on so many threads; or why nothing does.
+    fn thawed(self, threads: usize) -> Result<(Code, Runnable), String> {
+        match (self.code.refused.clone(), self.frozen) {
+            (Some(why), _) => Err(why),
+            (None, None) => Err("its code did not come with it".into()),
+            (None, Some(frozen)) => match frozen.thaw(threads) {
+                Some(built) => Ok((self.code, built.executable)),
+                None => Err("its code is not what a worker of this build of resat makes".into()),
+            },
+        }
+    }
+}
+
+fn code_of(text: &str) -> Result<Code, Refused> {
+    serde_json::from_str(text).map_err(|e| Diagnostic::new(format!("what came of a program: {e}")).into())
 }
 
 /// Does tasks of an exploration anywhere, given the same options.
@@ -78,35 +146,57 @@ impl Worker {
         }
     }
 
-    /// Compiles and measures programs in turns, on this machine and its threads: records, as lines of the state's file, for all but a first
-    /// one that is there to be compared with. See [`Crew::measure`].
-    pub fn measure(&self, programs: Vec<(String, Module)>, inputs: &[Tensor]) -> Result<Vec<String>, Refused> {
+    /// Compiles a program. What it is refused for is in what it gives.
+    pub fn compile(&self, module: Module) -> Compiled {
+        match compile(module, &self.settings, self.threads) {
+            Ok((code, built)) => Compiled { code, frozen: built.freeze(&self.settings.target.codegen()) },
+            Err(why) => Compiled { code: Code { refused: Some(why), ..Code::default() }, frozen: None },
+        }
+    }
+
+    /// Measures programs in turns, on this machine and its threads: records, as lines of the state's file. See [`Crew::measure`].
+    pub fn measure(&self, programs: Vec<(String, Program)>, inputs: &[Tensor]) -> Result<Vec<String>, Refused> {
         let pool = std::sync::Arc::new(Pool::new(self.threads));
         let (mut records, mut runners, mut measured) = (Vec::new(), Vec::new(), Vec::new());
-        for (program, module) in programs {
-            let (mut code, refused) = match compile(module, &self.settings, self.threads) {
-                Ok((code, built)) => match Runner::new(built, inputs, &pool) {
-                    Ok(runner) => {
-                        runners.push(runner);
-                        measured.push(program.clone());
-                        (code, None)
-                    }
-                    Err(e) => (code, Some(format!("running: {e}"))),
-                },
-                Err(why) => (Code::default(), Some(why)),
+        for (program, source) in programs {
+            let runnable = match source {
+                Program::Compiled(compiled) => compiled.thawed(self.threads),
+                Program::Module(module) => {
+                    compile(module, &self.settings, self.threads).map(|(code, built)| (code, built.executable))
+                }
             };
-            code.refused = refused;
+            let (code, runner) = ready(runnable, inputs, &pool);
+            if let Some(runner) = runner {
+                runners.push(runner);
+                measured.push(program.clone());
+            }
             records.push(Record::Program { program, result: code });
         }
         let want = runners.first().map(|r| r.outputs().to_vec());
         let differences: Vec<Option<f64>> =
             runners.iter().map(|r| want.as_ref().and_then(|w| measure::difference(w, r.outputs()))).collect();
-        measure::measure(&mut runners, inputs, self.measure, &mut |_, _| {})?;
+        let cancel = &self.settings.limits.cancel;
+        measure::measure(&mut runners, inputs, self.measure, cancel, &mut |_, _| {})?;
         for ((program, runner), difference) in measured.into_iter().zip(runners).zip(differences) {
             records.push(Record::Latency { program, latencies_s: runner.latencies, difference });
         }
         let line = |r: &Record| serde_json::to_string(r).map_err(|e| Diagnostic::new(e.to_string()).into());
         records.iter().map(line).collect()
+    }
+}
+
+/// A program that is about to be measured, run once; without a runner it is refused, as its record says.
+pub(super) fn ready(
+    compiled: Result<(Code, Runnable), String>,
+    inputs: &[Tensor],
+    pool: &std::sync::Arc<Pool>,
+) -> (Code, Option<Runner>) {
+    match compiled {
+        Ok((code, runnable)) => match Runner::new(runnable, inputs, pool) {
+            Ok(runner) => (code, Some(runner)),
+            Err(e) => (Code { refused: Some(format!("running: {e}")), ..code }, None),
+        },
+        Err(why) => (Code { refused: Some(why), ..Code::default() }, None),
     }
 }
 
@@ -124,6 +214,121 @@ impl Found {
     }
 }
 
+/// Tasks of one kind, as far as they are known.
+trait Job {
+    type Task: Copy;
+    type Result;
+
+    /// What can be begun now, also where it is under way.
+    fn ready(&mut self) -> Vec<Self::Task>;
+
+    /// Whether two are the same.
+    fn same(a: &Self::Task, b: &Self::Task) -> bool;
+
+    /// What a task is about.
+    fn module(&self, task: &Self::Task) -> &Module;
+
+    /// Takes what came of a task.
+    fn done(&mut self, task: &Self::Task, result: Self::Result) -> Result<(), Refused>;
+
+    /// What a task is called in messages.
+    fn shown(task: &Self::Task) -> String;
+}
+
+/// The passes of lanes.
+struct Passes<'e, 'a> {
+    engine: &'e mut Engine<'a>,
+    lanes: &'e [Vec<Station<'a>>],
+}
+
+impl<'a> Job for Passes<'_, 'a> {
+    type Task = (Station<'a>, Digest);
+    type Result = Found;
+
+    fn ready(&mut self) -> Vec<Self::Task> {
+        self.engine.ready(self.lanes)
+    }
+
+    fn same(a: &Self::Task, b: &Self::Task) -> bool {
+        a.0.key == b.0.key && a.1 == b.1
+    }
+
+    fn module(&self, task: &Self::Task) -> &Module {
+        self.engine.given(task.1).expect("what is ready has its module at hand")
+    }
+
+    fn done(&mut self, task: &Self::Task, found: Found) -> Result<(), Refused> {
+        self.engine.done(&task.0, task.1, found)
+    }
+
+    fn shown(task: &Self::Task) -> String {
+        format!("pass `{}`", task.0.shown)
+    }
+}
+
+/// The code of programs.
+struct Builds<'e> {
+    programs: &'e [(Digest, Module)],
+    made: HashMap<Digest, Code>,
+    cancel: Cancel,
+}
+
+impl Job for Builds<'_> {
+    type Task = usize;
+    type Result = String;
+
+    fn ready(&mut self) -> Vec<usize> {
+        (0..self.programs.len()).filter(|&i| !self.made.contains_key(&self.programs[i].0)).collect()
+    }
+
+    fn same(a: &usize, b: &usize) -> bool {
+        a == b
+    }
+
+    fn module(&self, task: &usize) -> &Module {
+        &self.programs[*task].1
+    }
+
+    fn done(&mut self, task: &usize, text: String) -> Result<(), Refused> {
+        self.cancel.go_on()?;
+        self.made.insert(self.programs[*task].0, code_of(&text)?);
+        Ok(())
+    }
+
+    fn shown(task: &usize) -> String {
+        format!("program number {task}")
+    }
+}
+
+/// Has programs compiled by a crew. Gives what there is to say of each.
+pub(super) fn build_all(
+    crew: &mut dyn Crew,
+    programs: &[(Digest, Module)],
+    cancel: &Cancel,
+    tell: &mut dyn FnMut(usize),
+) -> Result<HashMap<Digest, Code>, Refused> {
+    let mut builds = Builds { programs, made: HashMap::new(), cancel: cancel.clone() };
+    let room = crew.room();
+    let crew = Mutex::new(crew);
+    let lock = || crew.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut start = |number: usize, &task: &usize, module: &Module| {
+        lock().start(number, &Task::Build { program: programs[task].0.to_string() }, module)
+    };
+    let mut next = || {
+        Ok(match lock().next()? {
+            (number, Some(Done::Build(text))) => (number, Some(text)),
+            (number, None) => (number, None),
+            (_, Some(Done::Pass(_))) => return Err(other()),
+        })
+    };
+    drive(&mut builds, room, &mut start, &mut next, tell)?;
+    Ok(builds.made)
+}
+
+fn other() -> Refused {
+    Diagnostic::new("the crew gave something else than it was asked for").into()
+}
+
 /// Has the passes of all lanes run, by the crew or by threads.
 pub(super) fn run_passes<'a>(
     engine: &mut Engine<'a>,
@@ -131,14 +336,22 @@ pub(super) fn run_passes<'a>(
     options: &mut Options,
     tell: &mut dyn FnMut(usize),
 ) -> Result<(), Refused> {
+    let mut passes = Passes { engine, lanes };
     if let Some(crew) = &mut options.crew {
         let crew = Mutex::new(crew);
         let lock = || crew.lock().unwrap_or_else(PoisonError::into_inner);
         let room = lock().room();
-        let mut start = |number: usize, station: &Station<'a>, from: Digest, module: &Module| {
-            lock().start(number, &Task { pass: station.key.to_owned(), from: from.to_string() }, module)
+        let mut start = |number: usize, (station, from): &(Station<'a>, Digest), module: &Module| {
+            lock().start(number, &Task::Pass { pass: station.key.to_owned(), from: from.to_string() }, module)
         };
-        return drive(engine, lanes, room, &mut start, &mut || lock().next(), tell);
+        let mut next = || {
+            Ok(match lock().next()? {
+                (number, Some(Done::Pass(found))) => (number, Some(found)),
+                (number, None) => (number, None),
+                (_, Some(Done::Build(_))) => return Err(other()),
+            })
+        };
+        return drive(&mut passes, room, &mut start, &mut next, tell);
     }
     if options.workers < 2 {
         return Ok(());
@@ -160,10 +373,10 @@ pub(super) fn run_passes<'a>(
             });
         }
         let gone = || Refused::from(Diagnostic::new("the threads of the exploration are gone"));
-        let mut start = |number: usize, station: &Station<'a>, _: Digest, module: &Module| {
-            to_workers.send((number, *station, module.clone())).map_err(|_| gone())
+        let mut start = |number: usize, task: &(Station<'a>, Digest), module: &Module| {
+            to_workers.send((number, task.0, module.clone())).map_err(|_| gone())
         };
-        let done = drive(engine, lanes, options.workers, &mut start, &mut || results.recv().map_err(|_| gone()), tell);
+        let done = drive(&mut passes, options.workers, &mut start, &mut || results.recv().map_err(|_| gone()), tell);
         // Without tasks to come, the workers end.
         drop(to_workers);
         done
@@ -173,47 +386,52 @@ pub(super) fn run_passes<'a>(
 /// A task that is lost so often would be lost again.
 const MOST_LOSSES: usize = 4;
 
-type Start<'s, 'a> = dyn FnMut(usize, &Station<'a>, Digest, &Module) -> Result<(), Refused> + 's;
+type Start<'s, T> = dyn FnMut(usize, &T, &Module) -> Result<(), Refused> + 's;
 
 /// Begins what is ready and takes what is done, until nothing is left.
-fn drive<'a>(
-    engine: &mut Engine<'a>,
-    lanes: &[Vec<Station<'a>>],
+fn drive<J: Job>(
+    job: &mut J,
     room: usize,
-    start: &mut Start<'_, 'a>,
-    next: &mut dyn FnMut() -> Result<(usize, Option<Found>), Refused>,
+    start: &mut Start<'_, J::Task>,
+    next: &mut dyn FnMut() -> Result<(usize, Option<J::Result>), Refused>,
     tell: &mut dyn FnMut(usize),
 ) -> Result<(), Refused> {
-    let mut under_way: HashMap<usize, (Station<'a>, Digest)> = HashMap::new();
-    let mut lost: HashMap<(String, Digest), usize> = HashMap::new();
+    let mut under_way: HashMap<usize, J::Task> = HashMap::new();
+    let mut lost: Vec<(J::Task, usize)> = Vec::new();
     let (mut number, mut done) = (0, 0);
     loop {
-        for (station, from) in engine.ready(lanes) {
-            let begun = under_way.values().any(|(s, f)| s.key == station.key && *f == from);
-            if begun || under_way.len() >= room.max(1) {
+        for task in job.ready() {
+            if under_way.len() >= room.max(1) || under_way.values().any(|t| J::same(t, &task)) {
                 continue;
             }
-            let module = engine.given(from).expect("what is ready has its module at hand");
-            start(number, &station, from, module)?;
-            under_way.insert(number, (station, from));
+            start(number, &task, job.module(&task))?;
+            under_way.insert(number, task);
             number += 1;
         }
         if under_way.is_empty() {
             return Ok(());
         }
-        let (ended, found) = next()?;
-        let Some((station, from)) = under_way.remove(&ended) else { continue };
-        match found {
-            Some(found) => {
-                engine.done(&station, from, found)?;
+        let (ended, result) = next()?;
+        let Some(task) = under_way.remove(&ended) else { continue };
+        match result {
+            Some(result) => {
+                job.done(&task, result)?;
                 done += 1;
                 tell(done);
             }
             None => {
-                let times = lost.entry((station.key.to_owned(), from)).or_default();
-                *times += 1;
-                if *times >= MOST_LOSSES {
-                    let message = format!("pass `{}` was lost {times} times with its worker", station.shown);
+                let times = match lost.iter_mut().find(|(t, _)| J::same(t, &task)) {
+                    Some((_, times)) => {
+                        *times += 1;
+                        *times
+                    }
+                    None => {
+                        lost.push((task, 1));
+                        1
+                    }
+                };
+                if times >= MOST_LOSSES {
+                    let message = format!("{} was lost {times} times with its worker", J::shown(&task));
                     return Err(Diagnostic::new(message).into());
                 }
             }

@@ -19,13 +19,14 @@ use super::{
     state::{Code, Outcome, Record, Refusal, Saturated, State, parse_digest},
 };
 use crate::{
+    cancel::Cancel,
     diag::{Diagnostic, Refused},
-    driver::{self, Runnable},
+    driver::{self, Built, Runnable},
     extract::DagGreedy,
     ir::Module,
     loops::Digest,
     pass::{Pass, PassContext, Saturate, Sequential, Settings},
-    saturate::{Cancel, Stop},
+    saturate::Stop,
 };
 
 /// A pass on its way, with what it is remembered by.
@@ -186,6 +187,21 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Takes what was found out about a program. What is known of it already stays.
+    pub(super) fn learn(&mut self, record: Record) -> Result<(), Refused> {
+        self.go_on()?;
+        let known = match &record {
+            Record::Program { program, .. } => {
+                parse_digest(program).is_some_and(|d| self.state.programs.contains_key(&d))
+            }
+            Record::Latency { program, .. } => {
+                parse_digest(program).is_some_and(|d| self.state.latencies.contains_key(&d))
+            }
+            _ => return Err(Diagnostic::new("what was measured is about no program").into()),
+        };
+        if known { Ok(()) } else { self.state.add(record) }
+    }
+
     /// What a saturation did, where this pass was one.
     pub(super) fn saturated(&self, key: &str, from: Digest) -> Option<&Saturated> {
         self.state.passes.get(&(key.to_owned(), from))?.saturated.as_ref()
@@ -246,7 +262,10 @@ impl<'a> Engine<'a> {
         program: Digest,
         options: &Options,
     ) -> Result<Result<(Code, Runnable), String>, Refused> {
-        Ok(compile(self.module(program)?, &options.settings, options.threads))
+        let compiled = compile(self.module(program)?, &options.settings, options.threads);
+        // One that was ended before its time is not refused.
+        self.go_on()?;
+        Ok(compiled.map(|(code, built)| (code, built.executable)))
     }
 
     /// What a saturation does with a module that was met, without remembering it.
@@ -257,7 +276,7 @@ impl<'a> Engine<'a> {
 }
 
 /// The code of a module that went through its passes, and what there is to say of it; or why there is none.
-pub(super) fn compile(module: Module, settings: &Settings, threads: usize) -> Result<(Code, Runnable), String> {
+pub(super) fn compile(module: Module, settings: &Settings, threads: usize) -> Result<(Code, Built), String> {
     let mut build = driver::Options::new(settings.clone());
     build.passes = Some(Box::new(Sequential::default()));
     build.threads = threads;
@@ -272,7 +291,7 @@ pub(super) fn compile(module: Module, settings: &Settings, threads: usize) -> Re
         kernels: built.record().map_or(0, |r| r.kernels.len()),
         calls: built.calls,
     };
-    Ok((code, built.executable))
+    Ok((code, built))
 }
 
 /// What came of a pass.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{diag::Refused, driver::Runnable, runtime::Pool, tensor::Tensor};
+use crate::{cancel::Cancel, diag::Refused, driver::Runnable, runtime::Pool, tensor::Tensor};
 
 /// Turns of every program: a program's runs are spread over the whole time.
 const TURNS: u32 = 8;
@@ -64,17 +64,19 @@ impl Runner {
     }
 }
 
-/// Measures all of them, each for about so long. `tell` is called before every turn with its number and the number of turns.
+/// Measures all of them, each for about so long, unless somebody ends it. `tell` is called before every turn with its number and the number of turns.
 pub(super) fn measure(
     runners: &mut [Runner],
     inputs: &[Tensor],
     each: Duration,
+    cancel: &Cancel,
     tell: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Refused> {
     let turns = TURNS as usize * runners.len();
     for turn in 0..TURNS as usize {
         let n = runners.len();
         for i in 0..n {
+            cancel.go_on()?;
             tell(turn * n + i, turns);
             // Forwards and backwards in turn: nobody always runs after the same neighbour.
             let runner = &mut runners[if turn % 2 == 0 { i } else { n - 1 - i }];

@@ -16,7 +16,7 @@ mod state;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-pub use crew::{Crew, Task, Worker};
+pub use crew::{Compiled, Crew, Done, Program, Task, Worker};
 pub use engine::Found;
 pub use lanes::{Member, OwnPass};
 pub use page::page;
@@ -25,7 +25,7 @@ pub use state::{Anytime, Refusal, Saturated};
 
 use self::{engine::Engine, measure::Runner, state::Record};
 use crate::{
-    diag::Refused,
+    diag::{Diagnostic, Refused},
     infer::infer_types,
     ir::Module,
     loops::{Digest, digest_bytes},
@@ -179,12 +179,8 @@ fn measure_all(
     if todo.is_empty() {
         return Ok(());
     }
-    if let Some(mut crew) = options.crew.take() {
-        let measured = measure_by(crew.as_mut(), engine, &todo, references, inputs, tell);
-        options.crew = Some(crew);
-        if measured? {
-            return Ok(());
-        }
+    if let Some(crew) = options.crew.as_mut().filter(|c| c.measures()) {
+        return measure_by(crew.as_mut(), engine, &todo, references, inputs, tell);
     }
     let pool = Arc::new(Pool::new(options.threads));
     let mut want: Option<Vec<Tensor>> = None;
@@ -200,23 +196,16 @@ fn measure_all(
             tell(Progress { phase: "compiling", done, total: todo.len() });
             engine.go_on()?;
             done += 1;
-            let (mut code, refused) = match engine.compile(program, options)? {
-                Ok((code, built)) => match Runner::new(built, inputs, &pool) {
-                    Ok(runner) => {
-                        runners.push(runner);
-                        measured.push(program);
-                        (code, None)
-                    }
-                    Err(e) => (code, Some(format!("running: {e}"))),
-                },
-                Err(why) => (state::Code::default(), Some(why)),
-            };
-            code.refused = refused;
+            let (code, runner) = crew::ready(engine.compile(program, options)?, inputs, &pool);
+            if let Some(runner) = runner {
+                runners.push(runner);
+                measured.push(program);
+            }
             engine.state.add(Record::Program { program: program.to_string(), result: code })?;
         }
         let differences: Vec<Option<f64>> =
             runners.iter().map(|r| want.as_ref().and_then(|w| measure::difference(w, r.outputs()))).collect();
-        measure::measure(&mut runners, inputs, options.measure, &mut |done, total| {
+        measure::measure(&mut runners, inputs, options.measure, &engine.cancel, &mut |done, total| {
             tell(Progress { phase: "measuring", done, total });
         })?;
         engine.go_on()?;
@@ -228,7 +217,7 @@ fn measure_all(
     Ok(())
 }
 
-/// Has a crew measure programs, in batches, each with a reference in it; false where it does not measure.
+/// Has a crew compile programs and measure them, in batches, each with a reference in it.
 fn measure_by(
     crew: &mut dyn Crew,
     engine: &mut Engine,
@@ -236,31 +225,34 @@ fn measure_by(
     references: &[&engine::Ran],
     inputs: &[Tensor],
     tell: &mut dyn FnMut(Progress),
-) -> Result<bool, Refused> {
+) -> Result<(), Refused> {
     let reference = references.iter().find_map(|r| r.program);
     for (i, batch) in todo.chunks(BATCH).enumerate() {
-        tell(Progress { phase: "measuring", done: i * BATCH, total: todo.len() });
+        let before = i * BATCH;
+        tell(Progress { phase: "compiling", done: before, total: todo.len() });
         let mut programs = Vec::new();
-        for digest in reference.iter().chain(batch.iter().filter(|d| Some(**d) != reference)) {
-            programs.push((digest.to_string(), engine.module(*digest)?));
+        for &digest in reference.iter().chain(batch.iter().filter(|d| Some(**d) != reference)) {
+            programs.push((digest, engine.module(digest)?));
         }
-        let Some(lines) = crew.measure(&programs, inputs)? else { return Ok(false) };
-        for line in lines {
-            let record = serde_json::from_str(&line)
-                .map_err(|e| Refused::from(crate::diag::Diagnostic::new(format!("what was measured: {e}"))))?;
-            // What a program's first batch has shown stays.
-            let (Record::Program { program, .. } | Record::Latency { program, .. }) = &record else { continue };
-            let known = state::parse_digest(program);
-            let is_known = match &record {
-                Record::Program { .. } => known.is_some_and(|d| engine.state.programs.contains_key(&d)),
-                _ => known.is_some_and(|d| engine.state.latencies.contains_key(&d)),
-            };
-            if !is_known {
-                engine.state.add(record)?;
+        let cancel = engine.cancel.clone();
+        let made = crew::build_all(crew, &programs, &cancel, &mut |done| {
+            tell(Progress { phase: "compiling", done: (before + done).min(todo.len()), total: todo.len() });
+        })?;
+        let mut ready = Vec::new();
+        for (digest, module) in programs {
+            match &made[&digest] {
+                code if code.refused.is_none() => ready.push((digest.to_string(), module)),
+                code => engine.learn(Record::Program { program: digest.to_string(), result: code.clone() })?,
             }
         }
+        tell(Progress { phase: "measuring", done: before, total: todo.len() });
+        for line in crew.measure(&ready, inputs)? {
+            let record = serde_json::from_str(&line)
+                .map_err(|e| Refused::from(Diagnostic::new(format!("what was measured: {e}"))))?;
+            engine.learn(record)?;
+        }
     }
-    Ok(true)
+    Ok(())
 }
 
 /// The saturation with 1, 2, 3, … rounds: how good it is when it is stopped then.

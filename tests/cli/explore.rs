@@ -1,6 +1,7 @@
 //! `resat explore`: every order of a small program's passes, and the page in a browser.
 
 use std::{
+    collections::HashMap,
     fs,
     path::PathBuf,
     process::{Command, Stdio},
@@ -9,7 +10,8 @@ use std::{
 
 use resat::{
     diag::Refused,
-    explore::{self, Crew, Exploration, Found, Member, Options, OwnPass, Task, Worker},
+    driver::Frozen,
+    explore::{self, Compiled, Crew, Done, Exploration, Found, Member, Options, OwnPass, Program, Task, Worker},
     infer::infer_types,
     interp,
     ir::Module,
@@ -308,6 +310,8 @@ struct Careless {
     worker: Worker,
     tasks: Vec<(usize, Task, Module)>,
     taken: usize,
+    /// What was compiled, by program: what came of it, and its code.
+    compiled: HashMap<String, (String, Option<Frozen>)>,
 }
 
 impl Crew for Careless {
@@ -320,18 +324,39 @@ impl Crew for Careless {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<(usize, Option<Found>), Refused> {
+    fn next(&mut self) -> Result<(usize, Option<Done>), Refused> {
         let (number, task, module) = self.tasks.remove(0);
         self.taken += 1;
         if self.taken.is_multiple_of(3) {
             return Ok((number, None));
         }
-        let (text, module) = self.worker.run(&task.pass, module)?.into_parts()?;
-        Ok((number, Some(Found::from_parts(&text, module)?)))
+        Ok((
+            number,
+            Some(match task {
+                Task::Pass { pass, .. } => {
+                    let (text, module) = self.worker.run(&pass, module)?.into_parts()?;
+                    Done::Pass(Found::from_parts(&text, module)?)
+                }
+                Task::Build { program } => {
+                    let (text, frozen) = self.worker.compile(module).into_parts()?;
+                    assert!(frozen.is_some(), "a plain program can be sent");
+                    self.compiled.insert(program, (text.clone(), frozen));
+                    Done::Build(text)
+                }
+            }),
+        ))
     }
 
-    fn measure(&mut self, programs: &[(String, Module)], inputs: &[Tensor]) -> Result<Option<Vec<String>>, Refused> {
-        self.worker.measure(programs.to_vec(), inputs).map(Some)
+    fn measures(&self) -> bool {
+        true
+    }
+
+    fn measure(&mut self, programs: &[(String, Module)], inputs: &[Tensor]) -> Result<Vec<String>, Refused> {
+        let compiled = |(digest, _): &(String, Module)| {
+            let (text, frozen) = self.compiled[digest].clone();
+            Ok((digest.clone(), Program::Compiled(Compiled::from_parts(&text, frozen)?)))
+        };
+        self.worker.measure(programs.iter().map(compiled).collect::<Result<_, Refused>>()?, inputs)
     }
 }
 
@@ -340,7 +365,7 @@ fn whoever_works_finds_the_same() {
     let alone = explored(options());
     let threads = explored(Options { workers: 3, ..options() });
     let worker = Worker::new(options()).expect("legal");
-    let crew = Box::new(Careless { worker, tasks: Vec::new(), taken: 0 });
+    let crew = Box::new(Careless { worker, tasks: Vec::new(), taken: 0, compiled: HashMap::new() });
     let careless = explored(Options { crew: Some(crew), ..options() });
     for found in [&threads, &careless] {
         assert_eq!(programs(found), programs(&alone));

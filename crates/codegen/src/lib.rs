@@ -7,5 +7,5 @@ pub mod runtime;
 pub mod store;
 pub mod vm;
 
-pub use resat_ir::{diag, ir, loops, machine, tensor};
+pub use resat_ir::{cancel, diag, ir, loops, machine, tensor};
 pub use resat_ops::{infer, ops};

@@ -7,5 +7,5 @@ pub mod extract;
 pub mod rules;
 pub mod saturate;
 
-pub use resat_ir::{diag, ir, loops, target, tensor};
+pub use resat_ir::{cancel, diag, ir, loops, target, tensor};
 pub use resat_ops::{infer, interp, ops, relay};

@@ -10,7 +10,10 @@ Rewrite rules run over one e-graph that holds all orders at once; a cost model d
 [[1.0, 0.0, 3.0], [0.0, 5.0, 0.0]]
 """
 
+import atexit as _atexit
+
 from . import _passes as _passes_module
+from . import _resat
 from ._arrays import empty
 from ._build import (
     Explanation,
@@ -18,8 +21,11 @@ from ._build import (
     WhyNot,
     alternatives,
     build,
+    emit_c,
     explain,
     load_library,
+    machine,
+    prices,
     run,
     sensitivity,
     why_not,
@@ -41,9 +47,12 @@ from ._passes import (
     partition_for,
     passes,
 )
-from ._resat import Executable, Library, Module, Node, Nodes, Problem, Region, Rule, Tensor, TensorType, __version__
+from ._resat import Executable, Library, Module, Node, Nodes, Problem, Region, Rule, Stateful, Tensor, TensorType, __version__
 from ._rules import RuleCheck, Ruleset, describe_rule_language, load_rules, rulesets
 from ._trace import PassRecord, Trace
+
+# Calls that Ctrl-C has ended work until the kernel at hand is done: not while the process tears down what they use.
+_atexit.register(_resat.wait_for_calls, 10.0)
 
 # The passes of the registry, as classes: Quantize, ConvertLayout, Legalize, FoldConstant, …
 globals().update(_passes_module._classes)

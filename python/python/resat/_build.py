@@ -11,10 +11,10 @@ from . import _resat
 from ._config import BuildConfig, cache_folder, current
 from ._passes import Pass, Pipeline, as_pass, default_pipeline
 from ._passes import _tell
-from ._resat import Executable, Library, Module
+from ._resat import Executable, Library, Module, Node
 from ._trace import active
 
-__all__ = ["Explanation", "WhyNot", "alternatives", "build", "explain", "load_library", "run", "sensitivity", "why_not"]
+__all__ = ["Explanation", "WhyNot", "alternatives", "build", "emit_c", "explain", "load_library", "machine", "prices", "run", "sensitivity", "why_not"]
 
 
 def _bound(module: "Module | str | os.PathLike[str]", params: "Mapping[str, Any] | None") -> Module:
@@ -48,6 +48,8 @@ def build(
     name: str = "main",
     cache: "bool | str | os.PathLike[str]" = False,
     tune: "float | None" = None,
+    state: "Mapping[str, str] | None" = None,
+    specialize: str = "off",
     fallback: bool = False,
     check_regions: bool = False,
     progress: "Callable[[str], None] | None" = None,
@@ -58,7 +60,12 @@ def build(
     - `pipeline`: a `Pipeline`, a pass, its text, or a list of these; the default pipeline, as the configuration makes it, where none is given.
     - `threads`: that run the program; all cores where not given. `name` is part of the symbols of an exported library.
     - `cache`: keeps kernels and programs on disk, in the user's folder or the one given. What passes of one's own decided is not kept.
-    - `tune`: seconds to measure how the program's convolutions, products and other reductions run fastest on this machine.
+    - `tune`: seconds to measure how the program's convolutions, products and other reductions run fastest on this machine. It is remembered
+      in the user's folder: later builds, with or without it, use what is known.
+    - `state`: inputs that the next run takes from an output of this one, as `{"cache": "cache_out"}`; outputs without names are called by their
+      numbers, as "0". `Executable.stateful` makes runs that keep them, and update them where they lie.
+    - `specialize`: which sizes of a program whose extents are unknown get code of their own, made in the background: "off", "hot" (those at
+      which it has run for as long as it took to make the code for all sizes) or "all". Results may then differ in rounding from run to run.
     - `fallback`: regions that their external compiler fails on are compiled as everything else is, with a warning. `check_regions`: each
       region's code is run once and compared with the interpreter before it is used.
     - `progress`: is called with what is being done.
@@ -80,10 +87,42 @@ def build(
         check_regions=check_regions,
         cache_folder=folder,
         tune=tune,
+        specialize=specialize,
+        state=list((state or {}).items()),
         on_phase=progress,
     )
     _tell(told, trace)
     return made
+
+
+def emit_c(
+    module: "Module | str | os.PathLike[str]",
+    path: "str | os.PathLike[str]",
+    *,
+    params: "Mapping[str, Any] | None" = None,
+    pipeline: Any = None,
+    config: "BuildConfig | None" = None,
+    name: str = "main",
+) -> list[str]:
+    """Writes a module as C99 that needs a C compiler and libm: a source at `path`, a header beside it, and weights, where they are large, as a
+    file of their own. Gives the paths of these files. For the arguments see `build`."""
+    config = current(config)
+    module = _bound(module, params)
+    return [os.fspath(p) for p in _resat.emit_c(module, _item(pipeline, config), config.settings(), name, os.fspath(path))]
+
+
+def prices(nodes: Iterable[Node], config: "BuildConfig | None" = None) -> Any:
+    """What nodes cost by the configuration's cost model, a float64 array: seconds by the shipped ones. With `BuildConfig(cost="measured")` each
+    node's kernel is compiled and timed; times are remembered in the user's folder.
+
+    An elementwise operator costs what it adds to the kernel that it mostly runs inside of."""
+    return _resat.prices(list(nodes), current(config).settings())
+
+
+def machine(measure: bool = False) -> dict[str, Any]:
+    """What is known of this machine: family, vendor, features, threads, threads_per_core, facts (records of name, unit, value, from,
+    measured). `measure` measures it, which takes seconds; what was found is kept, and builds for `-mcpu=native` use it."""
+    return json.loads(_resat.machine(measure))
 
 
 def _html(self: Executable) -> str:

@@ -9,13 +9,13 @@ import os
 import pickle
 import re
 import threading
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from . import _resat
 from ._config import BuildConfig, current
 from ._errors import Refused
 from ._module import _of_parts
-from ._passes import Pass, _FunctionPass, _Optional, as_pass
+from ._passes import _FunctionPass, _Optional, as_pass
 from ._progress import teller
 from ._resat import Module
 
@@ -24,24 +24,43 @@ __all__ = ["Exploration", "RayExecutor", "explore"]
 
 # Modules on their way: a skeleton, the keys of its constants, and those constants that the other side is not known to have.
 
-_constants: dict[bytes, tuple[str, list[int], bytes]] = {}
-_keys: dict[tuple[int, str, tuple[int, ...]], bytes] = {}
+_constants: dict[bytes, "_Parts"] = {}
+
+#: A constant's element type, shape and bytes.
+_Parts = tuple[str, list[int], bytes]
+
+# How many explorations this process is driving: constants are kept for them, and dropped after the last.
+_driving = 0
 
 
 def _pack(module: Module) -> tuple[str, list[bytes]]:
     """A module's skeleton and its constants' keys; the constants are kept here."""
     text, constants = module.parts()
-    keys = []
+    return text, _keep(constants)[0]
+
+
+def _keep(constants: "list[_resat.Constant]") -> "tuple[list[bytes], dict[bytes, _Parts]]":
+    """Keeps constants here: their keys, by content, and the constants by these."""
+    keys, new = [], {}
     for constant in constants:
         dtype, shape, data = constant.parts()
-        key = hashlib.blake2b(data, digest_size=16, person=dtype.encode()[:16], salt=repr(shape).encode()[-16:]).digest()
-        _constants.setdefault(key, (dtype, shape, data))
+        made = hashlib.blake2b(f"{dtype} {shape} ".encode(), digest_size=16)
+        made.update(data)
+        key = made.digest()
+        new[key] = _constants.setdefault(key, (dtype, shape, data))
         keys.append(key)
-    return text, keys
+    return keys, new
 
 
-def _unpack(text: str, keys: list[bytes]) -> Module:
-    return _of_parts(text, [_constants[key] for key in keys])
+def _unpack(text: str, keys: list[bytes], known: "dict[bytes, _Parts]") -> Module:
+    return _of_parts(text, [known[key] for key in keys])
+
+
+def _having(keys: Iterable[bytes], sent: "dict[bytes, _Parts]") -> "tuple[dict[bytes, _Parts], list[bytes]]":
+    """The constants of these keys that this process has, with what was sent to it, and the keys of the others."""
+    _constants.update(sent)
+    known = {key: found for key in keys if (found := sent.get(key) or _constants.get(key)) is not None}
+    return known, sorted(set(keys) - known.keys())
 
 
 # What workers do.
@@ -56,11 +75,20 @@ def _worker(spec: bytes) -> Any:
     with _lock:
         known = _workers.get(key)
     if known is None:
-        config, given = pickle.loads(spec)
-        known = _resat.Worker(config.settings(), {**given, "own": _functions(given["own"])})
+        config, given, machine = pickle.loads(spec)
+        settings = config.settings()
+        if settings.machine != machine:
+            raise Refused(
+                f"code is for `{machine}`, but a worker is `{settings.machine}`: where machines differ, say "
+                'BuildConfig(target="llvm -mcpu=… -num-cores=…") for the one that measures'
+            )
+        known = _resat.Worker(settings, {**given, "own": _functions(given["own"])})
         with _lock:
             if len(_workers) > 64:
                 _workers.clear()
+            if _driving == 0 and not any(of == key[0] for of, _ in _workers):
+                # Another exploration has other constants; what this one has in common with them is sent again.
+                _constants.clear()
             _workers[key] = known
     return known
 
@@ -71,25 +99,61 @@ def _functions(own: "Sequence[_FunctionPass]") -> list[tuple[str, Any]]:
 
 def _do_pass(spec: bytes, name: str, text: str, keys: list[bytes], sent: dict[bytes, Any]):
     """Runs a pass; or says which constants this process lacks."""
-    _constants.update(sent)
-    lacking = [key for key in keys if key not in _constants]
+    known, lacking = _having(keys, sent)
     if lacking:
         return ("lacks", lacking)
-    outcome, made = _worker(spec).run(name, _unpack(text, keys))
+    outcome, made = _worker(spec).run(name, _unpack(text, keys, known))
     if made is None:
         return ("done", outcome, None, None, None)
-    new_text, new_keys = _pack(made)
-    return ("done", outcome, new_text, new_keys, {k: _constants[k] for k in new_keys if k not in set(keys)})
+    new_text, constants = made.parts()
+    new_keys, new = _keep(constants)
+    return ("done", outcome, new_text, new_keys, {k: v for k, v in new.items() if k not in known})
 
 
-def _do_measure(spec: bytes, programs: list[tuple[str, str, list[bytes]]], inputs: list[Any], sent: dict[bytes, Any]):
-    """Compiles and measures programs in turns; or says which constants this process lacks."""
-    _constants.update(sent)
-    lacking = sorted({key for _, _, keys in programs for key in keys if key not in _constants})
+def _do_build(spec: bytes, text: str, keys: list[bytes], sent: dict[bytes, Any]):
+    """Compiles a program; or says which constants this process lacks. Constants that are folded and packed for the code go with it."""
+    known, lacking = _having(keys, sent)
     if lacking:
         return ("lacks", lacking)
-    return ("done", _worker(spec).measure([(digest, _unpack(text, keys)) for digest, text, keys in programs], inputs))
+    outcome, code = _worker(spec).compile(_unpack(text, keys, known))
+    if code is None:
+        return ("built", outcome, None, {})
+    head, machine_code, constants = code
+    new_keys, new = _keep(constants)
+    return ("built", outcome, (head, machine_code, new_keys), {k: v for k, v in new.items() if k not in known})
 
+
+def _do_measure(spec: bytes, programs: "list[_Ready]", inputs: list[Any], sent: dict[bytes, Any]):
+    """Measures programs in turns; or says which constants this process lacks. Nothing is compiled but what can't leave the process that
+    compiles it."""
+    known, lacking = _having({key for p in programs for key in p.keys}, sent)
+    if lacking:
+        return ("lacks", lacking)
+    return ("done", _worker(spec).measure([p.unpacked(known) for p in programs], inputs))
+
+
+class _Ready(NamedTuple):
+    """A program on its way to be measured."""
+
+    digest: str
+    outcome: str
+    """What compiling it came to."""
+    head: "bytes | None"
+    """What its code consists of; None where the code can't leave a process, and the program goes as its text."""
+    body: Any
+    """Machine code, or the program's skeleton."""
+    keys: list[bytes]
+    """Of its constants."""
+
+    def unpacked(self, known: "dict[bytes, _Parts]") -> tuple[str, Any, "Module | None"]:
+        if self.head is None:
+            return (self.digest, None, _unpack(self.body, self.keys, known))
+        constants = [_resat.constant(*known[key]) for key in self.keys]
+        return (self.digest, (self.outcome, (self.head, self.body, constants)), None)
+
+
+#: A function for workers, its arguments, and the program that it compiles, if it does.
+_Task = tuple[Callable[..., Any], tuple, "str | None"]
 
 #: Exceptions that say that a worker is gone, and nothing of the work.
 _LOST = ("BrokenProcessPool", "BrokenThreadPool", "BrokenExecutor", "CancelledError", "KilledWorker", "WorkerCrashedError", "NodeDiedError", "CommClosedError")
@@ -100,24 +164,29 @@ def _is_lost(error: BaseException) -> bool:
 
 
 class _Crew:
-    """What the Rust part asks to have work done."""
+    """What the Rust part asks to have work done: passes and code by the workers, measurements by the measurer."""
 
     def __init__(self, spec: bytes, workers: futures.Executor, measurer: "futures.Executor | None", room: "int | None"):
         self.spec, self.workers, self.measurer = spec, workers, measurer
         self.room = room or 2 * _size(workers)
-        self.pending: dict[futures.Future, tuple[int, tuple]] = {}
+        self.measures = measurer is not None
+        self.pending: dict[futures.Future, tuple[int, _Task]] = {}
+        self.ready: dict[str, _Ready] = {}
+        self.ended = False
 
-    def _submit(self, number: int, task: tuple, sent: dict[bytes, Any]) -> None:
-        name, text, keys = task
-        future = _submit(self.workers, _do_pass, self.spec, name, text, keys, sent)
-        self.pending[future] = (number, task)
+    def _submit(self, number: int, task: "_Task", sent: dict[bytes, Any]) -> None:
+        do, arguments, _ = task
+        self.pending[_submit(self.workers, do, self.spec, *arguments, sent)] = (number, task)
 
-    def start(self, number: int, name: str, _from: str, module: Module) -> None:
-        text, keys = _pack(module)
-        self._submit(number, (name, text, keys), {})
+    def start_pass(self, number: int, name: str, module: Module) -> None:
+        self._submit(number, (_do_pass, (name, *_pack(module)), None), {})
+
+    def start_build(self, number: int, program: str, module: Module) -> None:
+        self._submit(number, (_do_build, _pack(module), program), {})
 
     def poll(self):
-        """The number and the result of a task that has ended, of one that was lost without a result; nothing after a while."""
+        """The number of a task that has ended, whether it was a program's, and what came of it, or None where it was lost; nothing after a
+        while."""
         done, _ = futures.wait(list(self.pending), timeout=0.2, return_when=futures.FIRST_COMPLETED)
         if not done:
             return None
@@ -127,25 +196,31 @@ class _Crew:
             result = future.result()
         except BaseException as error:
             if _is_lost(error):
-                return (number, None)
+                return (number, task[2] is not None, None)
             raise
         if result[0] == "lacks":
             self._submit(number, task, {key: _constants[key] for key in result[1]})
             return None
+        if result[0] == "built":
+            _, outcome, code, new = result
+            _constants.update(new)
+            (text, keys), program = task[1], task[2]
+            head, body, keys = code if code is not None else (None, text, keys)
+            self.ready[program] = _Ready(program, outcome, head, body, keys)
+            return (number, True, (outcome, None))
         _, outcome, text, keys, new = result
         if text is None:
-            return (number, (outcome, None))
+            return (number, False, (outcome, None))
         _constants.update(new)
-        return (number, (outcome, _unpack(text, keys)))
+        return (number, False, (outcome, _unpack(text, keys, _constants)))
 
     def measure(self, programs: list[tuple[str, Module]], inputs: list[Any]):
-        if self.measurer is None:
-            return None
-        packed = [(digest, *_pack(module)) for digest, module in programs]
+        assert self.measurer is not None
+        packed = [self.ready.pop(digest) for digest, _ in programs]
         sent: dict[bytes, Any] = {}
         for _ in range(8):
             try:
-                result = _submit(self.measurer, _do_measure, self.spec, packed, inputs, sent).result()
+                result = self._wait(_submit(self.measurer, _do_measure, self.spec, packed, inputs, sent))
             except BaseException as error:
                 if _is_lost(error):
                     continue
@@ -155,8 +230,17 @@ class _Crew:
             sent = {key: _constants[key] for key in result[1]}
         raise RuntimeError("the measuring worker was lost again and again")
 
+    def _wait(self, future: futures.Future) -> Any:
+        """The result of a future, unless the exploration is ended meanwhile."""
+        while not futures.wait([future], timeout=0.2).done:
+            if self.ended:
+                future.cancel()
+                raise Refused("the exploration was ended while programs were measured")
+        return future.result()
+
     def end(self) -> None:
-        for future in self.pending:
+        self.ended = True
+        for future in list(self.pending):
             future.cancel()
 
 
@@ -183,13 +267,18 @@ class RayExecutor(futures.Executor):
     def __init__(self, **options: Any):
         import ray
 
-        self._ray, self._options = ray, {"max_retries": 0, **options}
         if not ray.is_initialized():
             ray.init()
+        # What is lost is begun again by who asked for it.
+        self._call = ray.remote(**{"max_retries": 0, **options})(_call)
         self._max_workers = int(ray.cluster_resources().get("CPU", 1))
 
     def submit(self, fn, /, *args, **kwargs):
-        return self._ray.remote(**self._options)(fn).remote(*args, **kwargs).future()
+        return self._call.remote(fn, args, kwargs).future()
+
+
+def _call(fn, args, kwargs):
+    return fn(*args, **kwargs)
 
 
 class Exploration:
@@ -277,11 +366,11 @@ def explore(
     - `inputs`: arrays for the parameters, by name or in order; random ones where none are given.
     - `workers`: who runs the passes: a number of threads, or an executor of `concurrent.futures` (a process pool, Dask's
       `client.get_executor()`, `RayExecutor`). It may be gone in the middle: what was lost is done again, and nothing twice that was finished.
-    - `measurer`: an executor of one worker that does nothing else meanwhile; this process measures where none is given.
+    - `measurer`: an executor of one worker that does nothing else meanwhile. The workers compile then, and it runs what they have compiled.
+      Where none is given, this process compiles and measures.
     - `state`: a file where what was found out is kept; an exploration that finds it goes on from there.
     - `room`: so many tasks are under way at the same time; twice the workers where not given.
     - `measure_seconds`: for how long each different program is measured, about.
-
     - `progress`: a function of a phase, and how much of how much is done; `True` shows a bar, `False` nothing. Where it is not given, notebooks
       show a bar.
 
@@ -332,10 +421,17 @@ def explore(
     arrays = _inputs(module, inputs)
     crew = None
     if workers is not None and not isinstance(workers, int) or measurer is not None:
-        spec = _sent((config, {**given, "state": None}))
+        # Each machine by itself would take as many threads as it has cores.
+        settings = config.settings()
+        if "num-cores" not in config.target:
+            config = config.replaced(target=f"{config.target} -num-cores={settings.cores}")
+        spec = _sent((config, {**given, "state": None}, config.settings().machine))
         if workers is None or isinstance(workers, int):
             workers = futures.ThreadPoolExecutor(workers or 1)
         crew = _Crew(spec, workers, measurer, room)
+    global _driving
+    with _lock:
+        _driving += 1
     try:
         with teller(progress) as told:
             here = {**given, "own": _functions(own)}
@@ -343,6 +439,10 @@ def explore(
     finally:
         if crew is not None:
             crew.end()
+        with _lock:
+            _driving -= 1
+            if _driving == 0:
+                _constants.clear()
     return Exploration(json.loads(data), page, summary)
 
 
@@ -364,6 +464,9 @@ def _inputs(module: Module, inputs: Any) -> list[Any]:
         return module.random_inputs()
     if isinstance(inputs, Mapping):
         names = [name for name, _ in module.signature_of("main")[0]]
+        own = module.own_names()[0]
+        if own is not None and set(inputs) <= set(own):
+            names = own
         strange = [str(k) for k in inputs if k not in names]
         missing = [n for n in names if n not in inputs]
         if strange or missing:

@@ -67,26 +67,46 @@ def load(
     *,
     dims: "Mapping[str, int] | None" = None,
     shapes: "Mapping[str, Iterable[int | None]] | None" = None,
+    ranks: "Mapping[str, int] | None" = None,
 ) -> Module:
     """Reads a model: Relay text or JSON, ONNX, TFLite or Keras, told by its content. Weights that come with it are constants.
 
     `params` gives parameters of `@main` that become constants: a parameter file (Relay's own format, or npz), or a dict of arrays. `dims` are
-    extents of symbolic dimensions by name; `shapes` are shapes of inputs by name, None for extents that stay unknown.
+    extents of symbolic dimensions by name; `shapes` are shapes of inputs by name, None for extents that stay unknown. `ranks` are numbers of
+    axes of all inputs that there will be, by name: of use where the model leaves open how many axes an input has, how long a sequence is, or
+    whether an optional value is there.
     """
-    dims_ = [(k, int(v)) for k, v in (dims or {}).items()]
-    shapes_ = [(k, list(v)) for k, v in (shapes or {}).items()]
     if params is not None and not isinstance(params, Mapping):
         params = os.fspath(params)
     elif params is not None:
         params = dict(params)
-    return _resat.load(os.fspath(path), dims_, shapes_, params)
+    return _resat.load(os.fspath(path), *_sizes(dims, shapes, ranks), params)
 
 
-def parse(text: "str | bytes", name: str = "<string>", *, dims=None, shapes=None) -> Module:
-    """Reads a program from memory: Relay text or JSON as `str`, a model of any kind as `bytes`. `name` stands for it in messages."""
+def parse(
+    text: "str | bytes",
+    name: str = "<string>",
+    *,
+    dims: "Mapping[str, int] | None" = None,
+    shapes: "Mapping[str, Iterable[int | None]] | None" = None,
+    ranks: "Mapping[str, int] | None" = None,
+) -> Module:
+    """Reads a program from memory: Relay text or JSON as `str`, a model of any kind as `bytes`. `name` stands for it in messages; for the
+    other arguments, which are for models as `bytes`, see `load`."""
     if isinstance(text, str):
+        if dims or shapes or ranks:
+            raise TypeError("Relay says its sizes itself: dims, shapes and ranks are for models of other kinds, as bytes")
         return Module.parse(text, name)
-    return _resat.load_bytes(bytes(text), name, list((dims or {}).items()), [(k, list(v)) for k, v in (shapes or {}).items()])
+    return _resat.load_bytes(bytes(text), name, *_sizes(dims, shapes, ranks))
+
+
+def _sizes(dims, shapes, ranks):
+    """What is said of sizes, as the Rust part takes it."""
+    return (
+        [(k, int(v)) for k, v in (dims or {}).items()],
+        [(k, list(v)) for k, v in (shapes or {}).items()],
+        None if ranks is None else [(k, int(v)) for k, v in ranks.items()],
+    )
 
 
 def load_params(path: "str | os.PathLike[str]") -> dict[str, Any]:

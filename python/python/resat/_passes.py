@@ -275,6 +275,7 @@ class Pipeline(Pass):
 
     @property
     def text(self) -> str:  # type: ignore[override]
+        """The stages' names, with commas."""
         return ",".join(self.names)
 
     @property

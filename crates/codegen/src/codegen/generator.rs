@@ -68,6 +68,9 @@ pub enum CodegenError {
         /// What it does not support.
         construct: String,
     },
+    /// Somebody ended it; see [`Cancel`](crate::cancel::Cancel).
+    #[error("cancelled")]
+    Cancelled,
     /// LLVM refused.
     #[error("LLVM: {0}")]
     Llvm(String),

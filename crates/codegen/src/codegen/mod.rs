@@ -21,7 +21,7 @@ mod registry;
 pub use cache::ObjectCache;
 pub use cc::{CcError, compile_c, compile_data, link_c};
 pub use generator::{Code, CodeGenerator, CodegenError};
-pub use objects::{ObjectCode, compile};
+pub use objects::{ObjectCode, compile, compile_unless};
 pub use registry::{RegisterError, generator, generators, register};
 
 pub use crate::machine::{CodegenTarget, EMULATED, TargetError, matrix_registers_permitted};

@@ -11,6 +11,7 @@ use std::{
 
 use super::{Code, CodeGenerator, CodegenError, cc::compile_c};
 use crate::{
+    cancel::Cancel,
     loops::{Kernel, check},
     machine::CodegenTarget,
 };
@@ -43,15 +44,28 @@ pub fn compile(
     kernels: &[&Kernel],
     target: &CodegenTarget,
 ) -> Result<Vec<ObjectCode>, CodegenError> {
-    distinct(kernels)?;
-    each(generator, kernels, target)
+    compile_unless(generator, kernels, target, &Cancel::default())
 }
 
-/// Compiles each kernel to an object. What costs most comes first, so that none keeps one thread at work when the others are done.
+/// The same, unless somebody ends it, which it looks at before each kernel.
+pub fn compile_unless(
+    generator: &dyn CodeGenerator,
+    kernels: &[&Kernel],
+    target: &CodegenTarget,
+    cancel: &Cancel,
+) -> Result<Vec<ObjectCode>, CodegenError> {
+    distinct(kernels)?;
+    each(generator, kernels, target, cancel, &|_, _| {})
+}
+
+/// Compiles each kernel to an object. What costs most comes first, so that none keeps one thread at work when the others are done. `done` is
+/// called, on whatever thread, with each that is made and its place among the kernels.
 pub(super) fn each(
     generator: &dyn CodeGenerator,
     kernels: &[&Kernel],
     target: &CodegenTarget,
+    cancel: &Cancel,
+    done: &(dyn Fn(usize, &ObjectCode) + Sync),
 ) -> Result<Vec<ObjectCode>, CodegenError> {
     target.validate()?;
     let results: Vec<Mutex<Option<Result<ObjectCode, CodegenError>>>> =
@@ -61,8 +75,12 @@ pub(super) fn each(
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            *results[i].lock().expect("no thread panics while it holds a result") =
-                Some(object(generator, kernels[i], target));
+            let made = match cancel.is_cancelled() {
+                true => Err(CodegenError::Cancelled),
+                false => object(generator, kernels[i], target),
+            };
+            made.iter().for_each(|object| done(i, object));
+            *results[i].lock().expect("no thread panics while it holds a result") = Some(made);
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(kernels.len());

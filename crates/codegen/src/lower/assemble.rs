@@ -13,6 +13,7 @@ use super::{
 };
 use crate::machine::Core;
 use crate::{
+    cancel::Cancel,
     diag::{Diagnostic, Refused},
     infer::TypedModule,
     ir::{
@@ -45,6 +46,8 @@ pub struct CodeSet {
     pub state: Vec<(usize, usize)>,
     /// The calls of the program that is assembled next, in order, where its extents change from run to run.
     pub met: Option<std::vec::IntoIter<Met>>,
+    /// By which somebody ends the work.
+    pub cancel: Cancel,
 }
 
 /// A kernel with reductions that run in several ways.
@@ -106,6 +109,7 @@ impl CodeSet {
             tunable: Vec::new(),
             state: Vec::new(),
             met: None,
+            cancel: Cancel::default(),
         }
     }
 
@@ -232,6 +236,7 @@ pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet
         params.insert(p, a.input(&name, own.get(i).map(String::as_str), &ty)?);
     }
     for id in scope(typed, main.body) {
+        a.code.cancel.go_on()?;
         if let Some(slot) = a.expr(id, &slots, &params)? {
             slots.insert(id, slot);
         }

@@ -1,46 +1,8 @@
 //! What a run may take.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-/// A way to ask a run to end: clones are about the same run. It decides nothing that a run which is not ended comes to; so all are equal.
-#[derive(Clone, Default)]
-pub struct Cancel(Option<Arc<AtomicBool>>);
-
-impl Cancel {
-    /// One that can be asked for; the default one never is.
-    pub fn new() -> Cancel {
-        Cancel(Some(Arc::default()))
-    }
-
-    /// Asks the run to end soon.
-    pub fn cancel(&self) {
-        self.0.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
-    }
-
-    /// Whether somebody asked.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
-    }
-}
-
-impl PartialEq for Cancel {
-    fn eq(&self, _: &Cancel) -> bool {
-        true
-    }
-}
-
-impl fmt::Debug for Cancel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cancel")
-    }
-}
+use crate::cancel::Cancel;
 
 /// Where saturation stops. The best program of what was found by then is always there to extract.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,7 @@ mod rule;
 mod run;
 
 pub use explain::{Became, Counterfactual, Piece, ProofStep, WhyNot, counterfactuals, explain, why_not};
-pub use limits::{Cancel, Limits};
+pub use limits::Limits;
 pub use optimize::{Extracted, Optimized, optimize, optimize_observed};
 pub use placed::PlacedReport;
 pub use report::{KernelReport, Report, RuleReport, Stop};

@@ -1,0 +1,118 @@
+"""State from run to run, and sizes that change."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import resat as rs
+
+# What was seen so far, with what is new behind it, and its sum.
+APPEND = """#[version = "0.0.5"]
+def @main(%cache: Tensor[(?, 4), float32], %x: Tensor[(1, 4), float32]) {
+  let %all = concatenate((%cache, %x));
+  (sum(%all, axis=[0]), %all)
+}
+"""
+
+HIDDEN = """#[version = "0.0.5"]
+def @main(%h: Tensor[(1, 8), float32], %x: Tensor[(1, 8), float32]) {
+  let %new = tanh(add(%h, %x));
+  (%new, multiply(%new, 2f))
+}
+"""
+
+
+def test_a_cache_that_grows():
+    exe = rs.build(rs.parse(APPEND), state={"cache": "1"})
+    runs = exe.stateful()
+    assert runs.keys() == ["cache"] and [n for n, _ in runs.inputs] == ["x"] and [n for n, _ in runs.outputs] == ["0"]
+    rows = np.random.default_rng(0).standard_normal((20, 4)).astype("float32")
+    for i, row in enumerate(rows):
+        (total,) = runs.run({"x": row[None]})
+        np.testing.assert_allclose(total, rows[: i + 1].sum(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(runs["cache"], rows)
+    # Other runs begin anew, and what was read is one's own.
+    assert exe.stateful()["cache"].shape == (0, 4)
+    runs["cache"][:] = 0
+    np.testing.assert_array_equal(runs["cache"], rows)
+    runs["cache"] = rows[:2]
+    (total,) = runs.run([rows[2:3]])
+    np.testing.assert_allclose(total, rows[:3].sum(0), rtol=1e-4, atol=1e-5)
+    # Without state, the program is what it was written as.
+    total, everything = exe.run({"cache": rows[:2], "x": rows[2:3]})
+    np.testing.assert_array_equal(everything, rows[:3])
+
+
+def test_state_is_not_memory_of_the_callers():
+    exe = rs.build(rs.parse('#[version = "0.0.5"] def @main(%s: Tensor[(16), float32], %x: Tensor[(16), float32]) { (%x, add(%s, %x)) }'), state={"s": "0"})
+    runs, x = exe.stateful(), rs.empty((16,))
+    x[:] = 1
+    runs.run([x])
+    x[:] = 5
+    assert runs["s"].tolist() == [1] * 16
+    assert runs.run([x])[0].tolist() == [6] * 16
+
+
+def test_a_hidden_layer():
+    runs = rs.build(rs.parse(HIDDEN), state={"h": "0"}, threads=1).stateful()
+    h = np.zeros((1, 8), "float32")
+    for i in range(5):
+        x = np.full((1, 8), i / 4, "float32")
+        h = np.tanh(h + x)
+        np.testing.assert_allclose(runs.run([x])[0], 2 * h, rtol=1e-5)
+    with pytest.raises(rs.Refused, match="should be Tensor"):
+        runs["h"] = np.zeros((2, 8), "float32")
+    np.testing.assert_allclose(runs["h"], h, rtol=1e-5)
+    with pytest.raises(KeyError):
+        runs["x"]
+    with pytest.raises(rs.Refused, match="1 inputs, but 2"):
+        runs.run([x, x])
+
+
+def test_state_is_refused_where_it_can_not_be():
+    mod = rs.parse(HIDDEN)
+    for state, said in (({"g": "0"}, "no input `g`"), ({"h": "7"}, "no output `7`"), ({"h": "0", "x": "0"}, "named twice")):
+        with pytest.raises(rs.Refused, match=said):
+            rs.build(mod, state=state)
+    with pytest.raises(rs.Refused, match="keeps nothing"):
+        rs.build(mod).stateful()
+
+
+def test_runs_with_state_follow_each_other():
+    """Two at once would each begin with what neither left."""
+    runs = rs.build(rs.parse(HIDDEN), state={"h": "0"}, threads=1).stateful()
+    done, refused, x = [], [], np.ones((1, 8), "float32")
+
+    def work():
+        for _ in range(200):
+            try:
+                runs.run([x])
+                done.append(1)
+            except rs.Refused as e:
+                refused.append(str(e))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(done) + len(refused) == 600 and done and all("under way" in r for r in refused)
+    h = np.zeros((1, 8), "float32")
+    for _ in done:
+        h = np.tanh(h + x)
+    np.testing.assert_allclose(runs["h"], h, rtol=1e-4)
+
+
+@pytest.mark.parametrize("specialize", ["off", "hot", "all"])
+def test_sizes_that_change(specialize):
+    mod = rs.parse('#[version = "0.0.5"] def @main(%x: Tensor[(?, 32), float32], %w: Tensor[(16, 32), float32]) { nn.relu(nn.dense(%x, %w, units=16)) }')
+    w = np.random.default_rng(0).standard_normal((16, 32)).astype("float32")
+    exe = rs.build(mod, params={"w": w}, specialize=specialize)
+    for n in (1, 7, 64, 7, 1, 200):
+        x = np.random.default_rng(n).standard_normal((n, 32)).astype("float32")
+        for _ in range(3):
+            np.testing.assert_allclose(exe.run([x])[0], np.maximum(x @ w.T, 0), rtol=1e-3, atol=1e-4)
+
+
+def test_what_specialize_is():
+    with pytest.raises(rs.Refused, match='"hot" or "all"'):
+        rs.build(rs.parse(HIDDEN), specialize="some")
