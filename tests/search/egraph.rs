@@ -300,7 +300,7 @@ fn limits_hold_and_are_named() {
     assert_eq!(run(Limits { nodes: 3, ..Limits::default() }), Stop::Nodes);
     assert_eq!(run(Limits { bytes: 900, ..Limits::default() }), Stop::Memory);
     assert_eq!(run(Limits { time: std::time::Duration::ZERO, ..Limits::default() }), Stop::Time);
-    let cancel = resat::saturate::Cancel::new();
+    let cancel = resat::cancel::Cancel::new();
     assert_eq!(run(Limits { cancel: cancel.clone(), ..Limits::default() }), Stop::Saturated);
     cancel.cancel();
     assert_eq!(run(Limits { cancel, ..Limits::default() }), Stop::Cancelled);

@@ -62,11 +62,9 @@ impl WorkFolder {
     /// # Errors
     /// Where no folder can be made.
     pub fn within(parent: &Path) -> io::Result<WorkFolder> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
         remove_abandoned(parent);
         loop {
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+            let path = unused(parent);
             // It is made and listed in one step: a signal may come in between.
             let mut folders = live();
             match fs::create_dir(&path) {
@@ -142,14 +140,24 @@ fn resolved(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Removes the working folders that nobody holds a lock in.
+/// The path of a working folder that this process has not used yet.
+fn unused(parent: &Path) -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    parent.join(format!("{PREFIX}{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// Removes the working folders that nobody holds a lock in. What a killed process has started, such as a linker, may still write
+/// there: under another name, nothing is added to a folder while it is removed.
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         if let Some(pid) = owner(&entry.file_name())
             && is_abandoned(&entry.path(), pid)
         {
-            let _ = fs::remove_dir_all(entry.path());
+            let aside = unused(parent);
+            if fs::rename(entry.path(), &aside).is_ok() {
+                let _ = fs::remove_dir_all(aside);
+            }
         }
     }
 }
@@ -164,7 +172,10 @@ fn owner(name: &std::ffi::OsStr) -> Option<u32> {
 /// Whether a process is gone, as far as the system reports.
 fn is_gone(pid: u32) -> bool {
     let processes = Path::new("/proc");
-    processes.join("self").exists() && !processes.join(pid.to_string()).exists()
+    // A thread has such a folder, too, and is no process.
+    let status = fs::read_to_string(processes.join(pid.to_string()).join("status")).unwrap_or_default();
+    let process = status.lines().find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok());
+    processes.join("self").exists() && process != Some(pid)
 }
 
 fn is_abandoned(folder: &Path, pid: u32) -> bool {
@@ -200,6 +211,25 @@ mod tests {
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).expect("the folder is there");
         entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_still_written_to_goes_all_the_same() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        for round in 0..20 {
+            // Nobody has that number: no system counts its processes so far.
+            let folder = parent.path().join(format!("{PREFIX}4294967295-{round}"));
+            fs::create_dir(&folder).expect("it can be made");
+            fs::write(folder.join(LOCK), b"").expect("it can be written");
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    (0..).take_while(|n| fs::write(folder.join(n.to_string()), b"linked").is_ok()).count()
+                });
+                remove_abandoned(parent.path());
+                writer.join().expect("writing does not panic");
+            });
+            assert_eq!(names(parent.path()), Vec::<String>::new());
+        }
     }
 
     #[test]

@@ -5,11 +5,11 @@ mod layouts;
 
 use std::sync::{OnceLock, RwLock};
 
+pub use super::signature::{Guard, Param};
 use super::{
     functions::fills_nothing,
     signature::{ClassView, Input},
 };
-pub use super::signature::{Guard, Param};
 use crate::{
     ir::{AttrValue, Dim},
     ops::RegisterError,
