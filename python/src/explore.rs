@@ -102,7 +102,7 @@ impl Crew for PyCrew {
                 Some((number, _, None)) => (number, None),
                 Some((number, true, Some((text, _)))) => (number, Some(Done::Build(text))),
                 Some((number, false, Some((text, module)))) => {
-                    (number, Some(Done::Pass(Found::from_parts(&text, module.map(|m| m.0))?)))
+                    (number, Some(Done::Pass(Box::new(Found::from_parts(&text, module.map(|m| m.0))?))))
                 }
             });
         }

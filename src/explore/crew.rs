@@ -47,7 +47,7 @@ pub enum Task {
 #[derive(Debug)]
 pub enum Done {
     /// Of a pass.
-    Pass(Found),
+    Pass(Box<Found>),
     /// Of a program: what [`Compiled::into_parts`] says of it.
     Build(String),
 }
@@ -346,7 +346,7 @@ pub(super) fn run_passes<'a>(
         };
         let mut next = || {
             Ok(match lock().next()? {
-                (number, Some(Done::Pass(found))) => (number, Some(found)),
+                (number, Some(Done::Pass(found))) => (number, Some(*found)),
                 (number, None) => (number, None),
                 (_, Some(Done::Build(_))) => return Err(other()),
             })

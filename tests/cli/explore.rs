@@ -335,7 +335,7 @@ impl Crew for Careless {
             Some(match task {
                 Task::Pass { pass, .. } => {
                     let (text, module) = self.worker.run(&pass, module)?.into_parts()?;
-                    Done::Pass(Found::from_parts(&text, module)?)
+                    Done::Pass(Box::new(Found::from_parts(&text, module)?))
                 }
                 Task::Build { program } => {
                     let (text, frozen) = self.worker.compile(module).into_parts()?;

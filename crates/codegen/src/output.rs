@@ -222,9 +222,8 @@ mod tests {
             fs::create_dir(&folder).expect("it can be made");
             fs::write(folder.join(LOCK), b"").expect("it can be written");
             std::thread::scope(|scope| {
-                let writer = scope.spawn(|| {
-                    (0..).take_while(|n| fs::write(folder.join(n.to_string()), b"linked").is_ok()).count()
-                });
+                let writer = scope
+                    .spawn(|| (0..).take_while(|n| fs::write(folder.join(n.to_string()), b"linked").is_ok()).count());
                 remove_abandoned(parent.path());
                 writer.join().expect("writing does not panic");
             });

@@ -149,7 +149,7 @@ mod tests {
 
     fn decoded(format: &str, bytes: &[u8]) -> Result<Tensor, OpError> {
         let id = op("image.decode");
-        let attrs = make_attrs(id, &[("pixel_format".into(), format.into())])?;
+        let attrs = make_attrs(id, &[("pixel_format".into(), format.into())]).map_err(|e| OpError(e.to_string()))?;
         let out = id.op().eval(&attrs, &[Tensor::from_slice(&[bytes.len()], bytes).into()])?;
         Ok(out.tensor().clone())
     }

@@ -429,7 +429,7 @@ fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: Te
                 };
                 each(n, &|n, place| n.store(sum, place, Scalar::float(0.0, dtype)));
                 n.for_(channels, |n, channel| {
-                    ahead(n, &point, g, w, &channel);
+                    ahead(n, point, g, w, &channel);
                     each(n, &|n, place| {
                         let [row, o, lane] = place.clone();
                         let [p, q] = [point[0].clone(), point[1].clone()];
