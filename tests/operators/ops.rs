@@ -29,7 +29,8 @@ fn fits(t: &TensorType, v: &Tensor) -> bool {
 /// All operators with their samples; `check` says what is wrong. All complaints are shown at once.
 fn for_all_samples(check: impl Fn(&'static dyn Op, &Attrs, &ops::Sample, &Type) -> Result<(), String>) {
     let mut wrong = Vec::new();
-    for id in ops::all() {
+    // What takes files takes no random bytes: it is tested where it is.
+    for id in ops::all().into_iter().filter(|id| !id.op().runs_as_is()) {
         let op = id.op();
         for sample in op.samples() {
             let outcome = ops::make_attrs(id, &given(&sample)).map_err(|e| e.to_string()).and_then(|attrs| {

@@ -88,8 +88,8 @@ struct Maker {
 
 /// The program of a seed.
 pub(crate) fn program(seed: u64, kind: Kind) -> Case {
-    // What stands for others within the compiler is no part of programs.
-    let ops = ops::all().into_iter().filter(|id| !id.op().name().starts_with("static."));
+    // What stands for others within the compiler is no part of programs, nor is what takes files: no random bytes are one.
+    let ops = ops::all().into_iter().filter(|id| !id.op().name().starts_with("static.") && !id.op().runs_as_is());
     let ops = ops.map(|id| (id, id.op().samples())).filter(|(_, s)| !s.is_empty()).collect();
     let rng = Rng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let mut maker = Maker { m: Module::new(), rng, kind, params: Vec::new(), ops, global: false, names: 0 };

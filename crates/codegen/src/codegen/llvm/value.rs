@@ -256,6 +256,8 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
         let mut p = self.buffer(buffer);
         for part in self.parts(at)? {
+            // What a half decides is computed in vectors, of lanes that are equal here.
+            let part = if part.is_vector_value() { self.ir.extract(part, 0) } else { part };
             p = self.ir.offset(element, p, part.into_int_value());
         }
         if at.constant != 0 {

@@ -240,6 +240,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("DeformableConv2DAttrs", "strides:o padding:o dilation:o deformable_groups:i groups:i channels:o kernel_size:o data_layout:s kernel_layout:s out_layout:s out_dtype:d", "nn.deformable_conv2d"),
     ("DenseAttrs", "units:o out_dtype:d", "nn.dense qnn.dense"),
     ("DenseNBitsAttrs", "bits:i", "nn.dense_nbits"),
+    ("ImageDecodeAttrs", "pixel_format:s", "image.decode"),
     ("DensePackAttrs", "units:o out_dtype:d weight_layout:o", "nn.contrib_dense_pack qnn.contrib_dense_pack"),
     ("DequantizeAttrs", "out_dtype:d axis:i", "qnn.dequantize qnn.simulated_dequantize"),
     ("DeviceCopyAttrs", "src_virtual_device:o dst_virtual_device:o", "device_copy"),
