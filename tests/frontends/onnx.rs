@@ -147,6 +147,18 @@ fn the_same_network_becomes_the_same_program() {
     assert_eq!(operators(&a), operators(&b), "{a}\n{b}");
 }
 
+/// `?` for whatever is unknown is no name: axes that are called so may differ.
+#[test]
+fn question_marks_name_no_dimension() {
+    let mut files = case("named_dimensions");
+    let model = files.get_mut("model.onnx").expect("a case has a model");
+    while let Some(at) = model.windows(5).position(|w| w == b"batch") {
+        model[at..at + 5].copy_from_slice(b"?????");
+    }
+    let case = load("named_dimensions", &files).unwrap_or_else(|e| panic!("{e}"));
+    assert!(dim_names(&case.module).is_empty());
+}
+
 #[test]
 fn inputs_that_disagree_about_a_dimension_are_refused() {
     let files = case("named_dimensions");

@@ -390,8 +390,10 @@ impl<'m> Importer<'m> {
 
     /// The names of extents that stay open.
     fn open_dims(&self, dims: &[super::proto::Dimension]) -> Vec<String> {
+        // Some exporters write `?` for whatever is unknown, which names nothing.
+        let is_name = |name: &str| name.contains(char::is_alphanumeric);
         let name = |d: &super::proto::Dimension| match &d.value {
-            Some(DimensionValue::Param(name)) if self.options.dim(name).is_none() => name.clone(),
+            Some(DimensionValue::Param(name)) if is_name(name) && self.options.dim(name).is_none() => name.clone(),
             _ => String::new(),
         };
         dims.iter().map(name).collect()
