@@ -64,7 +64,7 @@ impl Stateful {
         let given = given.iter().map(|t| resat::tensor::Tensor::from_bytes(t.dtype(), t.shape(), t.bytes()));
         let given = given.collect::<Result<Vec<_>, _>>().map_err(refuse)?;
         let outputs =
-            py.detach(|| self.with(|runs| guarded(|| Ok(runs.run(&given).map_err(crate::call::Failure::Refused)?))))?;
+            py.detach(|| self.with(|runs| guarded(|| runs.run(&given).map_err(crate::call::Failure::Refused))))?;
         program.warn(py)?;
         arrays(py, outputs, &given)
     }
