@@ -7,7 +7,7 @@
 //! *by cost* times what it is about to choose, remembers that in the user's cache (`resat/times`), and has whole programs take turns
 //! at the end, as `--compiler … --cost measured` does; *by model* measures nothing. All that were built then take turns here, in rounds of a
 //! few runs each. A ratio is the median, over rounds, of another's time by that of placement by cost, above 1 where placement by cost
-//! is the faster one; what it may be off by is told beside it. A verdict that this leaves open is looked at in more rounds. The last
+//! is the faster one; what it may be off by is reported beside it. A verdict that this leaves open is looked at in more rounds. The last
 //! lines say whether placement was ever slower by more than 5 %.
 //!
 //! Models are those of the corpus, with random weights where there are none beside them: time does not depend on weights.

@@ -75,7 +75,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs a target on one input; what is wrong is told with the input's name.
+/// Runs a target on one input; what is wrong is reported with the input's name.
 fn check(target: &Target, what: &str, input: &[u8]) {
     if let Some(wrong) = fault(target, what, input) {
         panic!("{wrong}");

@@ -3,7 +3,7 @@
 //!
 //! The programs of `tests/random/found` once went wrong; they come first, through all routes.
 //!
-//! Programs run in a process of their own, so that machine code that crashes or hangs is told with its seed as well.
+//! Programs run in a process of their own, so that machine code that crashes or hangs is reported with its seed as well.
 //! `RESAT_PROGRAMS` says how many there are (of each kind), `RESAT_SEED` with which seed they begin.
 
 mod common;

@@ -150,7 +150,7 @@ const EXCEPT: &[(&str, &str)] = &[(
     "it shifts floats, which TVM's type relation lets pass, but no back end compiles",
 )];
 
-/// What ours is told for TVM's `{'nn.conv2d': ['NCHW', 'default']}`.
+/// What ours is given for TVM's `{'nn.conv2d': ['NCHW', 'default']}`.
 fn convert_layout(made: &Made) -> Option<String> {
     let inside = |s: &str, open: char, close: char| Some(s.trim().strip_prefix(open)?.strip_suffix(close)?.to_owned());
     let mut wishes = Vec::new();
@@ -361,7 +361,7 @@ fn compare(case: &Path, row: &Row, made: &Made) -> Result<(), Failed> {
         let text = std::fs::read_to_string(case.join(name))?;
         text::parse_module(name, &text).map_err(|e| Failed::from(e.to_string()))
     };
-    let told = |e: Refused| Failed::from(e.to_string());
+    let refused = |e: Refused| Failed::from(e.to_string());
     let (before, after) = (read("before.relay")?, read("after.relay")?);
     let pass: Box<dyn Pass> = match row.made {
         Some(made) => {
@@ -370,12 +370,12 @@ fn compare(case: &Path, row: &Row, made: &Made) -> Result<(), Failed> {
         }
         None => {
             let Some(spec) = (row.ours)(made) else { return Ok(()) };
-            Box::new(sequence(&spec, &Settings::new(Target::host())).map_err(told)?)
+            Box::new(sequence(&spec, &Settings::new(Target::host())).map_err(refused)?)
         }
     };
-    let ours = pass.run(before, &mut PassContext::default()).map_err(told)?;
-    let theirs = infer_types(after).map_err(told)?;
-    let ours = infer_types(ours).map_err(told)?;
+    let ours = pass.run(before, &mut PassContext::default()).map_err(refused)?;
+    let theirs = infer_types(after).map_err(refused)?;
+    let ours = infer_types(ours).map_err(refused)?;
     let shown = || text::print_module(&ours).chars().take(4000).collect::<String>();
     let (n, m) = ((row.measure)(&ours), (row.measure)(&theirs));
     if n > m {
@@ -387,7 +387,8 @@ fn compare(case: &Path, row: &Row, made: &Made) -> Result<(), Failed> {
         return Ok(());
     }
     for seed in 0..3 {
-        let inputs = interp::random_inputs(&theirs, seed).or_else(|e| of_two(&theirs, seed).ok_or(e)).map_err(told)?;
+        let inputs =
+            interp::random_inputs(&theirs, seed).or_else(|e| of_two(&theirs, seed).ok_or(e)).map_err(refused)?;
         // Where values decide extents, what TVM made may not take random ones, which then say nothing.
         let Ok(y) = results(&theirs, inputs.clone()) else { continue };
         let x = results(&ours, inputs)?;

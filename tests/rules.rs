@@ -1,4 +1,4 @@
-//! Every shipped rule is sound by its grade, one test per rule; wrong rules are caught; errors of rule files are told all at
+//! Every shipped rule is sound by its grade, one test per rule; wrong rules are caught; errors of rule files are reported all at
 //! once, as recorded beside them in `tests/fail`.
 
 use std::path::Path;

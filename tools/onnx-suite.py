@@ -5,7 +5,7 @@
 
 Fails where a test fails that is not listed, and where one is listed that passes: the list may only shrink. --update rewrites it.
 Fails as well where the table of operators and their versions (history.rs) is not that of the package's schemas.
-Needs numpy and onnx==1.22.0, the last package whose wheel holds the tests as files. How values travel in npz archives is told in
+Needs numpy and onnx==1.22.0, the last package whose wheel holds the tests as files. How values travel in npz archives is described in
 docs/onnx.md.
 """
 import argparse, concurrent.futures, glob, os, pathlib, re, subprocess, sys, tempfile

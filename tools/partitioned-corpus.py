@@ -117,11 +117,11 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 (count, calls), seconds, why = run(a.binary, a.corpus, model, a.compiler, a.precision, pathlib.Path(scratch))
-                told = f"{why or good}; {count} regions of {calls} calls; {seconds:.1f} s"
+                verdict = f"{why or good}; {count} regions of {calls} calls; {seconds:.1f} s"
             except Failed as e:
-                why = told = str(e)
+                why = verdict = str(e)
         wrong += why is not None
-        print(f"{model.name}: {told}", flush=True)
+        print(f"{model.name}: {verdict}", flush=True)
     print(f"{len(models) - wrong} of {len(models)} {good}")
     sys.exit(wrong > 0 or not models)
 

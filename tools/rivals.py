@@ -9,7 +9,7 @@ rival's median over resat's: more than 1 is faster than every rival. What can't 
 
 latency   f32 models, warm, by median
 int8      quantized models: resat's on integers, the rivals' on the same networks in QDQ form
-products  matrix products, of two arguments and with a constant second one
+products  GEMMs, of two arguments and with a constant second one
 start     from text to the first result: with an empty cache, and once the program is kept; rivals from their file to the first result
 memory    peak of a process that loads a model and runs it three times, one thread
 sizes     programs whose extents are unknown, at six sizes each (sizes.py)

@@ -120,7 +120,7 @@ class Learned:
 # %% [markdown]
 # ## On networks that it has not seen
 # Each network is predicted by a model that is fitted to the others. Errors are factors: how far predictions of nodes are off, in the middle; and how
-# well the order of the dearer half is predicted (rank correlation), which is what a choice depends on.
+# well the order of the more expensive half is predicted (rank correlation), which is what a choice depends on.
 
 
 # %%

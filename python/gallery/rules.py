@@ -31,7 +31,7 @@ print(wrong.check()[0])
 assert not wrong.check()[0].sound
 
 # %% [markdown]
-# What is misspelt is told with its place.
+# What is misspelt is reported with its place.
 
 # %%
 try:

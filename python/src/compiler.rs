@@ -84,7 +84,7 @@ struct PyCompiler {
 }
 
 impl PyCompiler {
-    /// Keeps what a method raised, to be told by who asked.
+    /// Keeps what a method raised, to be raised again by who asked.
     fn note(&self, method: &str, e: &PyErr) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         trouble.get_or_insert(format!("`{method}` raised {e}"));

@@ -1,4 +1,4 @@
-"""What is refused, and how it is told."""
+"""What is refused, and with what message."""
 
 import os
 import pickle

@@ -32,7 +32,7 @@ def test_a_cache_that_grows():
         (total,) = runs.run({"x": row[None]})
         np.testing.assert_allclose(total, rows[: i + 1].sum(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(runs["cache"], rows)
-    # Other runs begin anew, and what was read is one's own.
+    # Other runs start over, and what was read is one's own.
     assert exe.stateful()["cache"].shape == (0, 4)
     runs["cache"][:] = 0
     np.testing.assert_array_equal(runs["cache"], rows)

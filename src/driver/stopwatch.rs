@@ -464,7 +464,7 @@ fn call(name: &str, params: &[Type], attrs: &[(crate::ir::Name, crate::ir::AttrV
     m
 }
 
-/// A matrix product small enough for the inner caches; its kernels reach the same share of peak for all types.
+/// A GEMM small enough for the inner caches; its kernels reach the same share of peak for all types.
 fn product(dtype: DType) -> Module {
     let sums = match dtype {
         DType::I8 | DType::U8 | DType::I16 => DType::I32,

@@ -1,18 +1,13 @@
 //! What the command line says to input that it can't take, and to what it takes but does nothing about: a command, its exit code, and what stands
 //! on stderr, a line of a table each.
 
-use std::{
-    fs,
-    process::{Command, Stdio},
-};
-
+use super::folder::{Folder, Ran};
 use resat::{
     cost::{CostModel, NodeView},
     pass::{Pass, PassContext, Settings, sequence},
     relay::text,
     target::Target,
 };
-use tempfile::TempDir;
 
 /// The files that commands name.
 const FILES: &[(&str, &[u8])] = &[
@@ -154,33 +149,18 @@ const SAID: &[(&str, &str)] = &[
     ("opt ok.relay --disabled-pass taso", "`taso` is switched off, but no part of the default pipeline"),
 ];
 
-struct Folder(TempDir);
-
-/// Exit code, standard output, stderr.
-type Ran = (Option<i32>, String, String);
-
-impl Folder {
-    fn new() -> Folder {
-        let folder = Folder(TempDir::new().expect("a folder can be made"));
-        for (name, content) in FILES {
-            fs::write(folder.0.path().join(name), content).expect("the file can be written");
-        }
-        let doubled: String = (1..=DOUBLINGS).map(|i| format!("  %{i} = (%{}, %{});\n", i - 1, i - 1)).collect();
-        let text = format!(
-            "#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(2, 2), float32]) {{\n  %0 = nn.relu(%x);\n{doubled}  %{DOUBLINGS}\n}}\n"
-        );
-        fs::write(folder.0.path().join("doubling.relay"), text).expect("the file can be written");
-        folder
+/// A folder with these files.
+fn files() -> Folder {
+    let folder = Folder::new();
+    for (name, content) in FILES {
+        folder.write(name, content);
     }
-
-    fn run(&self, line: &str) -> Ran {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
-        command.args(line.split(' ')).current_dir(self.0.path()).stdin(Stdio::null());
-        command.env("XDG_CACHE_HOME", self.0.path().join("cache"));
-        let output = command.output().expect("the program starts");
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        (output.status.code(), text(output.stdout), text(output.stderr))
-    }
+    let doubled: String = (1..=DOUBLINGS).map(|i| format!("  %{i} = (%{}, %{});\n", i - 1, i - 1)).collect();
+    let text = format!(
+        "#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(2, 2), float32]) {{\n  %0 = nn.relu(%x);\n{doubled}  %{DOUBLINGS}\n}}\n"
+    );
+    folder.write("doubling.relay", text);
+    folder
 }
 
 /// Words that are wrapped stand together again.
@@ -190,10 +170,10 @@ fn unwrapped(text: &str) -> String {
 
 #[test]
 fn bad_input_is_refused_with_a_message() {
-    let folder = Folder::new();
+    let folder = files();
     let mut wrong = Vec::new();
     for (line, code, parts) in REFUSED {
-        let (found, _, stderr) = folder.run(line);
+        let Ran { code: found, stderr, .. } = folder.line(line);
         let said = unwrapped(&stderr);
         let crashed = stderr.contains("panicked") || stderr.contains("internal error");
         if found != Some(*code) || crashed || !parts.iter().all(|p| said.contains(p)) {
@@ -205,10 +185,10 @@ fn bad_input_is_refused_with_a_message() {
 
 #[test]
 fn what_does_nothing_is_said() {
-    let folder = Folder::new();
+    let folder = files();
     let mut wrong = Vec::new();
     for (line, part) in SAID {
-        let (code, _, stderr) = folder.run(line);
+        let Ran { code, stderr, .. } = folder.line(line);
         if code != Some(0) || !unwrapped(&stderr).contains(part) {
             wrong.push(format!("resat {line}: exit code {code:?}, wanted `{part}`\n{stderr}"));
         }
@@ -216,7 +196,7 @@ fn what_does_nothing_is_said() {
     for quiet in
         ["run ok.relay", "opt ok.relay --disabled-pass FuseOps", "opt conv.relay --passes ConvertLayout(to=NHWC)"]
     {
-        let (code, _, stderr) = folder.run(quiet);
+        let Ran { code, stderr, .. } = folder.line(quiet);
         if code != Some(0) || !stderr.is_empty() {
             wrong.push(format!("resat {quiet}: exit code {code:?}\n{stderr}"));
         }
@@ -226,12 +206,12 @@ fn what_does_nothing_is_said() {
 
 #[test]
 fn regions_that_are_annotated_by_hand_go_to_their_compiler() {
-    let folder = Folder::new();
+    let folder = files();
     for how in ["", " --placement greedy", " --placement all:c"] {
-        let (code, stdout, stderr) = folder.run(&format!("opt regions.relay --compiler c{how}"));
+        let Ran { code, stdout, stderr, .. } = folder.line(&format!("opt regions.relay --compiler c{how}"));
         assert_eq!(code, Some(0), "{how}: {stderr}");
         assert!(stdout.contains("Compiler=\"c\"") && !stdout.contains("compiler_end"), "{how}: {stdout}");
-        let (code, _, stderr) = folder.run(&format!("run regions.relay --validate --compiler c{how}"));
+        let Ran { code, stderr, .. } = folder.line(&format!("run regions.relay --validate --compiler c{how}"));
         assert_eq!(code, Some(0), "{how}: {stderr}");
         assert!(stderr.contains("validated") && !stderr.contains("no effect"), "{how}: {stderr}");
     }
@@ -239,18 +219,18 @@ fn regions_that_are_annotated_by_hand_go_to_their_compiler() {
 
 #[test]
 fn a_ruleset_that_is_switched_off_does_not_run_for_its_dialect_either() {
-    let folder = Folder::new();
-    let kept = |more: &str| folder.run(&format!("opt integers.relay{more}")).1.contains("qnn.dense");
+    let folder = files();
+    let kept = |more: &str| folder.line(&format!("opt integers.relay{more}")).stdout.contains("qnn.dense");
     assert!(!kept("") && kept(" --disabled-pass qnn"));
 }
 
 #[test]
 fn validation_allows_what_was_asked_for() {
-    let folder = Folder::new();
+    let folder = files();
     for passes in ["ToMixedPrecision", "ToMixedPrecision(bfloat16)", "ToMixedPrecision,default"] {
         for backend in ["llvm", "interp"] {
-            let (code, _, stderr) =
-                folder.run(&format!("run conv.relay --validate --backend {backend} --passes {passes}"));
+            let Ran { code, stderr, .. } =
+                folder.line(&format!("run conv.relay --validate --backend {backend} --passes {passes}"));
             assert_eq!(code, Some(0), "{passes}, {backend}: {stderr}");
             assert!(stderr.contains("that what was asked for may bring in"), "{stderr}");
         }
@@ -259,17 +239,17 @@ fn validation_allows_what_was_asked_for() {
 
 #[test]
 fn validation_allows_what_quantization_was_asked_for() {
-    let folder = Folder::new();
+    let folder = files();
     let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/models/digits");
     let line = format!(
         "run {digits}/model.relay --params {digits}/model.params --inputs {digits}/inputs.npz --outputs o.npz --validate \
          --backend interp --passes Quantize(calibration=\"{digits}/inputs.npz\")"
     );
-    let (code, _, stderr) = folder.run(&line);
+    let Ran { code, stderr, .. } = folder.line(&line);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains("validated"), "{stderr}");
     // What is asked for explicitly is held to it.
-    let (code, _, stderr) = folder.run(&format!("{line} --max-error 0.000001"));
+    let Ran { code, stderr, .. } = folder.line(&format!("{line} --max-error 0.000001"));
     assert!(code == Some(0) || stderr.contains("validation: output 0 differs"), "{stderr}");
 }
 

@@ -285,7 +285,7 @@ fn what_decides_is_in_the_key_by_its_content() {
         assert!(!seen.contains(&found), "change {i} makes no new key");
         seen.push(found);
     }
-    // What can't be told is not kept.
+    // What can't be known is not kept.
     assert_eq!(key(&mut |s| s.cost = Arc::new(Own(1.0))), None);
     assert_eq!(
         key(&mut |s| {

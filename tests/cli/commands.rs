@@ -3,24 +3,20 @@
 mod inputs;
 
 use std::{
-    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
+use super::folder::{Folder, Ran};
 use resat::{
     ir::Name,
     relay::{npz, params, text},
     tensor::{DType, Tensor},
 };
-use tempfile::TempDir;
 
 /// Images per run: the interpreter is slow where nothing is optimized.
 const IMAGES: usize = 4;
-
-/// The digits model in a folder of its own, for few images: `digits.relay`, `digits.params`, `inputs.npz`.
-struct Folder(TempDir, TempDir);
 
 fn shipped(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models/digits").join(file)
@@ -39,87 +35,14 @@ fn rows(t: &Tensor, n: usize) -> Tensor {
     Tensor::from_bytes(t.dtype(), &shape, bytes).expect("as many rows as are taken")
 }
 
-impl Folder {
-    fn new() -> Folder {
-        let temporary = || TempDir::new().expect("a folder can be made");
-        let folder = Folder(temporary(), temporary());
-        let model = fs::read_to_string(shipped("model.relay")).expect("the model is there");
-        folder.write("digits.relay", model.replace("Tensor[(200, ", &format!("Tensor[({IMAGES}, ")));
-        fs::copy(shipped("model.params"), folder.path("digits.params")).expect("the parameters are there");
-        folder.archive("inputs.npz", "x", &rows(&arrays(&shipped("inputs.npz"))[0].1, IMAGES));
-        folder
-    }
-
-    fn path(&self, file: &str) -> PathBuf {
-        self.0.path().join(file)
-    }
-
-    fn write(&self, file: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.path(file), content).expect("the file can be written");
-    }
-
-    fn archive(&self, file: &str, name: &str, t: &Tensor) {
-        self.write(file, npz::write([(name, t)]).expect("an archive can be made"));
-    }
-
-    /// `resat` in this folder.
-    fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
-        command.args(args).current_dir(self.0.path()).stdin(Stdio::null());
-        // A cache that is no file of the folder, and not the user's.
-        command.env("XDG_CACHE_HOME", self.1.path());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let output = self.command(args).output().expect("the program starts");
-        Ran::new(args.join(" "), output)
-    }
-
-    /// Runs the words of a line.
-    fn line(&self, line: &str) -> Ran {
-        self.run(&line.split(' ').collect::<Vec<_>>())
-    }
-
-    /// The files in the folder, sorted.
-    fn files(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.0.path()).expect("the folder can be read");
-        let name = |e: std::io::Result<fs::DirEntry>| e.expect("an entry").file_name().to_string_lossy().into_owned();
-        let mut files: Vec<String> = entries.map(name).collect();
-        files.sort();
-        files
-    }
-}
-
-/// A command that ran.
-struct Ran {
-    line: String,
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Ran {
-    fn new(line: String, output: Output) -> Ran {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
-        Ran { line, code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-    }
-
-    /// It did what it was asked; its standard output.
-    fn done(self) -> String {
-        assert_eq!(self.code, Some(0), "resat {}\n{}", self.line, self.stderr);
-        self.stdout
-    }
-
-    /// It refused its input with exit code 2, with a message that has these parts, and without a panic.
-    fn refused(self, parts: &[&str]) {
-        let Ran { line, code, stdout, stderr } = self;
-        assert_eq!(code, Some(2), "resat {line}\n{stdout}\n{stderr}");
-        assert!(!stderr.contains("panicked") && !stderr.contains("internal error"), "resat {line}\n{stderr}");
-        for part in parts {
-            assert!(stderr.contains(part), "resat {line}\n`{part}` is not in\n{stderr}");
-        }
-    }
+/// The digits model in a folder of its own, for few images: `digits.relay`, `digits.params`, `inputs.npz`.
+fn digits() -> Folder {
+    let folder = Folder::new();
+    let model = fs::read_to_string(shipped("model.relay")).expect("the model is there");
+    folder.write("digits.relay", model.replace("Tensor[(200, ", &format!("Tensor[({IMAGES}, ")));
+    fs::copy(shipped("model.params"), folder.path("digits.params")).expect("the parameters are there");
+    folder.archive("inputs.npz", "x", &rows(&arrays(&shipped("inputs.npz"))[0].1, IMAGES));
+    folder
 }
 
 /// A program of one function, with its version line.
@@ -149,7 +72,7 @@ fn recorded() -> Vec<(Name, Tensor)> {
 
 #[test]
 fn help_shows_an_example() {
-    let f = Folder::new();
+    let f = digits();
     let subcommands = [
         "parse",
         "opt",
@@ -183,7 +106,7 @@ fn help_shows_an_example() {
 
 #[test]
 fn parse_prints_canonical_text() {
-    let f = Folder::new();
+    let f = digits();
     let printed = f.line("parse digits.relay").done();
     assert!(printed.starts_with("#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(4, 1, 8, 8), float32]"), "{printed}");
     f.write("printed.relay", &printed);
@@ -194,7 +117,7 @@ fn parse_prints_canonical_text() {
 
 #[test]
 fn opt_writes_text_and_json() {
-    let f = Folder::new();
+    let f = digits();
     let passes = ["--params", "digits.params", "--passes", "SimplifyInference,FoldScaleAxis,FoldConstant"];
     let run = |more: &[&str]| f.run(&[&["opt", "digits.relay"][..], &passes, more].concat()).done();
     let printed = run(&[]);
@@ -211,7 +134,7 @@ fn opt_writes_text_and_json() {
 
 #[test]
 fn opt_reports_on_stderr() {
-    let f = Folder::new();
+    let f = digits();
     let ran = f.line("opt digits.relay --params digits.params --report -o out.relay");
     for part in ["Inline", "simplify-inference/batch-norm", "cost", "FuseOps"] {
         assert!(ran.stderr.contains(part), "{part} is not in\n{}", ran.stderr);
@@ -221,7 +144,7 @@ fn opt_reports_on_stderr() {
 
 #[test]
 fn run_agrees_with_the_recorded_outputs() {
-    let f = Folder::new();
+    let f = digits();
     for backend in ["llvm", "interp"] {
         let line = "run digits.relay --params digits.params --inputs inputs.npz --outputs out.npz --validate";
         let ran = f.line(&format!("{line} --backend {backend}"));
@@ -238,7 +161,7 @@ fn run_agrees_with_the_recorded_outputs() {
 
 #[test]
 fn a_library_gives_the_same_outputs() {
-    let f = Folder::new();
+    let f = digits();
     f.line("run digits.relay --params digits.params --inputs inputs.npz --outputs jit.npz").done();
     f.line("build digits.relay --params digits.params -o model.so").done();
     assert!(fs::read_to_string(f.path("model.h")).expect("a header").contains("model"));
@@ -270,7 +193,7 @@ fn a_library_gives_the_same_outputs() {
 
 #[test]
 fn a_region_for_an_external_compiler_agrees() {
-    let f = Folder::new();
+    let f = digits();
     let start = ["run", "digits.relay", "--params", "digits.params", "--inputs", "inputs.npz", "--outputs", "out.npz"];
     let whole = "Inline, SimplifyInference, Partition(c)";
     for passes in ["Partition(c, nn.softmax)", "Partition(c, nn.softmax), default", whole] {
@@ -302,7 +225,7 @@ fn a_region_for_an_external_compiler_agrees() {
 
 #[test]
 fn e_graphs_are_dumped_and_extracted_from() {
-    let f = Folder::new();
+    let f = digits();
     let ran = f.line("opt digits.relay --params digits.params --dump-egraph graph.json --report -o out.relay");
     let cost = ran.stderr.split("cost ").nth(1).and_then(|s| s.split(" -> ").nth(1)).and_then(|s| s.split(';').next());
     let cost: f64 = cost.expect("the report says the cost").parse().expect("a number");
@@ -321,7 +244,7 @@ fn e_graphs_are_dumped_and_extracted_from() {
 
 #[test]
 fn cost_models_are_named() {
-    let f = Folder::new();
+    let f = digits();
     let table = "{\"default\": {\"cost\": 1}, \"rows\": [{\"op\": \"nn.relu\", \"cost\": 5}]}";
     f.write("prices.json", table);
     f.write("p.relay", program("def @main(%x: Tensor[(2, 3), float32]) { nn.relu(nn.relu(%x)) }"));
@@ -347,7 +270,7 @@ const WRONG_RULES: &str = ";; Rules of a test.
 
 #[test]
 fn a_wrong_rule_is_named() {
-    let f = Folder::new();
+    let f = digits();
     f.write("mine.rules", WRONG_RULES);
     let main = "def @main(%x: Tensor[(4), float32]) { nn.relu(nn.relu(exp(abs(negative(add(%x, %x)))))) }";
     f.write("p.relay", program(main));
@@ -362,7 +285,7 @@ fn a_wrong_rule_is_named() {
 
 #[test]
 fn what_became_of_a_program_is_explained() {
-    let f = Folder::new();
+    let f = digits();
     let main = "def @main(%x: Tensor[(4), float32]) {\n  %0 = add(%x, 0f);\n  nn.relu(nn.relu(%0))\n}";
     f.write("p.relay", program(main));
     let said = f.line("explain p.relay").done();
@@ -379,7 +302,7 @@ fn what_became_of_a_program_is_explained() {
 
 #[test]
 fn why_a_form_is_not_reached_is_said() {
-    let f = Folder::new();
+    let f = digits();
     let of = |body: &str| program(&format!("def @main(%x: Tensor[(4), float32]) {{ {body} }}"));
     f.write("p.relay", of("nn.relu(add(%x, 0f))"));
     f.write("same.relay", of("nn.relu(%x)"));
@@ -396,7 +319,7 @@ fn why_a_form_is_not_reached_is_said() {
 
 #[test]
 fn rules_are_listed_a_line_each() {
-    let f = Folder::new();
+    let f = digits();
     let listed = f.line("rules list").done();
     assert!(listed.lines().count() > 50, "{listed}");
     for line in listed.lines() {
@@ -420,7 +343,7 @@ fn rules_are_listed_a_line_each() {
 /// What `rules list` prints of a rule is the rule in its own notation: it can be read again, and is printed the same.
 #[test]
 fn listed_rules_can_be_read_again() {
-    let f = Folder::new();
+    let f = digits();
     let listed = f.line("rules list").done();
     let mut files: Vec<(String, String)> = Vec::new();
     // Those that are Rust code have no notation.
@@ -456,7 +379,7 @@ const USER_RULES: &str = ";; Rules of a test.
 
 #[test]
 fn rules_of_a_user_change_the_result() {
-    let f = Folder::new();
+    let f = digits();
     // Of two operators, one is left.
     let rule = ";; Rules of a test.\n(ruleset mine :numerics real)\n;; There is nothing below zero to cut off.\n\
         (rule relu-of-abs (nn.relu (abs ?x)) => (abs ?x))\n";
@@ -473,7 +396,7 @@ fn rules_of_a_user_change_the_result() {
 
 #[test]
 fn rules_of_a_user_are_checked() {
-    let f = Folder::new();
+    let f = digits();
     f.write("mine.rules", USER_RULES);
     let checked = f.line("rules check mine.rules").done();
     assert!(checked.starts_with("ok   mine/relu-of-relu"), "{checked}");
@@ -487,7 +410,7 @@ fn rules_of_a_user_are_checked() {
 
 #[test]
 fn a_closed_pipe_ends_quietly() {
-    let f = Folder::new();
+    let f = digits();
     for args in [&["rules", "list"][..], &["parse", "digits.relay"], &["opt", "digits.relay", "--passes", "none"]] {
         let mut child = f.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         drop(child.stdout.take());
@@ -502,7 +425,7 @@ fn a_closed_pipe_ends_quietly() {
 
 #[test]
 fn wrong_programs() {
-    let f = Folder::new();
+    let f = digits();
     let binary: Vec<u8> = (0..600u32).map(|i| (i * 151 + 7) as u8).collect();
     let deep = format!("{}%x{}", "(".repeat(10_000), ")".repeat(10_000));
     let cases: [(&str, Vec<u8>, &[&str]); 10] = [
@@ -559,7 +482,7 @@ fn wrong_programs() {
 
 #[test]
 fn deep_programs() {
-    let f = Folder::new();
+    let f = digits();
     let nested = |open: &str, close: &str| {
         let body = format!("{}%x{}", open.repeat(10_000), close.repeat(10_000));
         program(&format!("def @main(%x: float32) {{ {body} }}"))
@@ -588,7 +511,7 @@ fn truncated_programs() {
          %0 = (nn.softmax(%x, axis=-1), 1.5e-3f, \"ä\\n\");\n  let %f: fn (float32) -> float32 = fn (%y: float32, Inline=1) { %y };\n  \
          if (True) {\n    %0.0\n  } else {\n    match (Nil) {\n      Cons(%h, _) => %h,\n      Nil => strided_slice(%x, begin=[0], end=[1], strides=[1]),\n    }\n  }\n}",
     );
-    let f = Folder::new();
+    let f = digits();
     let mut accepted = 0;
     for end in (0..whole.len()).filter(|&i| whole.is_char_boundary(i)) {
         match text::parse("cut.relay", &whole[..end]) {
@@ -618,7 +541,7 @@ fn truncated_programs() {
 
 #[test]
 fn wrong_parameters() {
-    let f = Folder::new();
+    let f = digits();
     let good = fs::read(f.path("digits.params")).expect("the parameters are there");
     let mut magic = good.clone();
     magic[0] ^= 1;
@@ -658,7 +581,7 @@ fn wrong_parameters() {
 
 #[test]
 fn parameters_that_are_not_given_are_inputs() {
-    let f = Folder::new();
+    let f = digits();
     for backend in ["llvm", "interp"] {
         let line = format!("run digits.relay --inputs inputs.npz --outputs out.npz --backend {backend}");
         f.line(&line).refused(&["input `conv0_weight` is not given", "input `bn2_var` is not given"]);
@@ -668,7 +591,7 @@ fn parameters_that_are_not_given_are_inputs() {
 
 #[test]
 fn wrong_arguments() {
-    let f = Folder::new();
+    let f = digits();
     f.write("p.relay", program("def @main(%x: Tensor[(2, 3), float32]) { nn.relu(%x) }"));
     let cases: [(&[&str], &[&str]); 18] = [
         (&["--passes", "FoldConstnt"], &["<passes>:1:1", "`FoldConstnt`", "did you mean `FoldConstant`?"]),
@@ -712,7 +635,7 @@ fn wrong_arguments() {
 
 #[test]
 fn wrong_rules_are_told_all_at_once() {
-    let f = Folder::new();
+    let f = digits();
     f.write("p.relay", program("def @main(%x: Tensor[(2, 3), float32]) { nn.relu(%x) }"));
     f.write(
         "wrong.rules",
@@ -739,7 +662,7 @@ fn wrong_rules_are_told_all_at_once() {
 #[test]
 fn results_are_written_whole_and_readable() {
     use std::os::unix::fs::PermissionsExt;
-    let f = Folder::new();
+    let f = digits();
     let plain = {
         f.write("plain", "");
         fs::metadata(f.path("plain")).expect("written").permissions().mode()

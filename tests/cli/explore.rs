@@ -3,11 +3,11 @@
 use std::{
     collections::HashMap,
     fs,
-    path::PathBuf,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
+use super::folder::{Folder, Ran};
 use resat::{
     diag::Refused,
     driver::Frozen,
@@ -21,7 +21,6 @@ use resat::{
     tensor::{Tensor, Value as Given},
 };
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// A convolution and a normalization: inference forms, folding and fusion have something to do.
 const PROGRAM: &str = "#[version = \"0.0.5\"]
@@ -43,43 +42,30 @@ def @main(%x: Tensor[(4), float32]) {
 
 const PASSES: &str = "SimplifyInference, fold:FoldConstant, FuseOps";
 
-struct Folder(TempDir);
+/// A folder with a program.
+struct Explored(Folder);
 
-impl Folder {
-    fn new(program: &str) -> Folder {
-        let folder = Folder(TempDir::new().expect("a folder can be made"));
-        fs::write(folder.path("p.relay"), program).expect("the file can be written");
-        folder
+impl Explored {
+    fn new(program: &str) -> Explored {
+        let folder = Folder::new();
+        folder.write("p.relay", program);
+        Explored(folder)
     }
 
-    fn path(&self, file: &str) -> PathBuf {
-        self.0.path().join(file)
-    }
-
-    /// `resat explore` of the program: exit code, standard output, standard error.
-    fn explore(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
-        command.args(["explore", "p.relay"]).args(args);
-        if !args.iter().any(|a| a.starts_with("--measure-seconds")) {
-            command.args(["--measure-seconds", "0.02"]);
-        }
-        let output = command.current_dir(self.0.path()).stdin(Stdio::null()).output().expect("the program starts");
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
-        (output.status.code(), text(output.stdout), text(output.stderr))
+    /// `resat explore` of the program.
+    fn explore(&self, args: &[&str]) -> Ran {
+        let measures = args.iter().any(|a| a.starts_with("--measure-seconds"));
+        let briefly: &[&str] = if measures { &[] } else { &["--measure-seconds", "0.02"] };
+        self.0.run(&[&["explore", "p.relay"], args, briefly].concat())
     }
 
     fn json(&self, args: &[&str]) -> Value {
-        let (code, stdout, stderr) = self.explore(&[args, &["--json"]].concat());
-        assert_eq!(code, Some(0), "{args:?}\n{stderr}");
+        let stdout = self.explore(&[args, &["--json"]].concat()).done();
         serde_json::from_str(&stdout).expect("it prints JSON")
     }
 
     fn refused(&self, args: &[&str], parts: &[&str]) {
-        let (code, _, stderr) = self.explore(args);
-        assert_eq!(code, Some(2), "{args:?}\n{stderr}");
-        for part in parts {
-            assert!(stderr.contains(part), "{args:?}\n`{part}` is not in\n{stderr}");
-        }
+        self.explore(args).refused(parts);
     }
 }
 
@@ -93,7 +79,7 @@ fn number(v: &Value, key: &str) -> f64 {
 
 #[test]
 fn every_order_is_compared_with_the_saturation() {
-    let f = Folder::new(PROGRAM);
+    let f = Explored::new(PROGRAM);
     let x = f.json(&["--passes", PASSES, "--anytime"]);
     let orders = array(&x, "orders");
     assert_eq!((orders.len(), x["orders_possible"].as_u64()), (6, Some(6)));
@@ -122,24 +108,23 @@ fn every_order_is_compared_with_the_saturation() {
     let saturated = &x["saturation"]["saturated"];
     let anytime = array(&x, "anytime");
     assert_eq!(anytime.last().map(|a| number(a, "cost")), Some(number(saturated, "cost_after")));
-    let (summary_code, summary, _) = f.explore(&["--passes", PASSES]);
-    assert_eq!(summary_code, Some(0));
+    let summary = f.explore(&["--passes", PASSES]).done();
     assert!(summary.contains("6 orders: ") && summary.contains("best order"), "{summary}");
 }
 
 #[test]
 fn rulesets_are_ordered_against_their_one_saturation() {
     let x =
-        Folder::new(PROGRAM).json(&["--rulesets", "simplify-inference,algebra,fold-scale-bias", "--passes", "fuse"]);
+        Explored::new(PROGRAM).json(&["--rulesets", "simplify-inference,algebra,fold-scale-bias", "--passes", "fuse"]);
     assert_eq!(array(&x, "orders").len(), 24);
-    let x = Folder::new(PROGRAM).json(&["--rulesets", "simplify-inference,algebra"]);
+    let x = Explored::new(PROGRAM).json(&["--rulesets", "simplify-inference,algebra"]);
     let passes = x["saturation_passes"].to_string();
     assert!(passes.contains("Saturate(simplify-inference, algebra)") && !passes.contains("(all)"), "{passes}");
 }
 
 #[test]
 fn more_orders_than_wanted_are_drawn_with_a_seed() {
-    let f = Folder::new(PROGRAM);
+    let f = Explored::new(PROGRAM);
     let args = ["--passes", "SimplifyInference, FoldConstant, FuseOps, layout", "--max-orders", "5"];
     let names = |x: &Value| array(x, "orders").iter().map(|o| o["name"].to_string()).collect::<Vec<_>>();
     let (a, b) = (f.json(&args), f.json(&args));
@@ -150,23 +135,23 @@ fn more_orders_than_wanted_are_drawn_with_a_seed() {
 
 #[test]
 fn a_run_that_was_interrupted_goes_on() {
-    let f = Folder::new(PROGRAM);
+    let f = Explored::new(PROGRAM);
     let args = ["--passes", PASSES, "--state", "state.jsonl"];
     let whole = f.json(&args);
     assert_eq!(whole["resumed"].as_u64(), Some(0));
-    let state = fs::read_to_string(f.path("state.jsonl")).expect("the state is there");
+    let state = fs::read_to_string(f.0.path("state.jsonl")).expect("the state is there");
     let lines: Vec<&str> = state.lines().collect();
     assert!(lines.iter().all(|l| serde_json::from_str::<Value>(l).is_ok()));
 
     let again = f.json(&args);
     assert_eq!(again["resumed"].as_u64(), Some(lines.len() as u64 - 1));
     assert_eq!((&again["orders"], &again["saturation"]), (&whole["orders"], &whole["saturation"]));
-    assert_eq!(fs::read_to_string(f.path("state.jsonl")).expect("it is still there"), state);
+    assert_eq!(fs::read_to_string(f.0.path("state.jsonl")).expect("it is still there"), state);
 
     // Cut in the middle of a line, among the passes: programs are made again from what is known, and are the same.
     let passes = lines.iter().filter(|l| l.contains("\"kind\":\"pass\"")).count();
     let kept = lines[..passes - 2].join("\n") + "\n" + &lines[passes - 2][..20];
-    fs::write(f.path("state.jsonl"), kept).expect("the state can be written");
+    fs::write(f.0.path("state.jsonl"), kept).expect("the state can be written");
     let resumed = f.json(&args);
     assert_eq!(resumed["resumed"].as_u64(), Some(passes as u64 - 3));
     let programs = |x: &Value| array(x, "orders").iter().map(|o| o["program"].clone()).collect::<Vec<_>>();
@@ -177,15 +162,15 @@ fn a_run_that_was_interrupted_goes_on() {
     assert_eq!(other["passes_run"], whole["passes_run"]);
 
     f.refused(&[&args[..], &["--threads", "1", "--cost", "flops"]].concat(), &["state.jsonl", "another exploration"]);
-    fs::write(f.path("p.relay"), PROGRAM.replace("2f", "3f")).expect("the program can be written");
+    fs::write(f.0.path("p.relay"), PROGRAM.replace("2f", "3f")).expect("the program can be written");
     f.refused(&args, &["another exploration", "program differs"]);
-    fs::write(f.path("state.jsonl"), "nonsense\n").expect("the state can be written");
+    fs::write(f.0.path("state.jsonl"), "nonsense\n").expect("the state can be written");
     f.refused(&args, &["state.jsonl:1", "not the state"]);
 }
 
 #[test]
 fn orders_that_are_refused_are_results() {
-    let f = Folder::new(TRAP);
+    let f = Explored::new(TRAP);
     let x = f.json(&["--passes", "FoldConstant, DeadCodeElimination", "--remove", "inline", "-o", "page.html"]);
     let orders = array(&x, "orders");
     assert_eq!(orders.len(), 2, "{x:#}");
@@ -194,13 +179,13 @@ fn orders_that_are_refused_are_results() {
     assert!(reason.contains("floor_divide"), "{reason}");
     assert!(orders[0]["program"].is_null() && orders[0]["median_s"].is_null(), "{x:#}");
     assert!(orders[1]["refused"].is_null() && number(&orders[1], "median_s") > 0.0, "{x:#}");
-    let html = fs::read_to_string(f.path("page.html")).expect("the page is there");
+    let html = fs::read_to_string(f.0.path("page.html")).expect("the page is there");
     assert!(html.contains("<h2>Refused</h2>") && html.contains("floor_divide"), "{html}");
 }
 
 #[test]
 fn what_can_not_be_explored_is_refused() {
-    let f = Folder::new(PROGRAM);
+    let f = Explored::new(PROGRAM);
     f.refused(&[], &["no passes are given", "--rulesets"]);
     f.refused(&["--passes", "FoldConstant, FuseOp"], &["<passes>:1:15", "`FuseOp`", "did you mean `FuseOps`?"]);
     f.refused(&["--passes", "FuseOps, FuseOps"], &["`FuseOps` is there twice", "LABEL:PASS"]);
@@ -247,10 +232,10 @@ fn opened(browser: &str, page: &std::path::Path, profile: &std::path::Path) -> S
 
 #[test]
 fn the_page_opens_in_a_browser() {
-    let f = Folder::new(PROGRAM);
-    let (code, _, stderr) = f.explore(&["--passes", PASSES, "--anytime", "-o", "page.html"]);
+    let f = Explored::new(PROGRAM);
+    let Ran { code, stderr, .. } = f.explore(&["--passes", PASSES, "--anytime", "-o", "page.html"]);
     assert_eq!(code, Some(0), "{stderr}");
-    let html = fs::read_to_string(f.path("page.html")).expect("the page is there");
+    let html = fs::read_to_string(f.0.path("page.html")).expect("the page is there");
     for reference in ["href=", "src=", "@import", "url("] {
         assert!(!html.contains(reference), "the page refers to something else by `{reference}`");
     }
@@ -258,7 +243,7 @@ fn the_page_opens_in_a_browser() {
         eprintln!("SKIPPED: there is no chromium to open the page in; `sh tools/setup.sh tests` installs it");
         return;
     };
-    let dom = opened(browser, &f.path("page.html"), &f.path("profile"));
+    let dom = opened(browser, &f.0.path("page.html"), &f.0.path("profile"));
     assert!(dom.contains("data-ready=\"yes\""), "the page's script did not run to its end:\n{dom}");
     assert!(dom.contains("<p class=\"error\" hidden=\"\"></p>"), "an error is shown:\n{dom}");
     assert_eq!(dom.matches("<svg role=\"img\"").count(), 4, "{dom}");
@@ -375,7 +360,7 @@ fn whoever_works_finds_the_same() {
 
 #[test]
 fn alternatives_and_subsets_are_tried_and_the_winner_can_be_made() {
-    let f = Folder::new(PROGRAM);
+    let f = Explored::new(PROGRAM);
     let x = f.json(&[
         "--passes",
         "ConvertLayout(from=NCHW, to=\"NHWC|NCHW4c\"), fold:FoldConstant?",

@@ -6,6 +6,7 @@ mod cache;
 mod commands;
 mod explore;
 mod exported;
+mod folder;
 mod interrupted;
 mod pipeline;
 mod tune;

@@ -183,7 +183,7 @@ fn moves_hold_for_any_transform() {
     let moves = sets.iter().find(|s| s.name.as_str() == "layout-moves").expect("shipped").clone();
     let moves = moves.given("?moving", &"any".into());
     let of_any = moves.rules.iter().filter(|rule| !rule.text().contains("(!= ?moving \"any\")"));
-    assert!(of_any.clone().count() + 4 == moves.rules.len(), "four rules are about plain layouts alone");
+    assert!(of_any.clone().count() + 3 == moves.rules.len(), "three rules are about plain layouts alone");
     for rule in of_any {
         let report = resat::rules::check(rule);
         assert!(report.is_sound(), "{report}");
@@ -294,7 +294,7 @@ fn constants_beside_a_convolution_do_not_multiply() {
     }
 }
 
-/// Who sets limits is told when they are met, though no report is asked for.
+/// Who sets limits hears of it when they are met, though no report is asked for.
 #[test]
 fn a_limit_that_stops_a_pass_is_said() {
     let text = "#[version = \"0.0.5\"]

@@ -2,17 +2,19 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Data, Rng, difference, random_tensor};
+use crate::{
+    common::{Data, Rng, difference, random_tensor},
+    programs::{assert_same, program, run, typed},
+};
 use resat::{
     cost::{CostModel, Flops, KernelCall, KernelView, NodeCount, Roofline, Source, parse},
     extract::{DagGreedy, Extractor, Imported, to_json},
-    infer::{TypedModule, infer_types},
     interp,
     ir::{Expr, ExprId, Module, Type},
     ops::{kernel::LARGEST_KERNEL, make_attrs, op},
     pass::{Pass, PassContext, Settings, bind_params, fuse, sequence},
     relay::text,
-    saturate::{Became, Extracted, Report, explain},
+    saturate::{Became, Extracted, explain},
     target::Target,
     tensor::{DType, Tensor, Value},
 };
@@ -25,23 +27,6 @@ fn settings() -> Settings {
     Settings::new(target())
 }
 
-fn program(params: &str, body: &str) -> Module {
-    let text = format!("#[version = \"0.0.5\"]\ndef @main({params}) {{\n{body}\n}}");
-    text::parse_module("test", &text).unwrap_or_else(|e| panic!("{text}\n{e}"))
-}
-
-fn typed(m: &Module) -> TypedModule {
-    infer_types(m.clone()).unwrap_or_else(|e| panic!("{}\n{e}", text::print_module(m)))
-}
-
-/// The module after these passes, and what the last saturation did.
-fn run(m: &Module, passes: &str, settings: &Settings) -> (Module, Report) {
-    let mut cx = PassContext::default();
-    let passes = sequence(passes, settings).unwrap_or_else(|e| panic!("{e}"));
-    let out = passes.run(m.clone(), &mut cx).unwrap_or_else(|e| panic!("{e}"));
-    (out, cx.reports.pop().unwrap_or_default())
-}
-
 /// The operators of each primitive function that `main` calls, in order.
 fn kernels(m: &Module) -> Vec<String> {
     let ops = |f: ExprId| {
@@ -50,27 +35,6 @@ fn kernels(m: &Module) -> Vec<String> {
     };
     let all = resat::ir::reachable(m, [m.function("main").expect("there is a main").body]);
     all.into_iter().filter(|&e| matches!(&m[e], Expr::Func(f) if f.is_primitive())).map(ops).collect()
-}
-
-/// Both programs give the same for random arguments.
-fn assert_same(a: &Module, b: &Module, name: &str) {
-    let (a, b) = (typed(a), typed(b));
-    let main = a.entry("main").unwrap_or_else(|e| panic!("{e}"));
-    let mut rng = Rng(11);
-    let args: Vec<Value> = main
-        .params
-        .iter()
-        .map(|&p| match a.var_ty(p) {
-            Type::Tensor(t) => random_tensor(t, Data::Tame, &mut rng).into(),
-            ty => panic!("{name}: a parameter is {ty}"),
-        })
-        .collect();
-    let run = |m: &TypedModule| interp::run_flat(m, "main", args.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let (x, y) = (run(&a), run(&b));
-    assert_eq!(x.len(), y.len(), "{name}");
-    for (x, y) in x.iter().zip(&y) {
-        assert_eq!(difference(x, y), None, "{name}");
-    }
 }
 
 /// What a program costs whose operators are all in primitive functions.
@@ -135,7 +99,7 @@ fn epilogues_join_their_contraction_and_fusion_leaves_them_alone() {
     let m = program(params, &format!("cumsum(exp(nn.relu(nn.bias_add({}, %b))), axis=1)", conv("%x", "%w")));
     let (fused, report) = run(&m, "Saturate(fusion)", &settings());
     assert_eq!(kernels(&fused), ["nn.conv2d+nn.bias_add+nn.relu+exp"]);
-    assert_same(&m, &fused, "epilogue");
+    assert_same(&m, &fused);
     let shown = report.to_string();
     for part in ["2 kernels", ": nn.conv2d+nn.bias_add+nn.relu+exp\n", ": cumsum\n", "fusion/epilogue", "fusion/chain"]
     {
@@ -178,7 +142,7 @@ fn contractions_keep_their_epilogues_in_other_layouts() {
     let all = kernels(&fused);
     // The last transform moves what it can take in.
     assert!(all.iter().any(|k| k == "nn.contrib_conv2d_NCHWc+add+clip"), "{all:?}\n{report}");
-    assert_same(&m, &fused, "blocked convolutions");
+    assert_same(&m, &fused);
 }
 
 #[test]
@@ -190,7 +154,7 @@ fn a_product_s_forms_are_weighed_with_their_epilogues() {
     let m = with_weights(&m, &[("w0", &[256, 256]), ("b0", &[256])]);
     let (fused, report) = run(&m, "Saturate(all, fusion),FoldConstant,FuseOps", &settings());
     assert_eq!(kernels(&fused), ["nn.contrib_dense_pack+add+nn.relu+negative+exp"], "{report}");
-    assert_same(&m, &fused, "a packed product");
+    assert_same(&m, &fused);
 }
 
 #[test]
@@ -199,7 +163,7 @@ fn reductions_take_what_makes_their_elements() {
     let (fused, _) = run(&m, "Saturate(fusion)", &settings());
     // A reduction with something before it takes nothing behind it.
     assert_eq!(kernels(&fused), ["multiply+exp+sum"]);
-    assert_same(&m, &fused, "prologue");
+    assert_same(&m, &fused);
 }
 
 #[test]
@@ -216,7 +180,7 @@ fn whole_kernels_decide_where_operators_by_themselves_would_not() {
     let (by_kernel, report) = run(&m, "Saturate(before, fusion),FuseOps", &settings);
     assert_eq!(kernels(&by_kernel), ["transpose+negative+multiply+negative", "cumsum"]);
     assert!(report.cost_after < price(&by_operator, &Roofline), "{report}");
-    assert_same(&m, &by_kernel, "whole kernels");
+    assert_same(&m, &by_kernel);
 }
 
 #[test]
@@ -226,7 +190,7 @@ fn what_is_shared_is_computed_again_only_where_that_is_cheaper() {
     let (fused, _) = run(&m, "Saturate(fusion)", &settings());
     // One large array written and read twice costs more than two read once more.
     assert_eq!(kernels(&fused), ["add+nn.relu", "add+negative"]);
-    assert_same(&m, &fused, "cheap");
+    assert_same(&m, &fused);
     let m = program(
         &format!("{X}, %w: Tensor[(16, 16, 3, 3), float32]"),
         &format!("%0 = {};\n(nn.relu(%0), tanh(%0))", conv("%x", "%w")),
@@ -241,7 +205,7 @@ fn what_meets_again_in_one_kernel_is_computed_once() {
     let (fused, _) = run(&m, "Saturate(fusion)", &settings());
     let found = kernels(&fused);
     assert_eq!((found.len(), found[0].matches("exp").count()), (1, 1), "{found:?}");
-    assert_same(&m, &fused, "diamond");
+    assert_same(&m, &fused);
 }
 
 #[test]
@@ -267,7 +231,7 @@ fn runs_are_the_same() {
 }
 
 #[test]
-fn programs_are_no_dearer_than_their_groups() {
+fn programs_are_no_more_expensive_than_their_groups() {
     for published in crate::networks::TENSAT {
         let m = (published.make)().module;
         let grouped = price(&fuse(&typed(&m), LARGEST_KERNEL), &Roofline);
@@ -308,8 +272,8 @@ fn explanations_tell_what_runs_inside_of_which_kernel() {
     let m = program(&format!("{X}, %w: Tensor[(16, 16, 3, 3), float32]"), &format!("nn.relu({})", conv("%x", "%w")));
     let mut settings = settings();
     settings.limits.explanations = true;
-    let told: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
-    let to = told.clone();
+    let seen: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+    let to = seen.clone();
     let on_region = move |mut x: Extracted| {
         for piece in explain(&mut x, &|_| true) {
             let became = match piece.became {
@@ -322,9 +286,9 @@ fn explanations_tell_what_runs_inside_of_which_kernel() {
     };
     let mut cx = PassContext { on_region: Some(Box::new(on_region)), ..PassContext::default() };
     sequence("Saturate(fusion)", &settings).expect("legal").run(m, &mut cx).expect("runs");
-    let told = told.lock().expect("nothing panics");
-    assert_eq!(told[0].1, "inside of kernel[nn.conv2d+nn.relu](%x, %w)");
-    assert_eq!(told[1].1, "kernel[nn.conv2d+nn.relu](%x, %w) by fusion/epilogue");
+    let seen = seen.lock().expect("nothing panics");
+    assert_eq!(seen[0].1, "inside of kernel[nn.conv2d+nn.relu](%x, %w)");
+    assert_eq!(seen[1].1, "kernel[nn.conv2d+nn.relu](%x, %w) by fusion/epilogue");
 }
 
 #[cfg(feature = "llvm")]

@@ -12,6 +12,7 @@ mod mixed_precision;
 #[path = "../../benches/networks/mod.rs"]
 mod networks;
 mod placement;
+mod programs;
 #[cfg(feature = "llvm")]
 mod quantize;
 mod recurrent;

@@ -2,19 +2,20 @@
 
 use std::sync::{Arc, Once};
 
-use crate::common::{Data, Rng, difference, random_tensor};
+use crate::{
+    common::Rng,
+    programs::{assert_same, program, run, typed},
+};
 use resat::{
     cost::{CostModel, Head, NodeView, Roofline, Timer, TimerError},
-    infer::{TypedModule, infer_types},
-    interp,
     ir::{Attrs, Expr, ExprId, Function, Module, OpId, Type, reachable},
     ops::{make_attrs, op},
     partition::{self, Compiled, CompilerError, Composite, ExternalCompiler, Region, RuleText},
-    pass::{Pass, PassContext, Placement, Settings, Strategy, sequence},
+    pass::{Placement, Settings, Strategy},
     relay::text,
-    saturate::{Grade, Report},
+    saturate::Grade,
     target::{Peaks, Target},
-    tensor::{DType, Value},
+    tensor::DType,
 };
 
 /// A compiler of made-up prices: each operator that it takes, its price; what a call and a crossing cost.
@@ -120,41 +121,6 @@ fn settings(names: &[&str]) -> Settings {
     settings.cost = Arc::new(Own);
     settings.placement = Placement::of(names).unwrap_or_else(|e| panic!("{e}"));
     settings
-}
-
-fn program(params: &str, body: &str) -> Module {
-    let text = format!("#[version = \"0.0.5\"]\ndef @main({params}) {{\n{body}\n}}");
-    text::parse_module("test", &text).unwrap_or_else(|e| panic!("{text}\n{e}"))
-}
-
-fn typed(m: &Module) -> TypedModule {
-    infer_types(m.clone()).unwrap_or_else(|e| panic!("{}\n{e}", text::print_module(m)))
-}
-
-fn run(m: &Module, passes: &str, settings: &Settings) -> (Module, Report) {
-    let mut cx = PassContext::default();
-    let passes = sequence(passes, settings).unwrap_or_else(|e| panic!("{e}"));
-    let out = passes.run(m.clone(), &mut cx).unwrap_or_else(|e| panic!("{e}"));
-    (out, cx.reports.pop().unwrap_or_default())
-}
-
-/// Both programs give the same for random arguments.
-fn assert_same(a: &Module, b: &Module) {
-    let (a, b) = (typed(a), typed(b));
-    let main = a.entry("main").unwrap_or_else(|e| panic!("{e}"));
-    let mut rng = Rng(11);
-    let args: Vec<Value> = main
-        .params
-        .iter()
-        .map(|&p| match a.var_ty(p) {
-            Type::Tensor(t) => random_tensor(t, Data::Tame, &mut rng).into(),
-            ty => panic!("a parameter is {ty}"),
-        })
-        .collect();
-    let run = |m: &TypedModule| interp::run_flat(m, "main", args.clone()).unwrap_or_else(|e| panic!("{e}"));
-    for (x, y) in run(&a).iter().zip(&run(&b)) {
-        assert_eq!(difference(x, y), None, "{}", text::print_module(b.module()));
-    }
 }
 
 /// A random program of elementwise operators, as operators with the numbers of their arguments: 0 is the parameter, each call one more.

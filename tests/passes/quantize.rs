@@ -214,8 +214,8 @@ fn where_nothing_is_quantized_a_warning_says_why() {
     }
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
     command.arg("opt").arg(folder().join("model.relay")).args(["--passes", "FuseOps, Quantize"]);
-    let told = String::from_utf8(command.output().expect("it starts").stderr).expect("it is text");
-    assert!(told.contains("warning: Quantize quantizes nothing"), "{told}");
+    let stderr = String::from_utf8(command.output().expect("it starts").stderr).expect("it is text");
+    assert!(stderr.contains("warning: Quantize quantizes nothing"), "{stderr}");
 }
 
 /// Marks are program text; rulesets that a user names choose among them.

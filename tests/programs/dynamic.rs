@@ -288,7 +288,7 @@ fn the_least_sizes_are_right_too() {
     }
 }
 
-/// Several inputs of one program: each is told with its first run.
+/// Several inputs of one program: each is reported with its first run.
 #[test]
 fn bench_tells_first_runs_apart() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -313,7 +313,7 @@ fn bench_tells_first_runs_apart() {
     }
     assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
     assert_eq!(found["special_sizes"], 0);
-    // Of the first inputs it is told where the time goes.
+    // Of the first inputs the profile says where the time goes.
     assert!(found["kernels"].as_array().is_some_and(|all| !all.is_empty()), "{found}");
     let output = command.args(["--specialize", "all"]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -7,7 +7,10 @@ use std::sync::{
 };
 
 use resat::{
-    cost::{CostModel, Head, KernelCall, KernelView, Measured, NodeView, Roofline, Source, Timer, TimerError, parse},
+    cost::{
+        CostModel, Flops, Head, Integers, KernelCall, KernelView, Measured, NodeView, Penalized, Precision, Roofline,
+        Source, Timer, TimerError, Weighted, parse,
+    },
     driver::Stopwatch,
     ir::{Module, Type, reachable},
     ops::{make_attrs, op},
@@ -68,25 +71,25 @@ fn weights_that_no_cache_keeps_are_read_from_memory() {
     assert!(convolved(512, 7, target).contains("winograd"));
 }
 
-/// A model that is told of nodes before it is asked for them.
+/// A model that sees nodes before it is asked for them.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct Prepared(Mutex<Vec<String>>);
 
-impl Told {
+impl Prepared {
     fn key(node: &NodeView) -> String {
         format!("{:?} {:?} {:?}", node.head, node.args, node.out)
     }
 }
 
-impl CostModel for Told {
+impl CostModel for Prepared {
     fn name(&self) -> &str {
-        "told"
+        "prepared"
     }
 
     fn cost(&self, node: &NodeView) -> f64 {
-        let told = self.0.lock().expect("nothing panics with the lock");
+        let prepared = self.0.lock().expect("nothing panics with the lock");
         assert!(
-            matches!(node.head, Head::Tuple) || told.contains(&Told::key(node)),
+            matches!(node.head, Head::Tuple) || prepared.contains(&Prepared::key(node)),
             "{node:?} is asked for unannounced"
         );
         1.0
@@ -97,21 +100,31 @@ impl CostModel for Told {
     }
 
     fn prepare(&self, nodes: &[NodeView]) {
-        self.0.lock().expect("nothing panics with the lock").extend(nodes.iter().map(Told::key));
+        self.0.lock().expect("nothing panics with the lock").extend(nodes.iter().map(Prepared::key));
     }
 }
 
 #[test]
-fn models_that_want_to_are_told_of_nodes_at_once() {
+fn models_that_want_to_see_nodes_at_once() {
     let text =
         "#[version = \"0.0.5\"] def @main(%x: Tensor[(2, 3), float32]) { nn.relu(transpose(transpose(exp(%x)))) }";
-    let module = parse_module("told", text).expect("legal");
-    let mut settings = Settings::new(target());
-    let model = Arc::new(Told::default());
-    settings.cost = model.clone();
-    let passes = sequence("Saturate", &settings).expect("legal");
-    passes.run(module, &mut PassContext::default()).expect("it runs");
-    assert!(model.0.lock().expect("nothing panics with the lock").len() > 4);
+    let module = parse_module("prepared", text).expect("legal");
+    type Wrap = fn(Arc<dyn CostModel>) -> Arc<dyn CostModel>;
+    let wraps: [Wrap; 5] = [
+        |m| m,
+        |m| Arc::new(Weighted::new(vec![(2.0, m), (1.0, Arc::new(Flops))])),
+        |model| Arc::new(Penalized { model, ops: Vec::new() }),
+        |model| Arc::new(Precision { model, dtype: DType::BF16, ignored: Vec::new() }),
+        |m| Arc::new(Integers(m)),
+    ];
+    for wrap in wraps {
+        let mut settings = Settings::new(target());
+        let model = Arc::new(Prepared::default());
+        settings.cost = wrap(model.clone());
+        let passes = sequence("Saturate", &settings).expect("legal");
+        passes.run(module.clone(), &mut PassContext::default()).expect("it runs");
+        assert!(model.0.lock().expect("nothing panics with the lock").len() > 4, "{}", settings.cost.name());
+    }
 }
 
 #[test]

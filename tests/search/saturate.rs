@@ -74,7 +74,7 @@ fn samples() -> Vec<(&'static str, Network)> {
 }
 
 #[test]
-fn whatever_limit_is_met_the_program_is_valid_and_no_dearer() {
+fn whatever_limit_is_met_the_program_is_valid_and_no_more_expensive() {
     let mut rng = Rng(17);
     let mut stops = std::collections::BTreeSet::new();
     for (name, network) in samples() {

@@ -172,7 +172,7 @@ class PartitionGraph(Pass):
     def __init__(self, *args: Any, **named: Any) -> None: ...
 
 class Quantize(Pass):
-    """Convolutions, dense layers and matrix products in integers, by scales that samples show: `calibration="samples.npz"`, `method=minmax|percentile|kl|global_scale`, `percentile=99.99`, `scale=8.0`, `from_layer=0`, `to_layer=N`, `skip="name,2"`, `dtype_input=int8|uint8`, `dtype_weight=int8`, `per_channel=true`, `symmetric=true`, `integer=true`; with `max_error=E` each layer is a choice."""
+    """Convolutions, dense layers and matrix multiplications in integers, by scales that samples show: `calibration="samples.npz"`, `method=minmax|percentile|kl|global_scale`, `percentile=99.99`, `scale=8.0`, `from_layer=0`, `to_layer=N`, `skip="name,2"`, `dtype_input=int8|uint8`, `dtype_weight=int8`, `per_channel=true`, `symmetric=true`, `integer=true`; with `max_error=E` each layer is a choice."""
 
     def __init__(self, *args: Any, **named: Any) -> None: ...
 

@@ -255,7 +255,7 @@ def _size(executor: futures.Executor) -> int:
 
 def _submit(executor: futures.Executor, function: Callable[..., Any], *args: Any) -> futures.Future:
     """Begins a call, also one that is equal to another: times differ, and a pass is run again after its worker was lost. Dask's executor would
-    take equal calls for one where it is not told."""
+    take equal calls for one unless they are named apart."""
     if type(executor).__name__ == "ClientExecutor":
         return executor.submit(function, *args, pure=False)
     return executor.submit(function, *args)

@@ -69,7 +69,7 @@ def load(
     shapes: "Mapping[str, Iterable[int | None]] | None" = None,
     ranks: "Mapping[str, int] | None" = None,
 ) -> Module:
-    """Reads a model: Relay text or JSON, ONNX, TFLite or Keras, told by its content. Weights that come with it are constants.
+    """Reads a model: Relay text or JSON, ONNX, TFLite or Keras, recognized by its content. Weights that come with it are constants.
 
     `params` gives parameters of `@main` that become constants: a parameter file (Relay's own format, or npz), or a dict of arrays. `dims` are
     extents of symbolic dimensions by name; `shapes` are shapes of inputs by name, None for extents that stay unknown. `ranks` are numbers of

@@ -19,7 +19,7 @@ def _shell() -> Any:
 
 
 class _Bar:
-    """A bar that is shown anew at most ten times a second."""
+    """A bar that is redrawn at most ten times a second."""
 
     def __init__(self, notebook: bool):
         self.notebook, self.handle, self.shown, self.phase = notebook, None, 0.0, ""
@@ -51,7 +51,7 @@ class _Bar:
 
 @contextlib.contextmanager
 def teller(progress: "Told | bool | None") -> "Iterator[Told | None]":
-    """What progress is told to: the user's function, a bar, or nobody."""
+    """Who hears of progress: the user's function, a bar, or nobody."""
     notebook = _shell() is not None
     if progress is False or progress is None and not notebook:
         yield None

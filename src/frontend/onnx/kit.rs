@@ -350,7 +350,7 @@ impl Node<'_, '_> {
         }
         let out_dtype = out.map_or(AttrValue::None, AttrValue::from);
         let (rx, ry) = (self.rank(x)?, self.rank(y)?);
-        self.ensure(rx >= 2 && ry >= 2, || "the operands of a matrix product have axes".into())?;
+        self.ensure(rx >= 2 && ry >= 2, || "the operands of a matrix multiplication have axes".into())?;
         let mut result = if ry == 2 {
             self.op("nn.matmul", &[x, y], &[("out_dtype", out_dtype)])?
         } else {

@@ -64,7 +64,7 @@ const BUCKETIZE_OPTIONS: u8 = 115;
 /// The same of the second union.
 const COMPOSITE_OPTIONS: u8 = 21;
 
-/// An operator: vectors, and a union of options that is told by a code in the slot before it.
+/// An operator: vectors, and a union of options whose type is a code in the slot before it.
 struct Operator;
 
 impl Verifiable for Operator {

@@ -10,7 +10,7 @@ use crate::{
     tensor::DType,
 };
 
-/// Seconds that a call of a region takes beyond what its primitives do: memory is handed over, threads are told.
+/// Seconds that a call of a region takes beyond what its primitives do: memory is handed over, threads are woken.
 pub(super) const CALL: f64 = 2e-6;
 
 /// Seconds that a primitive takes to start: arguments are looked up, threads are woken.

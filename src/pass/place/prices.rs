@@ -163,6 +163,10 @@ impl CostModel for Prices {
         self.model.name()
     }
 
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        vec![self.model.as_ref()]
+    }
+
     fn cost(&self, node: &NodeView) -> f64 {
         self.model.cost(node)
     }

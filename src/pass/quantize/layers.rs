@@ -12,7 +12,7 @@ use crate::{
 /// The operators that are layers.
 pub(super) const LAYERS: [&str; 4] = ["nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.batch_matmul"];
 
-/// A convolution, dense layer or matrix product of floats.
+/// A convolution, dense layer or matrix multiplication of floats.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     pub(super) call: ExprId,
@@ -103,7 +103,7 @@ fn weight_name(m: &Module, mut weight: ExprId) -> Option<Name> {
     }
 }
 
-/// Which layers are chosen: convolutions, dense layers and matrix products, numbered from 0 as the program has them.
+/// Which layers are chosen: convolutions, dense layers and matrix multiplications, numbered from 0 as the program has them.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// The first one.

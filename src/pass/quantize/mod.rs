@@ -1,6 +1,6 @@
 //! Quantization after training: which layers, by what scales, and at what loss.
 //!
-//! [`Quantize`] looks at a program's layers (convolutions, dense layers and matrix products of floats), runs it on samples to see what
+//! [`Quantize`] looks at a program's layers (convolutions, dense layers and matrix multiplications of floats), runs it on samples to see what
 //! ranges their operands have, marks the operands by `quantize.site` with the scales that follow, and lets rulesets do the rest:
 //! `quantization` makes a quantized tensor and back of each mark, `fake-quantization` integer arithmetic of what is between.
 //! Where an error is given that the result may have, each layer is a choice: what quantizing it alone does to the result is
@@ -240,12 +240,8 @@ impl CostModel for Marked {
         self.0.name()
     }
 
-    fn prepares(&self) -> bool {
-        self.0.prepares()
-    }
-
-    fn prepare(&self, nodes: &[NodeView]) {
-        self.0.prepare(nodes);
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        vec![self.0.as_ref()]
     }
 
     fn reported(&self, _price: f64) -> Option<f64> {
@@ -258,9 +254,5 @@ impl CostModel for Marked {
             Head::Op(op, _) if op.dialect() == Some("quantize") => price + GIVES_WAY,
             _ => price,
         }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.0.notes()
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn bench_prints_json() {
-    let f = Folder::new();
+    let f = digits();
     let line = "bench digits.relay --params digits.params --inputs inputs.npz --repeat 3 --threads 1 --json --profile";
     let printed = f.line(line).done();
     let json: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
@@ -17,7 +17,7 @@ fn bench_prints_json() {
 
 #[test]
 fn bench_takes_several_inputs() {
-    let f = Folder::new();
+    let f = digits();
     let line =
         "bench digits.relay --params digits.params --inputs inputs.npz --inputs inputs.npz --repeat 2 --threads 1";
     assert_eq!(f.line(line).done().matches("inputs.npz: median").count(), 2);
@@ -35,7 +35,7 @@ fn bench_takes_several_inputs() {
 #[test]
 fn inputs_go_by_the_names_of_signatures() {
     use std::io::Read;
-    let f = Folder::new();
+    let f = digits();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/frontends/tflite.zip");
     let mut archive = zip::ZipArchive::new(fs::File::open(path).expect("the archive is there")).expect("an archive");
     let mut file = |name: &str| {
@@ -60,7 +60,7 @@ fn inputs_go_by_the_names_of_signatures() {
 
 #[test]
 fn inputs_by_position_and_at_random() {
-    let f = Folder::new();
+    let f = digits();
     f.archive("numbered.npz", "0", &arrays(&f.path("inputs.npz"))[0].1);
     f.line("run digits.relay --params digits.params --inputs numbered.npz --outputs out.npz").done();
     assert_close(&f.path("out.npz"), &recorded());
@@ -70,7 +70,7 @@ fn inputs_by_position_and_at_random() {
 
 #[test]
 fn wrong_inputs() {
-    let f = Folder::new();
+    let f = digits();
     f.archive("shape.npz", "x", &Tensor::zeros(DType::F32, &[IMAGES, 1, 8, 9]));
     f.archive("dtype.npz", "x", &Tensor::zeros(DType::F64, &[IMAGES, 1, 8, 8]));
     f.archive("name.npz", "y", &Tensor::zeros(DType::F32, &[IMAGES, 1, 8, 8]));

@@ -1,4 +1,4 @@
-//! Dense layers and matrix products.
+//! Dense layers and matrix multiplications.
 
 use super::{
     AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work,

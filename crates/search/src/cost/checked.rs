@@ -47,12 +47,8 @@ impl CostModel for Checked<'_> {
         self.model.name()
     }
 
-    fn prepares(&self) -> bool {
-        self.model.prepares()
-    }
-
-    fn prepare(&self, nodes: &[NodeView]) {
-        self.model.prepare(nodes);
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        vec![self.model]
     }
 
     fn reported(&self, price: f64) -> Option<f64> {
@@ -86,9 +82,5 @@ impl CostModel for Checked<'_> {
 
     fn refine(&self, by: Option<&External>, kernel: &KernelView) -> bool {
         self.model.refine(by, kernel)
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.model.notes()
     }
 }

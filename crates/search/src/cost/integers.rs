@@ -51,6 +51,10 @@ impl CostModel for Integers {
         self.0.name()
     }
 
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        vec![self.0.as_ref()]
+    }
+
     fn fingerprint(&self) -> Option<String> {
         Some(format!("integers {}", self.0.fingerprint()?))
     }
@@ -65,9 +69,5 @@ impl CostModel for Integers {
 
     fn kernel(&self, kernel: &KernelView) -> f64 {
         self.0.kernel(kernel) + kernel.nodes().map(|node| surcharge(&node)).sum::<f64>()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.0.notes()
     }
 }

@@ -35,12 +35,8 @@ impl CostModel for Legal<'_> {
         self.model.name()
     }
 
-    fn prepares(&self) -> bool {
-        self.model.prepares()
-    }
-
-    fn prepare(&self, nodes: &[NodeView]) {
-        self.model.prepare(nodes);
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        vec![self.model]
     }
 
     fn reported(&self, price: f64) -> Option<f64> {
@@ -70,9 +66,5 @@ impl CostModel for Legal<'_> {
 
     fn refine(&self, by: Option<&External>, kernel: &KernelView) -> bool {
         self.model.refine(by, kernel)
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.model.notes()
     }
 }

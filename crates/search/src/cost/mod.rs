@@ -117,6 +117,12 @@ pub trait CostModel: Send + Sync {
     /// The model's name, as reports and the command line use it.
     fn name(&self) -> &str;
 
+    /// The models whose prices this one adds to or changes. They hear of what it is [asked next](CostModel::prepare), and their
+    /// [notes](CostModel::notes) are its own.
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        Vec::new()
+    }
+
     /// All that decides the model's prices beside what it is asked about, as text: parameters, the content of files. Programs that the
     /// model had a part in are kept on disk under it. A model that can't say (the default), or whose prices change from one run to the
     /// next, gives none; its programs are not kept.
@@ -129,12 +135,12 @@ pub trait CostModel: Send + Sync {
 
     /// Whether the model would rather hear of many nodes at once, by [`CostModel::prepare`], before it is asked for the price of each.
     fn prepares(&self) -> bool {
-        false
+        self.wrapped().iter().any(|m| m.prepares())
     }
 
     /// Nodes that the model is about to be asked for, where it [wants](CostModel::prepares) to know.
     fn prepare(&self, nodes: &[NodeView]) {
-        let _ = nodes;
+        self.wrapped().iter().filter(|m| m.prepares()).for_each(|m| m.prepare(nodes));
     }
 
     /// The price of a whole kernel, its arguments not included. It is asked for where the ruleset `fusion` forms kernels: then every
@@ -168,7 +174,7 @@ pub trait CostModel: Send + Sync {
 
     /// What the prices given so far rest on that a user should know, such as which operators could not be measured.
     fn notes(&self) -> Vec<String> {
-        Vec::new()
+        self.wrapped().iter().flat_map(|m| m.notes()).collect()
     }
 }
 

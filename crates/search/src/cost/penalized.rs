@@ -22,6 +22,10 @@ impl CostModel for Penalized {
         self.model.name()
     }
 
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        vec![self.model.as_ref()]
+    }
+
     fn fingerprint(&self) -> Option<String> {
         Some(format!("giving way {:?} {}", self.ops, self.model.fingerprint()?))
     }
@@ -36,9 +40,5 @@ impl CostModel for Penalized {
             Head::Op(op, _) if self.ops.contains(&op) => price + GIVES_WAY,
             _ => price,
         }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.model.notes()
     }
 }

@@ -41,6 +41,10 @@ impl CostModel for Precision {
         self.model.name()
     }
 
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        vec![self.model.as_ref()]
+    }
+
     fn fingerprint(&self) -> Option<String> {
         Some(format!("precision {} {:?} {}", self.dtype, self.ignored, self.model.fingerprint()?))
     }
@@ -67,9 +71,5 @@ impl CostModel for Precision {
                 Some(false) => OTHER,
                 _ => 0.0,
             }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.model.notes()
     }
 }

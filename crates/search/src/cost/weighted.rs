@@ -17,11 +17,20 @@ impl Weighted {
         let name = parts.iter().map(|(w, m)| format!("{w}*{}", m.name())).collect::<Vec<_>>().join("+");
         Weighted { name, parts }
     }
+
+    /// The parts that count: a weight of 0 leaves a model out, also where its price is infinite.
+    fn used(&self) -> impl Iterator<Item = &(f64, Arc<dyn CostModel>)> {
+        self.parts.iter().filter(|(w, _)| *w > 0.0)
+    }
 }
 
 impl CostModel for Weighted {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn wrapped(&self) -> Vec<&dyn CostModel> {
+        self.used().map(|(_, m)| m.as_ref()).collect()
     }
 
     fn fingerprint(&self) -> Option<String> {
@@ -36,16 +45,10 @@ impl CostModel for Weighted {
             other => (other, 0.0),
         };
         let view = NodeView { head, ..node.clone() };
-        // A weight of 0 leaves a model out, also where its price is infinite.
-        let parts = self.parts.iter().filter(|(w, _)| *w > 0.0);
-        inside + parts.map(|(w, m)| w * m.cost(&view)).sum::<f64>()
+        inside + self.used().map(|(w, m)| w * m.cost(&view)).sum::<f64>()
     }
 
     fn kernel(&self, kernel: &KernelView) -> f64 {
-        self.parts.iter().filter(|(w, _)| *w > 0.0).map(|(w, m)| w * m.kernel(kernel)).sum()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.parts.iter().flat_map(|(_, m)| m.notes()).collect()
+        self.used().map(|(w, m)| w * m.kernel(kernel)).sum()
     }
 }

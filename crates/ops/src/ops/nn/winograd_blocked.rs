@@ -388,14 +388,14 @@ struct Group {
     batch: i64,
 }
 
-/// Bytes between the weights that are multiplied and those that are asked for: what a core goes through while memory answers.
-const AHEAD: i64 = 4096;
+/// Bytes between the weights that are multiplied and those that are prefetched: a page of virtual memory, the least that operating systems
+/// map. Hardware prefetchers work on physical addresses and stop at its end (Intel's optimization manual, "Data Prefetching"), whatever the processor.
+const PAGE: i64 = 4096;
 
-/// Asks for weights that come after those of a channel: of the same point, or at its end of the next one. Between points, and between pages
-/// of memory, the hardware does not go on by itself.
+/// Prefetches the weights that come a page after those of a channel: of the same point, or at its end of the next one.
 fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, w: TensorId, channel: &Scalar) {
     let [points, _, outs, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
-    let distance = AHEAD / (lanes * n.dtype(w).bytes() as i64);
+    let distance = PAGE / (lanes * n.dtype(w).bytes() as i64);
     if distance == 0 || channels < distance {
         return;
     }
