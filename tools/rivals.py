@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Times resat beside ONNX Runtime and OpenVINO, all in turn in one run, and writes JSON and a table with ratios.
 
-    rivals.py --resat BIN --shared DIR --out DIR [--only latency,int8,products,start,memory,sizes,decoder] [--threads 1,2] [--rounds 8]
+    rivals.py --resat BIN --shared DIR --out DIR [--only latency,imported,int8,products,start,memory,sizes,decoder] [--threads 1,2] [--rounds 8]
               [--seconds 0.2] [--models-dir DIR] [MODEL...]
 
 DIR of --shared holds the folders `corpus` (recorded models) and `rivals` (its bench.py times processes in turn). Ratios are the fastest
 rival's median over resat's: more than 1 is faster than every rival. What can't be measured is said, and left out.
 
 latency   f32 models, warm, by median
+imported  the same models from ONNX and from Relay, both by resat
 int8      quantized models: resat's on integers, the rivals' on the same networks in QDQ form
 products  GEMMs, of two arguments and with a constant second one
 start     from text to the first result: with an empty cache, and once the program is kept; rivals from their file to the first result
@@ -15,13 +16,13 @@ memory    peak of a process that loads a model and runs it three times, one thre
 sizes     programs whose extents are unknown, at six sizes each (sizes.py)
 decoder   one token of a decoder with a cache, after pasts of several lengths, by weights of several types (decoder.py)
 """
-import argparse, json, math, os, pathlib, shutil, subprocess, sys, tempfile, time
+import argparse, json, math, os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
 
 F32 = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "inception_v3", "bert4", "bert12"]
 BOUND_BY_WEIGHTS = ["lstm", "mlp"]
 INT8 = ["resnet18", "mobilenet_v2"]
 PRODUCTS = [(1024, 1024, 1024), (512, 512, 2048), (1, 1024, 4096)]
-KINDS = ["latency", "int8", "products", "start", "memory", "sizes", "decoder"]
+KINDS = ["latency", "imported", "int8", "products", "start", "memory", "sizes", "decoder"]
 
 
 def note(text):
@@ -75,9 +76,36 @@ def turn(script, name, runtimes, threads, what, models=None):
 
 
 def latency():
-    for name in models([m for m in args.models or F32 + BOUND_BY_WEIGHTS if (shared / "corpus" / m / "skeleton.onnx").exists()], False):
+    for name in corpus_models():
         for threads in args.threads:
             turn(shared / "rivals/bench.py", name, ["ort", "ov_f32", "resat"], threads, "latency")
+
+
+def corpus_models():
+    named = args.models or F32 + BOUND_BY_WEIGHTS
+    return models([m for m in named if (shared / "corpus" / m / "skeleton.onnx").exists()], False)
+
+
+def imported():
+    for name in corpus_models():
+        folder = shared / "corpus" / name
+        inputs = ["--inputs", str(folder / "inputs.npz")]
+        forms = {"onnx": [f"{models_dir}/{name}.onnx"], "relay": [str(folder / "model.relay"), "--params", str(params(name, folder))]}
+        for threads in args.threads:
+            times = {form: [] for form in forms}
+            for _ in range(args.rounds):
+                for form, files in forms.items():
+                    command = [args.resat, "bench", *files, *inputs, "--threads", str(threads), "--repeat", "20", "--json"]
+                    done = watched(command)
+                    if done is None:
+                        return note(f"imported: resat does not run {name} from {form}")
+                    times[form].append(json.loads(done[0])["median_s"])
+            medians = {form: statistics.median(t) for form, t in times.items()}
+            ratio = medians["relay"] / medians["onnx"]
+            for form, seconds in medians.items():
+                results.append({"kind": "imported", "model": name, "rt": form, "threads": threads, "median_ms": 1e3 * seconds, "ratio": ratio})
+            print(f"{name:16} {threads} threads: onnx {1e3 * medians['onnx']:.3f} ms, relay {1e3 * medians['relay']:.3f} ms", flush=True)
+            write()
 
 
 def int8():
@@ -164,7 +192,7 @@ def watched(command):
 
 
 def processes(what):
-    for name in models([m for m in args.models or F32 + BOUND_BY_WEIGHTS if (shared / "corpus" / m / "skeleton.onnx").exists()], False):
+    for name in corpus_models():
         for runtime in ["ort", "ov_f32"]:
             me = [sys.executable, __file__, "--resat", args.resat, "--shared", str(shared), "--out", str(out), "--models-dir", str(models_dir)]
             done = watched([*me, "--alone", runtime, name])
@@ -246,6 +274,13 @@ def table():
         for (group, threads), r in sorted(ratios.items()):
             which = "" if group == "all" else f" ({group})"
             lines.append(f"Geometric mean{which}, {threads} thread{'s' * (threads > 1)}: {mean(r):.3f}; least {min(r):.2f}.")
+    rows = [r for r in results if r["kind"] == "imported"]
+    if rows:
+        lines += ["", "## imported", "", "| model | threads | from ONNX | from Relay | Relay / ONNX |", "| --- |" + " ---: |" * 4]
+        for model, threads in dict.fromkeys((r["model"], r["threads"]) for r in rows):
+            of = {r["rt"]: r for r in rows if (r["model"], r["threads"]) == (model, threads)}
+            cells = [f"{of[form]['median_ms']:.3f}" for form in ("onnx", "relay")] + [f"{of['onnx']['ratio']:.3f}"]
+            lines.append(f"| {model} | {threads} | " + " | ".join(cells) + " |")
     for kind, column, unit in [("start", "seconds", "seconds to the first result"), ("memory", "peak_mib", "MiB at the peak")]:
         rows = [r for r in results if r["kind"] == kind]
         if not rows:
@@ -308,6 +343,6 @@ if __name__ == "__main__":
         write()
         sys.exit()
     for kind in args.only.split(","):
-        {"latency": latency, "int8": int8, "products": products, "sizes": sizes, "decoder": decoder}.get(kind, lambda: processes(kind))()
+        {"latency": latency, "imported": imported, "int8": int8, "products": products, "sizes": sizes, "decoder": decoder}.get(kind, lambda: processes(kind))()
     write()
     print(f"\n{table()}\n{out}/rivals.json, {out}/rivals.md")

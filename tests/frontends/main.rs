@@ -8,5 +8,6 @@ mod onnx_large;
 #[path = "../common/same.rs"]
 #[allow(unreachable_pub, reason = "it is also a module of a library")]
 mod same;
+mod skeletons;
 mod text;
 mod tflite;

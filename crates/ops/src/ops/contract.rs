@@ -353,8 +353,10 @@ fn eval_packed<T: Num>(layout: &Layout, x: &Tensor, w: &Tensor, dtype: DType) ->
     let tables = [offsets(layout, w.shape(), 'N'), offsets(layout, w.shape(), 'C')];
     let (n, k, all) = (tables[0].len(), tables[1].len(), T::read(w));
     let ws: Vec<T> = all_offsets(&tables).into_iter().map(|o| all[o]).collect();
-    let rows = x.shape()[0];
-    T::write(dtype, &[rows, n], &products(&T::read(x), &ws, k, rows, n))
+    let mut shape = x.shape().to_vec();
+    let rows = shape[..shape.len() - 1].iter().product();
+    shape[x.shape().len() - 1] = n;
+    T::write(dtype, &shape, &products(&T::read(x), &ws, k, rows, n))
 }
 
 impl Op for DensePack {
@@ -362,9 +364,9 @@ impl Op for DensePack {
         "nn.contrib_dense_pack"
     }
     fn doc(&self) -> &'static str {
-        "out[m, n] = sum over k of data[m, k] * weight[n, k], the weight in blocks as weight_layout says (\"NC16n\": n / 16, k,
+        "out[.., n] = sum over k of data[.., k] * weight[n, k], the weight in blocks as weight_layout says (\"NC16n\": n / 16, k,
         n % 16).
-        C1: data has two axes, weight those of its layout. C2: data's second extent is the weight's summed one.
+        C1: data has two axes or more, weight those of its layout. C2: data's last extent is the weight's summed one.
         C3: units, where given, is the weight's outputs. C4: out_dtype, where given, is the sum's type, else data's."
     }
     fn inputs(&self) -> &'static [&'static str] {
@@ -378,15 +380,16 @@ impl Op for DensePack {
     }
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         let (x, w, layout) = (tensor_arg(args, 0, "data")?, tensor_arg(args, 1, "weight")?, packed_layout(attrs)?);
-        op_ensure!(x.rank() == 2, "C1: `data` is {x}, but should have two axes");
+        op_ensure!(x.rank() >= 2, "C1: `data` is {x}, but should have at least two axes");
         check_shape(&layout, &w.shape, "weight")?;
         let (n, k) = (whole(&layout, &w.shape, 'N'), whole(&layout, &w.shape, 'C'));
-        op_ensure!(may_equal(x.shape[1], k), "C2: `data` is {x}, but `weight` is {w} ({layout}), for {k}");
+        let last = x.rank() - 1;
+        op_ensure!(may_equal(x.shape[last], k), "C2: `data` is {x}, but `weight` is {w} ({layout}), for {k}");
         if let Some(units) = attrs.opt_int("units") {
             op_ensure!(may_equal(Dim::Known(units), n), "C3: `units` is {units}, but `weight` is {w} ({layout})");
         }
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype);
-        Ok(TensorType::of([x.shape[0], n], dtype).into())
+        Ok(TensorType::of(x.shape[..last].iter().copied().chain([n]), dtype).into())
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w, layout) = (args[0].tensor(), args[1].tensor(), packed_layout(attrs)?);
@@ -394,13 +397,14 @@ impl Op for DensePack {
         Ok(in_arithmetic!(dtype, eval_packed(&layout, x, w, dtype)).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
-        let data = vec![AxisRole::Maps(0), AxisRole::Reduced];
+        let last = args[0].as_tensor().map_or(0, |t| t.rank().saturating_sub(1));
+        let data = (0..last).map(AxisRole::Maps).chain([AxisRole::Reduced]).collect();
         let rank = args[1].as_tensor().map_or(0, TensorType::rank);
         let weight = packed_layout(attrs).ok().filter(|l| l.rank() == rank).map(|layout| {
             let split = layout.block('N').is_some();
             let role = |primal| match primal {
                 'N' if split => AxisRole::Opaque,
-                'N' => AxisRole::Maps(1),
+                'N' => AxisRole::Maps(last),
                 _ => AxisRole::Reduced,
             };
             layout.axes().iter().map(|a| role(a.primal)).collect()
@@ -408,20 +412,24 @@ impl Op for DensePack {
         AxisMap(vec![data, weight.unwrap_or_else(|| vec![AxisRole::Opaque; rank])])
     }
     fn work(&self, _: &Attrs, args: &[Type], out: &Type) -> Work {
-        let k = args[0].as_tensor().and_then(|t| t.shape[1].known()).unwrap_or(1) as f64;
+        let k = args[0].as_tensor().and_then(|t| t.shape.last().and_then(|d| d.known())).unwrap_or(1) as f64;
         Work { flops: 2.0 * k * elements(out), bytes_read: args.iter().map(bytes).sum(), bytes_written: bytes(out) }
     }
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let (x, w, layout) = (args[0].tensor(), args[1].tensor(), packed_layout(attrs)?);
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(b.dtype(x));
-        let (rows, n, k) = (b.shape(x)[0], extent(&layout, b.shape(w), 'N'), extent(&layout, b.shape(w), 'C'));
+        let (n, k) = (extent(&layout, b.shape(w), 'N'), extent(&layout, b.shape(w), 'C'));
+        let mut shape = b.shape(x).to_vec();
+        let last = shape.len() - 1;
+        shape[last] = n;
         let block = layout.block('C').map_or(1, |(_, block)| block);
         let over = if block > 1 { vec![k / block, block] } else { vec![k] };
-        let out = sum_products(b, &[rows, n], &over, dtype, |b, i, r| {
+        let out = sum_products(b, &shape, &over, dtype, |b, i, r| {
             let inner = if block > 1 { r[1].clone() } else { Scalar::index(0) };
             let summed = Place { outer: r[0].clone(), inner, block };
-            let weight = indices(&layout, |p| if p == 'N' { Place::flat(i[1].clone()) } else { summed.clone() });
-            (b.read(x, [i[0].clone(), summed.index()]), b.read(w, weight))
+            let weight = indices(&layout, |p| if p == 'N' { Place::flat(i[last].clone()) } else { summed.clone() });
+            let row = i[..last].iter().cloned().chain([summed.index()]);
+            (b.read(x, row), b.read(w, weight))
         });
         Ok(out.into())
     }
@@ -437,6 +445,9 @@ impl Op for DensePack {
             call("NC4n4c", &[2, 2, 4, 4], DType::I8),
         ];
         samples[2..].iter_mut().for_each(|s| s.attrs.push(("out_dtype", DType::I32.into())));
+        let mut of_three_axes = call("NC4n", &[2, 8, 4], DType::F32);
+        of_three_axes.args[0] = Type::tensor(&[2, 3, 8], DType::F32);
+        samples.push(of_three_axes);
         samples
     }
 }

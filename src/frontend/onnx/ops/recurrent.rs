@@ -97,9 +97,10 @@ fn activations(n: &Node, kind: Kind, directions: usize) -> Convert<Vec<Vec<Activ
 /// What one direction runs with.
 struct Cell<'a> {
     kind: Kind,
-    /// Gates' weights for the hidden state, and their biases, each of shape (hidden, hidden) and (hidden).
-    r: Vec<ExprId>,
-    rb: Vec<Option<ExprId>>,
+    /// Weights of the gates that see the hidden state as it is: (gates * hidden, hidden). Their biases are in what the inputs contribute.
+    r: ExprId,
+    /// Weights of a GRU's last gate, (hidden, hidden), and its bias, (hidden), where that is reset with the state.
+    last: Option<(ExprId, Option<ExprId>)>,
     /// Peepholes for input, output and forget gate.
     p: Option<Vec<ExprId>>,
     f: &'a [Activation],
@@ -112,8 +113,8 @@ impl Cell<'_> {
     /// The same within a loop's body.
     fn within(&self, outside: &mut impl FnMut(ExprId) -> ExprId) -> Self {
         Cell {
-            r: self.r.iter().map(|&e| outside(e)).collect(),
-            rb: self.rb.iter().map(|b| b.map(&mut *outside)).collect(),
+            r: outside(self.r),
+            last: self.last.map(|(r, b)| (outside(r), b.map(&mut *outside))),
             p: self.p.as_ref().map(|p| p.iter().map(|&e| outside(e)).collect()),
             ..*self
         }
@@ -127,41 +128,47 @@ impl Cell<'_> {
         self.f[k].apply(n, x)
     }
 
-    /// The hidden state times a gate's weights, with its bias.
-    fn hidden(&self, n: &mut Node, h: ExprId, gate: usize) -> Convert {
-        let y = n.op("nn.dense", &[h, self.r[gate]], &[])?;
-        match self.rb[gate] {
-            Some(b) => n.add(y, b),
-            None => Ok(y),
-        }
-    }
-
-    /// The next states, from what the input contributes to each gate.
-    fn step(&self, n: &mut Node, x: &[ExprId], h: ExprId, c: Option<ExprId>) -> Convert<(ExprId, Option<ExprId>)> {
-        match (self.kind, c) {
-            (Kind::Gru, _) => {
-                let (hz, hr) = (self.hidden(n, h, 0)?, self.hidden(n, h, 1)?);
-                let (z, r) = (n.add(x[0], hz)?, n.add(x[1], hr)?);
+    /// The next states, from what the input contributes to the gates: (batch, gates * hidden).
+    fn step(
+        &self,
+        n: &mut Node,
+        x: ExprId,
+        hidden: i64,
+        h: ExprId,
+        c: Option<ExprId>,
+    ) -> Convert<(ExprId, Option<ExprId>)> {
+        let gate = |n: &mut Node, of: ExprId, k: i64| n.slice(of, 1, k * hidden, (k + 1) * hidden);
+        let seen = n.op("nn.dense", &[h, self.r], &[])?;
+        match (self.kind, self.last, c) {
+            (Kind::Gru, Some((last, bias)), _) => {
+                let own = n.slice(x, 1, 0, 2 * hidden)?;
+                let sum = n.add(own, seen)?;
+                let (z, r) = (gate(n, sum, 0)?, gate(n, sum, 1)?);
                 let (z, r) = (self.act(n, 0, z)?, self.act(n, 0, r)?);
+                let product = |n: &mut Node, h: ExprId| -> Convert {
+                    let y = n.op("nn.dense", &[h, last], &[])?;
+                    match bias {
+                        Some(b) => n.add(y, b),
+                        None => Ok(y),
+                    }
+                };
                 let part = if self.reset_after {
-                    let hh = self.hidden(n, h, 2)?;
+                    let hh = product(n, h)?;
                     n.mul(r, hh)?
                 } else {
                     let reset = n.mul(r, h)?;
-                    self.hidden(n, reset, 2)?
+                    product(n, reset)?
                 };
-                let new = n.add(x[2], part)?;
+                let new = gate(n, x, 2)?;
+                let new = n.add(new, part)?;
                 let new = self.act(n, 1, new)?;
                 let rest = n.from("subtract", 1.0, z)?;
                 let (a, b) = (n.mul(rest, new)?, n.mul(z, h)?);
                 Ok((n.add(a, b)?, None))
             }
-            (Kind::Lstm, Some(c)) => {
-                let mut gates = Vec::new();
-                for (k, &x) in x.iter().enumerate() {
-                    let part = self.hidden(n, h, k)?;
-                    gates.push(n.add(x, part)?);
-                }
+            (Kind::Lstm, _, Some(c)) => {
+                let sum = n.add(x, seen)?;
+                let gates = (0..4).map(|k| gate(n, sum, k)).collect::<Convert<Vec<_>>>()?;
                 let peep = |n: &mut Node, gate: ExprId, k: usize, c: ExprId| -> Convert {
                     match &self.p {
                         Some(p) => {
@@ -189,8 +196,7 @@ impl Cell<'_> {
                 Ok((n.mul(o, shown)?, Some(c)))
             }
             _ => {
-                let part = self.hidden(n, h, 0)?;
-                let sum = n.add(x[0], part)?;
+                let sum = n.add(x, seen)?;
                 Ok((self.act(n, 0, sum)?, None))
             }
         }
@@ -205,7 +211,6 @@ struct Run<'a> {
     lengths: Option<ExprId>,
     zero: ExprId,
     back: bool,
-    gates: i64,
     hidden: i64,
 }
 
@@ -215,9 +220,7 @@ type States = (ExprId, Option<ExprId>);
 impl Run<'_> {
     /// The output and the next states of a step, given what its inputs contribute and its place.
     fn step(&self, n: &mut Node, here: ExprId, t: ExprId, (h, c): States) -> Convert<(ExprId, States)> {
-        let xs = (0..self.gates).map(|k| n.slice(here, 1, k * self.hidden, (k + 1) * self.hidden));
-        let xs = xs.collect::<Convert<Vec<_>>>()?;
-        let (next_h, next_c) = self.cell.step(n, &xs, h, c)?;
+        let (next_h, next_c) = self.cell.step(n, here, self.hidden, h, c)?;
         let Some(l) = self.lengths else { return Ok((next_h, (next_h, next_c))) };
         // Beyond a sequence's end its states stay, and its outputs are zero.
         let (l, t) = (n.cast(l, DType::I32)?, n.cast(t, DType::I32)?);
@@ -343,28 +346,38 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
             n.slice(part, 0, from, to)
         };
         let weights = n.index(w, 0, d)?;
-        let mut rs = Vec::new();
-        let mut rbs = Vec::new();
-        for k in 0..gates {
-            rs.push(of(n, r, k * hidden, (k + 1) * hidden)?);
-            rbs.push(match b {
-                Some(b) => Some(of(n, b, (gates + k) * hidden, (gates + k + 1) * hidden)?),
-                None => None,
-            });
-        }
+        // Which gates see the hidden state before it is reset.
+        let plain = if kind == Kind::Gru { 2 } else { gates };
+        let last = match kind {
+            Kind::Gru => {
+                let bias = b.map(|b| of(n, b, 5 * hidden, 6 * hidden)).transpose()?;
+                Some((of(n, r, 2 * hidden, 3 * hidden)?, bias))
+            }
+            _ => None,
+        };
+        let seen = of(n, r, 0, plain * hidden)?;
         let p = match (kind, n.opt(7)?) {
             (Kind::Lstm, Some(p)) => {
                 Some((0..3).map(|k| of(n, p, k * hidden, (k + 1) * hidden)).collect::<Convert<Vec<_>>>()?)
             }
             _ => None,
         };
-        let cell = Cell { kind, r: rs, rb: rbs, p, f: &functions[d as usize], clip, reset_after, coupled };
+        let cell = Cell { kind, r: seen, last, p, f: &functions[d as usize], clip, reset_after, coupled };
         // What the inputs contribute is computed for all steps at once.
         let flat = n.reshape(x, &[-1, width])?;
         let mut all = n.op("nn.dense", &[flat, weights], &[])?;
         if let Some(b) = b {
             let wb = of(n, b, 0, gates * hidden)?;
-            all = n.add(all, wb)?;
+            let rb = of(n, b, gates * hidden, (gates + plain) * hidden)?;
+            let rb = match kind {
+                Kind::Gru => {
+                    let none = n.constant(Tensor::zeros(dtype, &[hidden as usize]));
+                    n.concat(&[rb, none], 0)?
+                }
+                _ => rb,
+            };
+            let bias = n.add(wb, rb)?;
+            all = n.add(all, bias)?;
         }
         let all = match (time, batch) {
             (Some(time), batch) => n.reshape(all, &[time, batch.unwrap_or(-1), gates * hidden])?,
@@ -378,7 +391,7 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
         };
         let h = initial(n, 5, d)?;
         let c = if kind == Kind::Lstm { Some(initial(n, 6, d)?) } else { None };
-        let run = Run { cell, all, lengths, zero, back, gates, hidden };
+        let run = Run { cell, all, lengths, zero, back, hidden };
         let (y, h, c) = match time {
             Some(time) if (1..=MOST_LAID_OUT).contains(&time) => run.laid_out(n, time, h, c)?,
             _ => run.repeated(n, h, c)?,
