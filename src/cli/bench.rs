@@ -56,8 +56,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "R", default_value = "20")]
     repeat: NonZeroUsize,
     /// Print JSON: latencies_s (each run), first_s (the first call, before those that warm up), median_s, min_s, p90_s, compile_s, cached;
-    /// of memory, in bytes: arena, the most of it that is in use at once, weights, and the peak of this process. Of several inputs
-    /// these latencies are the entries of `runs`, each with `inputs`, the file. Of programs whose extents are unknown: general_calls (of
+    /// of memory, in bytes: arena, the most of it that is in use at once, weights, and the peak of this process. Where inputs are given,
+    /// `runs` has these latencies for each, with `inputs`, the file; of several they are only there. Of programs whose extents are unknown: general_calls (of
     /// kernels that serve all extents), special_calls (of kernels that serve one), special_kernels (compiled for extents that were met) and
     /// special_sizes (at which the whole program has code of its own: see --specialize)
     #[arg(long)]
@@ -306,17 +306,17 @@ fn report(
         let program = built.and_then(|b| b.executable.as_plain());
         let weights = |e: &Executable| e.program().constants().iter().map(|t| t.bytes().len()).sum::<usize>();
         let mut json = serde_json::Map::new();
-        match runs {
-            [one] => json.extend(one.json()),
-            several => {
-                let named = several.iter().zip(&args.inputs).map(|(run, path)| {
-                    let mut entry = serde_json::Map::new();
-                    entry.insert("inputs".into(), path.display().to_string().into());
-                    entry.extend(run.json());
-                    serde_json::Value::Object(entry)
-                });
-                json.insert("runs".into(), named.collect());
-            }
+        if let [one] = runs {
+            json.extend(one.json());
+        }
+        if !args.inputs.is_empty() {
+            let named = runs.iter().zip(&args.inputs).map(|(run, path)| {
+                let mut entry = serde_json::Map::new();
+                entry.insert("inputs".into(), path.display().to_string().into());
+                entry.extend(run.json());
+                serde_json::Value::Object(entry)
+            });
+            json.insert("runs".into(), named.collect());
         }
         let rest = serde_json::json!({
             "compile_s": compile,

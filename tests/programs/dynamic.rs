@@ -302,6 +302,16 @@ fn bench_tells_first_runs_apart() {
         let archive = npz::write([("x", &floats(&[n, 8], 1))]).expect("an archive");
         std::fs::write(&file, archive).expect("it can be written");
         command.arg("--inputs").arg(file);
+        // One is reported like several.
+        if n == 5 {
+            let output = command.output().expect("it runs");
+            let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert_eq!(found["runs"][0]["first_s"], found["first_s"]);
+            assert!(
+                found["runs"].as_array().is_some_and(|runs| runs.len() == 1) && found["first_s"].is_number(),
+                "{found}"
+            );
+        }
     }
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
