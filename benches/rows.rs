@@ -1,4 +1,4 @@
-//! What is no product of matrices: kernels that go through rows, elementwise functions, pools, moves of axes. Prints bytes a second of
+//! Kernels that are no GEMM: those that go through rows, elementwise functions, pools, moves of axes. Prints bytes a second of
 //! what each must read and write, and multiply-adds a second of attention. Run on a quiet machine; the best run counts.
 
 use std::time::Instant;

@@ -153,14 +153,14 @@ const EXCEPT: &[(&str, &str)] = &[(
 /// What ours is given for TVM's `{'nn.conv2d': ['NCHW', 'default']}`.
 fn convert_layout(made: &Made) -> Option<String> {
     let inside = |s: &str, open: char, close: char| Some(s.trim().strip_prefix(open)?.strip_suffix(close)?.to_owned());
-    let mut wishes = Vec::new();
-    for wish in items(&inside(made.positional.first()?, '{', '}')?) {
-        let (op, layouts) = wish.split_once(':')?;
+    let mut requests = Vec::new();
+    for request in items(&inside(made.positional.first()?, '{', '}')?) {
+        let (op, layouts) = request.split_once(':')?;
         let layouts: Vec<String> =
             items(&inside(layouts, '[', ']')?).iter().map(|l| l.trim_matches('\'').to_owned()).collect();
-        wishes.push(format!("{}={}", op.trim().trim_matches('\''), layouts.join(":")));
+        requests.push(format!("{}={}", op.trim().trim_matches('\''), layouts.join(":")));
     }
-    Some(format!("ConvertLayout({})", wishes.join(", ")))
+    Some(format!("ConvertLayout({})", requests.join(", ")))
 }
 
 /// How a pass was made: what stands between the parentheses of its arguments by position and the braces of those by name, in

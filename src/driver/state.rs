@@ -124,7 +124,7 @@ impl Built {
         self.resumed(Kept { tensors: self.state.iter().map(first).collect(), spare: vec![None; self.state.len()] })
     }
 
-    /// Runs that go on with what former runs of this program have kept; from its beginning on where that is of another program.
+    /// Runs that go on with what earlier runs of this program have kept; from its beginning on where that is of another program.
     pub fn resumed(&self, kept: Kept) -> Stateful<'_> {
         if kept.tensors.len() != self.state.len() {
             return self.stateful();

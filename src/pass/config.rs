@@ -96,9 +96,9 @@ const APPROXIMATE_FROM: u8 = 4;
 /// Passes that join the default pipeline at [`APPROXIMATE_FROM`].
 const APPROXIMATE: [&str; 1] = ["FastMath"];
 
-/// Passes whose rulesets are about what their arguments wish: without those, and the prices that go with them, they are no part of a
+/// Passes whose rulesets are about what their arguments request: without those, and the prices that go with them, they are no part of a
 /// saturation.
-const WISHES: [&str; 1] = ["ConvertLayout"];
+const WANT_LAYOUTS: [&str; 1] = ["ConvertLayout"];
 
 impl Default for BuildConfig {
     fn default() -> BuildConfig {
@@ -348,7 +348,7 @@ fn lookup(name: &str, stages: &[&str], settings: &Settings) -> Result<Known, Ref
             .into());
     }
     // Passes that are made of rulesets say so. Those that need arguments are not.
-    let made = if pass && !WISHES.contains(&name) {
+    let made = if pass && !WANT_LAYOUTS.contains(&name) {
         parse_specs(name)?.first().and_then(|spec| make(spec, settings).ok())
     } else {
         None

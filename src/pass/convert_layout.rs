@@ -19,7 +19,7 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{AttrValue, Attrs, Copier, Expr, ExprId, Function, Module, Name, OpId, Type, VarId, reachable},
     ops::{self, AttrDefault},
-    rules::{self, functions::Wish},
+    rules::{self, functions::LayoutRequest},
     saturate::{Grade, Limits, Ruleset},
     tensor::Layout,
 };
@@ -54,7 +54,7 @@ pub struct ConvertLayout {
     /// For all operators whose data has these axes.
     to: Option<Layout>,
     /// For single operators, which go first.
-    single: Vec<Wish>,
+    single: Vec<LayoutRequest>,
     /// Calls that stay as they are, counted from 0 among those for which something is wanted.
     skipped: Vec<usize>,
 }
@@ -143,7 +143,7 @@ impl ConvertLayout {
             given => Some(layout_of(given)?),
         };
         self.single.retain(|w| w.op != name);
-        self.single.push(Wish { op: name.to_owned(), from: None, data, kernel });
+        self.single.push(LayoutRequest { op: name.to_owned(), from: None, data, kernel });
         Ok(self)
     }
 
@@ -156,45 +156,50 @@ impl ConvertLayout {
 
     /// The pass.
     pub fn pass(&self, settings: &Settings) -> Box<dyn Pass> {
-        let wishes = self.wishes();
-        let value = AttrValue::List(wishes.iter().map(Wish::value).collect());
+        let requests = self.requests();
+        let value = AttrValue::List(requests.iter().map(LayoutRequest::value).collect());
         // Normalizations have no blocks along their axis; as arithmetic they have, where that saves transforms.
-        let blocks = wishes.iter().any(|w| !w.data.is_plain());
+        let blocks = requests.iter().any(|w| !w.data.is_plain());
         let given = |set: &rules::Definitions| match set.name.as_str() {
             "simplify-inference" if blocks => Some(set.compile()),
-            "convert-layout" => Some(set.clone().given("?wishes", &value).compile()),
+            "convert-layout" => Some(set.clone().given("?requests", &value).compile()),
             "layout-moves" => Some(set.clone().given("?moving", &"any".into()).compile()),
             _ => None,
         };
         let rulesets: Vec<Ruleset> = rules::general_definitions().iter().filter_map(given).collect();
-        let mut of_op: HashMap<OpId, Vec<Wish>> = HashMap::new();
-        for wish in wishes {
-            of_op.entry(ops::op(&wish.op)).or_default().push(wish);
+        let mut of_op: HashMap<OpId, Vec<LayoutRequest>> = HashMap::new();
+        for request in requests {
+            of_op.entry(ops::op(&request.op)).or_default().push(request);
         }
-        let wishes = Arc::new(of_op);
+        let requests = Arc::new(of_op);
         let settings = Settings {
-            cost: Arc::new(Transforms { wishes: wishes.clone() }),
+            cost: Arc::new(Transforms { requests: requests.clone() }),
             // Who asks for another layout asks for sums in another order.
             grade: settings.grade.max(Grade::Finite),
             limits: Limits { iterations: settings.limits.iterations.max(MOVING_ROUNDS), ..settings.limits.clone() },
             ..settings.clone()
         };
         let saturate = Saturate::new(self.to_string(), rulesets, &settings);
-        Box::new(Conversion { saturate, wishes, skipped: self.skipped.clone() })
+        Box::new(Conversion { saturate, requests, skipped: self.skipped.clone() })
     }
 
-    fn wishes(&self) -> Vec<Wish> {
-        let mut wishes = self.single.clone();
+    fn requests(&self) -> Vec<LayoutRequest> {
+        let mut requests = self.single.clone();
         if let Some(to) = &self.to {
             let fits = |op: &OpId| usual_layout(*op).is_some_and(|usual| usual.is_convertible(to));
             for op in ops::all().into_iter().filter(fits) {
                 let op = op.op().name();
                 if !self.single.iter().any(|w| w.op == op) {
-                    wishes.push(Wish { op: op.to_owned(), from: self.from.clone(), data: to.clone(), kernel: None });
+                    requests.push(LayoutRequest {
+                        op: op.to_owned(),
+                        from: self.from.clone(),
+                        data: to.clone(),
+                        kernel: None,
+                    });
                 }
             }
         }
-        wishes
+        requests
     }
 }
 
@@ -237,7 +242,7 @@ fn usual_layout(op: OpId) -> Option<Layout> {
 /// The prices: first calls that are not as they should be, then transforms of what is not constant, then the bytes that they move,
 /// then operators.
 struct Transforms {
-    wishes: Arc<HashMap<OpId, Vec<Wish>>>,
+    requests: Arc<HashMap<OpId, Vec<LayoutRequest>>>,
 }
 
 /// A call that is not as wanted costs more than any number of transforms.
@@ -260,8 +265,8 @@ impl CostModel for Transforms {
             Head::Tuple | Head::Proj(_) => 0.0,
             Head::Carried { bodies } => CALL + bodies,
             Head::Op(op, attrs) => {
-                let wishes = self.wishes.get(&op).map_or(&[][..], Vec::as_slice);
-                let unmet = wishes.iter().any(|w| w.is_met(attrs, node.args) == Some(false));
+                let requests = self.requests.get(&op).map_or(&[][..], Vec::as_slice);
+                let unmet = requests.iter().any(|w| w.is_met(attrs, node.args) == Some(false));
                 let transform = match op.op().name() {
                     "layout_transform" | "transpose" => {
                         let bytes = node.out.flatten().map_or(0, |ts| ts.iter().filter_map(|t| t.bytes()).sum::<i64>());
@@ -278,7 +283,7 @@ impl CostModel for Transforms {
 /// The pass.
 struct Conversion {
     saturate: Saturate,
-    wishes: Arc<HashMap<OpId, Vec<Wish>>>,
+    requests: Arc<HashMap<OpId, Vec<LayoutRequest>>>,
     skipped: Vec<usize>,
 }
 
@@ -286,7 +291,7 @@ impl Conversion {
     /// The module with skipped calls in primitive functions of their own, which no rule looks into.
     fn set_aside(&self, typed: &TypedModule) -> Module {
         let m = typed.module();
-        let wanted = |e: &ExprId| m.op_call(*e).is_some_and(|(op, ..)| self.wishes.contains_key(&op));
+        let wanted = |e: &ExprId| m.op_call(*e).is_some_and(|(op, ..)| self.requests.contains_key(&op));
         let calls: Vec<ExprId> = reachable(m, m.functions().map(|(_, f)| f)).into_iter().filter(wanted).collect();
         let skipped: HashSet<ExprId> = self.skipped.iter().filter_map(|&n| calls.get(n).copied()).collect();
         let mut out = m.derive();
@@ -305,7 +310,7 @@ impl Conversion {
         let mut found: BTreeSet<&str> = BTreeSet::new();
         for e in reachable(m, m.functions().map(|(_, f)| f)) {
             let Some((op, _, attrs)) = m.op_call(e) else { continue };
-            let Some(wishes) = self.wishes.get(&op) else { continue };
+            let Some(requests) = self.requests.get(&op) else { continue };
             let field = |name: &str| match attrs.get(name) {
                 Some(AttrValue::Str(s)) => Some(s.as_str()),
                 _ => None,
@@ -314,7 +319,7 @@ impl Conversion {
             // Layouts other than those that are converted from are of no interest where one call is meant.
             let out = field("out_layout").filter(|o| !o.is_empty()).unwrap_or(data);
             let (Ok(data_layout), Ok(out)) = (data.parse(), out.parse()) else { continue };
-            if wishes.iter().any(|w| w.means(&w.op, &data_layout, &out)) {
+            if requests.iter().any(|w| w.means(&w.op, &data_layout, &out)) {
                 return None;
             }
             found.insert(data);
@@ -346,9 +351,9 @@ impl Conversion {
             }
             let Some((op, args, attrs)) = m.op_call(e) else { continue };
             let args: Vec<_> = args.iter().map(|&a| m.ty(a).clone()).collect();
-            for wish in self.wishes.get(&op).into_iter().flatten() {
-                if wish.is_met(attrs, &args) == Some(false) {
-                    *left.entry((op.op().name(), wish.data.to_string(), fused)).or_default() += 1;
+            for request in self.requests.get(&op).into_iter().flatten() {
+                if request.is_met(attrs, &args) == Some(false) {
+                    *left.entry((op.op().name(), request.data.to_string(), fused)).or_default() += 1;
                 }
             }
         }

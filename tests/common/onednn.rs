@@ -74,7 +74,7 @@ pub(crate) fn bytes() -> bool {
         && match Library::get() {
             Ok(l) if l.has_exact_bytes() => true,
             _ => {
-                eprintln!("skipped: this machine has no instructions for exact products of bytes");
+                eprintln!("skipped: this machine has no instructions for exact int8 dot products");
                 false
             }
         }

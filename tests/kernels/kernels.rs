@@ -20,7 +20,7 @@ fn compiled_kernels_agree_with_their_definitions() {
     compare(&resat::codegen::llvm::host_target(), |_| true);
 }
 
-/// Machines without some of the extensions that this one has: sums of products of bytes are other code there.
+/// Machines without some of the extensions that this one has: int8 dot products are other code there.
 #[test]
 fn products_of_bytes_agree_on_smaller_machines() {
     let host = resat::codegen::llvm::host_target();

@@ -1,13 +1,13 @@
 //! Kernels: schedules, loops and the code that they become.
 
-mod bytes;
 mod codegen;
 #[path = "../common/mod.rs"]
 mod common;
+mod gemm;
 mod generators;
 mod kernels;
+mod narrow_types;
 mod numbers;
-mod products;
 mod routines;
 mod rows;
 mod tiles;

@@ -231,7 +231,7 @@ fn marks_are_a_choice_for_any_saturation() {
     assert_eq!(text.matches("quantize.site(").count(), 6, "{text}");
     assert!(text.contains("name=\"conv1_weight\""), "{text}");
     let again = resat::relay::text::parse_module("printed", &text).unwrap_or_else(|e| panic!("{e}"));
-    let sets = "quantization, fake-quantization, quantize, qnn, algebra, shapes, layout, bytes";
+    let sets = "quantization, fake-quantization, quantize, qnn, algebra, shapes, layout, dot-products";
     let mut cx = PassContext::default();
     let passes = sequence(&format!("Saturate({sets}), FoldConstant"), &settings).unwrap_or_else(|e| panic!("{e}"));
     let done = passes.run(again, &mut cx).unwrap_or_else(|e| panic!("{e}"));

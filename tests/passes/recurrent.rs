@@ -88,7 +88,6 @@ fn inputs_of_all_steps_are_multiplied_at_once() {
         for cell in [&apart as &Cell, &together, &state_first] {
             let text = optimized(&network(&input, axis, cell));
             // One of all inputs, and one of each state but the first, which is zero.
-            assert!(text.contains(&format!("newshape=[{STEPS}, 128]")), "{text}");
             assert_eq!(products(&text), STEPS, "{text}");
         }
     }

@@ -17,7 +17,7 @@ pub(super) const CALL: f64 = 2e-6;
 const PRIMITIVE: f64 = 2e-6;
 
 /// Shares of the processor's peak that the library's kernels are taken to reach, estimates that no fit stands behind: convolutions of
-/// floats, products of matrices, products of bytes, and those of one channel each.
+/// floats, GEMMs, int8 GEMMs, and depthwise convolutions.
 const CONVOLUTION: f64 = 0.65;
 const MATRIX: f64 = 0.75;
 const BYTES: f64 = 0.8;

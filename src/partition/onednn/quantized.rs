@@ -1,4 +1,4 @@
-//! Quantized operators: products of bytes by the library, all else in integers by own code, so that results are what Relay says
+//! Quantized operators: int8 dot products by the library, all else in integers by own code, so that results are what Relay says
 //! to the last bit.
 
 use super::{

@@ -10,7 +10,7 @@ pub struct Core {
     pub vector_bytes: i64,
     /// Number of vector registers.
     pub vector_registers: i64,
-    /// Instructions that add four products of bytes to each 32-bit lane, of an unsigned and a signed operand; 0 where it is
+    /// Instructions that add the dot product of four int8 pairs to each 32-bit lane, of an unsigned and a signed operand; 0 where it is
     /// not worth to treat four at once.
     pub int8_dot: i64,
     /// Instructions that add two products of `bfloat16` to each 32-bit lane; 0 where it is not worth to treat two at once.

@@ -3,18 +3,18 @@
 //! A function that does not apply gives `None`, and the rule does not fire. Functions are pure. What data can't say is a
 //! Rust function that a program [registers](register) by name.
 
+mod layout_requests;
 mod layouts;
 mod lists;
 mod moves;
 mod quantized;
 mod types;
 mod windows;
-mod wishes;
 
 use std::sync::{OnceLock, RwLock};
 
+pub use layout_requests::LayoutRequest;
 pub(in crate::rules) use moves::fills_nothing;
-pub use wishes::Wish;
 
 pub use super::signature::{ClassView, Function, Input, Param};
 use crate::ops::RegisterError;
@@ -24,7 +24,7 @@ const SHIPPED: &[&[Function]] = &[
     types::FUNCTIONS,
     layouts::FUNCTIONS,
     moves::FUNCTIONS,
-    wishes::FUNCTIONS,
+    layout_requests::FUNCTIONS,
     quantized::FUNCTIONS,
     windows::FUNCTIONS,
 ];

@@ -14,7 +14,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("rules/fold-scale-bias.rules", include_str!("../../../../rules/fold-scale-bias.rules")),
     ("rules/layout.rules", include_str!("../../../../rules/layout.rules")),
     ("rules/convert-layout.rules", include_str!("../../../../rules/convert-layout.rules")),
-    ("rules/bytes.rules", include_str!("../../../../rules/bytes.rules")),
+    ("rules/dot-products.rules", include_str!("../../../../rules/dot-products.rules")),
     ("rules/tiles.rules", include_str!("../../../../rules/tiles.rules")),
     ("rules/quantization.rules", include_str!("../../../../rules/quantization.rules")),
     ("rules/fast-math.rules", include_str!("../../../../rules/fast-math.rules")),

@@ -195,7 +195,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         ir.fadd(ir.fadd(sum, ir.fmul(x0, y0)), ir.fmul(x1, y1))
     }
 
-    /// `sum` and four products of bytes for each lane; operands come with whether they are signed.
+    /// `sum` and a dot product of four int8 pairs for each lane; operands come with whether they are signed.
     fn four_products(&self, sum: V<'ctx>, x: (V<'ctx>, bool), y: (V<'ctx>, bool), n: u32) -> V<'ctx> {
         let ir = &self.ir;
         if self.unit.target.arch() != "x86_64" {
@@ -217,7 +217,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         ir.add(ir.add(sum, products[0]), products[1])
     }
 
-    /// Whether four products of bytes take one instruction, over so many lanes.
+    /// Whether a dot product of four int8 pairs takes one instruction, over so many lanes.
     fn has_byte_products(&self, lanes: u32) -> bool {
         self.has("avx512vnni") && (lanes == 16 || self.has("avx512vl")) || self.has("avxvnni") && lanes <= 8
     }

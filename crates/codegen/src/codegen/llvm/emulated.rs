@@ -116,7 +116,7 @@ unsafe extern "C" fn tilestored64(tile: u8, to: *mut u8, stride: i64) {
     });
 }
 
-/// Sums of products of bytes, which wrap around.
+/// Int8 dot products, which wrap around.
 fn bytes(tiles: [u8; 3], left: fn(u8) -> i32, right: fn(u8) -> i32) {
     let [c, a, b] = tiles;
     with(|r| {

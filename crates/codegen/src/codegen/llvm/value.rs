@@ -268,7 +268,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
 
     // Reads and writes.
 
-    /// The mask that a read must heed: none where its index is in range whatever the lanes and loops are.
+    /// The mask that a read must obey: none where its index is in range whatever the lanes and loops are.
     fn mask_of(&self, buffer: BufferId, at: &Affine) -> Option<Mask<'ctx>> {
         let len = self.kernel.buffers[buffer.0 as usize].len;
         match at.range() {
@@ -277,7 +277,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
     }
 
-    /// Whether a read must heed a mask.
+    /// Whether a read must obey a mask.
     pub(super) fn is_masked(&self, buffer: BufferId, at: &Affine) -> bool {
         self.mask_of(buffer, at).is_some()
     }

@@ -57,7 +57,7 @@ pub(super) fn form(r: &Reduction, unit: Core) -> Form {
     Form { extra_ops: (ops - 1).max(0) as f64, dot, taps }
 }
 
-/// Instructions for four products of bytes where both are signed or both are not: as products of 16 bits.
+/// Instructions for a dot product of four int8 pairs where both are signed or both are not: as products of 16 bits.
 const SAME_SIGNS: i64 = 4;
 
 /// A part of an output axis that is handled by one loop.

@@ -1,4 +1,4 @@
-//! Exact sums of products of bytes.
+//! Exact int8 dot products.
 //!
 //! Some of the library's kernels bring sums into f32 on their way to `int32`, which is exact up to 2^24 only; which ones do is
 //! written nowhere. So where a weight's size allows greater sums, the kernel is tried on data that would show it, and one that

@@ -213,7 +213,7 @@ pub struct Integer {
 pub enum What {
     /// A primitive and what follows it.
     Primitive(Kind, Vec<Post>),
-    /// An exact integer product: a convolution or inner product of bytes with sums in `int32`, whatever their size. The zero
+    /// An exact integer product: an int8 convolution or inner product with sums in `int32`, whatever their size. The zero
     /// point is subtracted from the data.
     Exact(Kind, i64),
     /// Own code.

@@ -39,7 +39,7 @@ struct RawVersion {
 const SEQUENTIAL: u32 = 1;
 const OPEN_MP: u32 = 2;
 
-/// `dnnl_cpu_isa_avx512_core`, and the bit that adds the products of bytes that accumulate without saturation.
+/// `dnnl_cpu_isa_avx512_core`, and the bit that adds the int8 dot products that accumulate without saturation.
 pub(super) const ISA_AVX512_CORE: c_int = 0x27;
 pub(super) const ISA_AVX512_VNNI: c_int = 0x67;
 
@@ -277,7 +277,7 @@ impl Library {
         self.isa() & ISA_AVX512_CORE == ISA_AVX512_CORE
     }
 
-    /// Whether its products of bytes are exact on this machine: sums of pairs don't saturate.
+    /// Whether its int8 dot products are exact on this machine: sums of pairs don't saturate.
     pub fn has_exact_bytes(&self) -> bool {
         self.isa() & ISA_AVX512_VNNI == ISA_AVX512_VNNI
     }

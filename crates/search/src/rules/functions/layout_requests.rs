@@ -9,7 +9,7 @@ use crate::{
 
 /// That calls of an operator should be in a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct LayoutRequest {
     /// The operator's name.
     pub op: String,
     /// The layout of the calls that are meant; of all, where it is none.
@@ -20,7 +20,7 @@ pub struct Wish {
     pub kernel: Option<Layout>,
 }
 
-/// What a call that follows a [`Wish`] is.
+/// What a call that follows a [`LayoutRequest`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// The layout of its data.
@@ -33,22 +33,22 @@ pub(crate) struct Wanted {
     pub call: &'static str,
 }
 
-impl Wish {
-    /// The wish as rules see it: a list of strings, empty where nothing is said.
+impl LayoutRequest {
+    /// The request as rules see it: a list of strings, empty where nothing is said.
     pub fn value(&self) -> AttrValue {
         let text = |l: &Option<Layout>| l.as_ref().map_or(String::new(), Layout::to_string);
         let parts = [self.op.clone(), text(&self.from), self.data.to_string(), text(&self.kernel)];
         AttrValue::List(parts.iter().map(|t| AttrValue::from(t.as_str())).collect())
     }
 
-    fn of(value: &AttrValue) -> Option<Wish> {
+    fn of(value: &AttrValue) -> Option<LayoutRequest> {
         let AttrValue::List(parts) = value else { return None };
         let [AttrValue::Str(op), AttrValue::Str(from), AttrValue::Str(data), AttrValue::Str(kernel)] = &parts[..]
         else {
             return None;
         };
         let given = |t: &str| if t.is_empty() { Some(None) } else { Some(Some(t.parse().ok()?)) };
-        Some(Wish { op: op.to_string(), from: given(from)?, data: data.parse().ok()?, kernel: given(kernel)? })
+        Some(LayoutRequest { op: op.to_string(), from: given(from)?, data: data.parse().ok()?, kernel: given(kernel)? })
     }
 
     /// Whether calls of this operator in these layouts of data and result are meant.
@@ -225,7 +225,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "wanted-convolutions",
         params: &[Param::List, Param::Str, Param::Str, Param::Str, Param::Str, Param::Int, Param::Class, Param::Class],
         gives: Param::List,
-        doc: "(wanted-convolutions wishes operator data-layout kernel-layout out-layout groups x w): what these wishes, each \
+        doc: "(wanted-convolutions requests operator data-layout kernel-layout out-layout groups x w): what these requests, each \
               [operator from data kernel], make of such a call: lists of the layouts of data, weight and result, the attribute \
               out_layout, and the operator. Nothing where the call is so already, or where channels don't fill blocks.",
         eval: wanted_convolutions,
@@ -234,11 +234,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "wanted-gradients",
         params: &[Param::List, Param::Str, Param::Str, Param::Str],
         gives: Param::List,
-        doc: "(wanted-gradients wishes data-layout kernel-layout out-layout): what these wishes make of a gradient of a weight: \
+        doc: "(wanted-gradients requests data-layout kernel-layout out-layout): what these requests make of a gradient of a weight: \
               lists of the layouts of data, of the weight, and of the data so far.",
         eval: |a| {
             let grad = layout(&a[1])?;
-            let meant = wishes(&a[0])?.into_iter().filter(|w| w.means(GRADIENT, &grad, &grad));
+            let meant = requests(&a[0])?.into_iter().filter(|w| w.means(GRADIENT, &grad, &grad));
             let found = meant.filter_map(|w| w.gradient(&grad, a[2].str()?, a[3].str()?));
             let list = |ls: [Layout; 3]| AttrValue::List(ls.map(|l| AttrValue::from(l.to_string().as_str())).into());
             Some(AttrValue::List(found.map(list).collect()))
@@ -248,14 +248,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "wanted-layouts",
         params: &[Param::List, Param::Str, Param::Str, Param::Class],
         gives: Param::List,
-        doc: "(wanted-layouts wishes operator layout x): the layouts that these wishes want for such a call whose blocks are \
+        doc: "(wanted-layouts requests operator layout x): the layouts that these requests ask for for such a call whose blocks are \
               filled by x.",
         eval: wanted_layouts,
     },
 ];
 
-fn wishes(a: &Input<'_>) -> Option<Vec<Wish>> {
-    a.list()?.iter().map(Wish::of).collect()
+fn requests(a: &Input<'_>) -> Option<Vec<LayoutRequest>> {
+    a.list()?.iter().map(LayoutRequest::of).collect()
 }
 
 fn wanted_convolutions(a: &[Input<'_>]) -> Option<AttrValue> {
@@ -264,8 +264,8 @@ fn wanted_convolutions(a: &[Input<'_>]) -> Option<AttrValue> {
     let (x, w) = (a[6].class()?.tensor()?, a[7].class()?.tensor()?);
     let call = Convolution { data: &data, kernel: &kernel, groups: a[5].int()?, x: &x.shape, w: &w.shape };
     let mut found = Vec::new();
-    for wish in wishes(&a[0])?.iter().filter(|w| w.means(op, &data, &out)) {
-        let Some(wanted) = wish.wanted(&call) else { continue };
+    for request in requests(&a[0])?.iter().filter(|w| w.means(op, &data, &out)) {
+        let Some(wanted) = request.wanted(&call) else { continue };
         if wanted.call == op && wanted.data == data && wanted.kernel.as_ref() == Some(&kernel) {
             continue;
         }
@@ -281,7 +281,7 @@ fn wanted_layouts(a: &[Input<'_>]) -> Option<AttrValue> {
     let (op, from, x) = (a[1].str()?, layout(&a[2])?, a[3].class()?.tensor()?);
     let shape: Vec<Option<i64>> = x.shape.iter().map(|d| d.known()).collect();
     let fits = |to: &Layout| *to != from && super::fills_nothing(&from, to, &shape) == Some(true);
-    let wanted = wishes(&a[0])?.into_iter().filter(|w| w.means(op, &from, &from)).map(|w| w.data).filter(fits);
+    let wanted = requests(&a[0])?.into_iter().filter(|w| w.means(op, &from, &from)).map(|w| w.data).filter(fits);
     Some(AttrValue::List(wanted.map(|l| AttrValue::from(l.to_string().as_str())).collect()))
 }
 
@@ -297,11 +297,11 @@ mod tests {
         w: &[i64],
     ) -> Option<[String; 3]> {
         let kernel = (!kernel.is_empty()).then(|| kernel.parse().expect("a layout"));
-        let wish = Wish { op: op.to_owned(), from: None, data: data.parse().expect("a layout"), kernel };
+        let request = LayoutRequest { op: op.to_owned(), from: None, data: data.parse().expect("a layout"), kernel };
         let dims = |s: &[i64]| s.iter().map(|&n| Dim::Known(n)).collect::<Vec<Dim>>();
         let (data, kernel) = (c.0.parse().expect("a layout"), c.1.parse().expect("a layout"));
         let call = Convolution { data: &data, kernel: &kernel, groups: c.2, x: &dims(x), w: &dims(w) };
-        let w = wish.wanted(&call)?;
+        let w = request.wanted(&call)?;
         Some([w.data.to_string(), w.kernel?.to_string(), w.call.to_owned()])
     }
 

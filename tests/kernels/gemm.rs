@@ -1,4 +1,4 @@
-//! Products of arguments, whose operands are packed while the program runs where that pays: of all sizes, transposed or not, in
+//! GEMMs of two arguments, whose operands are packed while the program runs where that pays: of all sizes, transposed or not, in
 //! batches, and of all types of numbers; products with weights of few bits; and transposes by themselves.
 #![cfg(feature = "llvm")]
 

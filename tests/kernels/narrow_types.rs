@@ -1,4 +1,4 @@
-//! Kernels of bytes and of short floats, on this machine and on smaller ones, against the interpreter: integers exactly.
+//! Kernels of int8 and of 16-bit floats, on this machine and on smaller ones, against the interpreter: integers exactly.
 #![cfg(feature = "llvm")]
 
 use crate::common::{Data, Rng, difference, random_tensor};
@@ -15,7 +15,7 @@ use resat::{
     tensor::{DType, Tensor, Value},
 };
 
-/// This machine, and what is left of it without some extensions: each has code of its own for products of bytes.
+/// This machine, and what is left of it without some extensions: each has code of its own for int8 dot products.
 fn machines() -> Vec<Target> {
     let host = Target::host();
     let without = |lacking: &[&str]| {
@@ -36,7 +36,7 @@ fn machines() -> Vec<Target> {
 }
 
 fn module(text: &str) -> Module {
-    parse_module("bytes", &format!("#[version = \"0.0.5\"]\n{text}")).unwrap_or_else(|e| panic!("{}", e.render()))
+    parse_module("narrow", &format!("#[version = \"0.0.5\"]\n{text}")).unwrap_or_else(|e| panic!("{}", e.render()))
 }
 
 /// Runs `@main` as it is written on random arguments of their types' whole range, or on the given ones, on each machine.
