@@ -183,6 +183,19 @@ def microsoft():
     bq = quantized(r, (4, 5), "i1")
     case("matmul_integer_to_float", "MatMulIntegerToFloat", [("a", aq), ("b", bq), ("sa", np.float32(0.02)), ("sb", np.float32(0.03)), ("za", np.array(128, "u1")), ("zb", np.array(3, "i1")), ("bias", f(5))], constants=("b", "sb", "zb", "bias"))
     case("matmul_integer_to_float_columns", "MatMulIntegerToFloat", [("a", aq), ("b", bq), ("sa", np.float32(0.02)), ("sb", np.abs(f(5)) * np.float32(0.1)), ("za", np.array(128, "u1")), ("zb", np.zeros(5, "i1"))], constants=("b", "sb", "zb"))
+    for name, directions, batch, dtype, by_channel in [("lstm", 1, 3, "i1", False), ("lstm_both_ways", 2, 1, "u1", False), ("lstm_by_channel", 2, 2, "i1", True)]:
+        own = rng(name)
+        steps, width, hidden = 5, 6, 8
+        low, high = (-128, 128) if dtype == "i1" else (0, 256)
+        matrix = lambda rows: own.integers(low, high, (directions, rows, 4 * hidden)).astype(dtype)
+        shape = (directions, 4 * hidden) if by_channel else (directions,)
+        scale = lambda: own.uniform(0.005, 0.015, shape).astype("f4")
+        zero = np.full(shape, 0 if dtype == "i1" else 124, dtype)
+        bias = own.standard_normal((directions, 8 * hidden)).astype("f4")
+        weights = [("w", matrix(width)), ("r", matrix(hidden)), ("b", bias), ("", None), ("", None), ("", None), ("", None), ("sw", scale()), ("zw", zero), ("sr", scale()), ("zr", zero)]
+        x = own.standard_normal((steps, batch, width)).astype("f4")
+        direction = "bidirectional" if directions == 2 else "forward"
+        case(f"dynamic_quantize_{name}", "DynamicQuantizeLSTM", [("x", x), *weights], outputs=("y", "h", "c"), constants=("w", "r", "b", "sw", "zw", "sr", "zr"), tolerance=1e-2, hidden_size=hidden, direction=direction)
     case("dynamic_quantize_matmul", "DynamicQuantizeMatMul", [("a", f(2, 3, 4)), ("b", bq), ("sb", np.float32(0.03)), ("zb", np.array(3, "i1")), ("bias", f(5))], constants=("b", "sb", "zb", "bias"), tolerance=2e-2)
     case("matmul_integer16", "MatMulInteger16", [("a", quantized(r, (3, 4), "i2")), ("b", quantized(r, (4, 5), "i2"))])
     case("quantize_linear_16", "QuantizeLinear", [("x", f(3, 4)), ("s", np.float32(0.001)), ("z", np.array(7, "i2"))])

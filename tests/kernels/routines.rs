@@ -70,6 +70,42 @@ fn routines_stand_among_expressions() {
     agree(&group, &[x]);
 }
 
+/// What several parallel loops have on the stack is more than a stack bears, what each has is not.
+#[test]
+fn parallel_loops_take_the_same_place_on_the_stack() {
+    let (rows, n) = (64, 4096);
+    let mut b = Builder::new();
+    let x = b.arg(&[rows, n], DType::I32);
+    let out = b.routine(|r| {
+        let out = r.output(&[rows, n], DType::I32);
+        let outside = r.local(&[2], DType::I32);
+        r.store(outside, [Scalar::index(1)], Scalar::int(5, DType::I32));
+        for (first, copies) in [(0, 10), (16, 20), (32, 15), (48, 29)] {
+            r.parallel(16i64, |r, row| {
+                let row = row + first;
+                let small = r.local(&[n], DType::I64);
+                let large = r.local(&[copies, n], DType::I32);
+                r.for_each(&[copies, n], |r, i| {
+                    let value = r.read(x, [row.clone(), i[1].clone()]);
+                    r.store(large, i.to_vec(), value + i[0].clone().cast(DType::I32));
+                });
+                r.for_(n, |r, k| {
+                    let value = r.read(large, [Scalar::index(copies - 1), k.clone()]);
+                    r.store(small, [k], value.cast(DType::I64));
+                });
+                r.for_(n, |r, k| {
+                    let value = r.read(small, [k.clone()]).cast(DType::I32);
+                    r.store(out, [row.clone(), k], value);
+                });
+            });
+        }
+        out
+    });
+    let group = b.finish(vec![out]);
+    let x = Tensor::from_i64_fn(DType::I32, &[rows as usize, n as usize], |i| (i as i64 * 7919 % 11) - 4);
+    agree(&group, &[x]);
+}
+
 #[test]
 fn counts_follow_the_results() {
     let mut b = Builder::new();

@@ -92,7 +92,14 @@ impl Evaluator<'_> {
     }
 
     fn routine(&mut self, routine: &Routine) -> Result<(), EvalError> {
-        self.spoil(routine.defines.iter().chain(&routine.scratch).chain(&routine.locals).chain(&routine.registers));
+        self.spoil(
+            routine
+                .defines
+                .iter()
+                .chain(&routine.scratch)
+                .chain(routine.locals.iter().flatten())
+                .chain(&routine.registers),
+        );
         for start in &routine.starts {
             self.stage(start)?;
         }
@@ -117,7 +124,7 @@ impl Evaluator<'_> {
                 for i in 0..n {
                     let parallel = *kind == LoopKind::Parallel;
                     if parallel {
-                        self.spoil(routine.locals.iter().chain(&routine.registers));
+                        self.spoil(routine.locals.iter().flatten().chain(&routine.registers));
                     }
                     self.axes.insert(*var, Num::Int(if parallel { n - 1 - i } else { i }));
                     self.stmt(body, routine)?;

@@ -61,8 +61,9 @@ pub struct Routine {
     pub defines: Vec<TensorId>,
     /// Tensors for its own use, shared by all threads.
     pub scratch: Vec<TensorId>,
-    /// Small tensors for its own use, on each thread's stack: what they hold lasts for one iteration of a parallel loop.
-    pub locals: Vec<TensorId>,
+    /// Small tensors for its own use, on each thread's stack: those that are made outside of parallel loops, then those of each parallel
+    /// loop, which hold what they do for one iteration.
+    pub locals: Vec<Vec<TensorId>>,
     /// Tensors in registers, whose places must be constants once unrolled loops are written out.
     pub registers: Vec<TensorId>,
     /// What some of `defines` and `scratch` hold before the first statement runs; each is a [`Body::Map`] that reads none of
@@ -153,7 +154,9 @@ impl Builder {
         };
         let out = body(&mut nest);
         let body = close(std::mem::take(&mut nest.items));
-        let Nest { defines, scratch, local_order: locals, registers, starts, indices, .. } = nest;
+        let of_region = |r: u32| nest.local_order.iter().copied().filter(|t| nest.locals[t] == r).collect();
+        let locals = (0..=nest.regions).map(of_region).collect();
+        let Nest { defines, scratch, registers, starts, indices, .. } = nest;
         let routine = Routine { defines, scratch, locals, registers, starts, indices, body };
         self.stages.definitions.push(Definition::Routine(routine));
         out

@@ -142,6 +142,22 @@ pub(super) fn centred(n: &mut Node, x: ExprId, zero: Option<ExprId>, rows: bool)
     n.sub(x, z)
 }
 
+/// The product of two quantized matrices as floats: each with its scale and its zero point, of which the second one's may be one for each column.
+pub(super) fn product_of_quantized(
+    n: &mut Node,
+    a: (ExprId, ExprId, Option<ExprId>),
+    b: (ExprId, ExprId, Option<ExprId>),
+) -> Convert {
+    let (x, y) = (centred(n, a.0, a.2, true)?, centred(n, b.0, b.2, false)?);
+    let sum = n.matmul(x, y, Some(DType::I32))?;
+    let scale = if n.rank(a.1)? == 1 && n.dims(a.1)?[0] != Some(1) { n.trailing(a.1, 1)? } else { a.1 };
+    let factor = n.mul(scale, b.1)?;
+    let sum = n.cast(sum, n.dtype(factor)?)?;
+    // A scale in a vector of its own adds no axes.
+    let factor = if n.ty(factor)?.elements() == Some(1) { n.reshape(factor, &[])? } else { factor };
+    n.mul(sum, factor)
+}
+
 fn matmul_integer(n: &mut Node) -> Convert<Vec<Val>> {
     let (a, b, za, zb) = (n.x(0)?, n.x(1)?, n.opt(2)?, n.opt(3)?);
     let (a, b) = (centred(n, a, za, true)?, centred(n, b, zb, false)?);

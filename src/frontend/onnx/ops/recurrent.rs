@@ -2,6 +2,7 @@
 
 use super::{
     Row,
+    quant::{dynamically_quantized, product_of_quantized},
     repeat::{Captured, Iteration, repeated},
     row,
 };
@@ -18,10 +19,78 @@ use crate::{
 };
 
 pub(super) const OPS: &[Row] = &[
-    row("GRU", |n| recurrent(n, Kind::Gru)),
-    row("LSTM", |n| recurrent(n, Kind::Lstm)),
-    row("RNN", |n| recurrent(n, Kind::Plain)),
+    row("GRU", |n| recurrent(n, Kind::Gru, Form::Floats)),
+    row("LSTM", |n| recurrent(n, Kind::Lstm, Form::Floats)),
+    row("RNN", |n| recurrent(n, Kind::Plain, Form::Floats)),
 ];
+
+/// `com.microsoft`'s LSTM whose weights are of 8 bits, and whose inputs and states are quantized as they come.
+pub(super) fn dynamically_quantized_lstm(n: &mut Node) -> Convert<Vec<Val>> {
+    recurrent(n, Kind::Lstm, Form::Bytes)
+}
+
+/// A matrix that inputs or states are multiplied by.
+#[derive(Copy, Clone)]
+enum Weights {
+    /// (outputs, inputs), of floats.
+    Floats(ExprId),
+    /// (inputs, outputs), of 8 bits; a scale and a zero point, or one of each for each output.
+    Bytes { values: ExprId, scale: ExprId, zero: Option<ExprId> },
+}
+
+impl Weights {
+    fn times(self, n: &mut Node, x: ExprId) -> Convert {
+        match self {
+            Weights::Floats(w) => n.op("nn.dense", &[x, w], &[]),
+            Weights::Bytes { values, scale, zero } => {
+                let [x, sx, zx] = dynamically_quantized(n, x)?;
+                product_of_quantized(n, (x, sx, Some(zx)), (values, scale, zero))
+            }
+        }
+    }
+
+    /// The same within a loop's body.
+    fn within(self, outside: &mut impl FnMut(ExprId) -> ExprId) -> Weights {
+        match self {
+            Weights::Floats(w) => Weights::Floats(outside(w)),
+            Weights::Bytes { values, scale, zero } => {
+                Weights::Bytes { values: outside(values), scale: outside(scale), zero: zero.map(outside) }
+            }
+        }
+    }
+}
+
+/// How a node has its weights.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Form {
+    /// (directions, outputs, inputs), of floats.
+    Floats,
+    /// (directions, inputs, outputs), of 8 bits: scales are inputs 8 and 10 of the node, zero points 9 and 11.
+    Bytes,
+}
+
+impl Form {
+    /// The axes of outputs and of inputs.
+    fn axes(self) -> (usize, usize) {
+        match self {
+            Form::Floats => (1, 2),
+            Form::Bytes => (2, 1),
+        }
+    }
+
+    /// The weights of inputs (the node's input 1) or of states (2) in one direction.
+    fn weights(self, n: &mut Node, input: usize, direction: i64) -> Convert<Weights> {
+        let of = |n: &mut Node, e: ExprId| n.index(e, 0, direction);
+        let values = n.x(input)?;
+        let values = of(n, values)?;
+        if self == Form::Floats {
+            return Ok(Weights::Floats(values));
+        }
+        let (scale, zero) = (n.x(6 + 2 * input)?, n.opt(7 + 2 * input)?);
+        let zero = zero.map(|z| of(n, z)).transpose()?;
+        Ok(Weights::Bytes { values, scale: of(n, scale)?, zero })
+    }
+}
 
 /// The most steps that are laid out one after another.
 const MOST_LAID_OUT: i64 = 256;
@@ -97,8 +166,8 @@ fn activations(n: &Node, kind: Kind, directions: usize) -> Convert<Vec<Vec<Activ
 /// What one direction runs with.
 struct Cell<'a> {
     kind: Kind,
-    /// Weights of the gates that see the hidden state as it is: (gates * hidden, hidden). Their biases are in what the inputs contribute.
-    r: ExprId,
+    /// Weights of the gates that see the hidden state as it is. Their biases are in what the inputs contribute.
+    r: Weights,
     /// Weights of a GRU's last gate, (hidden, hidden), and its bias, (hidden), where that is reset with the state.
     last: Option<(ExprId, Option<ExprId>)>,
     /// Peepholes for input, output and forget gate.
@@ -113,7 +182,7 @@ impl Cell<'_> {
     /// The same within a loop's body.
     fn within(&self, outside: &mut impl FnMut(ExprId) -> ExprId) -> Self {
         Cell {
-            r: outside(self.r),
+            r: self.r.within(outside),
             last: self.last.map(|(r, b)| (outside(r), b.map(&mut *outside))),
             p: self.p.as_ref().map(|p| p.iter().map(|&e| outside(e)).collect()),
             ..*self
@@ -138,7 +207,7 @@ impl Cell<'_> {
         c: Option<ExprId>,
     ) -> Convert<(ExprId, Option<ExprId>)> {
         let gate = |n: &mut Node, of: ExprId, k: i64| n.slice(of, 1, k * hidden, (k + 1) * hidden);
-        let seen = n.op("nn.dense", &[h, self.r], &[])?;
+        let seen = self.r.times(n, h)?;
         match (self.kind, self.last, c) {
             (Kind::Gru, Some((last, bias)), _) => {
                 let own = n.slice(x, 1, 0, 2 * hidden)?;
@@ -296,24 +365,25 @@ impl Run<'_> {
     }
 }
 
-fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
+fn recurrent(n: &mut Node, kind: Kind, form: Form) -> Convert<Vec<Val>> {
     let (mut x, w, r, b, lengths) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?, n.opt(4)?);
     let by_batch = n.flag("layout", false)?;
     if by_batch {
         x = n.transpose(x, &[1, 0, 2])?;
     }
     n.ensure(n.rank(x)? == 3, || "its input should have three axes".into())?;
-    let width = n.extent(w, 2)?;
+    let (outputs, inputs) = form.axes();
+    let width = n.extent(w, inputs)?;
     // Steps and batch may be open.
     let dims = n.dims(x)?;
     let (time, batch) = (dims[0], dims[1]);
-    let (directions, hidden) = (n.extent(w, 0)?, n.extent(r, 2)?);
+    let (directions, hidden) = (n.extent(w, 0)?, n.extent(r, inputs)?);
     let gates: i64 = match kind {
         Kind::Plain => 1,
         Kind::Gru => 3,
         Kind::Lstm => 4,
     };
-    n.ensure(n.extent(r, 1)? == gates * hidden && n.extent(w, 1)? == gates * hidden, || {
+    n.ensure(n.extent(r, outputs)? == gates * hidden && n.extent(w, outputs)? == gates * hidden, || {
         "its weights do not fit each other".into()
     })?;
     let direction = n.text("direction", "forward")?;
@@ -345,7 +415,7 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
             let part = n.index(e, 0, d)?;
             n.slice(part, 0, from, to)
         };
-        let weights = n.index(w, 0, d)?;
+        let weights = form.weights(n, 1, d)?;
         // Which gates see the hidden state before it is reset.
         let plain = if kind == Kind::Gru { 2 } else { gates };
         let last = match kind {
@@ -355,7 +425,10 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
             }
             _ => None,
         };
-        let seen = of(n, r, 0, plain * hidden)?;
+        let seen = match form.weights(n, 2, d)? {
+            Weights::Floats(r) => Weights::Floats(n.slice(r, 0, 0, plain * hidden)?),
+            all => all,
+        };
         let p = match (kind, n.opt(7)?) {
             (Kind::Lstm, Some(p)) => {
                 Some((0..3).map(|k| of(n, p, k * hidden, (k + 1) * hidden)).collect::<Convert<Vec<_>>>()?)
@@ -365,7 +438,7 @@ fn recurrent(n: &mut Node, kind: Kind) -> Convert<Vec<Val>> {
         let cell = Cell { kind, r: seen, last, p, f: &functions[d as usize], clip, reset_after, coupled };
         // What the inputs contribute is computed for all steps at once.
         let flat = n.reshape(x, &[-1, width])?;
-        let mut all = n.op("nn.dense", &[flat, weights], &[])?;
+        let mut all = weights.times(n, flat)?;
         if let Some(b) = b {
             let wb = of(n, b, 0, gates * hidden)?;
             let rb = of(n, b, gates * hidden, (gates + plain) * hidden)?;

@@ -2,7 +2,7 @@
 
 use super::{Emitter, PARALLEL_FROM};
 use crate::{
-    loops::{LoopKind, Routine, Space, Stmt, TensorId},
+    loops::{BufferId, LoopKind, Routine, Space, Stmt, TensorId},
     lower::{
         affine::Substitution,
         normalize::{Step, map_step},
@@ -17,7 +17,7 @@ impl Emitter {
                 self.declare(*t, Space::Shared);
             }
         }
-        r.locals.iter().for_each(|t| self.declare(*t, Space::Local));
+        self.locals(&r.locals);
         r.registers.iter().for_each(|t| self.declare(*t, Space::Register));
         let starts: Vec<Step> = r.starts.iter().map(|s| map_step(s, self.changing())).collect();
         self.extents.extend(starts.iter().flat_map(|s| &s.axes).map(|a| (a.id, a.extent)));
@@ -44,6 +44,34 @@ impl Emitter {
         });
         all.push(if parallel { body } else { serial(body) });
         Stmt::Block(all)
+    }
+}
+
+impl Emitter {
+    /// Declares what lies on the stack. Parallel loops follow each other, and what they have there takes the same place.
+    fn locals(&mut self, by_loop: &[Vec<TensorId>]) {
+        let Some((outside, loops)) = by_loop.split_first() else { return };
+        outside.iter().for_each(|t| self.declare(*t, Space::Local));
+        let mut all: Vec<BufferId> = Vec::new();
+        for tensors in loops {
+            let mut free = all.clone();
+            for &t in tensors {
+                let decl = self.group.decl(t);
+                let (dtype, len) = (decl.dtype, decl.shape.iter().product::<i64>().max(1));
+                match free.iter().position(|b| self.buffers[b.0 as usize].dtype == dtype) {
+                    Some(at) => {
+                        let b = free.remove(at);
+                        let buffer = &mut self.buffers[b.0 as usize];
+                        buffer.len = buffer.len.max(len);
+                        self.buffer_of.insert(t, b);
+                    }
+                    None => {
+                        self.declare(t, Space::Local);
+                        all.push(self.buffer_of[&t]);
+                    }
+                }
+            }
+        }
     }
 }
 
