@@ -254,3 +254,60 @@ fn winograd_takes_blocks_that_are_vectors() {
         assert_eq!(unions > 0, found, "{results}");
     }
 }
+
+/// Blocks of a mobile network whose activations are products of two values of the same tensor: what a tensor is in blocks is one class,
+/// however many ways there are to it.
+#[test]
+fn tensors_in_blocks_are_one_class() {
+    let (c, e) = (24, 40);
+    let mut params = vec![format!("%x: Tensor[(1, {c}, 14, 14), float32]")];
+    let mut lines: Vec<String> = Vec::new();
+    let mut weights: Vec<(resat::ir::Name, Tensor)> = Vec::new();
+    let mut value = "%x".to_owned();
+    for block in 0..3 {
+        let mut weight = |name: &str, shape: &[usize]| {
+            let name = format!("{name}{block}");
+            params.push(format!(
+                "%{name}: Tensor[({}), float32]",
+                shape.iter().map(|n| format!("{n},")).collect::<String>()
+            ));
+            let values = Tensor::from_f64_fn(DType::F32, shape, |i| 0.1 + (i * 7919 % 97) as f64 / 97.0);
+            weights.push((name.as_str().into(), values));
+            format!("%{name}")
+        };
+        let mut call = |text: String| {
+            lines.push(format!("  %{} = {text};", lines.len()));
+            format!("%{}", lines.len() - 1)
+        };
+        let convs = [("a", [e, c, 1, 1], 1), ("b", [e, 1, 3, 3], e), ("c", [c, e, 1, 1], 1)];
+        let input = value.clone();
+        for (name, shape, groups) in convs {
+            let w = weight(name, &shape);
+            let (out, k) = (shape[0], shape[2]);
+            let conv = call(format!(
+                "nn.conv2d({value}, {w}, padding=[{p}, {p}], groups={groups}, channels={out}, kernel_size=[{k}, {k}])",
+                p = k / 2
+            ));
+            let [g, b, m, v] = ["g", "h", "m", "v"].map(|n| weight(&format!("{n}{name}"), &[out]));
+            value = format!("{}.0", call(format!("nn.batch_norm({conv}, {g}, {b}, {m}, {v})")));
+            if name != "c" {
+                let six = call(format!("clip(add({value}, 3f), a_min=0f, a_max=6f)"));
+                value = call(format!("divide(multiply({value}, {six}), 6f)"));
+            }
+        }
+        value = call(format!("add({value}, {input})"));
+    }
+    let text =
+        format!("#[version = \"0.0.5\"]\ndef @main({}) {{\n{}\n  {value}\n}}", params.join(", "), lines.join("\n"));
+    let module = parse_module("mobile", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let typed = infer_types(bind_params(&module, &weights).expect("they fit")).expect("well typed");
+    let classes = |rulesets: &[Ruleset]| {
+        let report = optimize(&typed, rulesets, &limits(), &Roofline, &DagGreedy::default(), &target()).report;
+        assert_eq!(report.stop, Stop::Saturated, "{report}");
+        report.classes
+    };
+    let mut without = rules::general();
+    without.iter_mut().for_each(|r| r.rules.retain(|r| r.name.as_str() != "there-and-back"));
+    let (with, without) = (classes(&rules::general()), classes(&without));
+    assert!(4 * with < 3 * without, "{with} beside {without}");
+}

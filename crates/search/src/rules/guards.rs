@@ -223,6 +223,18 @@ const SHIPPED: &[Guard] = &[
         eval: |a| a[0].class()?.has_op(crate::ops::lookup(a[1].str()?)?),
     },
     Guard {
+        name: "ways-by-transform",
+        params: &[Param::Class, Param::Str, Param::Str],
+        doc: "Several terms of the class are transforms of values from the first layout to the second.",
+        eval: |a| {
+            let (from, to) = (AttrValue::from(a[1].str()?), AttrValue::from(a[2].str()?));
+            let between = |attrs: &crate::ir::Attrs| {
+                attrs.get("src_layout") == Some(&from) && attrs.get("dst_layout") == Some(&to)
+            };
+            Some(a[0].class()?.calls_of(crate::ops::op("layout_transform"), between)? > 1)
+        },
+    },
+    Guard {
         name: "cast-from",
         params: &[Param::Class, Param::Any],
         doc: "Some term of the class is a cast of elements of this type.",

@@ -3,8 +3,8 @@
 use egg::Id;
 
 use crate::{
-    egraph::{Case, Graph, Node, Range},
-    ir::{AttrValue, OpId, TensorType, Type},
+    egraph::{Case, Graph, Node, Range, What},
+    ir::{AttrValue, Attrs, OpId, TensorType, Type},
     saturate::Asked,
     tensor::{DType, Tensor},
 };
@@ -158,6 +158,19 @@ impl<'a> ClassView<'a> {
         Some(graph[id].iter().any(|n| n.case() == Case::Op(op)))
     }
 
+    /// How many terms of the class are calls of an operator with such attributes; `None` where the class is not in the e-graph yet.
+    pub fn calls_of(&self, op: OpId, is_such: impl Fn(&Attrs) -> bool) -> Option<usize> {
+        let (graph, id) = self.place?;
+        let fits = |node: &&Node| match node.as_op() {
+            Some((o, attrs, _)) if o == op => match graph[attrs].data.what {
+                What::Attrs(attrs) => is_such(graph.analysis.tables.attrs(attrs)),
+                _ => false,
+            },
+            _ => false,
+        };
+        Some(graph[id].iter().filter(fits).count())
+    }
+
     /// Whether some term of the class is a cast of a tensor of this element type; `None` where the class is not in the e-graph yet.
     pub fn cast_from(&self, dtype: DType) -> Option<bool> {
         let (graph, id) = self.place?;
@@ -181,7 +194,7 @@ impl<'a> ClassView<'a> {
         let id = graph.find(id);
         let applies =
             |node: &Node| node.as_op().is_some_and(|(o, _, args)| o == op && args.iter().any(|&a| graph.find(a) == id));
-        Some(graph[id].parents().any(|p| graph[graph.find(p)].iter().any(applies)))
+        Some(graph[id].parents().any(|p| applies(graph.id_to_node(p))))
     }
 
     /// By how many different values the program as written uses the value; `None` where the program as written has no term of
