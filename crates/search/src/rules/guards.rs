@@ -11,7 +11,7 @@ use super::{
     signature::{ClassView, Input},
 };
 use crate::{
-    ir::{AttrValue, Dim},
+    ir::{AttrValue, Attrs, Dim},
     ops::RegisterError,
     tensor::{DType, Layout},
 };
@@ -223,15 +223,15 @@ const SHIPPED: &[Guard] = &[
         eval: |a| a[0].class()?.has_op(crate::ops::lookup(a[1].str()?)?),
     },
     Guard {
-        name: "ways-by-transform",
+        name: "single-transform",
         params: &[Param::Class, Param::Str, Param::Str],
-        doc: "Several terms of the class are transforms of values from the first layout to the second.",
+        doc: "Of several terms of the class, one alone is a transform of a value from the first layout to the second.",
         eval: |a| {
             let (from, to) = (AttrValue::from(a[1].str()?), AttrValue::from(a[2].str()?));
-            let between = |attrs: &crate::ir::Attrs| {
-                attrs.get("src_layout") == Some(&from) && attrs.get("dst_layout") == Some(&to)
-            };
-            Some(a[0].class()?.calls_of(crate::ops::op("layout_transform"), between)? > 1)
+            let between =
+                |attrs: &Attrs| attrs.get("src_layout") == Some(&from) && attrs.get("dst_layout") == Some(&to);
+            let class = a[0].class()?;
+            Some(class.terms()? > 1 && class.calls_of(crate::ops::op("layout_transform"), between)? == 1)
         },
     },
     Guard {

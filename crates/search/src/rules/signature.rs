@@ -158,6 +158,12 @@ impl<'a> ClassView<'a> {
         Some(graph[id].iter().any(|n| n.case() == Case::Op(op)))
     }
 
+    /// How many terms the class has; `None` where it is not in the e-graph yet.
+    pub fn terms(&self) -> Option<usize> {
+        let (graph, id) = self.place?;
+        Some(graph[id].len())
+    }
+
     /// How many terms of the class are calls of an operator with such attributes; `None` where the class is not in the e-graph yet.
     pub fn calls_of(&self, op: OpId, is_such: impl Fn(&Attrs) -> bool) -> Option<usize> {
         let (graph, id) = self.place?;
