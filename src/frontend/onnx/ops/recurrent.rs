@@ -168,13 +168,14 @@ struct Cell<'a> {
     kind: Kind,
     /// Weights of the gates that see the hidden state as it is. Their biases are in what the inputs contribute.
     r: Weights,
-    /// Weights of a GRU's last gate, (hidden, hidden), and its bias, (hidden), where that is reset with the state.
-    last: Option<(ExprId, Option<ExprId>)>,
+    /// Weights of a GRU's last gate, (hidden, hidden), where it sees the state after that is reset.
+    last: Option<ExprId>,
+    /// The bias of a GRU's last gate, (hidden), that is reset with what it is added to.
+    last_bias: Option<ExprId>,
     /// Peepholes for input, output and forget gate.
     p: Option<Vec<ExprId>>,
     f: &'a [Activation],
     clip: Option<f64>,
-    reset_after: bool,
     coupled: bool,
 }
 
@@ -183,7 +184,8 @@ impl Cell<'_> {
     fn within(&self, outside: &mut impl FnMut(ExprId) -> ExprId) -> Self {
         Cell {
             r: self.r.within(outside),
-            last: self.last.map(|(r, b)| (outside(r), b.map(&mut *outside))),
+            last: self.last.map(&mut *outside),
+            last_bias: self.last_bias.map(&mut *outside),
             p: self.p.as_ref().map(|p| p.iter().map(|&e| outside(e)).collect()),
             ..*self
         }
@@ -208,25 +210,26 @@ impl Cell<'_> {
     ) -> Convert<(ExprId, Option<ExprId>)> {
         let gate = |n: &mut Node, of: ExprId, k: i64| n.slice(of, 1, k * hidden, (k + 1) * hidden);
         let seen = self.r.times(n, h)?;
-        match (self.kind, self.last, c) {
-            (Kind::Gru, Some((last, bias)), _) => {
-                let own = n.slice(x, 1, 0, 2 * hidden)?;
-                let sum = n.add(own, seen)?;
-                let (z, r) = (gate(n, sum, 0)?, gate(n, sum, 1)?);
-                let (z, r) = (self.act(n, 0, z)?, self.act(n, 0, r)?);
-                let product = |n: &mut Node, h: ExprId| -> Convert {
-                    let y = n.op("nn.dense", &[h, last], &[])?;
-                    match bias {
-                        Some(b) => n.add(y, b),
-                        None => Ok(y),
-                    }
+        match (self.kind, c) {
+            (Kind::Gru, _) => {
+                let mut opened = |k| {
+                    let (own, seen) = (gate(n, x, k)?, gate(n, seen, k)?);
+                    let sum = n.add(own, seen)?;
+                    self.act(n, 0, sum)
                 };
-                let part = if self.reset_after {
-                    let hh = product(n, h)?;
-                    n.mul(r, hh)?
-                } else {
-                    let reset = n.mul(r, h)?;
-                    product(n, reset)?
+                let (z, r) = (opened(0)?, opened(1)?);
+                let biased = |n: &mut Node, y: ExprId| self.last_bias.map_or(Ok(y), |b| n.add(y, b));
+                let part = match self.last {
+                    None => {
+                        let last = gate(n, seen, 2)?;
+                        let last = biased(n, last)?;
+                        n.mul(r, last)?
+                    }
+                    Some(weights) => {
+                        let reset = n.mul(r, h)?;
+                        let last = n.op("nn.dense", &[reset, weights], &[])?;
+                        biased(n, last)?
+                    }
                 };
                 let new = gate(n, x, 2)?;
                 let new = n.add(new, part)?;
@@ -235,7 +238,7 @@ impl Cell<'_> {
                 let (a, b) = (n.mul(rest, new)?, n.mul(z, h)?);
                 Ok((n.add(a, b)?, None))
             }
-            (Kind::Lstm, _, Some(c)) => {
+            (Kind::Lstm, Some(c)) => {
                 let sum = n.add(x, seen)?;
                 let gates = (0..4).map(|k| gate(n, sum, k)).collect::<Convert<Vec<_>>>()?;
                 let peep = |n: &mut Node, gate: ExprId, k: usize, c: ExprId| -> Convert {
@@ -416,17 +419,16 @@ fn recurrent(n: &mut Node, kind: Kind, form: Form) -> Convert<Vec<Val>> {
             n.slice(part, 0, from, to)
         };
         let weights = form.weights(n, 1, d)?;
-        // Which gates see the hidden state before it is reset.
-        let plain = if kind == Kind::Gru { 2 } else { gates };
-        let last = match kind {
-            Kind::Gru => {
-                let bias = b.map(|b| of(n, b, 5 * hidden, 6 * hidden)).transpose()?;
-                Some((of(n, r, 2 * hidden, 3 * hidden)?, bias))
-            }
-            _ => None,
+        // Which gates see the hidden state as it is, and which biases are for what inputs contribute.
+        let (seeing, plain) = match kind {
+            Kind::Gru if reset_after => (3, 2),
+            Kind::Gru => (2, 2),
+            Kind::Plain | Kind::Lstm => (gates, gates),
         };
+        let last = (seeing < gates).then(|| of(n, r, 2 * hidden, 3 * hidden)).transpose()?;
+        let last_bias = b.filter(|_| kind == Kind::Gru).map(|b| of(n, b, 5 * hidden, 6 * hidden)).transpose()?;
         let seen = match form.weights(n, 2, d)? {
-            Weights::Floats(r) => Weights::Floats(n.slice(r, 0, 0, plain * hidden)?),
+            Weights::Floats(r) => Weights::Floats(n.slice(r, 0, 0, seeing * hidden)?),
             all => all,
         };
         let p = match (kind, n.opt(7)?) {
@@ -435,7 +437,7 @@ fn recurrent(n: &mut Node, kind: Kind, form: Form) -> Convert<Vec<Val>> {
             }
             _ => None,
         };
-        let cell = Cell { kind, r: seen, last, p, f: &functions[d as usize], clip, reset_after, coupled };
+        let cell = Cell { kind, r: seen, last, last_bias, p, f: &functions[d as usize], clip, coupled };
         // What the inputs contribute is computed for all steps at once.
         let flat = n.reshape(x, &[-1, width])?;
         let mut all = weights.times(n, flat)?;
