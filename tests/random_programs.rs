@@ -37,6 +37,8 @@ use resat::{infer::infer_types, interp, ir::reachable, relay::text};
 const PROGRAMS: u64 = 300;
 /// A program that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// A program that neither ends nor runs is waited for so many times as long.
+const MOST_WAITED: usize = 10;
 /// Candidates that shrinking tries.
 const TRIALS: usize = 400;
 /// Says to a process that it is to run programs, `KIND FIRST END`, or to show one, `KIND SEED show`.
@@ -138,6 +140,14 @@ impl Summary {
     }
 }
 
+/// What a process has used of processors, by Linux' `/proc/PID/stat`: fields 14 and 15, in hundredths of a second.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The second field, the program's name, may hold blanks; parentheses end it.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    Duration::from_millis(10 * fields.filter_map(|f| f.parse::<u64>().ok()).sum::<u64>())
+}
+
 /// Runs the programs of some seeds in other processes, one after another; a process that dies is replaced.
 fn programs(kind: Kind, first: u64, end: u64) -> Summary {
     let mut summary = Summary::default();
@@ -153,11 +163,21 @@ fn programs(kind: Kind, first: u64, end: u64) -> Summary {
         let (send, lines) = mpsc::channel();
         let reader = std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|l| send.send(l)));
         let mut last = next;
+        let (mut waited, mut used) = (0, Duration::ZERO);
         let hangs = loop {
             match lines.recv_timeout(PATIENCE) {
-                Ok(line) => summary.line(&line, &mut last),
+                Ok(line) => {
+                    summary.line(&line, &mut last);
+                    (waited, used) = (0, processor_time(child.id()));
+                }
                 Err(mpsc::RecvTimeoutError::Disconnected) => break false,
-                Err(mpsc::RecvTimeoutError::Timeout) => break true,
+                // On a machine that does other things, time passes though the program hardly runs.
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    waited += 1;
+                    if waited == MOST_WAITED || processor_time(child.id()).saturating_sub(used) >= PATIENCE {
+                        break true;
+                    }
+                }
             }
         };
         drop(child.kill());
