@@ -84,6 +84,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "vm",
             "codegen",
             "target",
+            "egraph",
             "cost",
             "saturate",
             "dialect",

@@ -5,7 +5,7 @@
 
 DIR of --shared holds the folder `corpus` of recorded models. Of image models batch, height and width become unknown, of bert4 batch and length;
 the text of the programs is changed for that. ONNX Runtime runs the same networks with dimensions that have names, where --models-dir has
-MODEL.onnx (rivals.py makes them) and the network's own constants do not fix its extents.
+MODEL.onnx (rivals.py makes them).
 
 In each round every one runs all sizes, in turn; a row has medians over all rounds, and the least of the first calls at a size once another one
 had been run.
@@ -89,22 +89,48 @@ def bench(resat, program, params, files, threads, repeat):
 def rival(name, models_dir, threads):
     """ONNX Runtime's session where it can take any size."""
     file = models_dir and models_dir / f"{name}.onnx"
-    if not file or not file.exists() or name == "bert4":
+    if not file or not file.exists():
         return None
     try:
         import onnx, onnxruntime as ort
     except ImportError:
         return None
     model = onnx.load(file)
+    if name == "bert4":
+        free_bert(model.graph)
     for value in [*model.graph.input, *model.graph.output]:
         for i, d in enumerate(value.type.tensor_type.shape.dim):
-            if i != 1:
+            if i in ([0, 1] if name == "bert4" else [0, 2, 3]):
                 d.ClearField("dim_value")
                 d.dim_param = f"{value.name}_{i}"
     del model.graph.value_info[:]
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def free_bert(graph):
+    """bert4 at any size: reshapes that keep what comes first, places out of a table, and the same token type everywhere."""
+    from onnx import helper, numpy_helper
+
+    def with_value(value, change):
+        array = change(numpy_helper.to_array(value).copy())
+        value.CopyFrom(numpy_helper.from_array(array, value.name))
+
+    constants = {n.output[0]: n for n in graph.node if n.op_type == "Constant"}
+    values = {k: n.attribute[0].t for k, n in constants.items()} | {x.name: x for x in graph.initializer}
+    for n in graph.node:
+        if n.op_type == "Reshape":
+            with_value(values[n.input[1]], lambda a: np.concatenate([[0, 0], a[2:]]))
+    with_value(values["/m/embeddings/token_type_embeddings/Gather_output_0"], lambda a: a[:, :1])
+    table = "/m/embeddings/position_embeddings/Gather_output_0"
+    with_value(values[table], lambda a: np.resize(a, (1, PLACES, 768)))
+    constants[table].output[0] = "places"
+    graph.initializer.append(numpy_helper.from_array(np.zeros(2, "int64"), "first"))
+    cut = [helper.make_node("Shape", ["ids"], ["extents"]), helper.make_node("Slice", ["places", "first", "extents"], [table])]
+    nodes = [*constants.values(), *cut, *(n for n in graph.node if n.op_type != "Constant")]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def timed(session, given, repeat):
@@ -166,7 +192,7 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=["resnet18", "mobilenet_v2", "bert4"], metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=["resnet18", "mobilenet_v2", "inception_v3", "bert4"], metavar="MODEL")
     parser.add_argument("--resat", required=True)
     parser.add_argument("--shared", required=True, type=pathlib.Path)
     parser.add_argument("--out", required=True, type=pathlib.Path)

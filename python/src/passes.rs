@@ -192,6 +192,7 @@ fn report<'py>(py: Python<'py>, r: &Report) -> PyResult<Bound<'py, PyDict>> {
         one.set_item("unions", rule.unions)?;
         one.set_item("seconds", rule.time.as_secs_f64())?;
         one.set_item("cut", rule.cut)?;
+        one.set_item("undecided", rule.undecided)?;
         rules.append(one)?;
     }
     d.set_item("rules", rules)?;

@@ -8,7 +8,7 @@ use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused, nearest, read_text},
-    driver::{Built, Cache, Native, Options, Stopwatch, machine, tuned_in, tuned_of_user},
+    driver::{Built, Cache, Native, Options, Said, Stopwatch, machine, tuned_in, tuned_of_user},
     extract,
     frontend::{self, LoadOptions, Model},
     infer::{TypedModule, infer_types},
@@ -145,6 +145,48 @@ fn input_and_output(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((input, output)) if !input.is_empty() && !output.is_empty() => Ok((input.into(), output.into())),
         _ => Err("should be the name of an input, `=`, and the name of an output".into()),
+    }
+}
+
+/// What is said of extents that are unknown.
+#[derive(Args, Debug)]
+pub(super) struct ExtentArgs {
+    /// Extents to reckon with where they are unknown, as "batch=1,length=128" by names of dimensions or as "x=1x3x224x224" by input, where `?`
+    /// is an axis of which nothing is said. Prices take them, and decisions are made for that size; else both take a guess, or the middle
+    /// of what `--max` allows
+    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said)]
+    hint: Vec<Said>,
+    /// How great unknown extents may be, said like hints and of all of them. Memory is planned for that and taken beforehand; inputs
+    /// beyond it are refused
+    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said)]
+    max: Vec<Said>,
+}
+
+fn said(text: &str) -> Result<Said, String> {
+    let form = || "should be of the form batch=8 or x=8x3x224x224".to_owned();
+    // Names of inputs may hold an equals sign: the last one counts.
+    let (name, extents) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
+    let extent = |d: &str| if d == "?" { Ok(None) } else { d.parse().map(Some).map_err(|_| form()) };
+    Ok((name.to_owned(), extents.split('x').map(extent).collect::<Result<_, String>>()?))
+}
+
+impl ExtentArgs {
+    /// Whether something is said.
+    pub(super) fn asked(&self) -> bool {
+        !self.hint.is_empty() || !self.max.is_empty()
+    }
+
+    /// Says it to a build.
+    pub(super) fn fill(&self, options: &mut Options) {
+        (options.hints, options.bounds) = (self.hint.clone(), self.max.clone());
+    }
+
+    /// Refuses to say anything of what is built already, or runs without being built.
+    pub(super) fn refuse(&self, why: &str) -> Result<(), Refused> {
+        match self.asked() {
+            true => Err(Diagnostic::new(format!("`--hint` and `--max` {why}")).into()),
+            false => Ok(()),
+        }
     }
 }
 

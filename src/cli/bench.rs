@@ -10,7 +10,7 @@ use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, StateArgs, TuneArgs, tell_tuning},
+    args::{CacheArgs, ExtentArgs, ModelArgs, PassArgs, RegionArgs, StateArgs, TuneArgs, tell_tuning},
     kept::{Kept, inputs_of},
     profile,
     progress::Progress,
@@ -41,6 +41,8 @@ pub(super) struct Args {
     tune: TuneArgs,
     #[command(flatten)]
     state: StateArgs,
+    #[command(flatten)]
+    extents: ExtentArgs,
     /// Which sizes of a program whose extents are unknown get code of their own, made in the background while that for all sizes runs:
     /// those at which it has run for as long as it took to make the code for all, or every one
     #[arg(long, value_enum, value_name = "WHICH", default_value = "off")]
@@ -98,6 +100,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         all => all.iter().map(|p| Some(p.as_path())).collect(),
     };
     if args.model.file.extension().is_some_and(|e| e == "so") {
+        args.extents.refuse("go with programs that are to be built")?;
         let library = super::library::open(&args.model, args.threads)?;
         let tensors = paths.iter().map(|&p| library.inputs(p)).collect::<Result<Vec<_>, _>>()?;
         let runs = measure(&args, &tensors, |tensors| library.run(tensors).map(drop))?;
@@ -113,6 +116,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     let name = given.as_ref().map_or_else(|| "main".to_owned(), |given| format!("main {given:?}"));
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.tune.asked());
+    let kept = if args.extents.asked() { kept.nothing() } else { kept };
     if !args.state.state.is_empty() {
         return run_with_state(&args, settings, &kept.nothing(), given, &paths);
     }
@@ -142,6 +146,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             options.on_phase = Some(Box::new(progress.teller()));
             options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
             options.specialize = args.specialize.into();
+            args.extents.fill(&mut options);
             kept.fill(&mut options);
             let built = driver::build(typed.into_module(), &[], options).map_err(super::build_failure)?;
             (built, (start.elapsed() - read).as_secs_f64(), tensors)
@@ -226,6 +231,7 @@ fn run_with_state(
     options.on_phase = Some(Box::new(progress.teller()));
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
     options.specialize = args.specialize.into();
+    args.extents.fill(&mut options);
     kept.fill(&mut options);
     let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;
     let compile = start.elapsed().as_secs_f64();
@@ -302,6 +308,10 @@ fn report(
         }
         Runnable::Plain(_) => None,
     });
+    let workspace = built.and_then(|b| match &b.executable {
+        Runnable::Machine(m) => m.workspace(),
+        Runnable::Plain(_) => None,
+    });
     if args.json {
         let program = built.and_then(|b| b.executable.as_plain());
         let weights = |e: &Executable| e.program().constants().iter().map(|t| t.bytes().len()).sum::<usize>();
@@ -321,7 +331,7 @@ fn report(
         let rest = serde_json::json!({
             "compile_s": compile,
             "cached": built.is_some_and(Built::is_cached),
-            "arena_bytes": program.map(|p| p.plan().arena),
+            "arena_bytes": program.map(|p| p.plan().arena).or(workspace),
             "arena_least_bytes": program.map(|p| p.plan().least),
             "weights_bytes": program.map(weights),
             "peak_memory_bytes": peak_memory(),
@@ -351,6 +361,9 @@ fn report(
             1e3 * run.first,
             compile
         ))?;
+    }
+    if let Some(bytes) = workspace {
+        super::print(&format!("{bytes} bytes are worked in at all sizes\n"))?;
     }
     if let Some((general, special, kernels, sizes)) = sized {
         super::print(&format!(

@@ -11,7 +11,9 @@ use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, StateArgs, TuneArgs, in_order, inputs, tell_tuning, write_file},
+    args::{
+        CacheArgs, ExtentArgs, ModelArgs, PassArgs, RegionArgs, StateArgs, TuneArgs, in_order, inputs, tell_tuning, write_file,
+    },
     dump::{Dump, DumpArgs},
     kept::{Kept, inputs_of},
     progress::Progress,
@@ -48,6 +50,8 @@ pub(super) struct Args {
     dump: DumpArgs,
     #[command(flatten)]
     state: StateArgs,
+    #[command(flatten)]
+    extents: ExtentArgs,
     /// An npz archive; keys are parameter names or positions. Random inputs where not given. With `--state` again for further runs
     #[arg(long, value_name = "FILE")]
     inputs: Vec<PathBuf>,
@@ -79,7 +83,11 @@ enum Backend {
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     if args.model.file.extension().is_some_and(|e| e == "so") {
+        args.extents.refuse("go with programs that are to be built")?;
         return run_library(&args);
+    }
+    if args.backend == Backend::Interp {
+        args.extents.refuse("go with native code")?;
     }
     if !args.state.state.is_empty() {
         return run_with_state(&args);
@@ -101,6 +109,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let kept = native.then(|| {
         Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.tune.asked() || args.dump.asked())
     });
+    let kept = kept.map(|k| if args.extents.asked() { k.nothing() } else { k });
     if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
         let program = found.executable.as_plain().expect("only plain programs are kept");
         let inputs = inputs_of(program, &found.parameters, args.inputs.first().map(PathBuf::as_path))?;
@@ -126,6 +135,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         args.tune.fill(&mut options)?;
         options.on_phase = Some(Box::new(progress.teller()));
         options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+        args.extents.fill(&mut options);
         dump.iter().for_each(|d| d.fill(&mut options));
         kept.iter().for_each(|k| k.fill(&mut options));
         let built = driver::build(module, &[], options).map_err(super::build_failure)?;
@@ -389,6 +399,7 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
     args.tune.fill(&mut options)?;
     options.on_phase = Some(Box::new(progress.teller()));
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+    args.extents.fill(&mut options);
     dump.iter().for_each(|d| d.fill(&mut options));
     kept.fill(&mut options);
     let built = driver::build(typed.module().clone(), &[], options).map_err(super::build_failure)?;

@@ -11,6 +11,7 @@ use std::{
 use super::{
     backend::Backend,
     cache::{Cache, module_key, settings_key},
+    extents::{Extents, Said},
     external::{Handling, Regions, compile_regions, fallback_warning},
     phases::{Interface, Linked, bind, machine_program, optimize, plain_program, to_kernels},
     runnable::{Runnable, Specialize},
@@ -85,6 +86,13 @@ pub struct Options {
     pub specialize: Specialize,
     /// Names of inputs, and of the outputs that they are at the next run: see [`Built::stateful`]. Such a program is not kept on disk.
     pub state: Vec<(String, String)>,
+    /// Extents to reckon with where the program's are unknown: for prices, and as the size that decisions are made for; the code for all
+    /// sizes is then made with the program. By the name of a dimension, or of an input with one for each axis. Without one, the middle of
+    /// what [`Options::bounds`] allows, or a guess. Such a program is not kept on disk.
+    pub hints: Vec<Said>,
+    /// How great unknown extents may be. Memory is planned for that when the program is built, and takes no more at any size; sizes beyond it
+    /// are refused. Takes programs that are a plain sequence of calls but for their extents, and bounds of all of these.
+    pub bounds: Vec<Said>,
     /// Whether memory that the build frees goes back to the system at once, and code that ran once is dropped from memory, by settings of the
     /// whole process: for programs that do nothing else, such as the command line. Off by default: a library leaves its host's allocator alone.
     pub release_memory: bool,
@@ -110,6 +118,8 @@ impl Options {
             tune: None,
             specialize: Specialize::Off,
             state: Vec::new(),
+            hints: Vec::new(),
+            bounds: Vec::new(),
             release_memory: false,
         }
     }
@@ -215,6 +225,8 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         tune,
         specialize,
         state,
+        hints,
+        bounds,
         release_memory,
     } = options;
     if threads > Pool::MOST_THREADS {
@@ -222,9 +234,10 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
             Diagnostic::new(format!("{threads} threads are asked for, but at most {} are of use", Pool::MOST_THREADS));
         return Err(Refused::from(d).into());
     }
-    let key = key.filter(|_| state.is_empty()).or_else(|| {
+    let keepable = state.is_empty() && hints.is_empty() && bounds.is_empty();
+    let key = key.filter(|_| keepable).or_else(|| {
         // Passes of the user's own are code, too.
-        (cache.is_some() && passes.is_none() && state.is_empty()).then_some(())?;
+        (cache.is_some() && passes.is_none() && keepable).then_some(())?;
         let key = settings_key(KeyMaker::new().part(&name), &settings)?;
         Some(module_key(key, &module, params)?.key())
     });
@@ -236,7 +249,8 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let release = release_memory.then(MemoryRelease::new);
     let mut cx = PassContext { on_start: on_phase, before_pass, after_pass, ..PassContext::default() };
     let (typed, interface) = bind(module, params, &state)?;
-    let module = optimize(typed, passes, &settings, &mut cx)?;
+    let extents = Extents::of(&typed, &hints, &bounds)?;
+    let module = optimize(extents.noted_in(typed.into_module()), passes, &settings, &mut cx)?;
     // What compiles next has threads with memory of their own.
     if release.is_some() {
         give_back_memory();
@@ -259,7 +273,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let mut tuner = machine.tuned.clone().zip(tune).map(|(tuned, time)| Tuner::new(tuned, &machine.backend, time));
     let linked = match is_plain(&typed, "main")? {
         true => plain_program(&typed, &name, compiled, machine, tuner.as_mut(), &mut cx)?,
-        false => machine_program(&typed, &interface, specialize, compiled, machine, tuner.as_mut(), &mut cx)?,
+        false => machine_program(&typed, &interface, extents, specialize, compiled, machine, tuner.as_mut(), &mut cx)?,
     };
     let Linked { executable, code, objects, calls } = linked;
     let record = Record {

@@ -10,6 +10,8 @@ mod difference;
 #[cfg(feature = "llvm")]
 mod emit_c;
 #[cfg(feature = "llvm")]
+mod extents;
+#[cfg(feature = "llvm")]
 mod external;
 #[cfg(feature = "llvm")]
 mod frozen;
@@ -52,6 +54,8 @@ pub use cache::{Cache, settings_key};
 pub use difference::{Allowed, Mismatch, difference, difference_within, shortest_float};
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};
+#[cfg(feature = "llvm")]
+pub use extents::Said;
 #[cfg(feature = "llvm")]
 pub use frozen::Frozen;
 pub use load::{load_module, load_params};

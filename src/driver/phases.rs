@@ -2,6 +2,7 @@
 
 use super::{
     build::BuildError,
+    extents::Extents,
     runnable::{MachineProgram, Parameter, Runnable, Specialize},
     specialize::{Compiled, Machine, Primitives, compile_code},
     state::{StatePair, pairs},
@@ -52,12 +53,12 @@ pub(super) fn bind(
 
 /// The passes: the default pipeline where none are given.
 pub(super) fn optimize(
-    typed: TypedModule,
+    module: Module,
     passes: Option<Box<dyn Pass>>,
     settings: &Settings,
     cx: &mut PassContext,
 ) -> Result<Module, Refused> {
-    let module = drop_default_annotations(typed.into_module());
+    let module = drop_default_annotations(module);
     let passes = match passes {
         Some(p) => p,
         None => default_pass(settings, &BuildConfig::default())?,
@@ -120,9 +121,11 @@ pub(super) fn plain_program(
 }
 
 /// Any other program.
+#[expect(clippy::too_many_arguments, reason = "all that decides")]
 pub(super) fn machine_program(
     typed: &TypedModule,
     interface: &Interface,
+    extents: Extents,
     specialize: Specialize,
     external: Vec<(String, Region)>,
     machine: Machine,
@@ -138,7 +141,11 @@ pub(super) fn machine_program(
     let parameter =
         |(&p, &annotated)| Parameter { name: m.var(p).name.clone(), ty: typed.var_ty(p).clone(), annotated };
     let params = main.iter().zip(&interface.annotated).map(parameter).collect();
-    let machine = MachineProgram::new(program, primitives, params, dim_names(m), specialize);
+    if extents.likely().is_some() {
+        cx.phase("code for all sizes");
+    }
+    let greatest = primitives.prepare(&extents)?;
+    let machine = MachineProgram::new(program, primitives, params, dim_names(m), specialize).within(extents, greatest);
     Ok(Linked { executable: Runnable::Machine(Box::new(machine)), code, objects, calls })
 }
 

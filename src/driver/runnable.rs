@@ -5,7 +5,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{external::fallback_warning, specialize::Primitives};
+use super::{extents::Extents, external::fallback_warning, specialize::Primitives};
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{Name, Type, disagreeing},
@@ -42,6 +42,9 @@ pub struct MachineProgram {
     /// Names of the inputs' extents, as the model has them.
     dims: Vec<Vec<String>>,
     specialize: Specialize,
+    /// What was said of extents that are unknown, and the bytes that are worked in at all sizes where they are bounded.
+    extents: Extents,
+    workspace: Option<usize>,
     /// What makes code for a size in the background.
     making: Mutex<Option<JoinHandle<()>>>,
 }
@@ -127,7 +130,19 @@ impl MachineProgram {
         specialize: Specialize,
     ) -> MachineProgram {
         let (kernels, making) = (Arc::new(kernels), Mutex::new(None));
-        MachineProgram { program, kernels, params, dims, specialize, making }
+        let extents = Extents::default();
+        MachineProgram { program, kernels, params, dims, specialize, extents, workspace: None, making }
+    }
+
+    /// The same within bounds of its extents: so many bytes are worked in.
+    pub(super) fn within(mut self, extents: Extents, workspace: Option<usize>) -> MachineProgram {
+        (self.extents, self.workspace) = (extents, workspace);
+        self
+    }
+
+    /// Bytes that it works in beside inputs, results and constants, at all sizes: where its extents have bounds.
+    pub fn workspace(&self) -> Option<usize> {
+        self.workspace
     }
 
     /// How many sizes have code of their own because they were met often enough: see [`Specialize`].
@@ -183,7 +198,11 @@ impl MachineProgram {
 
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
         let values = self.values(inputs)?;
-        if let Some(results) = self.kernels.run_whole(inputs) {
+        let results = match self.kernels.run_within_bounds(inputs)? {
+            None => self.kernels.run_whole(inputs),
+            done => done,
+        };
+        if let Some(results) = results {
             self.shapes(inputs).into_iter().for_each(|s| self.consider(s));
             return Ok(results);
         }
@@ -220,6 +239,9 @@ impl MachineProgram {
         // Models that name extents have tensors as inputs.
         let named = self.params.iter().zip(inputs).map(|(p, t)| (p.name.as_str(), t.shape()));
         if let Some(message) = disagreeing(&self.dims, named) {
+            return Err(Diagnostic::new(message).into());
+        }
+        if let Some(message) = self.extents.beyond(inputs.iter().map(Tensor::shape)) {
             return Err(Diagnostic::new(message).into());
         }
         let mut given = inputs.iter();

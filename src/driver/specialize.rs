@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -19,6 +19,7 @@ use super::{
     backend::{Backend, in_process},
     build::BuildError,
     cache::Cache,
+    extents::Extents,
     external::{Handling, Regions, compile_regions},
     phases::compiling,
     sizes::Sizes,
@@ -75,6 +76,8 @@ pub(super) struct Primitives {
     functions: Vec<Primitive>,
     /// The whole program, where it is a plain sequence of calls once extents are known.
     whole: Option<Primitive>,
+    /// Its code for the greatest extents that it may meet, where these are bounded: no other takes more memory.
+    bound: OnceLock<Arc<Code>>,
     /// Whether it turned out that it can't be called as one function.
     in_parts: AtomicBool,
     machine: Machine,
@@ -264,8 +267,45 @@ impl Primitives {
             false => None,
         };
         let (in_parts, fallen) = (AtomicBool::new(false), Mutex::default());
-        let primitives = Primitives { module: m.clone(), functions, whole, in_parts, machine, fallen };
+        let bound = OnceLock::new();
+        let primitives = Primitives { module: m.clone(), functions, whole, bound, in_parts, machine, fallen };
         Ok(Compiled { primitives, code, objects, calls })
+    }
+
+    /// Makes the code for all sizes beforehand, where something is said of extents; where they are bounded, also takes the memory that is
+    /// enough for all, and says how many bytes that is.
+    ///
+    /// Refuses extents that do not fit each other, and bounds for programs that are no plain sequence of calls.
+    pub(super) fn prepare(&self, extents: &Extents) -> Result<Option<usize>, Refused> {
+        let greatest = extents.greatest()?;
+        let Some(whole) = &self.whole else {
+            let why = "bound: memory is planned beforehand for plain sequences of calls, and this program is none";
+            return if greatest.is_some() { Err(Diagnostic::new(why).into()) } else { Ok(None) };
+        };
+        let code_at = |shapes: &[Shape]| -> Result<Arc<Code>, Refused> {
+            let tensors: Vec<Tensor> = extents.types().zip(shapes).map(|(t, s)| Tensor::zeros(t.dtype, s)).collect();
+            self.code_for(whole, &Call { args: &tensors, decisive: &[] }).map_err(|Refused(mut all)| {
+                let message = format!("no code for {}, as is said of its extents", extents.described(shapes));
+                all.insert(0, Diagnostic::new(message));
+                Refused(all)
+            })
+        };
+        if let Some(likely) = extents.likely() {
+            code_at(&likely)?;
+        }
+        let Some(greatest) = greatest else { return Ok(None) };
+        let code = code_at(&greatest)?;
+        let bytes = code.exe.plan().arena;
+        self.machine.arenas.reserve(bytes);
+        // It is said once.
+        self.bound.set(code).ok();
+        Ok(Some(bytes))
+    }
+
+    /// Whether code works within the memory of the greatest extents, where these are bounded: by a plan of its own, or by theirs.
+    fn is_within(&self, code: &mut Arc<Code>) -> bool {
+        let Some(bound) = self.bound.get().filter(|b| code.exe.plan().arena > b.exe.plan().arena) else { return true };
+        Arc::get_mut(code).is_some_and(|code| code.exe.live_as(&bound.exe))
     }
 
     /// Calls the function of that number on its arguments, tuples flattened depth first; the results likewise.
@@ -334,7 +374,10 @@ impl Primitives {
         // The others are for who runs the program meanwhile.
         let Ok(alone) = rayon::ThreadPoolBuilder::new().num_threads(1).build() else { return };
         let made = alone.install(|| within_memory(|| self.whole_at(func, &types, shapes)));
-        let Ok(Ok(code)) = made else { return };
+        let Ok(Ok(mut code)) = made else { return };
+        if !self.is_within(&mut code) {
+            return;
+        }
         let mut made = whole.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.code.insert(Key { shapes: shapes.to_vec(), values: Vec::new() }, code);
         made.special += 1;
@@ -362,6 +405,21 @@ impl Primitives {
             note(whole, key, start.elapsed());
         }
         Some(done)
+    }
+
+    /// The same within bounds that [`Primitives::prepare`] was told of.
+    ///
+    /// Refuses inputs that no code can be made for within the memory at hand.
+    pub(super) fn run_within_bounds(&self, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>, Refused> {
+        let Some(whole) = self.whole.as_ref().filter(|_| self.bound.get().is_some()) else { return Ok(None) };
+        let call = Call { args: inputs, decisive: &[] };
+        let code = self.code_for(whole, &call)?;
+        let start = Instant::now();
+        let results = code.run(inputs).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?;
+        if self.machine.times {
+            note(whole, call.key(), start.elapsed());
+        }
+        Ok(Some(results))
     }
 
     /// What runs the whole program as one function on inputs that fit its parameters, where it is a plain sequence of calls for them.
@@ -409,10 +467,15 @@ impl Primitives {
             return Ok(code.clone());
         }
         let at = || self.module.span(f.func).cloned();
-        let code = self.made_for(f, call, &mut made.sizes).map_err(|e| match e {
+        let mut code = self.made_for(f, call, &mut made.sizes).map_err(|e| match e {
             BuildError::Refused(r) => r,
             e => Diagnostic::new(e.to_string()).at(at()).into(),
         })?;
+        if self.is_whole(f) && !self.is_within(&mut code) {
+            let message =
+                "these extents take more memory to work in than the greatest ones that the program was built for";
+            return Err(Diagnostic::new(message).into());
+        }
         if made.code.len() >= KEPT {
             made.code.clear();
             made.ran.clear();

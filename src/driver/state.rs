@@ -29,28 +29,14 @@ pub(super) fn pairs(typed: &TypedModule, asked: &[(String, String)]) -> Result<V
         return Ok(Vec::new());
     }
     let m: &Module = typed.module();
-    let main = typed.entry("main")?;
-    let own = input_names(m).unwrap_or_default();
-    let mut inputs: Vec<(Vec<String>, TensorType)> = Vec::new();
-    for (i, &p) in main.params.iter().enumerate() {
-        let name = m.var(p).name.to_string();
-        let tensors = flat(typed.var_ty(p), "a parameter")?;
-        let is_tensor = typed.var_ty(p).as_tensor().is_some();
-        for (k, t) in tensors.into_iter().enumerate() {
-            let names = match is_tensor {
-                true => [Some(name.clone()), own.get(i).cloned()].into_iter().flatten().collect(),
-                false => vec![format!("{name}.{k}")],
-            };
-            inputs.push((names, t));
-        }
-    }
-    let outputs = flat(typed.ty(main.body), "the result")?;
+    let inputs = named_inputs(typed, "state")?;
+    let outputs = flat(typed.ty(typed.entry("main")?.body), "state", "the result")?;
     let names = output_names(m).filter(|names| names.len() == outputs.len());
     let names: Vec<String> = names.unwrap_or_else(|| (0..outputs.len()).map(|i| i.to_string()).collect());
     let mut found: Vec<StatePair> = Vec::new();
     for (from, to) in asked {
-        let input = inputs.iter().position(|(names, _)| names.contains(from)).ok_or_else(|| {
-            no_such("input", from, inputs.iter().flat_map(|(names, _)| names.last()).map(String::as_str).collect())
+        let input = inputs.iter().position(|(names, ..)| names.contains(from)).ok_or_else(|| {
+            no_such("input", from, inputs.iter().flat_map(|(names, ..)| names.last()).map(String::as_str).collect())
         })?;
         let output = names.iter().position(|n| n == to);
         let output = output.ok_or_else(|| no_such("output", to, names.iter().map(String::as_str).collect()))?;
@@ -61,7 +47,7 @@ pub(super) fn pairs(typed: &TypedModule, asked: &[(String, String)]) -> Result<V
         if found.iter().any(|p| p.output == output) {
             return Err(twice("output", to).into());
         }
-        let (given, made) = (&inputs[input].1, &outputs[output]);
+        let (given, made) = (&inputs[input].2, &outputs[output]);
         let fits = given.dtype == made.dtype
             && given.rank() == made.rank()
             && given.shape.iter().zip(made.shape.iter()).all(|(a, b)| match (a.known(), b.known()) {
@@ -77,9 +63,29 @@ pub(super) fn pairs(typed: &TypedModule, asked: &[(String, String)]) -> Result<V
     Ok(found)
 }
 
-fn flat(ty: &Type, what: &str) -> Result<Vec<TensorType>, Refused> {
+/// The tensors that a program takes, tuples flattened depth first: names (the model's own last), the number of the parameter, and type.
+pub(super) fn named_inputs(typed: &TypedModule, asked: &str) -> Result<Vec<(Vec<String>, usize, TensorType)>, Refused> {
+    let m: &Module = typed.module();
+    let own = input_names(m).unwrap_or_default();
+    let mut inputs = Vec::new();
+    for (i, &p) in typed.entry("main")?.params.iter().enumerate() {
+        let name = m.var(p).name.to_string();
+        let tensors = flat(typed.var_ty(p), asked, "a parameter")?;
+        let is_tensor = typed.var_ty(p).as_tensor().is_some();
+        for (k, t) in tensors.into_iter().enumerate() {
+            let names = match is_tensor {
+                true => [Some(name.clone()), own.get(i).cloned()].into_iter().flatten().collect(),
+                false => vec![format!("{name}.{k}")],
+            };
+            inputs.push((names, i, t));
+        }
+    }
+    Ok(inputs)
+}
+
+fn flat(ty: &Type, asked: &str, what: &str) -> Result<Vec<TensorType>, Refused> {
     ty.flatten().ok_or_else(|| {
-        Diagnostic::new(format!("state: {what} is {ty}, but programs that keep state take and give tensors")).into()
+        Diagnostic::new(format!("{asked}: {what} is {ty}, but such programs take and give tensors")).into()
     })
 }
 

@@ -3,18 +3,21 @@
 
 use crate::common::{Data, Rng, difference, random_tensor};
 use resat::{
-    driver::{self, Built, Options, Runnable},
+    driver::{self, Built, Options, Runnable, Said},
     interp,
-    ir::TensorType,
+    ir::{Expr, Module, TensorType, name_attrs},
     pass::Settings,
     relay::{npz, text::parse_module},
     target::Target,
     tensor::{DType, Tensor},
 };
 
+fn parsed(text: &str) -> Module {
+    parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"))
+}
+
 fn built(text: &str) -> Built {
-    let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"));
-    driver::build(m, &[], Options::new(Settings::new(Target::host()))).unwrap_or_else(|e| panic!("{e}"))
+    driver::build(parsed(text), &[], Options::new(Settings::new(Target::host()))).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The program's results by compiled code, after they were compared with the interpreter's.
@@ -329,4 +332,136 @@ fn bench_tells_first_runs_apart() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(found["special_sizes"], 2);
+}
+
+fn said(name: &str, extents: &[Option<usize>]) -> Said {
+    (name.into(), extents.into())
+}
+
+/// The program with these numbers to reckon with and these bounds, or why it was refused.
+fn built_for(m: Module, hints: &[Said], bounds: &[Said]) -> Result<Built, String> {
+    let mut options = Options::new(Settings::new(Target::host()));
+    (options.hints, options.bounds) = (hints.into(), bounds.into());
+    driver::build(m, &[], options).map_err(|e| e.to_string())
+}
+
+/// The module with names of its inputs' extents.
+fn with_dims(mut m: Module, dims: &[&[&str]]) -> Module {
+    let dims: Vec<Vec<String>> = dims.iter().map(|names| names.iter().map(ToString::to_string).collect()).collect();
+    let mut func = m.function("main").expect("a program").clone();
+    func.attrs = name_attrs([].into_iter(), [].into_iter(), &dims);
+    let main = m.add(Expr::Func(Box::new(func)));
+    m.define("main", main);
+    m
+}
+
+/// Prices take the extents that are said, and the code for all sizes is made with the program.
+#[test]
+fn hints_are_what_is_reckoned_with() {
+    let text = network("(?, 16, ?, ?)");
+    let cost = |b: &Built| b.record().map_or(0.0, |r| r.reports.iter().map(|r| r.cost_after).fold(0.0, f64::max));
+    let [small, large] = [1, 8].map(|n| {
+        built_for(parsed(&text), &[said("x", &[Some(n), None, Some(32), Some(24)])], &[])
+            .unwrap_or_else(|e| panic!("{e}"))
+    });
+    assert!(cost(&large) > 4.0 * cost(&small), "{} and {}", cost(&small), cost(&large));
+    let (general, special, kernels) = sized_calls(&large.executable);
+    assert!(general > 0 && (special, kernels) == (0, 0), "made beforehand: {general}, {special}, {kernels}");
+    for (seed, [n, h, w]) in [[1, 32, 32], [8, 32, 24], [3, 21, 35]].into_iter().enumerate() {
+        checked(&text, &large.executable, &[floats(&[n, 16, h, w], seed as u64)]);
+    }
+    assert_eq!(sized_calls(&large.executable), (general, 0, 0));
+}
+
+/// Within bounds all sizes work in memory that was planned for the greatest; sizes beyond are refused by name.
+#[test]
+fn bounds_make_the_workspace_static() {
+    let text = network("(?, 16, ?, ?)");
+    let m = with_dims(parsed(&text), &[&["batch", "", "height", "width"]]);
+    let bounds = [said("batch", &[Some(4)]), said("height", &[Some(40)]), said("width", &[Some(36)])];
+    let exe = built_for(m, &[], &bounds).unwrap_or_else(|e| panic!("{e}")).executable;
+    let Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
+    let bytes = machine.workspace().expect("its extents are bounded");
+    assert!(bytes > 0);
+    for (seed, [n, h, w]) in [[1, 32, 32], [4, 40, 36], [3, 21, 35], [4, 39, 36], [1, 5, 6]].into_iter().enumerate() {
+        let inputs = [floats(&[n, 16, h, w], seed as u64)];
+        checked(&text, &exe, &inputs);
+        let taken = machine.at(&inputs, |exe| exe.plan().arena).unwrap_or_else(|e| panic!("{e}"));
+        assert!(taken.is_some_and(|taken| taken <= bytes), "{taken:?} of {bytes} at {n}x{h}x{w}");
+    }
+    let message = exe.run(&[floats(&[5, 16, 8, 8], 1)]).expect_err("too many").to_string();
+    assert!(message.contains("`batch`") && message.contains("is 5") && message.contains("4 at most"), "{message}");
+    let message = exe.run(&[floats(&[1, 16, 8, 37], 1)]).expect_err("too wide").to_string();
+    assert!(message.contains("`width`") && message.contains("axis 3 of `x`"), "{message}");
+}
+
+#[test]
+fn what_contradicts_itself_is_no_hint_and_no_bound() {
+    let text = "def @main(%x: Tensor[(?, 7), float32], %y: Tensor[(?, 7), float32]) { nn.relu(add(%x, %y)) }";
+    let dims: &[&[&str]] = &[&["rows", ""], &["rows", ""]];
+    let cases: &[(&[Said], &[Said], &[&str])] = &[
+        (&[said("row", &[Some(3)])], &[], &["hint `row`", "x", "did you mean `rows`?"]),
+        (&[said("rows", &[Some(0)])], &[], &["hint `rows`", "0"]),
+        (&[said("x", &[Some(3)])], &[], &["2 axes", "1 extents"]),
+        (&[said("x", &[Some(3), Some(8)])], &[], &["axis 1 is 7, not 8"]),
+        (&[said("x", &[None, Some(7)])], &[], &["nothing of it is unknown"]),
+        (&[said("x", &[Some(3), None]), said("y", &[Some(4), None])], &[], &["hint `y`", "3 is said of it, too"]),
+        (&[said("rows", &[Some(9)])], &[said("rows", &[Some(8)])], &["hint", "`rows`", "9", "8 at most"]),
+    ];
+    for (hints, bounds, parts) in cases {
+        let message = built_for(with_dims(parsed(text), dims), hints, bounds).map(|_| ()).expect_err("a contradiction");
+        assert!(parts.iter().all(|p| message.contains(p)), "{message}: {parts:?}");
+    }
+    // Extents without names are not known to be the same: what fits each other is for who says them.
+    let x = said("x", &[Some(3), None]);
+    let message =
+        built_for(parsed(text), &[], std::slice::from_ref(&x)).map(|_| ()).expect_err("no bound of the other");
+    assert!(message.contains("there is none for axis 0 of `y`"), "{message}");
+    let message = built_for(parsed(text), &[x, said("y", &[Some(5), None])], &[]).map(|_| ()).expect_err("3 and 5");
+    assert!(message.contains("`x` of 3x7, `y` of 5x7"), "{message}");
+    // Memory is planned for sequences of calls.
+    let text = "def @main(%x: Tensor[(?), float32], %c: bool) { if (%c) { nn.relu(%x) } else { %x } }";
+    let message = built_for(parsed(text), &[], &[said("x", &[Some(3)])]).map(|_| ()).expect_err("control flow");
+    assert!(message.contains("plain sequences of calls"), "{message}");
+    let message =
+        built_for(parsed("def @main(%x: Tensor[(3), float32]) { nn.relu(%x) }"), &[said("x", &[Some(3)])], &[]);
+    let message = message.map(|_| ()).expect_err("nothing to say");
+    assert!(message.contains("nothing of it is unknown"), "{message}");
+}
+
+#[test]
+fn the_command_line_takes_hints_and_bounds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("program.relay");
+    let text = "#[version = \"0.0.5\"] def @main(%x: Tensor[(?, 8), float32]) { nn.softmax(nn.relu(%x)) }";
+    std::fs::write(&program, text).expect("it can be written");
+    let input = |n: i64| {
+        let file = folder.path().join(format!("{n}.npz"));
+        std::fs::write(&file, npz::write([("x", &floats(&[n, 8], 1))]).expect("an archive"))
+            .expect("it can be written");
+        file
+    };
+    let run = |what: &str, more: &[&str], n: i64| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_resat"));
+        let output =
+            command.arg(what).arg(&program).args(more).arg("--inputs").arg(input(n)).output().expect("it runs");
+        let [out, err] = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned());
+        (output.status.success(), out, err)
+    };
+    let (done, out, err) =
+        run("bench", &["--no-cache", "--repeat", "2", "--json", "--hint", "x=2x?", "--max", "x=5x8"], 5);
+    assert!(done, "{err}");
+    let found: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(found["arena_bytes"].is_number(), "{found}");
+    let (done, _, err) = run("run", &["--no-cache", "--max", "x=5x8"], 6);
+    assert!(!done && err.contains("axis 0 of `x` is 6") && err.contains("5 at most"), "{err}");
+    for (arguments, part) in [
+        (["--hint", "x"], "of the form"),
+        (["--max", "x=axb"], "of the form"),
+        (["--hint", "y=3"], "no dimension and no input is called so; there are x"),
+        (["--backend=interp", "--hint=x=2x?"], "go with native code"),
+    ] {
+        let (done, _, err) = run("run", &arguments, 2);
+        assert!(!done && err.contains(part), "{arguments:?}: {err}");
+    }
 }

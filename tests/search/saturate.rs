@@ -311,3 +311,20 @@ fn tensors_in_blocks_are_one_class() {
     let (with, without) = (classes(&rules::general()), classes(&without));
     assert!(4 * with < 3 * without, "{with} beside {without}");
 }
+
+/// A rule that asks for an extent that is unknown does not apply, and the report counts that.
+#[test]
+fn guards_that_want_a_number_are_counted() {
+    for (rows, wants) in [("?", true), ("4", false)] {
+        let text = format!("#[version = \"0.0.5\"] def @main(%x: Tensor[({rows}, 3), int32]) {{ subtract(%x, %x) }}");
+        let module = parse_module("rows.relay", &text).expect("legal");
+        let passes = sequence("Saturate(algebra)", &Settings::new(target())).expect("a ruleset");
+        let mut cx = PassContext::default();
+        passes.run(module, &mut cx).expect("well typed");
+        let report = &cx.reports[0];
+        let undecided: usize = report.rules.iter().map(|r| r.undecided).sum();
+        let unions: usize = report.rules.iter().map(|r| r.unions).sum();
+        assert_eq!((undecided > 0, unions > 0), (wants, !wants), "{report}");
+        assert_eq!(report.to_string().contains("undecided: algebra/"), wants, "{report}");
+    }
+}

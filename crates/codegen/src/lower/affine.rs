@@ -149,8 +149,10 @@ pub(crate) fn replace_axes(e: &Scalar, with: &HashMap<AxisId, Scalar>) -> Scalar
 /// Calls `f` on every distinct node of an expression, operands first.
 pub(crate) fn for_each_node(e: &Scalar, f: &mut impl FnMut(&Scalar)) {
     fn walk(e: &Scalar, seen: &mut hashbrown::HashSet<usize>, f: &mut impl FnMut(&Scalar)) {
-        if seen.insert(e.key()) {
-            for o in e.operands() {
+        // What stands in one place only is met once.
+        let operands = e.operands();
+        if !operands.is_empty() && !e.is_shared() || seen.insert(e.key()) {
+            for o in operands {
                 walk(o, seen, f);
             }
             f(e);

@@ -34,6 +34,8 @@ pub struct CodeSet {
     /// What external compilers made of their functions, by the symbol that programs call: filled before programs that call them
     /// are assembled.
     pub external: Vec<(String, Compiled)>,
+    /// By number of a kernel: the bytes that it works in, and pairs of an input and an output that may be the same memory.
+    memory: Vec<(usize, Vec<(u32, u32)>)>,
     /// Groups that are lowered already, and the number of their kernel.
     known: HashMap<String, usize>,
     /// What was measured about reductions.
@@ -103,6 +105,7 @@ impl CodeSet {
             unit,
             kernels: Vec::new(),
             external: Vec::new(),
+            memory: Vec::new(),
             known: HashMap::new(),
             cycles: HashMap::new(),
             tuned: None,
@@ -120,13 +123,19 @@ impl CodeSet {
 
     /// The same without kernels: programs are going to be assembled again.
     pub fn emptied(self) -> CodeSet {
-        CodeSet { kernels: Vec::new(), known: HashMap::new(), cycles: HashMap::new(), tunable: Vec::new(), ..self }
+        let (kernels, memory, tunable) = (Vec::new(), Vec::new(), Vec::new());
+        CodeSet { kernels, memory, known: HashMap::new(), cycles: HashMap::new(), tunable, ..self }
+    }
+
+    /// The number of the kernel of that name.
+    fn number(&self, name: &str) -> Option<usize> {
+        self.kernels.iter().position(|k| k.name == name)
     }
 
     /// The number of a kernel, known by its name.
     fn add(&mut self, kernel: Kernel, cycles: Option<f64>) -> usize {
-        let same = self.kernels.iter().position(|k| k.name == kernel.name);
-        same.unwrap_or_else(|| {
+        self.number(&kernel.name).unwrap_or_else(|| {
+            self.memory.push((kernel.workspace().1 as usize, kernel.in_place()));
             self.cycles.extend(cycles.map(|cycles| (kernel.name.clone(), cycles)));
             self.kernels.push(kernel);
             self.kernels.len() - 1
@@ -387,10 +396,8 @@ impl Assembler<'_> {
             Made::Sized(kernel, member) => (self.add_sized(f, &kernel), Some(member)),
             _ => (self.kernel(f, &group), None),
         };
-        let kernel = &self.code.kernels[number];
-        let (_, workspace) = kernel.workspace();
-        let pairs = kernel.in_place();
-        let function = self.program.function(&kernel.name);
+        let (workspace, pairs) = self.code.memory[number].clone();
+        let function = self.program.function(&self.code.kernels[number].name);
         let mut args: Vec<(BufferId, bool)> = inputs.iter().map(|&b| (b, false)).collect();
         let mut results = Vec::new();
         for &t in &group.results {
@@ -435,7 +442,7 @@ impl Assembler<'_> {
         let in_place = pairs.iter().map(|&(from, to)| (inputs[from as usize], to));
         let in_place = in_place.filter(|&(b, to)| gives_way(b, to)).map(|(b, to)| (b, args[to as usize].0)).collect();
         let estimate = self.estimate(f, number);
-        self.program.step(Step::Call(Call { function, args, workspace: workspace as usize, in_place, estimate }));
+        self.program.step(Step::Call(Call { function, args, workspace, in_place, estimate }));
         Ok(shaped(&ty, &mut results.into_iter().map(|r| r.0)))
     }
 
@@ -492,7 +499,8 @@ impl Assembler<'_> {
     /// The same of a kernel that serves many sizes.
     fn add_sized(&mut self, f: &Function, sized: &SizedKernel) -> usize {
         let name = self.symbol(f, sized.digest);
-        self.code.add(Kernel { name, ..sized.kernel.clone() }, None)
+        let known = self.code.number(&name);
+        known.unwrap_or_else(|| self.code.add(Kernel { name, ..sized.kernel.clone() }, None))
     }
 
     /// What a call of a kernel is expected to take.

@@ -238,12 +238,18 @@ fn is_unpacking(group: &Stages, value: &Scalar, expense: u32) -> bool {
     value.dtype().is_float() && expense < FUNCTION && reads(value).iter().any(|(t, _)| bytes(*t))
 }
 
-/// Whether a condition is about axes whose extents change from size to size.
-fn is_about(value: &Scalar, changing: Option<&HashSet<AxisId>>) -> bool {
+/// Where extents change from size to size, edges are treated apart along axes that are at least so long. Of shorter ones more lies at an edge, and
+/// copies with padding stay in the second cache.
+const LONG: i64 = 96;
+
+/// Whether a condition is about axes whose extents change from size to size, and of which some are short.
+fn is_about_short(value: &Scalar, axes: &[Axis], changing: Option<&HashSet<AxisId>>) -> bool {
+    let Some(changing) = changing else { return false };
+    let short = |a: &AxisId| changing.contains(a) && axes.iter().any(|x| x.id == *a && x.extent < LONG);
     let mut found = false;
     for_each_node(value, &mut |n| {
-        if let (ScalarKind::Select(cond, ..), Some(changing)) = (n.kind(), changing) {
-            for_each_node(cond, &mut |c| found |= matches!(c.kind(), ScalarKind::Axis(a) if changing.contains(a)));
+        if let ScalarKind::Select(cond, ..) = n.kind() {
+            for_each_node(cond, &mut |c| found |= matches!(c.kind(), ScalarKind::Axis(a) if short(a)));
         }
     });
     found
@@ -271,8 +277,10 @@ fn may_inline(
     });
     let visits = visits.max().unwrap_or(0);
     if visits > elements {
-        // Windows that overlap little are met in memory once; their loops treat the edges apart. Where edges are is to be known for that.
-        let few = visits / VISITS_OF_PADDING <= elements && readers.len() == 1 && !is_about(value, changing);
+        // Windows that overlap little are met in memory once; their loops treat the edges apart.
+        let few = visits / VISITS_OF_PADDING <= elements
+            && readers.len() == 1
+            && !is_about_short(value, &stage.axes, changing);
         let unpacked =
             || visits / VISITS_OF_UNPACKED <= elements && readers.len() == 1 && is_unpacking(group, value, expense);
         return expense == CHEAP || few && is_padding(value) && !whole(value.dtype()) || unpacked();

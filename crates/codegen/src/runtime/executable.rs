@@ -120,6 +120,17 @@ impl Executable {
         Ok(Executable { program, plan, functions, pool, places, arenas, idle: Mutex::new(Vec::new()), _code: code })
     }
 
+    /// Has its buffers live where those of another program do which is the same but for sizes, and larger; says whether it is.
+    pub fn live_as(&mut self, larger: &Executable) -> bool {
+        let fits = self.program.fits_plan_of(&larger.program);
+        if fits {
+            self.plan = larger.plan.clone();
+            let args = self.program.steps.iter().flat_map(|Step::Call(c)| &c.args);
+            self.places = args.map(|&(b, _)| self.program.place(&self.plan, b)).collect();
+        }
+        fits
+    }
+
     /// What it does.
     pub fn program(&self) -> &Program {
         &self.program

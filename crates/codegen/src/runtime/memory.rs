@@ -3,7 +3,10 @@
 use std::{
     alloc::{Layout, alloc, dealloc},
     ptr::NonNull,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use super::abi::ALIGN;
@@ -51,13 +54,18 @@ impl Block {
 
 /// Blocks that are not in use: what programs work in while they run.
 #[derive(Debug, Default)]
-pub struct Arenas(Mutex<Vec<Block>>);
+pub struct Arenas {
+    idle: Mutex<Vec<Block>>,
+    /// No block is smaller.
+    least: AtomicUsize,
+}
 
 impl Arenas {
     /// A block of at least so many bytes, whose contents are arbitrary. Where all are smaller, one of them goes for it: so there are no
     /// more than were in use at once.
     pub(super) fn take(&self, bytes: usize) -> Block {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = bytes.max(self.least.load(Ordering::Relaxed));
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let size = |b: &Block| b.layout.size();
         let fits = (0..idle.len()).filter(|&i| size(&idle[i]) >= bytes).min_by_key(|&i| size(&idle[i]));
         if let Some(i) = fits {
@@ -71,7 +79,13 @@ impl Arenas {
 
     /// Gives a block back.
     pub(super) fn give(&self, block: Block) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+    }
+
+    /// Takes a block of so many bytes at once, and none smaller from now on: a run that takes no more finds its memory there.
+    pub fn reserve(&self, bytes: usize) {
+        self.least.fetch_max(bytes, Ordering::Relaxed);
+        self.give(self.take(bytes));
     }
 }
 

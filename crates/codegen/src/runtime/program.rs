@@ -320,6 +320,24 @@ impl Program {
         plan(&sizes, &self.steps.iter().map(workload).collect::<Vec<_>>(), ALIGN)
     }
 
+    /// Whether another program's memory plan is one for this program: it has the same steps, on the same buffers, which are as large at least.
+    pub(super) fn fits_plan_of(&self, larger: &Program) -> bool {
+        let buffers = self.buffers.len() == larger.buffers.len()
+            && self.buffers.iter().zip(&larger.buffers).all(|(a, b)| a.0 == b.0 && a.1 <= b.1);
+        let call = |(Step::Call(a), Step::Call(b)): (&Step, &Step)| {
+            // Of two buffers of one size, one may have taken the other's place.
+            let in_place = |&(from, to): &(BufferId, BufferId)| {
+                larger.bytes(from) != larger.bytes(to) || self.bytes(from) == self.bytes(to)
+            };
+            a.args == b.args
+                && a.in_place == b.in_place
+                && a.workspace <= b.workspace
+                && a.in_place.iter().all(in_place)
+        };
+        let outputs = self.outputs.iter().map(|o| o.1).eq(larger.outputs.iter().map(|o| o.1));
+        buffers && outputs && self.steps.len() == larger.steps.len() && self.steps.iter().zip(&larger.steps).all(call)
+    }
+
     /// Where a buffer lives. Buffers that no step uses live nowhere in particular.
     pub(super) fn place(&self, plan: &Plan, buffer: BufferId) -> Place {
         let i = buffer.0 as usize;

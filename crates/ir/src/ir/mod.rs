@@ -16,8 +16,8 @@ pub use attrs::{AttrValue, Attrs, ConstAttr, Name};
 pub use expr::{Clause, Expr, ExprId, Function, OpId, Pattern, VarId};
 pub use module::{AdtDef, Constructor, Module, VarInfo};
 pub use names::{
-    DIM_NAMES, INPUT_NAMES, OUTPUT_NAMES, TEXT_NAMES, dim_names, dim_names_attr, disagreeing, input_names, name_attrs,
-    output_names, text_names, text_names_attr,
+    DIM_NAMES, INPUT_NAMES, OUTPUT_NAMES, TEXT_NAMES, dim_names, dim_names_attr, disagreeing, input_names,
+    likely_extents, likely_extents_attr, name_attrs, output_names, text_names, text_names_attr,
 };
 pub use span::{Source, Span};
 pub use types::{Dim, FuncType, MOST_ELEMENTS, TensorType, Type, TypeVarId};

@@ -51,12 +51,31 @@ pub fn dim_names(m: &Module) -> Vec<Vec<String>> {
     inputs.iter().map(list).collect()
 }
 
-/// That attribute; none where no name occurs twice, and so nothing is said.
+/// That attribute; none where nothing has a name.
 pub fn dim_names_attr(names: &[Vec<String>]) -> Option<(Name, AttrValue)> {
-    let all = || names.iter().flatten().filter(|n| !n.is_empty());
-    let twice = all().any(|n| all().filter(|o| *o == n).count() > 1);
+    let named = names.iter().flatten().any(|n| !n.is_empty());
     let list = |l: &Vec<String>| AttrValue::List(l.iter().map(|n| AttrValue::Str(n.as_str().into())).collect());
-    twice.then(|| (DIM_NAMES.into(), AttrValue::List(names.iter().map(list).collect())))
+    named.then(|| (DIM_NAMES.into(), AttrValue::List(names.iter().map(list).collect())))
+}
+
+/// The attribute of `@main` with extents to reckon with where inputs' extents are unknown: a list for each tensor of the parameters, tuples
+/// flattened depth first, with a number for each axis, 0 where nothing is said.
+const LIKELY_EXTENTS: &str = "likely_extents";
+
+/// The extents to reckon with, as that attribute holds them; none where there are none.
+pub fn likely_extents(m: &Module) -> Vec<Vec<Option<i64>>> {
+    let Some(AttrValue::List(inputs)) = m.function("main").and_then(|f| f.attrs.get(LIKELY_EXTENTS)) else {
+        return Vec::new();
+    };
+    let extents = |l: &AttrValue| l.as_ints().unwrap_or_default().into_iter().map(|n| (n > 0).then_some(n)).collect();
+    inputs.iter().map(extents).collect()
+}
+
+/// That attribute; none where nothing is said.
+pub fn likely_extents_attr(extents: &[Vec<Option<i64>>]) -> Option<(Name, AttrValue)> {
+    let said = extents.iter().flatten().any(Option::is_some);
+    let list = |l: &Vec<Option<i64>>| AttrValue::ints(&l.iter().map(|n| n.unwrap_or(0)).collect::<Vec<_>>());
+    said.then(|| (LIKELY_EXTENTS.into(), AttrValue::List(extents.iter().map(list).collect())))
 }
 
 /// How inputs disagree, by name and extents, about an extent that has one name; none where they do not.

@@ -2,6 +2,8 @@
 
 use std::{fmt, ops, sync::Arc};
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::tensor::DType;
 
 /// A loop variable (or, in a nest, a bound scalar), unique within its stages or kernel.
@@ -408,13 +410,15 @@ impl Scalar {
     }
 
     /// The direct operands.
-    pub fn operands(&self) -> Vec<&Scalar> {
+    pub fn operands(&self) -> SmallVec<[&Scalar; 3]> {
         match self.kind() {
-            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => vec![],
+            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => smallvec![],
             ScalarKind::Read(_, index) => index.iter().collect(),
-            ScalarKind::Binary(_, a, b) => vec![a, b],
-            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) | ScalarKind::Bits(a) | ScalarKind::Saturate(a) => vec![a],
-            ScalarKind::Select(c, a, b) => vec![c, a, b],
+            ScalarKind::Binary(_, a, b) => smallvec![a, b],
+            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) | ScalarKind::Bits(a) | ScalarKind::Saturate(a) => {
+                smallvec![a]
+            }
+            ScalarKind::Select(c, a, b) => smallvec![c, a, b],
             ScalarKind::Dot(operands) => operands.iter().collect(),
             ScalarKind::MulShift(operands) => operands.iter().collect(),
         }

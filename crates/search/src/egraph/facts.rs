@@ -94,6 +94,8 @@ pub struct Tables {
     const_names: HashMap<ConstId, Name>,
     inputs: Vec<Option<Type>>,
     input_names: HashMap<InputId, Name>,
+    /// Types of inputs with numbers for extents that are unknown, where something is said of these.
+    likely_inputs: HashMap<InputId, Type>,
     /// Inputs that count as known before the program runs.
     known: Vec<InputId>,
     opaques: Vec<OpaqueInfo>,
@@ -164,6 +166,16 @@ impl Tables {
     pub fn add_input(&mut self, ty: Option<Type>) -> InputId {
         self.inputs.push(ty);
         InputId(self.inputs.len() as u32 - 1)
+    }
+
+    /// Numbers to reckon with for an input's extents, as its type with these.
+    pub(super) fn expect_input(&mut self, id: InputId, ty: Type) {
+        self.likely_inputs.insert(id, ty);
+    }
+
+    /// That type, where something is said of the input.
+    pub(super) fn likely_input(&self, id: InputId) -> Option<&Type> {
+        self.likely_inputs.get(&id)
     }
 
     /// What an input is called where people read it.

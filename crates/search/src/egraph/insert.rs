@@ -4,7 +4,7 @@ use egg::Id;
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Facts, Graph, InputId, Node, OpaqueId, RegionId, Tables, What,
+    Facts, Graph, InputId, Node, OpaqueId, RegionId, Tables, What, likely,
     plan::{Hole, Plan},
     weights::weights,
 };
@@ -52,6 +52,8 @@ pub struct Encoded<'a> {
     order: Vec<RegionId>,
     /// Variables that count as known before the program runs.
     known: HashSet<VarId>,
+    /// Types with numbers for extents that are unknown, of variables of which something is said.
+    likely: HashMap<VarId, Type>,
 }
 
 /// The e-graph of one region, as encoded.
@@ -152,6 +154,7 @@ pub fn encode(module: &TypedModule) -> Encoded<'_> {
         terms: vec![None; regions],
         order: Vec::new(),
         known: HashSet::new(),
+        likely: likely::of_parameters(module),
     };
     encoded.order = encoded.live_regions();
     encoded
@@ -308,6 +311,9 @@ impl Insert {
                     None => {
                         let input = tables.add_input(Some(e.module.var_ty(*v).clone()));
                         tables.name_input(input, e.module.var(*v).name.clone());
+                        if let Some(likely) = e.likely.get(v) {
+                            tables.expect_input(input, likely.clone());
+                        }
                         if e.known.contains(v) {
                             tables.assume_known(input);
                         }

@@ -4,9 +4,13 @@
 //! halved five times, the last layers are priced as small ones.
 
 use egg::{Id, Language};
+use hashbrown::HashMap;
 
 use super::{Case, Fact, KernelBody, Node, Step, Tables, What, meet};
-use crate::ir::{Dim, TensorType, Type};
+use crate::{
+    infer::TypedModule,
+    ir::{Dim, TensorType, Type, VarId, likely_extents},
+};
 
 /// What an unknown outermost extent of several counts as: a batch.
 const BATCH: i64 = 1;
@@ -25,11 +29,17 @@ pub(super) fn is_known(ty: &Type) -> bool {
     }
 }
 
-/// The type of an input with a number for each extent that is unknown.
-fn of_input(ty: &Type) -> Type {
-    let tensor = |t: &TensorType| {
+/// The type of an input with a number for each extent that is unknown: that which is said, by tensor (tuples flattened depth first) and
+/// axis, or a guess.
+pub fn likely_input(ty: &Type, said: &[Vec<Option<i64>>]) -> Type {
+    with_numbers(ty, &mut said.iter())
+}
+
+fn with_numbers<'a>(ty: &Type, said: &mut impl Iterator<Item = &'a Vec<Option<i64>>>) -> Type {
+    let tensor = |t: &TensorType, said: Option<&Vec<Option<i64>>>| {
         let guess = |(i, d): (usize, &Dim)| match d {
             Dim::Known(n) => Dim::Known(*n),
+            _ if let Some(n) = said.and_then(|s| *s.get(i)?) => Dim::Known(n),
             _ if i == 0 && t.rank() > 2 => Dim::Known(BATCH),
             _ if t.rank() > 3 => Dim::Known(SIDE),
             _ => Dim::Known(LENGTH),
@@ -37,10 +47,27 @@ fn of_input(ty: &Type) -> Type {
         TensorType::of(t.shape.iter().enumerate().map(guess), t.dtype)
     };
     match ty {
-        Type::Tensor(t) => tensor(t).into(),
-        Type::Tuple(fields) => Type::tuple(fields.iter().map(of_input).collect::<Vec<_>>()),
+        Type::Tensor(t) => tensor(t, said.next()).into(),
+        // Types bound how deep tuples are nested.
+        Type::Tuple(fields) => Type::tuple(fields.iter().map(|f| with_numbers(f, said)).collect::<Vec<_>>()),
         _ => ty.clone(),
     }
+}
+
+/// The types of the parameters of `@main` of which something is said, with numbers for extents that are unknown.
+pub(super) fn of_parameters(module: &TypedModule) -> HashMap<VarId, Type> {
+    let all = likely_extents(module.module());
+    let mut said = &all[..];
+    let mut found = HashMap::new();
+    for &p in module.function("main").filter(|_| !all.is_empty()).iter().flat_map(|main| &main.params) {
+        let ty = module.var_ty(p);
+        let (own, others) = said.split_at(ty.flatten().map_or(0, |t| t.len()).min(said.len()));
+        if own.iter().flatten().any(Option::is_some) {
+            found.insert(p, likely_input(ty, own));
+        }
+        said = others;
+    }
+    found
 }
 
 /// The type of a node's result with numbers for its unknown extents, by those of its children; none where nothing is unknown, or nothing
@@ -54,7 +81,7 @@ pub(super) fn of_node<'f>(
     let ty = ty.filter(|ty| !is_known(ty))?;
     let types = |of: &[Id]| of.iter().map(|&c| fact(c).priced_type().cloned()).collect::<Option<Vec<Type>>>();
     let found = match node.case() {
-        Case::Input(_) => of_input(ty),
+        Case::Input(input) => tables.likely_input(input).cloned().unwrap_or_else(|| likely_input(ty, &[])),
         Case::Tuple => Type::tuple(types(node.children())?),
         Case::Proj(field) => match fact(node.children()[0]).priced_type()? {
             Type::Tuple(fields) => fields.get(field as usize)?.clone(),
@@ -111,9 +138,13 @@ mod tests {
 
     #[test]
     fn inputs_get_numbers_for_what_is_unknown() {
-        let image = of_input(&tensor(&[None, Some(3), None, None]));
+        let image = likely_input(&tensor(&[None, Some(3), None, None]), &[]);
         assert_eq!(image, Type::tensor(&[BATCH, 3, SIDE, SIDE], DType::F32));
-        assert_eq!(of_input(&tensor(&[None, Some(7)])), Type::tensor(&[LENGTH, 7], DType::F32));
+        assert_eq!(likely_input(&tensor(&[None, Some(7)]), &[]), Type::tensor(&[LENGTH, 7], DType::F32));
+        let pair = Type::tuple([tensor(&[None]), tensor(&[None, Some(7), None])]);
+        let said = likely_input(&pair, &[vec![Some(9)], vec![Some(2), Some(1), None]]);
+        let wanted = [Type::tensor(&[9], DType::F32), Type::tensor(&[2, 7, LENGTH], DType::F32)];
+        assert_eq!(said, Type::tuple(wanted));
         assert_eq!(fitting(&tensor(&[None, Some(3)]), Type::tensor(&[2, 4], DType::F32)), None, "another extent");
     }
 }

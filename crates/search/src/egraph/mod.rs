@@ -23,7 +23,7 @@ pub use facts::{
 };
 pub use insert::{Encoded, RegionGraph, Term, encode};
 pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};
-pub use likely::of_steps as types_of_steps;
+pub use likely::{likely_input, of_steps as types_of_steps};
 pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId};
 pub use plan::RegionId;
 pub use range::Range;

@@ -40,9 +40,15 @@ impl Rewrite for Compiled {
     }
 
     fn apply(&self, graph: &mut Graph, class: Id, found: &Match, asked: &Asked) {
+        asked.take_unknown();
         let built = match build(&self.rule, graph, class, found, asked) {
             Ok(built) => built,
-            Err(Stop::DoesNotApply) => return,
+            Err(Stop::DoesNotApply) => {
+                if asked.take_unknown() {
+                    asked.count_undecided();
+                }
+                return;
+            }
             Err(Stop::Refused(why)) => return graph.analysis.refuse(Some(&self.name), why),
         };
         let Trace { inherited, inexact } = trace(&self.rule, graph, &built, found);

@@ -207,6 +207,8 @@ impl<'a> Solver<'a> {
         if (1..roots.len()).any(|i| roots[..i].contains(&roots[i])) {
             return;
         }
+        let asked = &self.cx.asked;
+        asked.take_unknown();
         let mut all = vec![m];
         for &var in &self.rule.fors {
             let AttrDef::For(slot, list) = &self.rule.attr_vars[var] else { continue };
@@ -215,7 +217,12 @@ impl<'a> Solver<'a> {
                 .flat_map(|m| {
                     let n = match self.env(&m).eval(list) {
                         Some(AttrValue::List(l)) => l.len(),
-                        _ => 0,
+                        _ => {
+                            if asked.take_unknown() {
+                                asked.count_undecided();
+                            }
+                            0
+                        }
                     };
                     (0..n).map(move |i| {
                         let mut m = m.clone();
@@ -227,8 +234,19 @@ impl<'a> Solver<'a> {
         }
         for m in all {
             let env = self.env(&m);
-            if self.rule.guards.iter().all(|g| env.holds(g) == Some(true)) && !self.full() {
-                self.found.push(m);
+            let mut undecided = false;
+            // What some other guard refuses is not for want of an extent.
+            let fits = self.rule.guards.iter().all(|g| {
+                asked.take_unknown();
+                let holds = env.holds(g);
+                let unknown = holds.is_none() && asked.take_unknown();
+                undecided |= unknown;
+                unknown || holds == Some(true)
+            });
+            match fits {
+                true if undecided => asked.count_undecided(),
+                true if !self.full() => self.found.push(m),
+                _ => {}
             }
         }
     }

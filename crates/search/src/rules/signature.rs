@@ -78,7 +78,7 @@ pub struct ClassView<'a> {
     value: Option<&'a Tensor>,
     range: Option<Range>,
     place: Option<(&'a Graph, Id)>,
-    /// Who wants to know whether uses are asked for.
+    /// Who wants to know whether uses, or extents that are unknown, are asked for.
     asked: Option<&'a Asked>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> ClassView<'a> {
         }
     }
 
-    /// The same view, where it is noted when it is asked who uses the class.
+    /// The same view, where it is noted when it is asked who uses the class, or for an extent that is unknown.
     pub(super) fn noting(self, asked: &'a Asked) -> ClassView<'a> {
         ClassView { asked: Some(asked), ..self }
     }
@@ -126,7 +126,25 @@ impl<'a> ClassView<'a> {
 
     /// All extents, where it is a tensor and all are known.
     pub fn shape(&self) -> Option<Vec<i64>> {
-        self.tensor()?.known_shape()
+        self.known(self.tensor()?.known_shape())
+    }
+
+    /// The extent along an axis, where it is a tensor and that is known.
+    pub fn extent(&self, axis: usize) -> Option<i64> {
+        self.known(self.tensor()?.shape.get(axis)?.known())
+    }
+
+    /// What extents say; that they don't is noted.
+    fn known<T>(&self, of_extents: Option<T>) -> Option<T> {
+        if of_extents.is_none() {
+            self.asked.into_iter().for_each(Asked::note_unknown);
+        }
+        of_extents
+    }
+
+    /// The number of elements, where it is a tensor and all extents are known.
+    pub fn elements(&self) -> Option<i64> {
+        self.known(self.tensor()?.elements())
     }
 
     /// Whether it can be computed before the program runs.

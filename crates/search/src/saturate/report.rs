@@ -64,6 +64,8 @@ pub struct RuleReport {
     pub time: Duration,
     /// Whether a search has left out matches, as there were too many ways through some class.
     pub cut: bool,
+    /// Places where it counts as not applying since an extent that decides is unknown, over all rounds.
+    pub undecided: usize,
 }
 
 /// A kernel of a program that is priced by kernels.
@@ -144,6 +146,7 @@ impl Report {
             unions: 0,
             time: Duration::ZERO,
             cut: false,
+            undecided: 0,
         };
         Report { rules: rules.into_iter().map(row).collect(), ..Report::default() }
     }
@@ -167,6 +170,7 @@ impl Report {
             all.unions += one.unions;
             all.time += one.time;
             all.cut |= one.cut;
+            all.undecided += one.undecided;
         }
         for refusal in region.refusals {
             if !self.refusals.contains(&refusal) {
@@ -325,6 +329,9 @@ impl fmt::Display for Report {
                 "  bounded: {}/{} left out matches, as there are too many ways through a class",
                 r.ruleset, r.rule
             )?;
+        }
+        for r in self.rules.iter().filter(|r| r.undecided > 0) {
+            writeln!(f, "  undecided: {}/{}: {} matches, where extents are unknown", r.ruleset, r.rule, r.undecided)?;
         }
         self.show_placed(f)?;
         if !self.kernels.is_empty() && self.placed.is_empty() {

@@ -21,19 +21,44 @@ pub trait Rewrite: Send + Sync {
     fn apply(&self, graph: &mut Graph, class: Id, found: &Self::Match, asked: &Asked);
 }
 
-/// Whether somebody has asked who uses a value: then new uses of a class make it dirty.
+/// What a rule has asked for: whether who uses a value, since then new uses of a class make it dirty; and how often it could not be told
+/// whether it applies, as an extent that it asked for is unknown.
 #[derive(Clone, Debug, Default)]
-pub struct Asked(Cell<bool>);
+pub struct Asked {
+    uses: Cell<bool>,
+    unknown: Cell<bool>,
+    undecided: Cell<usize>,
+}
 
 impl Asked {
-    /// Notes that somebody asks.
+    /// Notes that somebody asks who uses a value.
     pub fn note(&self) {
-        self.0.set(true);
+        self.uses.set(true);
     }
 
-    /// Whether somebody has asked.
+    /// Whether somebody has asked who uses a value.
     pub fn get(&self) -> bool {
-        self.0.get()
+        self.uses.get()
+    }
+
+    /// Notes that somebody asks for an extent that is unknown.
+    pub fn note_unknown(&self) {
+        self.unknown.set(true);
+    }
+
+    /// Whether somebody has asked for an extent that is unknown since this was last called.
+    pub(crate) fn take_unknown(&self) -> bool {
+        self.unknown.take()
+    }
+
+    /// Counts a place where a rule does not apply for want of an extent.
+    pub(crate) fn count_undecided(&self) {
+        self.undecided.set(self.undecided.get() + 1);
+    }
+
+    /// How many such places there were.
+    pub fn undecided(&self) -> usize {
+        self.undecided.get()
     }
 }
 
@@ -42,7 +67,7 @@ impl Asked {
 pub struct SearchContext<'g> {
     /// The graph, rebuilt.
     pub graph: &'g Graph,
-    /// Whether it asked who uses a value.
+    /// What it asked for.
     pub asked: Asked,
     deadline: Option<Instant>,
     /// Where only what is new is looked at: what that is, and whether new uses are.
@@ -113,6 +138,8 @@ pub struct Matches<'r> {
     list: Box<dyn List + 'r>,
     /// Whether the search asked who uses a value.
     pub asked: bool,
+    /// Places where the rule was not found to apply for want of an extent that is unknown.
+    pub undecided: usize,
     /// Whether matches were left out, since there were too many ways to look for them.
     pub cut: bool,
 }
@@ -126,7 +153,7 @@ impl Rewriter {
     /// Searches for at most `limit` matches.
     pub fn search(&self, cx: SearchContext<'_>, limit: usize) -> Matches<'_> {
         let list = self.0.search(&cx, limit);
-        Matches { list, asked: cx.asked.get(), cut: cx.cut.get() }
+        Matches { list, asked: cx.asked.get(), undecided: cx.asked.undecided(), cut: cx.cut.get() }
     }
 }
 

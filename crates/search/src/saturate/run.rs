@@ -98,6 +98,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             let count = matches.len();
             turn.asks |= matches.asked;
             row.cut |= matches.cut;
+            row.undecided += matches.undecided;
             turn.done = count < turn.room;
             if count >= turn.room {
                 // The same matches come first again: only more room gets beyond them.
@@ -139,6 +140,7 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
                 unions += made;
             }
             turn.asks |= asked.get();
+            row.undecided += asked.undecided();
             row.time += begin.elapsed();
         }
         graph.rebuild();

@@ -3,7 +3,11 @@
 
 use hashbrown::HashSet;
 
-use super::{Access, matrix::Matrix};
+use super::{
+    Access,
+    matrix::Matrix,
+    sizes::{descending, tails},
+};
 use crate::{
     loops::{Axis, AxisId},
     lower::affine::Affine,
@@ -117,6 +121,8 @@ struct Model<'a> {
     strides: &'a [Stride],
     /// The reduced axes of which each step treats one element: set where the elements that are treated together lie apart.
     windows: Option<Vec<Axis>>,
+    /// Axes whose extents are others at other sizes.
+    changing: Option<&'a HashSet<AxisId>>,
 }
 
 /// How a read goes on from step to step of the reduction.
@@ -261,18 +267,32 @@ impl Model<'_> {
                 // Starting and storing a tile costs, too: that is spread over the reduction.
                 return step * m.reduced + m.store * accumulators + 12.0;
             };
-            super::cut_evenly(extents[chosen.len()], size)
+            let extent = extents[chosen.len()];
+            let pieces = match axis != vector && m.changing.is_some_and(|c| c.contains(&axis)) {
+                true => changing_pieces(extent, size),
+                false => super::cut_evenly(extent, size).into_iter().map(|(_, n, size)| (n as f64, size)).collect(),
+            };
+            pieces
                 .into_iter()
-                .map(|(_, count, size)| {
+                .map(|(count, size)| {
                     chosen.push((axis, size));
                     let cost = walk(m, vector, lanes, tiles, extents, chosen);
                     chosen.pop();
-                    count as f64 * cost
+                    count * cost
                 })
                 .sum()
         }
         outside * walk(self, vector, lanes, tiles, extents, &mut Vec::new())
     }
+}
+
+/// How often there are tiles of each size along an axis whose extent changes, of the largest and of those that what is left goes through: as
+/// at the extent at hand for the one half, and for the other as where each rest is as likely.
+fn changing_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
+    let sizes: Vec<i64> = [size].into_iter().chain(tails(size)).collect();
+    let whole = ((extent as f64 - (size - 1) as f64 / 2.0) / size as f64).max(0.0);
+    let likely = |n: i64| if n == size { whole } else { 0.5 };
+    descending(extent, &sizes).into_iter().map(|(_, n, size)| ((n as f64 + likely(size)) / 2.0, size)).collect()
 }
 
 /// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart
@@ -372,6 +392,7 @@ pub(super) fn ranked(
             },
             dot: dot.map_or(1, |(_, t)| t.count),
             strides: &strides,
+            changing,
             windows: taps.map(|t| reduced.iter().filter(|r| r.id != t.id).copied().collect()),
         };
         let dot = dot.map(|(axis, t)| (axis, t.count));

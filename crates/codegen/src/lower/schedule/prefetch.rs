@@ -27,6 +27,8 @@ pub(super) struct Prefetch {
     around: Vec<AxisId>,
     /// The loops within, each with its number of turns.
     within: Vec<(AxisId, i64)>,
+    /// Whether how many turns some of them have changes from size to size.
+    changes: bool,
     /// Bytes of an element.
     bytes: i64,
     /// Bytes of a cache line.
@@ -40,6 +42,8 @@ pub(super) struct Slice {
     /// The first element.
     first: Scalar,
     elements: i64,
+    /// Whether how many elements that is changes from size to size.
+    changes: bool,
     /// Elements that a processor fetches at once.
     line: i64,
     /// A loop variable for lines.
@@ -65,15 +69,23 @@ impl Emitter {
         };
         // A smaller operand stays in the first cache anyhow.
         let least = self.unit.timing.l1.bytes * 2 / 3;
-        let candidates = accesses.iter().filter_map(|a| Some((a, a.tensor.filter(|&t| size(t) >= least)?)));
-        let panels = candidates.filter_map(|(a, t)| Some((a, t, self.panels(loops, a, t, reduction)?)));
-        let (found, tensor, at) = panels.max_by_key(|&(_, t, _)| size(t))?;
+        let candidates = accesses.iter().enumerate();
+        let candidates = candidates.filter_map(|(i, a)| Some((i, a, a.tensor.filter(|&t| size(t) >= least)?)));
+        let panels = candidates.filter_map(|(i, a, t)| Some((i, a, self.panels(loops, a, t, reduction)?)));
+        let found = panels.max_by_key(|&(_, a, _)| a.tensor.map_or(0, size)).map(|(i, _, at)| (i, at));
+        let (found, at) = self.decide(|_| found)?;
+        let access = accesses.get(found).and_then(|a| Some((a, a.tensor?, a.offset.clone()?)));
+        let Some((_, tensor, offset)) = access.filter(|_| at < loops.len()) else {
+            self.diverge();
+            return None;
+        };
         let (around, within) = loops.split_at(at + 1);
         Some(Prefetch {
             buffer: self.buffer_of[&tensor],
-            offset: found.offset.clone()?,
+            offset,
             around: around.iter().map(|l| l.0).collect(),
             within: within.iter().map(|l| (l.0, turns(&l.1))).collect(),
+            changes: within.iter().any(|l| self.changes(l.0)),
             bytes: self.group.decl(tensor).dtype.bytes() as i64,
             line: self.unit.timing.l2.line,
         })
@@ -90,6 +102,10 @@ impl Emitter {
         let offset = access.offset.as_ref()?;
         let again = loops.iter().rposition(|l| offset.coeff(l.0) == 0 && turns(&l.1) > 1)?;
         let at = loops[..again].iter().rposition(|l| offset.coeff(l.0) != 0 && turns(&l.1) > 1)?;
+        // Of panels that lie elsewhere at each size there is nothing to say.
+        if loops[..=at].iter().any(|l| offset.coeff(l.0) != 0 && self.changes(l.0)) {
+            return None;
+        }
         let step = loops[at].1.iter().map(Piece::step).max()?;
         let stride = offset.coeff(loops[at].0);
         let inner = loops[at + 1..].iter().map(|l| (l.0, l.1.iter().map(|p| p.count * p.step()).sum::<i64>()));
@@ -111,8 +127,9 @@ impl Emitter {
 }
 
 impl Prefetch {
-    /// The share of a tile at these places.
-    pub(super) fn slice(&self, places: &[Place], var: AxisId) -> Slice {
+    /// The share of a tile at these places. `number` makes an expression of what changes from size to size.
+    pub(super) fn slice(&self, places: &[Place], var: AxisId, number: &mut dyn FnMut(i64) -> Scalar) -> Slice {
+        let mut number = |n: i64| if self.changes { number(n) } else { Scalar::index(n) };
         let place = |axis: AxisId| places.iter().find(|p| p.axis == axis);
         let step = self.around.last().and_then(|a| place(*a)).map_or(0, |p| p.piece.step());
         let last = self.around.len() - 1;
@@ -125,24 +142,27 @@ impl Prefetch {
         });
         let next = replace_axes(&self.offset.to_scalar(), &with.collect());
         let tile = self.within.iter().fold(Scalar::index(0), |n, &(axis, turns)| match place(axis) {
-            Some(p) => n * turns + p.before.clone(),
-            None => n * turns,
+            Some(p) => n * number(turns) + p.turn.clone() + number(p.piece.before),
+            None => n * number(turns),
         });
-        let tiles: i64 = self.within.iter().map(|w| w.1).product();
+        let tiles = self.within.iter().map(|w| w.1).product::<i64>().max(1);
         let line = self.line / self.bytes;
         let panel = step * self.around.last().map_or(0, |a| self.offset.coeff(*a));
         let elements = (panel + tiles * line - 1) / (tiles * line) * line;
-        Slice { buffer: self.buffer, first: next + tile * elements, elements, line, var }
+        let first = next + tile * number(elements);
+        Slice { buffer: self.buffer, first, elements, changes: self.changes, line, var }
     }
 }
 
 impl Slice {
     /// The statement of a turn of so many, with what the turn asks for before it.
-    pub(super) fn before(self, turn: Scalar, turns: i64, body: Stmt) -> Stmt {
-        let Slice { buffer, first, elements, line, var } = self;
+    pub(super) fn before(self, turn: Scalar, turns: i64, body: Stmt, number: &mut dyn FnMut(i64) -> Scalar) -> Stmt {
+        let Slice { buffer, first, elements, changes, line, var } = self;
         let each = ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE);
+        // Where it changes how much that is, a line at most: the statement is the same at all sizes.
+        let each = if changes { each.min(line) } else { each };
         let lines = (each + line - 1) / line;
-        let at = first + turn * each;
+        let at = first + turn * if changes { number(each) } else { Scalar::index(each) };
         let fetch = match lines {
             1 => Stmt::Prefetch { buffer, index: at },
             n => {
@@ -171,21 +191,23 @@ mod tests {
             offset,
             around: vec![panels],
             within: vec![(rows, 16)],
+            changes: false,
             bytes: 4,
             line: 64,
         };
         let place = |axis, size, before: i64| Place {
             axis,
             at: Scalar::index(before * size),
-            before: Scalar::index(before),
+            turn: Scalar::index(before),
             piece: Piece::of(16, size),
         };
         for turns in [1, 96, 192, 768] {
             let mut asked = HashSet::new();
             for (tile, now) in (0..16).flat_map(|t| (0..turns).map(move |n| (t, n))) {
-                let slice = prefetch.slice(&[place(panels, 2, 5), place(rows, 8, tile)], line);
+                let slice = prefetch.slice(&[place(panels, 2, 5), place(rows, 8, tile)], line, &mut Scalar::index);
                 let (mut lines, mut fetched) = (1, None);
-                slice.before(Scalar::axis(turn), turns, Stmt::Block(vec![])).for_each(&mut |s| match s {
+                let nothing = Stmt::Block(vec![]);
+                slice.before(Scalar::axis(turn), turns, nothing, &mut Scalar::index).for_each(&mut |s| match s {
                     Stmt::For { extent, .. } => lines = extent.as_int().expect("a number of lines"),
                     Stmt::Prefetch { index, .. } => fetched = Some(index.clone()),
                     _ => {}

@@ -8,7 +8,7 @@ use super::{
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     cut_evenly, for_,
     prefetch::{Prefetch, Slice},
-    sizes::{Along, tails},
+    sizes::{Along, descending, tails},
 };
 use crate::{
     loops::{
@@ -72,13 +72,15 @@ pub(super) struct Piece {
     /// Elements of each: the lanes along the vector axis, else 1.
     pub(super) lanes: i64,
     /// Iterations of the axis' pieces before this one.
-    before: i64,
+    pub(super) before: i64,
     /// Whether how many iterations there are changes from size to size.
     changes: bool,
     /// Whether where it begins does.
     moves: bool,
     /// Whether it is one iteration at most.
     once: bool,
+    /// Whether no window reaches over an edge there, at any size.
+    inside: bool,
 }
 
 impl Piece {
@@ -90,7 +92,7 @@ impl Piece {
 
     /// A piece of known extents.
     fn plain(start: i64, count: i64, size: i64, lanes: i64) -> Piece {
-        Piece { start, count, size, lanes, before: 0, changes: false, moves: false, once: false }
+        Piece { start, count, size, lanes, before: 0, changes: false, moves: false, once: false, inside: false }
     }
 
     /// Elements of an iteration.
@@ -109,8 +111,8 @@ pub(super) struct Place {
     pub(super) axis: AxisId,
     /// Where it begins.
     pub(super) at: Scalar,
-    /// How many tiles come before it along the axis.
-    pub(super) before: Scalar,
+    /// How many tiles of its piece come before it along the axis.
+    pub(super) turn: Scalar,
     /// The piece that it is of.
     pub(super) piece: Piece,
 }
@@ -213,14 +215,21 @@ impl Emitter {
             .iter()
             .map(|a| {
                 if self.changes(a.id) {
-                    return (a.id, counted(changing_pieces(a, &tiling, guarded.contains(&a.id))));
+                    let guarded = guarded.contains(&a.id);
+                    let edge = self.decide(|e| {
+                        let others: Vec<Axis> = axes.iter().chain(&reduction.axes).copied().collect();
+                        e.edge(a, &others, &reduction.value).filter(|_| guarded && a.id != tiling.vector)
+                    });
+                    return match edge {
+                        Some(edge) => (a.id, counted(edged_pieces(a, &tiling, edge))),
+                        None => (a.id, counted(changing_pieces(a, &tiling, guarded))),
+                    };
                 }
                 let all = pieces(a, &tiling);
                 (a.id, counted(if guarded.contains(&a.id) { edges_apart(all) } else { all }))
             })
             .collect();
-        // How much each tile asks for depends on how many there are.
-        let changes = axes.iter().chain(&reduction.axes).any(|a| self.changes(a.id));
+        let changes = reduction.axes.iter().any(|a| self.changes(a.id));
         let prefetch = match changes {
             true => None,
             false => self.prefetch(&pieces, &self.accesses(&reduction.value), &reduction),
@@ -335,7 +344,7 @@ impl Emitter {
         let turn = if still { Scalar::index(0) } else { Scalar::axis(var) };
         let start = if piece.moves { self.number(piece.start) } else { Scalar::index(piece.start) };
         let at = turn.clone() * piece.step() + start;
-        (Loop { var, extent: piece.count }, Place { axis, at, before: turn + piece.before, piece })
+        (Loop { var, extent: piece.count }, Place { axis, at, turn, piece })
     }
 
     /// One register tile: initialize, combine over all reduced axes, store.
@@ -411,7 +420,7 @@ impl Emitter {
                 let most = if job.tiling.dot.is_some() { BODY_DOT } else { BODY };
                 let most = if self.window_spills(job, &inner, accumulators) { 0 } else { most };
                 let line = self.fresh();
-                let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line));
+                let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line, &mut |n| self.number(n)));
                 stmts.push(self.combine_loops(&inner, most / accumulators, prefetch, |with| {
                     unrolled(step(&at_once, with), lanes)
                 }));
@@ -548,7 +557,8 @@ impl Emitter {
         if let Some(prefetch) = prefetch {
             let turns = outer.iter().map(|a| a.extent).product::<i64>() * (last.extent / factor);
             let before = outer.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
-            stmt = prefetch.before(before * (last.extent / factor) + Scalar::axis(turn), turns, stmt);
+            let turn = before * (last.extent / factor) + Scalar::axis(turn);
+            stmt = prefetch.before(turn, turns, stmt, &mut |n| self.number(n));
         }
         stmt = match last.extent / factor {
             1 => bind(turn, Scalar::index(0), stmt),
@@ -593,7 +603,7 @@ fn along(places: &[Place], turns: &[(AxisId, AxisId, i64)]) -> Vec<Along> {
             }
         });
         axes.extend(turns.iter().filter(|t| t.0 == p.axis).map(|t| t.1));
-        Along { axes, inside: !p.piece.once && !p.piece.moves, is_met: p.piece.count > 0 }
+        Along { axes, inside: p.piece.inside, is_met: p.piece.count > 0 }
     };
     places.iter().filter(|p| p.piece.changes).map(of).collect()
 }
@@ -736,6 +746,7 @@ fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
         changes: true,
         moves,
         once,
+        inside: !once && !moves,
         ..Piece::plain(start, count, size, lanes)
     };
     let mut all = match guarded {
@@ -762,4 +773,21 @@ fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
         done += count * size * lanes;
     }
     all
+}
+
+/// The same where windows reach over an edge at so many places from either end: these one by one, and those in between in tiles.
+fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece> {
+    let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
+    let (first, between) = (edge.min(axis.extent), (axis.extent - 2 * edge).max(0));
+    let piece = |start, count, size, moves, inside| Piece {
+        changes: true,
+        moves,
+        inside,
+        ..Piece::plain(start, count, size, 1)
+    };
+    let sizes: Vec<i64> = [size].into_iter().chain(tails(size)).collect();
+    let tiles = descending(between, &sizes).into_iter();
+    let tiles = tiles.map(|(at, count, n)| piece(edge + at, count, n, n < size, true));
+    let last = piece(first + between, axis.extent - first - between, 1, true, false);
+    [piece(0, first, 1, false, false)].into_iter().chain(tiles).chain([last]).collect()
 }

@@ -12,13 +12,16 @@ use hashbrown::{HashMap, HashSet};
 use super::{Emitter, Loop, bind};
 use crate::{
     loops::{
-        AxisId, BinOp, Kernel, LoopKind, Scalar, ScalarKind, Stages, Stmt,
+        Axis, AxisId, BinOp, Kernel, LoopKind, Scalar, ScalarKind, Stages, Stmt,
         affine::{self, Affine, Facts, Meaning, Memo},
     },
     lower::affine::for_each_node,
     machine::Core,
     tensor::DType,
 };
+
+/// Wider edges are not treated place by place.
+const WIDEST_EDGE: i64 = 3;
 
 /// A choice, and the first variable that was free after it was made.
 #[derive(Clone)]
@@ -229,6 +232,34 @@ impl Emitter {
         }
     }
 
+    /// How many places from either end of an axis windows may reach over an edge, where that is few: those in between are inside at this
+    /// size.
+    pub(super) fn edge(&self, axis: &Axis, others: &[Axis], value: &Scalar) -> Option<i64> {
+        let mut parts = Vec::new();
+        let mut conditions = Vec::new();
+        for_each_node(value, &mut |n| {
+            if let ScalarKind::Select(c, ..) = n.kind()
+                && !affine::reads(c)
+            {
+                conditions.push(c.clone());
+            }
+        });
+        conditions.iter().for_each(|c| parts_of(c, &mut parts));
+        let is_about = |p: &&Scalar| affine::any(p, &mut |n| matches!(n.kind(), ScalarKind::Axis(a) if *a == axis.id));
+        let about: Vec<&Scalar> = parts.into_iter().filter(is_about).collect();
+        let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
+        let numbers: HashMap<AxisId, Affine> = numbers.map(|&(a, n)| (a, Affine::constant(n))).collect();
+        (1..=WIDEST_EDGE).find(|&edge| {
+            let last = axis.extent - 1 - edge;
+            let mut ranges: HashMap<AxisId, (i64, i64)> =
+                others.iter().map(|a| (a.id, (0, (a.extent - 1).max(0)))).collect();
+            ranges.insert(axis.id, (edge, last));
+            let known = Known { ranges, numbers: numbers.clone() };
+            let mut memo = Memo::default();
+            edge <= last && about.iter().all(|p| affine::decide(p, &known, &mut memo) == Some(true))
+        })
+    }
+
     /// The value that a tile combines, without the conditions that hold at all its places because these lie inside. Conditions about
     /// places at an edge stay as they are, so that all sizes have the same ones.
     pub(super) fn resolved(&mut self, value: &Scalar, ranges: HashMap<AxisId, (i64, i64)>, places: &[Along]) -> Scalar {
@@ -259,7 +290,9 @@ impl Emitter {
                 !about.is_empty() && about.iter().all(|a| a.inside)
             };
             empty.push(parts.iter().map(|p| about(p).iter().any(|a| !a.is_met)).collect::<Vec<bool>>());
-            let holds = |p: &&Scalar| inside(p) && affine::decide(p, &known, &mut memo) == Some(true);
+            // Of a piece that there is none of here, other sizes tell.
+            let unmet = |p: &&Scalar| about(p).iter().any(|a| !a.is_met);
+            let holds = |p: &&Scalar| inside(p) && (unmet(p) || affine::decide(p, &known, &mut memo) == Some(true));
             gone.push(parts.iter().map(holds).collect());
         }
         let decided = self.decide(|_| gone.clone());

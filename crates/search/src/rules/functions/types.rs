@@ -20,10 +20,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Int,
         doc: "The known extent of a tensor along an axis; negative axes count from the end.",
         eval: |a| {
-            let t = a[0].class()?.tensor()?;
+            let x = a[0].class()?;
             let k = a[1].int()?;
-            let k = if k < 0 { k + t.rank() as i64 } else { k };
-            t.shape.get(usize::try_from(k).ok()?)?.known().map(AttrValue::Int)
+            let k = if k < 0 { k + x.tensor()?.rank() as i64 } else { k };
+            x.extent(usize::try_from(k).ok()?).map(AttrValue::Int)
         },
     },
     Function {
@@ -59,7 +59,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Class],
         gives: Param::Int,
         doc: "The number of elements of a tensor whose extents are all known.",
-        eval: |a| a[0].class()?.tensor()?.elements().map(AttrValue::Int),
+        eval: |a| a[0].class()?.elements().map(AttrValue::Int),
     },
     Function {
         name: "number",
@@ -106,7 +106,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         doc: "The known extents of all tensors of a sequence along an axis.",
         eval: |a| {
             let k = usize::try_from(a[1].int()?).ok()?;
-            let dims = a[0].classes()?.iter().map(|c| c.tensor()?.shape.get(k)?.known());
+            let dims = a[0].classes()?.iter().map(|c| c.extent(k));
             dims.collect::<Option<Vec<i64>>>().map(Into::into)
         },
     },
