@@ -176,7 +176,7 @@ mod tests {
         for n in [1, 15, 16, 37, 64] {
             for at in [0, n / 2, n - 1] {
                 let of = |x: f64| Range::of(&Tensor::from_f64_fn(DType::F32, &[n], |i| if i == at { x } else { 1.0 }));
-                let rest = if n == 1 { [-3.0, 5.0] } else { [1.0, 1.0] };
+                let rest: [f64; 2] = if n == 1 { [-3.0, 5.0] } else { [1.0, 1.0] };
                 assert_eq!(of(-3.0), Range::new(-3.0, rest[0].max(-3.0)), "{n}, {at}");
                 assert_eq!(of(5.0), Range::new(rest[1].min(5.0), 5.0), "{n}, {at}");
                 assert_eq!([f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(of), [None; 3], "{n}, {at}");
