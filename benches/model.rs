@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo bench --bench model                                        # six recorded networks
 //! cargo bench --bench model -- resnet18 --rounds 40 --tilings 60   # others; so many seconds a network for measuring tilings
+//! cargo bench --bench model -- --tilings 60 --list                 # every tiling that was measured, too: kernel, rank, cycles, seconds
 //! ```
 //!
 //! Everything runs on one thread. A kernel's time is the median of its runs within the network; its error is the share by which the
@@ -78,13 +79,14 @@ fn median(mut all: Vec<f64>) -> f64 {
 
 fn main() {
     let mut args = std::env::args().skip(1).filter(|a| a != "--bench");
-    let (mut names, mut rounds, mut tilings) = (Vec::new(), 20usize, 0u64);
+    let (mut names, mut rounds, mut tilings, mut list) = (Vec::new(), 20usize, 0u64, false);
     while let Some(arg) = args.next() {
         let mut number =
             |what: &str| args.next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{what} takes a number"));
         match arg.as_str() {
             "--rounds" => rounds = number("--rounds") as usize,
             "--tilings" => tilings = number("--tilings"),
+            "--list" => list = true,
             _ => names.push(arg),
         }
     }
@@ -144,6 +146,12 @@ fn main() {
             let times = timed.candidates.iter().map(|c| c.1);
             let (best, worst) = (times.clone().fold(f64::INFINITY, f64::min), times.fold(0.0, f64::max));
             lost.push(timed.candidates[0].1 / best - 1.0);
+            if list {
+                println!("{name}\t{}\t{}", timed.kernel, timed.tilings);
+                for (rank, (cycles, seconds)) in timed.candidates.iter().enumerate() {
+                    println!("{name}\t{}\t{rank}\t{cycles:.0}\t{seconds:.4e}", timed.kernel);
+                }
+            }
             if timed.candidates.len() > 2 && worst > SPREAD * best {
                 correlations.push(rank_correlation(&timed.candidates));
             }

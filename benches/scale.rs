@@ -1,9 +1,10 @@
 //! What the default pipeline takes on whole models, pass by pass, and at most of memory: ResNet-50, the encoder of BERT with 12
 //! layers, and networks of thousands of operators.
 //!
-//!     cargo bench --bench scale -- [resnet50 | bert12 | N…] [--rules]
+//!     cargo bench --bench scale -- [resnet50 | bertN | decoderN | N…] [--rules] [--whole]
 //!
-//! A number is a network of so many operators. `--rules` says which rules took the most time.
+//! `bert12` is an encoder of 12 layers, `decoder36` a decoder of 36, a number a network of so many operators. `--rules` says which rules took the
+//! most time; `--whole` searches equal layers one by one.
 
 use resat::{
     pass::{Pass, PassContext, Settings, default_pipeline},
@@ -12,13 +13,15 @@ use resat::{
 
 mod networks;
 
-use networks::{Network, bert, layered, resnet50};
+use networks::{Network, bert, decoder, layered, resnet50};
 
 fn network(name: &str) -> Network {
-    match name {
-        "resnet50" => resnet50([3, 4, 6, 3]),
-        "bert12" => bert(12),
-        number => layered(number.parse().unwrap_or_else(|_| panic!("`{number}` is no network and no number"))),
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("`{name}` is no network and no number"));
+    match (name.strip_prefix("bert"), name.strip_prefix("decoder")) {
+        _ if name == "resnet50" => resnet50([3, 4, 6, 3]),
+        (Some(layers), _) => bert(number(layers)),
+        (_, Some(layers)) => decoder(number(layers)),
+        _ => layered(number(name)),
     }
 }
 
@@ -31,10 +34,10 @@ fn peak_memory() -> usize {
 
 fn main() {
     let given: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let rules = given.iter().any(|a| a == "--rules");
-    let mut names: Vec<&str> = given.iter().map(String::as_str).filter(|a| *a != "--rules").collect();
+    let [rules, whole] = ["--rules", "--whole"].map(|flag| given.iter().any(|a| a == flag));
+    let mut names: Vec<&str> = given.iter().map(String::as_str).filter(|a| !a.starts_with("--")).collect();
     if names.is_empty() {
-        names = vec!["resnet50", "bert12", "1000", "5000"];
+        names = vec!["resnet50", "bert12", "decoder12", "decoder36", "1000", "5000"];
     }
     let mut target = Target::host();
     target.cores = 1;
@@ -42,7 +45,8 @@ fn main() {
         let network = network(name);
         let module = network.bound(&network.weights());
         let before = peak_memory();
-        let settings = Settings::new(target.clone());
+        let mut settings = Settings::new(target.clone());
+        settings.limits.blocks = !whole;
         let pipeline = default_pipeline(&settings).expect("the default pipeline is well formed");
         let mut cx = PassContext::default();
         pipeline.run(module, &mut cx).expect("passes run");
@@ -54,11 +58,12 @@ fn main() {
         }
         for report in &cx.reports {
             println!(
-                "  {} after {} rounds, {} e-nodes in {} classes; saturation {:.3} s, extraction {:.3} s",
+                "  {} after {} rounds, {} e-nodes in {} classes, cost {:.6e}; saturation {:.3} s, extraction {:.3} s",
                 report.stop,
                 report.iterations,
                 report.nodes,
                 report.classes,
+                report.cost_after,
                 report.saturate_time.as_secs_f64(),
                 report.extract_time.as_secs_f64()
             );

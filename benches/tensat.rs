@@ -1,7 +1,7 @@
 //! TENSAT's seven networks: how long the search takes, what it finds, and how fast that runs, beside what the TENSAT paper
 //! reports of its own search and its GPU.
 //!
-//!     cargo bench --bench tensat -- [NAME…] [--cores N] [--seconds S] [--search-only] [--write FOLDER]
+//!     cargo bench --bench tensat -- [NAME…] [--cores N] [--seconds S] [--search-only] [--whole] [--write FOLDER]
 //!
 //! The networks' weights are constants. What is compared is made code by the same back end for the same threads:
 //!
@@ -16,15 +16,14 @@ use std::{
 
 use resat::{
     driver::{self, Options},
-    egraph::encode,
-    extract::{self, Extractor, Problem},
+    extract,
     infer::{TypedModule, infer_types},
     interp::random_inputs,
     ir::Module,
     pass::{Pass, PassContext, Saturate, Sequential, Settings, default_pipeline, sequence},
     relay::text,
     rules,
-    saturate::saturate,
+    saturate::optimize,
     target::Target,
     tensor::{Tensor, Value},
 };
@@ -39,11 +38,20 @@ struct Args {
     /// For each measurement, and for each extractor that can be stopped.
     time: Duration,
     search_only: bool,
+    /// Whether equal blocks are searched one by one.
+    whole: bool,
     write: Option<String>,
 }
 
 fn args() -> Args {
-    let mut args = Args { names: Vec::new(), cores: 1, time: Duration::from_secs(5), search_only: false, write: None };
+    let mut args = Args {
+        names: Vec::new(),
+        cores: 1,
+        time: Duration::from_secs(5),
+        search_only: false,
+        whole: false,
+        write: None,
+    };
     let mut given = std::env::args().skip(1);
     while let Some(arg) = given.next() {
         let mut value = |what: &str| given.next().unwrap_or_else(|| panic!("{what} needs a value"));
@@ -55,6 +63,7 @@ fn args() -> Args {
                 args.time = Duration::from_secs_f64(value("--seconds").parse().expect("--seconds needs a number"))
             }
             "--search-only" => args.search_only = true,
+            "--whole" => args.whole = true,
             "--write" => args.write = Some(value("--write")),
             name => args.names.push(name.to_owned()),
         }
@@ -79,46 +88,43 @@ fn main() {
             (n, network.bound(&network.weights()))
         })
         .collect();
-    search_table(&networks, &target, args.time);
+    search_table(&networks, &target, args.time, args.whole);
     if !args.search_only {
         run_table(&networks, &target, args.time);
     }
 }
 
 /// What the search does, by network, and what every extractor makes of it.
-fn search_table(networks: &[(&Published, Module)], target: &Target, time: Duration) {
+fn search_table(networks: &[(&Published, Module)], target: &Target, time: Duration, whole: bool) {
     println!(
         "| network | rounds | e-nodes | classes | saturation s | cost before | extractor | s | cost | search s | TENSAT s | why it stopped |"
     );
     println!("|---|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|---|");
-    let settings = Settings::new(target.clone());
+    let mut settings = Settings::new(target.clone());
+    settings.limits.blocks = !whole;
     for (published, module) in networks {
         let typed = infer_types(simplified(module, &settings)).expect("well typed");
-        let mut encoded = encode(&typed);
-        let outermost = *encoded.regions().last().expect("a module has a region");
-        let mut region = encoded.open(outermost, false);
-        let model = settings.cost.as_ref();
-        let before = cost_of(&Problem::new(&region.graph, region.root, model, target), "tree");
-        let report = saturate(&mut region.graph, &rules::general(), &settings.limits);
-        let saturation = report.saturate_time.as_secs_f64();
+        let mut slowest = None;
         for name in extract::names() {
             let Ok(extractor) = extract::by_name(name, time) else { continue };
-            let begin = Instant::now();
-            let problem = Problem::new(&region.graph, region.root, model, target);
-            let cost = price(&problem, extractor.as_ref());
-            let seconds = begin.elapsed().as_secs_f64();
+            let (model, rules) = (settings.cost.as_ref(), rules::general());
+            let report = optimize(&typed, &rules, &settings.limits, model, extractor.as_ref(), target).report;
+            let (saturation, seconds) = (report.saturate_time.as_secs_f64(), report.extract_time.as_secs_f64());
             println!(
-                "| {} | {} | {} | {} | {saturation:.3} | {before:.4e} | {name} | {seconds:.3} | {cost:.4e} | {:.3} | {} | {} |",
+                "| {} | {} | {} | {} | {saturation:.3} | {:.4e} | {name} | {seconds:.3} | {:.4e} | {:.3} | {} | {} |",
                 published.name,
                 report.iterations,
                 report.nodes,
                 report.classes,
+                report.cost_before,
+                report.cost_after,
                 saturation + seconds,
                 published.seconds,
                 report.stop,
             );
+            slowest.get_or_insert(report);
         }
-        slowest_rules(&report);
+        slowest.iter().for_each(slowest_rules);
     }
     println!();
 }
@@ -130,14 +136,6 @@ fn slowest_rules(report: &resat::saturate::Report) {
     for r in rules.iter().take(5) {
         eprintln!("  {}/{}: {:.1} ms, {} matches", r.ruleset, r.rule, 1e3 * r.time.as_secs_f64(), r.matches);
     }
-}
-
-fn price(problem: &Problem, extractor: &dyn Extractor) -> f64 {
-    extractor.extract(problem).cost(problem).expect("extractors give programs")
-}
-
-fn cost_of(problem: &Problem, extractor: &str) -> f64 {
-    price(problem, extract::by_name(extractor, Duration::MAX).expect("shipped").as_ref())
 }
 
 /// The module as the default pipeline saturates it.

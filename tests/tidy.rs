@@ -33,7 +33,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("egraph", &["tensor", "ir", "ops", "infer"]),
     ("cost", &["tensor", "ir", "diag", "ops", "target"]),
     ("extract", &["tensor", "ir", "diag", "egraph", "cost", "target"]),
-    ("saturate", &["cancel", "ir", "egraph", "cost", "extract", "infer", "target"]),
+    ("saturate", &["cancel", "tensor", "ir", "egraph", "cost", "extract", "infer", "target"]),
     ("rules", &["tensor", "ir", "diag", "ops", "infer", "egraph", "saturate"]),
     ("dialect", &["ir", "diag", "ops", "rules", "saturate"]),
     ("lower", &["cancel", "tensor", "ir", "diag", "infer", "loops", "machine", "runtime"]),

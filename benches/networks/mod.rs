@@ -15,7 +15,7 @@ use resat::{
     tensor::{DType, Tensor},
 };
 
-pub(crate) use models::{bert, resnet50};
+pub(crate) use models::{bert, decoder, resnet50};
 pub(crate) use synthetic::{layered, siblings};
 pub(crate) use tensat::{Published, TENSAT, bert_attention, nasnet_a, nasrnn};
 

@@ -94,6 +94,84 @@ pub(crate) fn bert(layers: usize) -> Network {
     net.finish(x)
 }
 
+/// A decoder of so many layers that makes one token after a past of 128: normalized by the root of the mean square, positions turned in, keys and
+/// values appended to the past, and a gated product as the feed forward part. The table of turns and the past are inputs, the new keys and values
+/// results.
+pub(crate) fn decoder(layers: usize) -> Network {
+    const PAST: i64 = 128;
+    const WIDTH: i64 = 256;
+    const HEADS: i64 = 4;
+    const HEAD: i64 = WIDTH / HEADS;
+    let mut net = Net::default();
+    let mut x = net.input("embedding", &[1, WIDTH]);
+    let turns = ["cos", "sin"].map(|name| net.input(name, &[1, HEAD]));
+    let mut results = Vec::new();
+    for layer in 0..layers {
+        let normed = root_norm(&mut net, x);
+        let [query, key, value] = [(); 3].map(|()| {
+            let projected = product(&mut net, normed, WIDTH);
+            net.reshape(projected, &[HEADS, 1, HEAD])
+        });
+        let [query, key] = [query, key].map(|y| turned(&mut net, y, turns));
+        let past = ["keys", "values"].map(|name| net.input(&format!("{name}{layer}"), &[HEADS, PAST, HEAD]));
+        let keys = net.concat(1, &[past[0], key]);
+        let values = net.concat(1, &[past[1], value]);
+        let scores = net.call("nn.batch_matmul", &[("transpose_b", true.into())], &[query, keys]);
+        let scale = net.number(1.0 / (HEAD as f64).sqrt());
+        let scaled = net.apply("multiply", &[scores, scale]);
+        let shares = net.call("nn.softmax", &[("axis", (-1).into())], &[scaled]);
+        let mixed = net.call("nn.batch_matmul", &[("transpose_b", false.into())], &[shares, values]);
+        let mixed = net.reshape(mixed, &[1, WIDTH]);
+        let attended = product(&mut net, mixed, WIDTH);
+        x = net.apply("add", &[x, attended]);
+        let normed = root_norm(&mut net, x);
+        let [gate, up] = [(); 2].map(|()| product(&mut net, normed, 3 * WIDTH));
+        let share = net.apply("sigmoid", &[gate]);
+        let gate = net.apply("multiply", &[gate, share]);
+        let hidden = net.apply("multiply", &[gate, up]);
+        let out = product(&mut net, hidden, WIDTH);
+        x = net.apply("add", &[x, out]);
+        results.extend([keys, values]);
+    }
+    x = root_norm(&mut net, x);
+    let words = product(&mut net, x, 1024);
+    results.insert(0, words);
+    let result = net.tuple(&results);
+    net.finish(result)
+}
+
+/// A dense layer without a bias.
+fn product(net: &mut Net, x: ExprId, outputs: i64) -> ExprId {
+    let inputs = *net.shape(x).last().expect("a matrix");
+    let weight = net.weight(&[outputs, inputs], inputs);
+    net.apply("nn.dense", &[x, weight])
+}
+
+/// The last axis over the root of the mean of its squares.
+fn root_norm(net: &mut Net, x: ExprId) -> ExprId {
+    let width = *net.shape(x).last().expect("an axis");
+    let squares = net.apply("multiply", &[x, x]);
+    let mean = net.call("mean", &[("axis", AttrValue::ints(&[-1])), ("keepdims", true.into())], &[squares]);
+    let epsilon = net.number(1e-6);
+    let mean = net.apply("add", &[mean, epsilon]);
+    let root = net.apply("rsqrt", &[mean]);
+    let normed = net.apply("multiply", &[x, root]);
+    let scale = net.weight(&[width], 1);
+    net.apply("multiply", &[normed, scale])
+}
+
+/// The two halves of each head turned by its position.
+fn turned(net: &mut Net, x: ExprId, [cos, sin]: [ExprId; 2]) -> ExprId {
+    let halves = [("indices_or_sections", 2.into()), ("axis", (-1).into())];
+    let halves = net.call("split", &halves, &[x]);
+    let [first, second] = [0, 1].map(|field| net.project(halves, field));
+    let negative = net.apply("negative", &[second]);
+    let other = net.concat(-1, &[negative, first]);
+    let kept = net.apply("multiply", &[x, cos]);
+    let other = net.apply("multiply", &[other, sin]);
+    net.apply("add", &[kept, other])
+}
+
 /// The normalization of the last axis, as it is traced: mean, difference, variance, root.
 fn layer_norm(net: &mut Net, x: ExprId) -> ExprId {
     let width = *net.shape(x).last().expect("an axis");

@@ -50,6 +50,7 @@ fn limits(given: &Bound<'_, PyDict>) -> PyResult<Limits> {
             "growth" => limits.growth = value.extract()?,
             "unions" => limits.unions = value.extract()?,
             "weights_known" => limits.weights_known = value.extract()?,
+            "blocks" => limits.blocks = value.extract()?,
             _ => {
                 let known = [
                     "nodes",
@@ -61,6 +62,7 @@ fn limits(given: &Bound<'_, PyDict>) -> PyResult<Limits> {
                     "growth",
                     "unions",
                     "weights_known",
+                    "blocks",
                 ];
                 let d = Diagnostic::new(format!("there is no limit `{name}`; there are {}", known.join(", ")));
                 return Err(refused(&match nearest(&name, known) {

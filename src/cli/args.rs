@@ -19,6 +19,7 @@ use crate::{
     rules,
     runtime::Pool,
     saturate::Grade,
+    target::Target,
     tensor::{DType, Tensor},
 };
 
@@ -103,6 +104,10 @@ pub(super) struct PassArgs {
     /// The machine, as "llvm,-mcpu=native"
     #[arg(long, value_name = "TARGET", default_value = "llvm,-mcpu=native")]
     pub(super) target: String,
+    /// Use nothing that was measured on this machine, neither of its processor nor in which register tiles reductions run fastest, and
+    /// measure nothing: for builds that are the same on every machine of the same kind
+    #[arg(long)]
+    pub(super) no_tune: bool,
     /// The loosest rules that may be used: exact, real (the same infinities and NaN), finite (where all is finite) or approx
     #[arg(long, value_name = "GRADE", default_value = "real")]
     pub(super) grade: String,
@@ -195,7 +200,14 @@ impl ExtentArgs {
 pub(super) struct TuneArgs {
     /// Measure on this machine in which register tiles the program's convolutions, products and other reductions run fastest, for at
     /// most so many seconds (60 where none are given), and remember it: later builds use what is known
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "60")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60",
+        conflicts_with = "no_tune"
+    )]
     tune: Option<f64>,
 }
 
@@ -205,8 +217,11 @@ impl TuneArgs {
         self.tune.is_some()
     }
 
-    /// Has a build use what was measured, and measure what was not where that is asked for.
-    pub(super) fn fill(&self, options: &mut Options) -> Result<(), Refused> {
+    /// Has a build use what was measured, unless passes are to do without, and measure what was not where that is asked for.
+    pub(super) fn fill(&self, passes: &PassArgs, options: &mut Options) -> Result<(), Refused> {
+        if passes.no_tune {
+            return Ok(());
+        }
         options.tuned = Some(Arc::new(tuned_in(&options.settings.target, tuned_of_user())));
         let budget = self.tune.map(|s| {
             Duration::try_from_secs_f64(s).map_err(|e| Refused::from(Diagnostic::new(format!("--tune={s}: {e}"))))
@@ -325,7 +340,11 @@ fn by_name<T>(what: &str, name: &str, found: Option<T>, names: &[&str]) -> Resul
 
 impl PassArgs {
     pub(super) fn settings(&self) -> Result<Settings, Refused> {
-        let mut settings = Settings::new(machine::target(&self.target)?);
+        let mut target = machine::target(&self.target)?;
+        if self.no_tune {
+            target.timing = Target::parse(&self.target)?.timing;
+        }
+        let mut settings = Settings::new(target);
         let watch: Arc<dyn cost::Timer> =
             Arc::new(Stopwatch::new(settings.target.clone(), Stopwatch::folder_of_user()));
         if !self.compiler.is_empty() {

@@ -88,7 +88,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             options.release_memory = true;
             options.passes = Some(Box::new(args.passes.sequence(&settings)?));
             args.regions.apply_to(&mut options);
-            args.tune.fill(&mut options)?;
+            args.tune.fill(&args.passes, &mut options)?;
             options.name = name;
             options.on_phase = Some(Box::new(progress.teller()));
             dump.iter().for_each(|d| d.fill(&mut options));

@@ -132,7 +132,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         options.release_memory = true;
         options.passes = Some(Box::new(passes));
         args.regions.apply_to(&mut options);
-        args.tune.fill(&mut options)?;
+        args.tune.fill(&args.passes, &mut options)?;
         options.on_phase = Some(Box::new(progress.teller()));
         options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
         args.extents.fill(&mut options);
@@ -396,7 +396,7 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
     options.passes = Some(Box::new(passes));
     options.state = args.state.state.clone();
     args.regions.apply_to(&mut options);
-    args.tune.fill(&mut options)?;
+    args.tune.fill(&args.passes, &mut options)?;
     options.on_phase = Some(Box::new(progress.teller()));
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
     args.extents.fill(&mut options);

@@ -73,6 +73,8 @@ pub struct TimedReduction {
     pub kernel: String,
     /// By candidate, the model's first one first: cycles that the model expects of the reduction, and seconds of the whole kernel.
     pub candidates: Vec<(f64, f64)>,
+    /// The candidates in words.
+    pub tilings: String,
 }
 
 impl fmt::Display for Tuning {
@@ -174,7 +176,11 @@ impl Tuner {
                 let times = self.times(t, name, &choices, i, code, &constants)?;
                 let expected = (0..times.len()).map(|c| t.reductions[i].cycles_of(c));
                 let candidates = expected.zip(times.iter().copied()).collect();
-                self.done.timed.push(TimedReduction { kernel: name.clone(), candidates });
+                self.done.timed.push(TimedReduction {
+                    kernel: name.clone(),
+                    candidates,
+                    tilings: t.reductions[i].described(),
+                });
                 let best = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap_or(0);
                 let best = if times[best] < times[0] * (1.0 - GAIN) { best } else { 0 };
                 let about = format!("{:.3e} s, the model's {:.3e} s, {name}", times[best], times[0]);

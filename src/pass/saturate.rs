@@ -126,12 +126,17 @@ impl Saturate {
         let legal = Legal { model: s.cost.as_ref(), all: self.dialects == Dialects::Legalized };
         let model: &dyn CostModel = if dialects.is_empty() { s.cost.as_ref() } else { &legal };
         let mut nothing = |_: Extracted| {};
+        let is_observed = cx.on_region.is_some();
         let observer: &mut dyn FnMut(Extracted) = match &mut cx.on_region {
             Some(f) => f.as_mut(),
             None => &mut nothing,
         };
         let extractor = s.extractor.as_ref();
-        let done = optimize_observed(&typed, &rulesets, &s.limits, model, extractor, &s.target, observer);
+        // Who looks at a region wants to see all of the program; the rules of dialects and of external compilers ask for the numbers of
+        // constants, and for what lies around.
+        let alone = is_observed || !dialects.is_empty() || !s.placement.compilers.is_empty();
+        let limits = Limits { blocks: s.limits.blocks && !alone, ..s.limits.clone() };
+        let done = optimize_observed(&typed, &rulesets, &limits, model, extractor, &s.target, observer);
         s.placement.compilers.iter().try_for_each(|c| partition::heed(*c))?;
         cx.warnings.extend(done.report.warnings.iter().map(|why| format!("{}: {why}", self.name)));
         cx.reports.push(done.report);

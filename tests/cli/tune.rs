@@ -1,6 +1,6 @@
 //! Tiles that were measured: whichever candidate a reduction takes, it computes the same; what was measured is known to later builds.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 
 use resat::{
     driver::{Built, Options, Record, Tuning, build, tuned_in},
@@ -116,4 +116,39 @@ fn other_machines_are_not_tuned_for() {
     options.tune = Some(Duration::from_secs(1));
     let refused = build(module, &[], options).err().expect("it can't be run here").to_string();
     assert!(refused.contains("tuning runs the target's code, but this machine has no"), "{refused}");
+}
+
+/// What the command line does with caches in a folder of its own: standard error.
+fn resat(home: &Path, args: &[&str]) -> String {
+    let command = Command::new(env!("CARGO_BIN_EXE_resat")).args(args).env("XDG_CACHE_HOME", home).output();
+    let output = command.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {said}");
+    said
+}
+
+#[test]
+fn builds_without_tuning_use_nothing_that_was_measured() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let model = folder.path().join("tuned.relay");
+    fs::write(&model, PROGRAM).expect("it can be written");
+    let [plain, measured] = ["plain", "measured"].map(|name| folder.path().join(name));
+    let said = resat(&measured, &["machine", "--measure"]);
+    let kept = said.trim().rsplit("kept in ").next().expect("it says where");
+    let library = |home: &Path, options: &[&str]| {
+        let file = folder.path().join("program.so");
+        let [model, to] = [&model, &file].map(|path| path.to_str().expect("a plain path"));
+        resat(home, &[&["build", model, "-o", to, "--no-cache"], options].concat());
+        fs::read(&file).expect("it was written")
+    };
+    let same = library(&plain, &["--no-tune"]);
+    assert!(same == library(&plain, &[]), "nothing was measured there");
+    // Machines unlike any: schedules for them are others.
+    let strange = ["FMA throughput\t8\nloads\t0.0625\nFMA latency\t1\n", "FMA throughput\t0.01\nstores\t0.001\n"];
+    let other = strange.map(|facts| {
+        fs::write(kept, facts).expect("it can be written");
+        assert!(same == library(&measured, &["--no-tune"]), "{facts}");
+        same != library(&measured, &[])
+    });
+    assert!(other.contains(&true), "what was measured counts otherwise");
 }

@@ -1,6 +1,7 @@
 //! E-graphs, rules, costs and extractors.
 
 mod approx;
+mod blocks;
 #[path = "../common/mod.rs"]
 mod common;
 mod corpus_saturate;

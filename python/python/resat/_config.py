@@ -36,7 +36,7 @@ class BuildConfig:
       that they are predicted to bring in adds up to at most this share of the result's largest magnitude.
     - `rules`: rulesets of one's own: `Ruleset`s, or texts. `without`: rules that are not used, as "algebra/some-rule".
     - `compilers`: external compilers that parts may be given to; `placement`: "cost", "greedy" or "all:NAME".
-    - `limits`: of saturations: nodes, iterations, time (seconds), bytes, matches, growing_matches, growth, unions, weights_known.
+    - `limits`: of saturations: nodes, iterations, time (seconds), bytes, matches, growing_matches, growth, unions, weights_known, blocks.
     """
 
     def __init__(

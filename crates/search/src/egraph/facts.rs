@@ -96,8 +96,8 @@ pub struct Tables {
     input_names: HashMap<InputId, Name>,
     /// Types of inputs with numbers for extents that are unknown, where something is said of these.
     likely_inputs: HashMap<InputId, Type>,
-    /// Inputs that count as known before the program runs.
-    known: Vec<InputId>,
+    /// Inputs that count as known before the program runs, with the range of their elements where that is known.
+    known: HashMap<InputId, Option<Range>>,
     opaques: Vec<OpaqueInfo>,
     body_costs: HashMap<RegionId, f64>,
     kernels: Vec<Arc<KernelBody>>,
@@ -193,8 +193,8 @@ impl Tables {
     }
 
     /// Lets an input count as known before the program runs, though its value is not known here.
-    pub(super) fn assume_known(&mut self, id: InputId) {
-        self.known.push(id);
+    pub(super) fn assume_known(&mut self, id: InputId, range: Option<Range>) {
+        self.known.insert(id, range);
     }
 
     /// The type of an input.
@@ -412,7 +412,10 @@ fn known_of<'f>(tables: &Tables, node: &Node, fact: &impl Fn(Id) -> &'f Fact) ->
             let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
             Fact { value: Some(id), ..value(Type::tensor(&shape, t.dtype()), true) }
         }
-        Case::Input(id) => Fact { constant: tables.known.contains(&id), ..Fact::given(tables.input(id)) },
+        Case::Input(id) => {
+            let known = tables.known.get(&id);
+            Fact { constant: known.is_some(), range: known.copied().flatten(), ..Fact::given(tables.input(id)) }
+        }
         Case::Opaque(id) => Fact::given(tables.opaque(id)),
         Case::Tuple => {
             let fields: Option<Vec<Type>> = node.children().iter().map(|&c| fact(c).ty().cloned()).collect();

@@ -1,16 +1,15 @@
 //! From a module to the e-graphs of its regions.
 
 use egg::Id;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::{
-    Facts, Graph, InputId, Node, OpaqueId, RegionId, Tables, What, likely,
+    Facts, Graph, InputId, Node, OpaqueId, Range, RegionId, Tables, What, likely,
     plan::{Hole, Plan},
-    weights::weights,
 };
 use crate::{
     infer::TypedModule,
-    ir::{Expr, ExprId, Span, Type, VarId},
+    ir::{Expr, ExprId, Name, Span, Type, VarId},
 };
 
 /// Where an input's value comes from.
@@ -50,8 +49,8 @@ pub struct Encoded<'a> {
     captured: Vec<Vec<ExprId>>,
     pub(super) terms: Vec<Option<Term>>,
     order: Vec<RegionId>,
-    /// Variables that count as known before the program runs.
-    known: HashSet<VarId>,
+    /// Variables that count as known before the program runs, with the range of their elements where that is known.
+    known: HashMap<VarId, Option<Range>>,
     /// Types with numbers for extents that are unknown, of variables of which something is said.
     likely: HashMap<VarId, Type>,
 }
@@ -153,7 +152,7 @@ pub fn encode(module: &TypedModule) -> Encoded<'_> {
         captured: vec![Vec::new(); regions],
         terms: vec![None; regions],
         order: Vec::new(),
-        known: HashSet::new(),
+        known: HashMap::new(),
         likely: likely::of_parameters(module),
     };
     encoded.order = encoded.live_regions();
@@ -161,10 +160,16 @@ pub fn encode(module: &TypedModule) -> Encoded<'_> {
 }
 
 impl Encoded<'_> {
-    /// Lets the variables that are weights by their use count as known before the program runs, as they are where it is
-    /// deployed. To be said before the first region is opened.
-    pub fn know_weights(&mut self) {
-        self.known = weights(self.module);
+    /// Lets variables count as known before the program runs, with the range of their elements where that is known. To be said
+    /// before the first region is opened.
+    pub fn know(&mut self, vars: impl IntoIterator<Item = (VarId, Option<Range>)>) {
+        self.known.extend(vars);
+    }
+
+    /// The function of the module whose body the region is.
+    pub fn function(&self, region: RegionId) -> Option<&Name> {
+        let mut functions = self.module.functions().zip(&self.plan.functions);
+        functions.find(|(_, plan)| plan.body == Some(region)).map(|((name, _), _)| name)
     }
 
     /// The type of an expression; none for an operator by itself, which has one only in calls.
@@ -314,8 +319,8 @@ impl Insert {
                         if let Some(likely) = e.likely.get(v) {
                             tables.expect_input(input, likely.clone());
                         }
-                        if e.known.contains(v) {
-                            tables.assume_known(input);
+                        if let Some(&range) = e.known.get(v) {
+                            tables.assume_known(input, range);
                         }
                         e.sources.push(InputSource::Var(*v));
                         e.var_inputs.insert(*v, input);

@@ -36,12 +36,23 @@ impl Range {
     pub fn of(t: &Tensor) -> Option<Range> {
         match t.dtype() {
             DType::F32 => {
-                let start = (f32::INFINITY, f32::NEG_INFINITY, false);
-                let (least, greatest, nan) = t.bytes().chunks_exact(4).fold(start, |(least, greatest, nan), b| {
-                    let x = f32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
-                    (least.min(x), greatest.max(x), nan | x.is_nan())
-                });
-                (!nan).then(|| Range::new(least as f64, greatest as f64)).flatten()
+                // Lanes of their own, which a processor treats at once.
+                const LANES: usize = 16;
+                let (mut least, mut greatest) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
+                let mut nan = [0u32; LANES];
+                let mut see = |chunk: &[f32]| {
+                    for (i, &x) in chunk.iter().enumerate() {
+                        least[i] = if x < least[i] { x } else { least[i] };
+                        greatest[i] = if x > greatest[i] { x } else { greatest[i] };
+                        nan[i] |= u32::from(x.is_nan());
+                    }
+                };
+                let (whole, rest) = t.as_slice::<f32>().as_chunks::<LANES>();
+                whole.iter().for_each(|chunk| see(chunk));
+                see(rest);
+                let least = least.into_iter().fold(f32::INFINITY, f32::min);
+                let greatest = greatest.into_iter().fold(f32::NEG_INFINITY, f32::max);
+                (nan == [0; LANES]).then(|| Range::new(least as f64, greatest as f64)).flatten()
             }
             d if d.is_float() => {
                 let mut range: Option<Range> = None;
@@ -68,7 +79,7 @@ impl Range {
     }
 
     /// What holds the elements of both.
-    fn join(self, other: Range) -> Range {
+    pub(crate) fn join(self, other: Range) -> Range {
         Range { least: self.least.min(other.least), greatest: self.greatest.max(other.greatest) }
     }
 
@@ -154,4 +165,23 @@ pub(super) fn of_call<'f>(node: &Node, out: &Fact, fact: impl Fn(egg::Id) -> &'f
         _ => None,
     }?;
     (range.magnitude() <= most).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_tensors_see_every_element() {
+        for n in [1, 15, 16, 37, 64] {
+            for at in [0, n / 2, n - 1] {
+                let of = |x: f64| Range::of(&Tensor::from_f64_fn(DType::F32, &[n], |i| if i == at { x } else { 1.0 }));
+                let rest: [f64; 2] = if n == 1 { [-3.0, 5.0] } else { [1.0, 1.0] };
+                assert_eq!(of(-3.0), Range::new(-3.0, rest[0].max(-3.0)), "{n}, {at}");
+                assert_eq!(of(5.0), Range::new(rest[1].min(5.0), 5.0), "{n}, {at}");
+                assert_eq!([f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(of), [None; 3], "{n}, {at}");
+            }
+        }
+        assert_eq!(Range::of(&Tensor::zeros(DType::F32, &[0])), None);
+    }
 }

@@ -33,6 +33,9 @@ pub struct Limits {
     /// Whether parameters that are weights by their use count as known before the program runs, as they are where it is
     /// deployed: what is computed from them alone is then free, though they are not bound yet.
     pub weights_known: bool,
+    /// Whether equal blocks of a program, as the layers of a decoder are, are searched once, and what was chosen is put in place of each.
+    /// Not where kernels are formed, equalities are explained, or errors are bounded.
+    pub blocks: bool,
     /// Whether to keep what is needed to explain equalities; several times slower.
     pub explanations: bool,
     /// By which somebody else may end the run: rules stop, and the program stays as it was.
@@ -56,6 +59,7 @@ impl Default for Limits {
             error: f64::INFINITY,
             everything: false,
             weights_known: false,
+            blocks: true,
             explanations: false,
             cancel: Cancel::default(),
             bound: false,

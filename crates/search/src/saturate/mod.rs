@@ -1,5 +1,6 @@
 //! Running rulesets over an e-graph, bounded and with a report; and the way of a whole module through it.
 
+mod blocks;
 mod explain;
 mod limits;
 mod optimize;

@@ -2,13 +2,15 @@
 
 use std::time::Instant;
 
-use super::{KernelReport, Limits, Report, Ruleset, placed::placed, saturate};
+use hashbrown::HashSet;
+
+use super::{KernelReport, Limits, Report, Ruleset, blocks, placed::placed, saturate};
 use crate::{
     cost::{Checked, CostModel},
-    egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses},
+    egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses, weights},
     extract::{Choice, Extractor, Problem, bound, chosen_term, refine_term, term_cost, term_prices, within},
     infer::TypedModule,
-    ir::Module,
+    ir::{Module, likely_extents},
     target::Target,
 };
 
@@ -71,13 +73,21 @@ pub fn optimize_observed(
         (forming.into_iter().cloned().collect(), others.into_iter().cloned().collect());
     let mut report = Report::of(others.iter().chain(&forming).flat_map(|r| &r.rules));
     let mut left = limits.clone();
+    let weights = if limits.weights_known { weights(module) } else { HashSet::new() };
+    // What is said of `main`'s extents is not said of a function's.
+    let hinted = !likely_extents(module.module()).is_empty();
+    let apart = limits.blocks && forming.is_empty() && !limits.explanations && limits.error.is_infinite() && !hinted;
+    let outlined = apart.then(|| blocks::outline(module, &weights)).flatten();
+    let (module, blocks) = match &outlined {
+        Some((module, blocks)) => (module, Some(blocks)),
+        None => (module, None),
+    };
     let mut encoded = encode(module);
     if !forming.is_empty() {
         encoded.price_by_kernel();
     }
-    if limits.weights_known {
-        encoded.know_weights();
-    }
+    encoded.know(weights.into_iter().map(|v| (v, None)));
+    encoded.know(blocks.into_iter().flat_map(|b| b.known.iter().map(|(&v, &range)| (v, range))));
     for id in encoded.regions().to_vec() {
         left.time = limits.time.saturating_sub(start.elapsed());
         let mut region = encoded.open(id, limits.explanations);
@@ -135,19 +145,28 @@ pub fn optimize_observed(
         }
         report.add(of_region);
         region.graph.analysis.tables.by_kernel = by_kernel;
+        let times = match (blocks, encoded.function(id)) {
+            (Some(b), Some(name)) => b.functions.get(name).map_or(1.0, |&n| n as f64),
+            _ => 1.0,
+        };
         // What is inside a region is part of its price already, as it became: only its own gain is new.
-        report.cost_before += before - after;
+        report.cost_before += times * (before - after);
         if encoded.is_outermost(id) {
-            report.cost_before += after;
-            report.cost_after += after;
+            report.cost_before += times * after;
+            report.cost_after += times * after;
         }
         encoded.close(region, term, after);
     }
+    // Calls of blocks are none in the program that is given back.
+    let calls = blocks.map_or(0.0, |b| b.price_of_calls(module, model, target));
+    report.cost_before -= calls;
+    report.cost_after -= calls;
     report.reported = [report.cost_before, report.cost_after].map(|price| model.reported(price));
     report.notes = model.notes();
     report.warnings.extend(checked.complaint());
     report.warnings.extend(report.stopped());
-    Optimized { module: encoded.finish(), report }
+    let module = encoded.finish();
+    Optimized { module: if let Some(blocks) = blocks { blocks.inline(&module) } else { module }, report }
 }
 
 /// One set of rules, and then one that forms kernels of what they found, within limits that hold for both.

@@ -46,6 +46,8 @@ use crate::{
 const PARALLEL_FROM: i64 = 64 * 1024;
 /// A parallel loop is cut into at least so many iterations where there are so many, for balance between threads.
 const PARALLEL_PIECES: i64 = 64;
+/// So many are enough where more would cost something.
+const PARALLEL_ENOUGH: i64 = PARALLEL_PIECES / 4;
 
 /// A loop to be wrapped around a body.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, Reduced, bind,
+    Access, CANDIDATES, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_FROM, PARALLEL_PIECES, Reduced, bind,
     choose::{Dot, Form, Tiling, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     cut_evenly, for_,
@@ -120,11 +120,17 @@ pub(super) struct Place {
 /// So many leading axes have iterations enough for all threads.
 fn outer_axes(pieces: &[(AxisId, Vec<Piece>)]) -> usize {
     let mut iterations = 1;
-    let enough = pieces.iter().position(|(_, pieces)| {
+    for (at, (_, pieces)) in pieces.iter().enumerate() {
+        // Each piece of an outer axis is a nest of its own, which reads again what all axes around it read.
+        if iterations >= PARALLEL_ENOUGH && pieces.len() > 1 {
+            return at;
+        }
         iterations *= pieces.iter().map(|p| p.count).max().unwrap_or(1);
-        iterations >= PARALLEL_PIECES
-    });
-    enough.map_or(pieces.len(), |last| last + 1)
+        if iterations >= PARALLEL_PIECES {
+            return at + 1;
+        }
+    }
+    pieces.len()
 }
 
 /// The parts of one reduction that all its tiles share.
