@@ -210,6 +210,72 @@ fn fixed_point_products_agree() {
     }
 }
 
+/// Changes of scale as TFLite makes them, over halves of either sign: with one factor, with factors along an axis, after a convolution.
+#[test]
+fn rescaled_sums_agree() {
+    let x = Tensor::from_i64_fn(DType::I32, &[3, 48], |i| (i as i64 - 70) * if i % 2 == 0 { 4 } else { 40_503 });
+    let results = [("uint8", 0), ("uint8", 37), ("int8", -128), ("int8", -5), ("int16", 300), ("int32", 0)];
+    for (dtype, zero) in results {
+        for (multiplier, right) in
+            [(1_i64 << 30, 0), (1 << 30, 1), (1 << 30, 4), (1_504_575_205, 9), (2_147_483_647, 31)]
+        {
+            let call = format!(
+                "fixed_point_rescale(%x, multiplier={multiplier}, right_shift={right}, zero_point={zero}, out_dtype=\"{dtype}\")"
+            );
+            check(&format!("def @main(%x: Tensor[(3, 48), int32]) {{ {call} }}"), &[(0, x.clone())]);
+        }
+        for (axis, n) in [(0, 3), (1, 48)] {
+            let [m, _, _] = factors(&[n]);
+            let r = Tensor::from_i64_fn(DType::I32, &[n], |i| [1, 2, 5, 9, 31][i % 5]);
+            let text = format!(
+                "def @main(%x: Tensor[(3, 48), int32], %m: Tensor[({n}), int32], %r: Tensor[({n}), int32]) {{
+                   fixed_point_rescale_per_axis(%x, %m, %r, axes=[{axis}], zero_point={zero}, out_dtype=\"{dtype}\") }}"
+            );
+            check(&text, &[(0, x.clone()), (1, m), (2, r)]);
+        }
+    }
+    let [m, l, _] = factors(&[2, 16]);
+    let r = Tensor::from_i64_fn(DType::I32, &[2, 16], |i| (7 + i % 4) as i64);
+    for (dtype, zero) in [("uint8", 0), ("uint8", 130), ("int8", 3)] {
+        let text = windowed(1, "uint8", "int8", (32, 32, 7), "");
+        let start = text.find("%3 = fixed").expect("the change of scale");
+        let end = text.find("};").expect("the kernel's end");
+        let call = format!(
+            "fixed_point_rescale_per_axis(%2, %m1, %r1, axes=[1, 4], zero_point={zero}, out_dtype=\"{dtype}\")\n"
+        );
+        check(&format!("{}{call}{}", &text[..start], &text[end..]), &[(3, m.clone()), (4, l.clone()), (5, r.clone())]);
+    }
+}
+
+/// Colours of pixels, two or three side by side, become words of four bytes; every third or fourth number of a row is read.
+#[test]
+fn interleaved_bytes_agree() {
+    for (colours, width) in [(3, 37), (3, 16), (2, 35), (1, 33)] {
+        let (row, filled) = (width + 2, 4 - colours);
+        check(
+            &format!(
+                "def @main(%x: Tensor[(1, 5, {width}, {colours}), int8]) {{
+                   %0 = fn (%p: Tensor[(1, 5, {width}, {colours}), int8], Primitive=1) -> Tensor[(1, 1, 6, {row}, 4), uint8] {{
+                     %1 = bitwise_xor(cast(%p, dtype=\"uint8\"), cast(128, dtype=\"uint8\"));
+                     %2 = nn.pad(%1, cast(7, dtype=\"uint8\"), pad_width=[[0, 0], [0, 1], [1, 1], [0, {filled}]]);
+                     layout_transform(transpose(%2, axes=[0, 3, 1, 2]), src_layout=\"NCHW\", dst_layout=\"NCHW4c\")
+                   }};
+                   %0(%x) }}"
+            ),
+            &[],
+        );
+    }
+    for (dtype, step) in [("uint8", 2), ("int8", 3), ("float32", 3), ("uint8", 4), ("float32", 4), ("int32", 5)] {
+        check(
+            &format!(
+                "def @main(%x: Tensor[(7, 300), {dtype}]) {{
+                   strided_slice(%x, begin=[0, 1], end=[7, 300], strides=[1, {step}], axes=[0, 1]) }}"
+            ),
+            &[],
+        );
+    }
+}
+
 /// A sum of two quantized tensors after a convolution: what only the epilogue reads has a factor of its own.
 #[test]
 fn residual_sums_agree() {

@@ -253,6 +253,13 @@ impl Target {
         }
     }
 
+    /// How many times as long products of bytes take where both are signed or both are not: machines with instructions for signed
+    /// beside unsigned ones multiply them as numbers of 16 bits.
+    pub fn bytes_alike(&self) -> f64 {
+        let mixed = self.has("avx512vnni") || self.has("avxvnni");
+        if mixed && !self.multiplies_tiles_of(DType::I8) { 4.0 } else { 1.0 }
+    }
+
     /// Operations per second of all cores together on factors of a type, at best.
     pub fn peak(&self, dtype: DType) -> f64 {
         let nominal = |d| self.ops_per_cycle(d) * self.timing.clock;

@@ -69,6 +69,7 @@ const FAMILIES: &[Family] = &[
     nn::WINOGRAD,
     nn::WINOGRAD_CONV,
     qnn::FIXED,
+    qnn::RESCALED,
     qnn::ANNOTATED,
     image::GRID,
     image::CROP,

@@ -200,7 +200,16 @@ pub(super) fn arithmetic(name: &str, class: Class, attrs: &Attrs, work: &Work, n
         Class::Opaque if matches!(name, "nn.layer_norm" | "nn.instance_norm" | "nn.group_norm") => share::NORMALIZE,
         Class::Opaque => share::OPAQUE,
     };
-    work.flops / (share * node.target.peak(factor_type(attrs, node)))
+    let factors = factor_type(attrs, node);
+    let slower =
+        if class == Class::Contract && are_bytes_alike(factors, node) { node.target.bytes_alike() } else { 1.0 };
+    slower * work.flops / (share * node.target.peak(factors))
+}
+
+/// Whether both factors are multiplied as bytes, of one sign.
+fn are_bytes_alike(factors: DType, node: &NodeView) -> bool {
+    let second = node.args.get(1).and_then(Type::as_tensor);
+    matches!(factors, DType::I8 | DType::U8) && second.is_some_and(|t| t.dtype == factors)
 }
 
 /// Operators that give the same elements in the same order under other extents.

@@ -26,6 +26,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let ir = &self.ir;
         let long = ir.value_type(DType::I64);
         let pairs = ir.wide(long, Some(lanes / 2));
+        let by_word = shift.as_int() == Some(32);
         let parts = [0, 1].map(|odd| {
             let of_words = |v: V<'ctx>| {
                 let v = ir.recast(v, pairs);
@@ -37,14 +38,23 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 false => ir.splat(v, lanes / 2),
             };
             let sum = ir.add(ir.mul(of_words(x), of_words(m)), of_longs(half));
+            if by_word {
+                return sum;
+            }
             let right = of_longs(right);
             // A shift by 64 or more leaves the sign.
             let last = ir.int(63, right.get_type());
             let fits = ir.icmp(inkwell::IntPredicate::ULT, right, last);
             ir.bin(Opcode::AShr, sum, ir.select(fits, right, last))
         });
+        let words = ir.wide(ir.value_type(DType::I32), Some(lanes));
+        if by_word {
+            // The upper words, which lie in the odd lanes.
+            let [even, odd] = parts.map(|v| ir.recast(v, words));
+            return Ok(ir.shuffle(even, odd, (0..lanes).map(|i| if i % 2 == 0 { i + 1 } else { lanes + i })));
+        }
         let low = ir.and(parts[0], ir.int(0xffff_ffff, parts[0].get_type()));
         let high = ir.shift(Opcode::Shl, parts[1], 32);
-        Ok(ir.recast(ir.or(low, high), ir.wide(ir.value_type(DType::I32), Some(lanes))))
+        Ok(ir.recast(ir.or(low, high), words))
     }
 }

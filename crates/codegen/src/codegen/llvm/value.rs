@@ -20,6 +20,9 @@ use crate::{
 /// A choice whose sides take more operations than this, and whose condition is the same for all lanes, becomes a branch.
 const BRANCH_ABOVE: u32 = 24;
 
+/// So far apart elements may lie that are read as runs.
+const MOST_RUNS: i64 = 4;
+
 impl<'ctx> Emitter<'_, 'ctx> {
     fn cost(&mut self, s: &Scalar) -> Cost {
         if let Some(c) = self.costs.get(&s.key()) {
@@ -360,7 +363,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         lanes: Lanes,
     ) -> Result<V<'ctx>, CodegenError> {
         let decl = &self.kernel.buffers[buffer.0 as usize];
-        let (bytes, n) = (decl.dtype.bytes(), lanes.count);
+        let (bytes, len, n) = (decl.dtype.bytes(), decl.len, lanes.count);
         let element = self.ir.memory_type(decl.dtype);
         let mask = self.mask_of(buffer, at);
         let run = self.ir.wide(element, Some(n));
@@ -370,17 +373,46 @@ impl<'ctx> Emitter<'_, 'ctx> {
             let v = self.ir.load(run, p, bytes);
             return Ok(self.ir.shuffle(v, v, (0..n).rev()));
         }
-        if mask.is_none() && step == 2 {
-            // Two runs that end with the last element wanted, so that nothing is read beyond it.
-            let p = self.address(buffer, &first)?;
-            let a = self.ir.load(run, p, bytes);
-            let q = self.ir.offset(element, p, self.ir.i64(n as i64 - 1));
-            let b = self.ir.load(run, q, bytes);
-            return Ok(self.ir.shuffle(a, b, (0..n).map(|i| if 2 * i < n { 2 * i } else { 2 * i + 1 })));
+        let uniform = mask.is_none_or(|m| !m.v.is_vector_value());
+        if (2..=MOST_RUNS).contains(&step) && uniform && len > step * (n as i64 - 1) {
+            let mut p = self.address(buffer, &first)?;
+            if let Some(mask) = mask {
+                let base = self.buffer(buffer);
+                p = self.ir.select(mask.v, p.into(), base.into()).into_pointer_value();
+            }
+            return Ok(self.read_runs(p, decl.dtype, step, n));
         }
         let p = self.address(buffer, &first)?;
         let pointers = (0..n).map(|i| self.ir.offset(element, p, self.ir.i64(step.wrapping_mul(i as i64)))).collect();
         self.read_each(buffer, pointers, mask)
+    }
+
+    /// Elements `step` apart, out of runs of consecutive ones. The last run ends with the last element wanted, so that nothing is read
+    /// beyond it.
+    fn read_runs(&self, p: PointerValue<'ctx>, dtype: DType, step: i64, n: u32) -> V<'ctx> {
+        let (element, steps) = (self.ir.memory_type(dtype), step as u32);
+        let run = |start: u32| {
+            let p = self.ir.offset(element, p, self.ir.i64(start.into()));
+            self.ir.load(self.ir.wide(element, Some(n)), p, dtype.bytes())
+        };
+        let mut v = run(0);
+        for j in 1..steps {
+            let start = if j + 1 == steps { j * (n - 1) } else { j * n };
+            // Where lane i's element is: where it was already, in this run, or in a later one.
+            let lane = |i: u32| match i * steps {
+                at if at < j * n => {
+                    if j == 1 {
+                        at
+                    } else {
+                        i
+                    }
+                }
+                at if at - start < n => n + at - start,
+                _ => 0,
+            };
+            v = self.ir.shuffle(v, run(start), (0..n).map(lane));
+        }
+        v
     }
 
     /// Elements anywhere.

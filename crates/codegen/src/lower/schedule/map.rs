@@ -166,8 +166,12 @@ impl Emitter {
         let word = *axes.iter().find(|a| to.coeff(a.id) == 1 && a.extent == WORD)?;
         let fits = |a: &&Axis| to.coeff(a.id) == WORD && a.extent >= self.unit.lanes() && !self.changes(a.id);
         let along = *axes.iter().find(fits)?;
-        let dense = |a: &Access| a.offset.as_ref().is_some_and(|o| matches!(o.coeff(along.id), 0 | 1));
-        let across = |a: &Access| a.offset.as_ref().is_some_and(|o| o.coeff(along.id) == 1 && o.coeff(word.id) > 1);
+        // Such as the colours of pixels, of which there are fewer than fill a word.
+        let interleaved = |o: &Affine| o.coeff(word.id) == 1 && (2..WORD).contains(&o.coeff(along.id));
+        let dense =
+            |a: &Access| a.offset.as_ref().is_some_and(|o| matches!(o.coeff(along.id), 0 | 1) || interleaved(o));
+        let planes = |o: &Affine| o.coeff(along.id) == 1 && o.coeff(word.id) > 1;
+        let across = |a: &Access| a.offset.as_ref().is_some_and(|o| planes(o) || interleaved(o));
         (accesses.iter().all(dense) && accesses.iter().any(across)).then_some((word, along))
     }
 

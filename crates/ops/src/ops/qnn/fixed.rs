@@ -31,7 +31,7 @@ pub(super) enum Rounding {
 }
 
 /// Bits right of the significand's point.
-const POINT: i64 = 31;
+pub(super) const POINT: i64 = 31;
 
 /// A number as `significand * 2^(exponent - 31)`, the significand rounded to nearest and of 31 bits.
 pub fn fixed_point(m: f64) -> (i64, i64) {
@@ -80,7 +80,8 @@ pub fn tflite_scaled(x: i64, factor: f64) -> i64 {
     multiply(x, fixed_point(factor), Rounding::TfLite)
 }
 
-fn shift_multiply(x: i64, significand: i64, left: i64, right: i64, rounding: Rounding) -> i64 {
+/// `x * 2^left * significand * 2^-right`, rounded, as an `int32`.
+pub(super) fn shift_multiply(x: i64, significand: i64, left: i64, right: i64, rounding: Rounding) -> i64 {
     if matches!(rounding, Rounding::TfLite | Rounding::TfLiteWide) {
         return tflite_multiply(x, significand, left, right, rounding);
     }

@@ -6,6 +6,7 @@ mod elementwise;
 mod fixed;
 mod params;
 mod quantize;
+mod rescale;
 mod simulated;
 mod site;
 mod unary;
@@ -13,6 +14,7 @@ mod unary;
 pub use fixed::{fixed_point, tflite_scaled};
 
 pub(super) use fixed::OPS as FIXED;
+pub(super) use rescale::OPS as RESCALED;
 pub(super) use simulated::ANNOTATED;
 pub(super) use site::dialect as sites;
 

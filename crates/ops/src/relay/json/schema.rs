@@ -259,6 +259,9 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("FIFOBufferAttrs", "axis:i", "nn.fifo_buffer"),
     ("FixedPointMultiplyAttrs", "multiplier:i shift:i", "fixed_point_multiply"),
     ("FixedPointMultiplyPerAxisAttrs", "is_lshift_required:b is_rshift_required:b axes:o", "fixed_point_multiply_per_axis"),
+    // Not TVM's: changes of scale as TFLite rounds them.
+    ("FixedPointRescaleAttrs", "multiplier:i right_shift:i zero_point:i out_dtype:d", "fixed_point_rescale"),
+    ("FixedPointRescalePerAxisAttrs", "axes:o zero_point:i out_dtype:d", "fixed_point_rescale_per_axis"),
     ("GatherAttrs", "axis:o", "gather"),
     ("GatherNDAttrs", "batch_dims:o index_rank:o", "gather_nd"),
     ("GetValidCountsAttrs", "score_threshold:F id_index:i score_index:i", "vision.get_valid_counts"),

@@ -25,13 +25,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
         eval: |a| each(a[0].tensor()?, |x| Some(fixed_point(x)?.0)),
     },
     Function {
-        name: "fixed-point-halves",
+        name: "fixed-point-shifts",
         params: &[Param::Tensor],
         gives: Param::Tensor,
-        doc: "Half of 2^-s, s being that of (fixed-point x), for each element x, as int32; all s must be from -30 to -1.",
+        doc: "The -s of (fixed-point x) for each element x, as int32; all must be from 1 to 31, as they are for x below one half.",
         eval: |a| {
-            let half = |s: i64| (-30..0).contains(&s).then(|| 1i64 << (-s - 1));
-            each(a[0].tensor()?, |x| half(fixed_point(x)?.1))
+            let shift = |s: i64| (1..=31).contains(&s).then_some(s);
+            each(a[0].tensor()?, |x| shift(-fixed_point(x)?.1))
         },
     },
     Function {
