@@ -13,7 +13,7 @@ use super::{
 use crate::{
     diag::{Diagnostic, Refused},
     frontend::{Builder, Convert, LoadOptions, Model},
-    ir::{Dim, ExprId, Source, Span, TensorType, Type},
+    ir::{AttrValue, Dim, ExprId, Source, Span, TensorType, Type},
     tensor::Tensor,
 };
 
@@ -191,7 +191,7 @@ impl<'a> Import<'a> {
             }
             for (&t, v) in op.outputs.iter().zip(results) {
                 self.check(&g.tensors[t], &v)?;
-                values[t] = Some(v);
+                values[t] = Some(self.refined(&g.tensors[t], v)?);
             }
             self.b.at(before);
         }
@@ -246,6 +246,24 @@ impl<'a> Import<'a> {
                 Err(self.b.refuse(message))
             }
         }
+    }
+
+    /// A result with the extents that the file knows of it: they may follow from the values of tensors, such as shapes that are computed.
+    fn refined(&mut self, info: &TensorInfo, v: Val) -> Convert<Val> {
+        let Val::One(e) = v else { return Ok(v) };
+        let found = self.b.tensor(e)?.shape.clone();
+        let learns = |(d, n): (&Dim, &Option<i64>)| d.known().is_none() && n.is_some();
+        // Where the file leaves no extent open, it may have been written before tensors could be said to have any.
+        let says = found.len() == info.shape.len() && info.shape.contains(&None);
+        if !says || !found.iter().zip(&info.shape).any(learns) {
+            return Ok(v);
+        }
+        // Of a reshape, 0 is the extent that there is.
+        let shape: Vec<i64> = found.iter().zip(&info.shape).map(|(d, n)| d.known().or(*n).unwrap_or(0)).collect();
+        if shape.iter().zip(&info.shape).any(|(&n, said)| n == 0 && said.is_some()) {
+            return Ok(v);
+        }
+        Ok(Val::One(self.b.op("reshape", &[e], &[("newshape", AttrValue::ints(&shape))])?))
     }
 
     /// What a tensor of a subgraph is.
