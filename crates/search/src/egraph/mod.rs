@@ -5,6 +5,7 @@
 
 mod dirty;
 mod errors;
+mod fact;
 mod facts;
 mod insert;
 mod kernel;
@@ -18,9 +19,8 @@ mod weights;
 
 pub use dirty::DirtySet;
 pub use errors::{Errors, refresh_errors};
-pub use facts::{
-    Budget, Fact, Facts, Graph, Refusal, Tables, What, fact_of, may_apply, meet, union_checked, worth_rewriting,
-};
+pub use fact::{Fact, What};
+pub use facts::{Budget, Facts, Graph, Refusal, Tables, fact_of, may_apply, meet, union_checked, worth_rewriting};
 pub use insert::{Encoded, RegionGraph, Term, encode};
 pub use kernel::{KernelBody, Step, class_of_step, kernel_classes};
 pub use likely::{likely_input, of_steps as types_of_steps};

@@ -3,7 +3,7 @@
 use egg::Language;
 
 use super::{
-    facts::Fact,
+    fact::Fact,
     node::{Case, Node},
 };
 use crate::tensor::{DType, Tensor};

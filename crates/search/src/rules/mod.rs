@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_are_told_at_once() {
+    fn all_errors_are_reported_at_once() {
         let text = "(ruleset t)
 (rule a (nn.rellu ?x) => ?x)
 (rule b (add ?x) => ?y)

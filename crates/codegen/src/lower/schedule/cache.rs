@@ -1,7 +1,7 @@
 //! Operands that are met again and again stay in the second cache: the axis that walks over one that is too large for it is cut
 //! into blocks, and the blocks are what the outermost loop goes through.
 
-use super::{Access, Emitter, choose::Tiling};
+use super::{Access, Emitter, tiling::Tiling};
 use crate::loops::{Axis, TensorId};
 
 /// A block has at least so many register tiles.

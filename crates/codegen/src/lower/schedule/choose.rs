@@ -5,58 +5,14 @@ use hashbrown::HashSet;
 
 use super::{
     Access,
-    matrix::Matrix,
     sizes::{descending, tails},
+    tiling::{Dot, Form, Tiling, coeff, store_cycles},
 };
 use crate::{
     loops::{Axis, AxisId},
     lower::affine::Affine,
     machine::{Core, Timing},
 };
-
-/// How a reduction runs.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Tiling {
-    /// The axis whose elements are the lanes of a vector.
-    pub(super) vector: AxisId,
-    /// Whether that axis is reduced over, so that lanes are combined at the end.
-    pub(super) across: bool,
-    /// Lanes of a vector (less than the machine's where the axis is short).
-    pub(super) lanes: i64,
-    /// Register tile: axes and their sizes; of the vector axis, in vectors. Outermost first.
-    pub(super) tiles: Vec<(AxisId, i64)>,
-    /// The reduced axis of which several elements at once are multiplied and added, and how many, where [`Form::dot`] allows.
-    pub(super) dot: Option<(AxisId, i64)>,
-    /// Where matrix registers multiply: how they go through the reduction.
-    pub(super) matrix: Option<Matrix>,
-}
-
-impl Tiling {
-    /// One element at a time; `vector` is an axis of nothing.
-    pub(super) fn single(vector: AxisId) -> Tiling {
-        Tiling { vector, across: false, lanes: 1, tiles: vec![], dot: None, matrix: None }
-    }
-}
-
-/// What a reduction does with what it reads.
-#[derive(Copy, Clone, PartialEq, Debug)]
-pub(super) struct Form {
-    /// Operations of a value beyond one multiplication.
-    pub(super) extra_ops: f64,
-    /// Where the value is a product of narrow numbers and the reduction its sum in 32 bits.
-    pub(super) dot: Option<Dot>,
-    /// Where it is such a sum, and the machine brings bytes together that lie a vector's lanes apart.
-    pub(super) taps: bool,
-}
-
-/// Narrow numbers that are multiplied and added to one lane of 32 bits at once.
-#[derive(Copy, Clone, PartialEq, Debug)]
-pub(super) struct Dot {
-    /// How many: as many as fill the lane.
-    pub(super) count: i64,
-    /// Instructions for it.
-    pub(super) ops: i64,
-}
 
 /// Cycles to store each lane of a vector of results where these lie apart.
 const SCATTER: f64 = 5.0;
@@ -102,11 +58,6 @@ impl Limits {
     }
 }
 
-/// Cycles to store a vector of results, with what an epilogue does to it.
-pub(super) fn store_cycles(t: &Timing) -> f64 {
-    1.0 / t.stores + 1.0
-}
-
 struct Model<'a> {
     accesses: &'a [Access],
     unit: Core,
@@ -131,9 +82,9 @@ struct Stride {
     /// Whether each step meets another line.
     lines: bool,
     /// Whether lines that lie powers of two apart evict one another from the first cache before the next tile needs them.
-    near: bool,
+    evicts_l1: bool,
     /// And from the second.
-    far: bool,
+    evicts_l2: bool,
 }
 
 impl Stride {
@@ -141,7 +92,7 @@ impl Stride {
         let innermost =
             |o: &Affine| reduced.iter().rev().find(|r| o.coeff(r.id) != 0).map(|r| (o.coeff(r.id), r.extent));
         let Some((step, turns)) = a.offset.as_ref().and_then(innermost) else {
-            return Stride { lines: false, near: false, far: false };
+            return Stride { lines: false, evicts_l1: false, evicts_l2: false };
         };
         let bytes = (step * ELEMENT as i64).abs();
         let apart = 1 << bytes.trailing_zeros();
@@ -150,17 +101,9 @@ impl Stride {
         let limits = Limits::of(t);
         Stride {
             lines,
-            near: crowded(t.l1.set_stride(), limits.l1_ways),
-            far: bytes >= t.prefetch_reach && crowded(t.l2.set_stride(), limits.l2_ways),
+            evicts_l1: crowded(t.l1.set_stride(), limits.l1_ways),
+            evicts_l2: bytes >= t.prefetch_reach && crowded(t.l2.set_stride(), limits.l2_ways),
         }
-    }
-}
-
-pub(super) fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
-    match &a.offset {
-        Some(o) => Some(o.coeff(axis)),
-        None if a.axes.contains(&axis) => None,
-        None => Some(0),
     }
 }
 
@@ -170,7 +113,7 @@ impl Model<'_> {
         let t = &self.unit.timing;
         let (limits, line) = (Limits::of(t), t.l1.line as f64);
         let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
-        let (mut loads, mut far, mut beyond) = (0.0, 0.0, 0.0);
+        let (mut loads, mut from_l2, mut beyond) = (0.0, 0.0, 0.0);
         let mut live: f64 = 0.0;
         for (a, stride) in self.accesses.iter().zip(self.strides) {
             let copies: f64 =
@@ -199,10 +142,10 @@ impl Model<'_> {
                 Some(0) => copies * line,
                 _ => copies * self.unit.vector_bytes as f64,
             };
-            if bytes * self.reduced > limits.l1_bytes || stride.near {
-                far += bytes;
+            if bytes * self.reduced > limits.l1_bytes || stride.evicts_l1 {
+                from_l2 += bytes;
             }
-            if stride.far {
+            if stride.evicts_l2 {
                 beyond += limits.beyond + limits.beyond_line * bytes / line;
             }
             // The operand with the fewest copies stays in registers while the others stream by.
@@ -216,7 +159,7 @@ impl Model<'_> {
         let registers = accumulators + live + passing;
         let spilled = (registers - self.unit.vector_registers as f64).max(0.0);
         let arithmetic = accumulators * (1.0 + self.extra_ops) / t.fma.per_cycle;
-        arithmetic.max((loads + spilled) / t.loads).max(far / t.l2.bytes_per_cycle).max(t.fma.latency)
+        arithmetic.max((loads + spilled) / t.loads).max(from_l2 / t.l2.bytes_per_cycle).max(t.fma.latency)
             + beyond
             + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
     }
@@ -304,7 +247,7 @@ fn dot_along(v: AxisId, count: i64, reduced: &[Axis], accesses: &[Access]) -> Op
     reduced.iter().find(along).filter(|_| steps == [Some(0), Some(count)]).map(|r| r.id)
 }
 
-/// The reduced axis whose elements, four at most, lie as far apart in both operands as a vector of them is long.
+/// The reduced axis whose elements, four at most, lie as from_l2 apart in both operands as a vector of them is long.
 fn taps_along(v: AxisId, lanes: i64, reduced: &[Axis], accesses: &[Access]) -> Option<Axis> {
     let beside = accesses.len() == 2 && accesses.iter().all(|a| coeff(a, v) == Some(1));
     let along = |r: &&Axis| (2..=4).contains(&r.extent) && accesses.iter().all(|a| coeff(a, r.id) == Some(lanes));

@@ -9,10 +9,10 @@ use hashbrown::HashMap;
 
 use super::{
     Access, Emitter, bind,
-    choose::{Tiling, coeff, store_cycles},
     combine::{factors, narrow_multiplied},
     for_,
-    reduce::{Job, Place},
+    reduce::Job,
+    tiling::{Matrix, Place, Tiling, coeff, store_cycles},
 };
 use crate::{
     loops::{
@@ -25,17 +25,6 @@ use crate::{
     },
     machine::Timing,
 };
-
-/// How matrix registers go through a reduction.
-#[derive(Copy, Clone, PartialEq, Debug)]
-pub(super) struct Matrix {
-    /// The reduced axis of the numbers of a word.
-    part: AxisId,
-    /// The reduced axis of words.
-    words: AxisId,
-    /// How many words there are.
-    depth: i64,
-}
 
 /// The operands of a product: first the one whose rows are places of the output, then the one that has its columns.
 struct Operands {

@@ -22,6 +22,7 @@ mod routine;
 mod sizes;
 mod split;
 mod split_k;
+mod tiling;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -74,7 +75,7 @@ const CANDIDATES: usize = 12;
 #[derive(Clone, Debug)]
 pub struct Reduced {
     /// With the cycles that the model thinks they take, the best first.
-    candidates: Vec<(f64, choose::Tiling)>,
+    candidates: Vec<(f64, tiling::Tiling)>,
 }
 
 impl Reduced {
@@ -95,7 +96,7 @@ impl Reduced {
 
     /// The candidates in words: the same words are the same list.
     pub fn described(&self) -> String {
-        let tilings: Vec<&choose::Tiling> = self.candidates.iter().map(|c| &c.1).collect();
+        let tilings: Vec<&tiling::Tiling> = self.candidates.iter().map(|c| &c.1).collect();
         format!("{tilings:?}")
     }
 }

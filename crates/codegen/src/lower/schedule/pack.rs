@@ -1,11 +1,7 @@
 //! Operands of contractions that lie the wrong way are copied into order first, where that pays: so that vectors are met whole, and so
 //! that what a register tile reads step after step lies together, in blocks of its width.
 
-use super::{
-    Access, Emitter,
-    choose::{Form, choose},
-    reduce::form,
-};
+use super::{Access, Emitter, choose::choose, reduce::form, tiling::Form};
 use crate::{
     loops::{Axis, AxisId, Scalar, ScalarKind, TensorDecl, TensorId},
     lower::{

@@ -5,7 +5,7 @@
 
 use super::{
     Access, Emitter, for_,
-    reduce::{Piece, Place},
+    tiling::{Piece, Place},
 };
 use crate::{
     loops::{AxisId, BufferId, LoopKind, Scalar, Stmt, TensorId},

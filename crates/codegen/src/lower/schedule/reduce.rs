@@ -4,11 +4,12 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access, CANDIDATES, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_FROM, PARALLEL_PIECES, Reduced, bind,
-    choose::{Dot, Form, Tiling, ranked},
+    choose::ranked,
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     cut_evenly, for_,
     prefetch::{Prefetch, Slice},
     sizes::{Along, descending, tails},
+    tiling::{Dot, Form, Piece, Place, Tiling},
 };
 use crate::{
     loops::{
@@ -59,63 +60,6 @@ pub(super) fn form(r: &Reduction, unit: Core) -> Form {
 
 /// Instructions for a dot product of four int8 pairs where both are signed or both are not: as products of 16 bits.
 const SAME_SIGNS: i64 = 4;
-
-/// A part of an output axis that is handled by one loop.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Piece {
-    /// First element.
-    start: i64,
-    /// Iterations.
-    pub(super) count: i64,
-    /// Accumulators along the axis per iteration.
-    pub(super) size: i64,
-    /// Elements of each: the lanes along the vector axis, else 1.
-    pub(super) lanes: i64,
-    /// Iterations of the axis' pieces before this one.
-    pub(super) before: i64,
-    /// Whether how many iterations there are changes from size to size.
-    changes: bool,
-    /// Whether where it begins does.
-    moves: bool,
-    /// Whether it is one iteration at most.
-    once: bool,
-    /// Whether no window reaches over an edge there, at any size.
-    inside: bool,
-}
-
-impl Piece {
-    /// A piece of so many tiles of that size, the first of its axis.
-    #[cfg(test)]
-    pub(super) fn of(count: i64, size: i64) -> Piece {
-        Piece::plain(0, count, size, 1)
-    }
-
-    /// A piece of known extents.
-    fn plain(start: i64, count: i64, size: i64, lanes: i64) -> Piece {
-        Piece { start, count, size, lanes, before: 0, changes: false, moves: false, once: false, inside: false }
-    }
-
-    /// Elements of an iteration.
-    pub(super) fn step(&self) -> i64 {
-        self.size * self.lanes
-    }
-
-    fn elements(&self) -> i64 {
-        self.count * self.step()
-    }
-}
-
-/// Where along an axis a tile is.
-#[derive(Clone)]
-pub(super) struct Place {
-    pub(super) axis: AxisId,
-    /// Where it begins.
-    pub(super) at: Scalar,
-    /// How many tiles of its piece come before it along the axis.
-    pub(super) turn: Scalar,
-    /// The piece that it is of.
-    pub(super) piece: Piece,
-}
 
 /// So many leading axes have iterations enough for all threads.
 fn outer_axes(pieces: &[(AxisId, Vec<Piece>)]) -> usize {

@@ -1,0 +1,133 @@
+//! How a reduction is cut: register tiles, the pieces of axes that loops go through, and the places of tiles.
+
+use super::Access;
+use crate::{
+    loops::{AxisId, Scalar},
+    machine::Timing,
+};
+
+/// How a reduction runs.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Tiling {
+    /// The axis whose elements are the lanes of a vector.
+    pub(super) vector: AxisId,
+    /// Whether that axis is reduced over, so that lanes are combined at the end.
+    pub(super) across: bool,
+    /// Lanes of a vector (less than the machine's where the axis is short).
+    pub(super) lanes: i64,
+    /// Register tile: axes and their sizes; of the vector axis, in vectors. Outermost first.
+    pub(super) tiles: Vec<(AxisId, i64)>,
+    /// The reduced axis of which several elements at once are multiplied and added, and how many, where [`Form::dot`] allows.
+    pub(super) dot: Option<(AxisId, i64)>,
+    /// Where matrix registers multiply: how they go through the reduction.
+    pub(super) matrix: Option<Matrix>,
+}
+
+impl Tiling {
+    /// One element at a time; `vector` is an axis of nothing.
+    pub(super) fn single(vector: AxisId) -> Tiling {
+        Tiling { vector, across: false, lanes: 1, tiles: vec![], dot: None, matrix: None }
+    }
+}
+
+/// What a reduction does with what it reads.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(super) struct Form {
+    /// Operations of a value beyond one multiplication.
+    pub(super) extra_ops: f64,
+    /// Where the value is a product of narrow numbers and the reduction its sum in 32 bits.
+    pub(super) dot: Option<Dot>,
+    /// Where it is such a sum, and the machine brings bytes together that lie a vector's lanes apart.
+    pub(super) taps: bool,
+}
+
+/// Narrow numbers that are multiplied and added to one lane of 32 bits at once.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(super) struct Dot {
+    /// How many: as many as fill the lane.
+    pub(super) count: i64,
+    /// Instructions for it.
+    pub(super) ops: i64,
+}
+
+/// How matrix registers go through a reduction.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(super) struct Matrix {
+    /// The reduced axis of the numbers of a word.
+    pub(super) part: AxisId,
+    /// The reduced axis of words.
+    pub(super) words: AxisId,
+    /// How many words there are.
+    pub(super) depth: i64,
+}
+
+/// A part of an output axis that is handled by one loop.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Piece {
+    /// First element.
+    pub(super) start: i64,
+    /// Iterations.
+    pub(super) count: i64,
+    /// Accumulators along the axis per iteration.
+    pub(super) size: i64,
+    /// Elements of each: the lanes along the vector axis, else 1.
+    pub(super) lanes: i64,
+    /// Iterations of the axis' pieces before this one.
+    pub(super) before: i64,
+    /// Whether how many iterations there are changes from size to size.
+    pub(super) changes: bool,
+    /// Whether where it begins does.
+    pub(super) moves: bool,
+    /// Whether it is one iteration at most.
+    pub(super) once: bool,
+    /// Whether no window reaches over an edge there, at any size.
+    pub(super) inside: bool,
+}
+
+impl Piece {
+    /// A piece of so many tiles of that size, the first of its axis.
+    #[cfg(test)]
+    pub(super) fn of(count: i64, size: i64) -> Piece {
+        Piece::plain(0, count, size, 1)
+    }
+
+    /// A piece of known extents.
+    pub(super) fn plain(start: i64, count: i64, size: i64, lanes: i64) -> Piece {
+        Piece { start, count, size, lanes, before: 0, changes: false, moves: false, once: false, inside: false }
+    }
+
+    /// Elements of an iteration.
+    pub(super) fn step(&self) -> i64 {
+        self.size * self.lanes
+    }
+
+    pub(super) fn elements(&self) -> i64 {
+        self.count * self.step()
+    }
+}
+
+/// Where along an axis a tile is.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) axis: AxisId,
+    /// Where it begins.
+    pub(super) at: Scalar,
+    /// How many tiles of its piece come before it along the axis.
+    pub(super) turn: Scalar,
+    /// The piece that it is of.
+    pub(super) piece: Piece,
+}
+
+/// Cycles to store a vector of results, with what an epilogue does to it.
+pub(super) fn store_cycles(t: &Timing) -> f64 {
+    1.0 / t.stores + 1.0
+}
+
+/// The step of an access along an axis, in elements; none where it is no multiple of the axis.
+pub(super) fn coeff(a: &Access, axis: AxisId) -> Option<i64> {
+    match &a.offset {
+        Some(o) => Some(o.coeff(axis)),
+        None if a.axes.contains(&axis) => None,
+        None => Some(0),
+    }
+}
