@@ -372,6 +372,11 @@ impl Maker {
             if !loose && self.chance(50) {
                 self.resize(&mut sample.args);
             }
+            // Several wide axes at once may be more than memory holds.
+            let elements = |t: TensorType| t.shape.iter().map(|d| d.known().unwrap_or(2) as f64).product::<f64>();
+            if sample.args.iter().filter_map(Type::flatten).flatten().any(|t| elements(t) > MOST_ELEMENTS as f64) {
+                continue;
+            }
             let broadcasts = matches!(op.op().class(), ops::Class::Elementwise | ops::Class::Broadcast);
             let mut args: Vec<Item> = Vec::new();
             for ty in &sample.args {
