@@ -22,11 +22,14 @@ class Graph:
         self.model.buffers, self.model.operatorCodes = [s.BufferT()], []
         self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
 
-    def tensor(self, name, shape, value=None, integer=False):
+    def tensor(self, name, shape, value=None, integer=False, type=None, scale=None, zero=0):
         """A tensor; -1 for extents that are known when the model runs."""
         t = s.TensorT()
         t.name, t.hasRank, t.buffer = name, True, 0
-        t.type = s.TensorType.INT32 if integer else s.TensorType.FLOAT32
+        t.type = getattr(s.TensorType, type or ("INT32" if integer else "FLOAT32"))
+        if scale is not None:
+            t.quantization = s.QuantizationParametersT()
+            t.quantization.scale, t.quantization.zeroPoint = [scale], [zero]
         t.shape = [max(n, 1) for n in shape]
         if -1 in shape:
             t.shapeSignature = list(shape)
@@ -81,12 +84,59 @@ def computed_shape():
     return g.bytes(), {"x": r.standard_normal((3, 24)).astype("f4")}
 
 
-CASES = {"computed_shape": computed_shape}
+def one_hot_first_axis():
+    """The new axis is the first one, which is the default that files leave out."""
+    g = Graph()
+    i = g.tensor("i", [3], integer=True)
+    depth, on, off = g.tensor("depth", [], np.array(5, "i4"), integer=True), g.tensor("on", [], np.array(2, "f4")), g.tensor("off", [], np.array(-1, "f4"))
+    g.graph.inputs = [i]
+    g.graph.outputs = [g.op("ONE_HOT", [i, depth, on, off], g.tensor("y", [5, 3]), "OneHotOptions", s.OneHotOptionsT())]
+    return g.bytes(), {"i": np.array([4, 0, 3], "i4")}
+
+
+def quantized_root():
+    """Roots of all int8."""
+    g = Graph()
+    x = g.tensor("x", [256], type="INT8", scale=0.0157, zero=-128)
+    g.graph.inputs = [x]
+    g.graph.outputs = [g.op("SQRT", [x], g.tensor("y", [256], type="INT8", scale=0.0078, zero=-128))]
+    return g.bytes(), {"x": np.arange(-128, 128).astype("i1")}
+
+
+def power_of_integers():
+    g, r = Graph(), np.random.default_rng(3)
+    x, y = g.tensor("x", [4, 6], integer=True), g.tensor("y", [6], integer=True)
+    g.graph.inputs = [x, y]
+    g.graph.outputs = [g.op("POW", [x, y], g.tensor("z", [4, 6], integer=True), "PowOptions", s.PowOptionsT())]
+    return g.bytes(), {"x": r.integers(-7, 8, (4, 6)).astype("i4"), "y": np.array([0, 1, 2, 3, 5, 9], "i4")}
+
+
+def complex_numbers_moved():
+    """The axis of rows that a transform of one axis has in TFLite goes again."""
+    g, r = Graph(), np.random.default_rng(5)
+    x = g.tensor("x", [3, 1, 16])
+    size = g.tensor("size", [2], np.array([1, 16], "i4"), integer=True)
+    g.graph.inputs = [x]
+    y = g.op("RFFT2D", [x, size], g.tensor("y", [3, 1, 9], type="COMPLEX64"), "Rfft2dOptions", s.Rfft2dOptionsT())
+    to = g.tensor("to", [2], np.array([3, 9], "i4"), integer=True)
+    y = g.op("RESHAPE", [y, to], g.tensor("z", [3, 9], type="COMPLEX64"), "ReshapeOptions", s.ReshapeOptionsT())
+    g.graph.outputs = [g.op("COMPLEX_ABS", [y], g.tensor("a", [3, 9]))]
+    return g.bytes(), {"x": r.standard_normal((3, 1, 16)).astype("f4")}
+
+
+# Each with its operator, kind, and whether results are exact.
+CASES = {
+    "computed_shape": (computed_shape, "CONV_2D", "float", False),
+    "one_hot_first_axis": (one_hot_first_axis, "ONE_HOT", "float", True),
+    "quantized_root": (quantized_root, "SQRT", "int8", True),
+    "power_of_integers": (power_of_integers, "POW", "float", True),
+    "complex_numbers_moved": (complex_numbers_moved, "RFFT2D", "float", False),
+}
 
 if __name__ == "__main__":
     with zipfile.ZipFile(sys.argv[1]) as archive:
         kept = {i.filename: archive.read(i) for i in archive.infolist()}
-    for name, case in CASES.items():
+    for name, (case, op, kind, exact) in CASES.items():
         model, inputs = case()
         reference = Interpreter(model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
         for d in reference.get_input_details():
@@ -101,7 +151,7 @@ if __name__ == "__main__":
             buffer = io.BytesIO()
             np.savez(buffer, **arrays)
             kept[f"{name}/{file}"] = buffer.getvalue()
-        about = dict(op=["CONV_2D"], kind="float", exact=False, kernels="reference", source="operator by operator")
+        about = dict(op=[op], kind=kind, exact=exact, kernels="reference", source="operator by operator")
         kept[f"{name}/meta.json"] = json.dumps(about).encode()
     with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in kept.items():

@@ -16,6 +16,8 @@ pub(super) const CUSTOM: i32 = 32;
 pub(super) enum Rule {
     /// From tensors to tensors.
     Plain(fn(&mut Node) -> Convert<Vec<ExprId>>),
+    /// From tensors to tensors of the same elements, so that of complex numbers it does the same with either part.
+    Moves(fn(&mut Node) -> Convert<Vec<ExprId>>),
     /// With subgraphs, handles or complex numbers.
     Values(for<'a> fn(&mut Import<'a>, &'a Graph<'a>, &'a Operator<'a>, &[Option<Val>]) -> Convert<Vec<Val>>),
     /// Not at all, and why.
@@ -48,7 +50,7 @@ macro_rules! table {
 table! {
     0 ADD Rule::Plain(binary::add);
     1 AVERAGE_POOL_2D Rule::Plain(pool::average);
-    2 CONCATENATION Rule::Plain(shape::concatenation);
+    2 CONCATENATION Rule::Moves(shape::concatenation);
     3 CONV_2D Rule::Plain(conv::conv_2d);
     4 DEPTHWISE_CONV_2D Rule::Plain(conv::depthwise_conv_2d);
     5 DEPTH_TO_SPACE Rule::Plain(grid::depth_to_space);
@@ -68,7 +70,7 @@ table! {
     19 RELU Rule::Plain(unary::relu);
     20 RELU_N1_TO_1 Rule::Plain(unary::relu_n1_to_1);
     21 RELU6 Rule::Plain(unary::relu6);
-    22 RESHAPE Rule::Plain(shape::reshape);
+    22 RESHAPE Rule::Moves(shape::reshape);
     23 RESIZE_BILINEAR Rule::Plain(grid::resize_bilinear);
     24 RNN Rule::Plain(recurrent::rnn);
     25 SOFTMAX Rule::Plain(softmax::softmax);
@@ -81,20 +83,20 @@ table! {
     33 EMBEDDING_LOOKUP_SPARSE Rule::Refused(NONE);
     34 PAD Rule::Plain(shape::pad);
     35 UNIDIRECTIONAL_SEQUENCE_RNN Rule::Plain(recurrent::sequence_rnn);
-    36 GATHER Rule::Plain(index::gather);
+    36 GATHER Rule::Moves(index::gather);
     37 BATCH_TO_SPACE_ND Rule::Plain(grid::batch_to_space);
     38 SPACE_TO_BATCH_ND Rule::Plain(grid::space_to_batch);
-    39 TRANSPOSE Rule::Plain(shape::transpose);
+    39 TRANSPOSE Rule::Moves(shape::transpose);
     40 MEAN Rule::Plain(reduce::mean);
     41 SUB Rule::Plain(binary::sub);
     42 DIV Rule::Plain(binary::div);
-    43 SQUEEZE Rule::Plain(shape::squeeze);
+    43 SQUEEZE Rule::Moves(shape::squeeze);
     44 UNIDIRECTIONAL_SEQUENCE_LSTM Rule::Plain(lstm::sequence_lstm);
-    45 STRIDED_SLICE Rule::Plain(slice::strided_slice);
+    45 STRIDED_SLICE Rule::Moves(slice::strided_slice);
     46 BIDIRECTIONAL_SEQUENCE_RNN Rule::Plain(recurrent::bidirectional_rnn);
     47 EXP Rule::Plain(unary::exp);
     48 TOPK_V2 Rule::Plain(index::topk);
-    49 SPLIT Rule::Plain(shape::split);
+    49 SPLIT Rule::Moves(shape::split);
     50 LOG_SOFTMAX Rule::Plain(norm::log_softmax);
     51 DELEGATE Rule::Refused(DELEGATED);
     52 BIDIRECTIONAL_SEQUENCE_LSTM Rule::Plain(lstm::bidirectional_lstm);
@@ -110,12 +112,12 @@ table! {
     62 GREATER_EQUAL Rule::Plain(binary::greater_equal);
     63 LESS_EQUAL Rule::Plain(binary::less_equal);
     64 SELECT Rule::Plain(index::select);
-    65 SLICE Rule::Plain(slice::slice);
+    65 SLICE Rule::Moves(slice::slice);
     66 SIN Rule::Plain(unary::sin);
     67 TRANSPOSE_CONV Rule::Plain(conv::transpose_conv);
     68 SPARSE_TO_DENSE Rule::Plain(index::sparse_to_dense);
-    69 TILE Rule::Plain(shape::tile);
-    70 EXPAND_DIMS Rule::Plain(shape::expand_dims);
+    69 TILE Rule::Moves(shape::tile);
+    70 EXPAND_DIMS Rule::Moves(shape::expand_dims);
     71 EQUAL Rule::Plain(binary::equal);
     72 NOT_EQUAL Rule::Plain(binary::not_equal);
     73 LOG Rule::Plain(unary::log);
@@ -128,12 +130,12 @@ table! {
     80 FAKE_QUANT Rule::Plain(unary::fake_quant);
     81 REDUCE_PROD Rule::Plain(reduce::prod);
     82 REDUCE_MAX Rule::Plain(reduce::max);
-    83 PACK Rule::Plain(shape::pack);
+    83 PACK Rule::Moves(shape::pack);
     84 LOGICAL_OR Rule::Plain(binary::logical_or);
     85 ONE_HOT Rule::Plain(index::one_hot);
     86 LOGICAL_AND Rule::Plain(binary::logical_and);
     87 LOGICAL_NOT Rule::Plain(unary::logical_not);
-    88 UNPACK Rule::Plain(shape::unpack);
+    88 UNPACK Rule::Moves(shape::unpack);
     89 REDUCE_MIN Rule::Plain(reduce::min);
     90 FLOOR_DIV Rule::Plain(binary::floor_div);
     91 REDUCE_ANY Rule::Plain(reduce::any);
@@ -147,12 +149,12 @@ table! {
     99 SQUARED_DIFFERENCE Rule::Plain(binary::squared_difference);
     100 MIRROR_PAD Rule::Plain(shape::mirror_pad);
     101 ABS Rule::Plain(unary::abs);
-    102 SPLIT_V Rule::Plain(shape::split_v);
+    102 SPLIT_V Rule::Moves(shape::split_v);
     103 UNIQUE Rule::Plain(index::unique);
     104 CEIL Rule::Plain(unary::ceil);
-    105 REVERSE_V2 Rule::Plain(shape::reverse);
+    105 REVERSE_V2 Rule::Moves(shape::reverse);
     106 ADD_N Rule::Plain(binary::add_n);
-    107 GATHER_ND Rule::Plain(index::gather_nd);
+    107 GATHER_ND Rule::Moves(index::gather_nd);
     108 COS Rule::Plain(unary::cos);
     109 WHERE Rule::Plain(index::where_true);
     110 RANK Rule::Plain(shape::rank);
@@ -174,7 +176,7 @@ table! {
     126 BATCH_MATMUL Rule::Plain(dense::batch_matmul);
     128 CUMSUM Rule::Plain(index::cumsum);
     129 CALL_ONCE Rule::Values(control::once);
-    130 BROADCAST_TO Rule::Plain(shape::broadcast_to);
+    130 BROADCAST_TO Rule::Moves(shape::broadcast_to);
     131 RFFT2D Rule::Values(complex::rfft2d);
     132 CONV_3D Rule::Plain(conv::conv_3d);
     133 IMAG Rule::Values(complex::imag);

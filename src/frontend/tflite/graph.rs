@@ -222,7 +222,22 @@ impl<'a> Import<'a> {
                 .at(self.lines[graph].get(index_of(g, op)).cloned())
                 .help(why)
                 .into()),
-            Rule::Plain(f) => {
+            Rule::Moves(f) if args.iter().any(|v| matches!(v, Some(Val::Complex(..)))) => {
+                let mut parts = [Vec::new(), Vec::new()];
+                for arg in args {
+                    let (re, imaginary) = match arg {
+                        None => (None, None),
+                        Some(Val::One(e)) => (Some(e), Some(e)),
+                        Some(Val::Complex(re, imaginary)) => (Some(re), Some(imaginary)),
+                        Some(_) => return Err(self.b.refuse(format!("{} takes plain numbers only", op.name))),
+                    };
+                    parts[0].push(re);
+                    parts[1].push(imaginary);
+                }
+                let [re, imaginary] = parts.map(|args| f(&mut Node::new(&mut self.b, g, op, args)));
+                Ok(re?.into_iter().zip(imaginary?).map(|(re, imaginary)| Val::Complex(re, imaginary)).collect())
+            }
+            Rule::Plain(f) | Rule::Moves(f) => {
                 let plain = args.into_iter().map(|v| match v {
                     None => Ok(None),
                     Some(Val::One(e)) => Ok(Some(e)),

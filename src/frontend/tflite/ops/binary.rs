@@ -27,8 +27,6 @@ macro_rules! plain {
 }
 
 plain! {
-    /// POW.
-    pow = "power";
     /// FLOOR_MOD.
     floor_mod = "floor_mod";
     /// LOGICAL_AND.
@@ -37,6 +35,18 @@ plain! {
     logical_or = "logical_or";
     /// BITWISE_XOR.
     bitwise_xor = "bitwise_xor";
+}
+
+/// POW: of integers by double precision, as the kernel does it.
+pub(in crate::frontend::tflite) fn pow(n: &mut Node) -> Results {
+    let out = n.out_dtype(0)?;
+    if out.is_float() {
+        return plain(n, "power", None);
+    }
+    let (x, y) = (n.x(0)?, n.x(1)?);
+    let (x, y) = (n.cast(x, DType::F64)?, n.cast(y, DType::F64)?);
+    let e = n.bin("power", x, y)?;
+    Ok(vec![n.cast(e, out)?])
 }
 
 /// Bits that both sides of a sum are shifted left by before their scales are made one.

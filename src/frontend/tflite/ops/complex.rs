@@ -109,16 +109,20 @@ pub(in crate::frontend::tflite) fn rfft2d<'a>(
             f(std::f64::consts::TAU * ((r * c) % period) as f64 / period as f64)
         })
     };
-    let shape = n.known(x)?;
-    let outer: i64 = shape[..rank - 2].iter().product();
-    let x = n.reshape_exact(x, &[outer * rows, columns])?;
+    // One extent before these axes may be unknown.
+    let mut out: Vec<i64> = n.shape(x)?[..rank - 2].iter().map(|d| d.unwrap_or(-1)).collect();
+    if out.iter().filter(|&&d| d < 0).count() > 1 {
+        return n.refuse("more than one axis before the last two is of unknown extent");
+    }
+    out.extend([rows, kept]);
+    let x = n.reshape(x, &[-1, columns])?;
     let cosines = n.b.weight("RFFT2D cosines", matrix(kept, columns, columns, f64::cos));
     let sines = n.b.weight("RFFT2D sines", matrix(kept, columns, columns, |a| -a.sin()));
     let (re, imaginary) = (n.bin("nn.dense", x, cosines)?, n.bin("nn.dense", x, sines)?);
     let along = |n: &mut Node, e: ExprId| -> Convert {
-        let e = n.reshape_exact(e, &[outer, rows, kept])?;
+        let e = n.reshape(e, &[-1, rows, kept])?;
         let e = n.transpose(e, &[0, 2, 1])?;
-        n.reshape_exact(e, &[outer * kept, rows])
+        n.reshape(e, &[-1, rows])
     };
     let (re, imaginary) = (along(n, re)?, along(n, imaginary)?);
     let cosines = n.b.weight("RFFT2D cosines", matrix(rows, rows, rows, f64::cos));
@@ -126,12 +130,10 @@ pub(in crate::frontend::tflite) fn rfft2d<'a>(
     let (a, b) = (n.bin("nn.dense", re, cosines)?, n.bin("nn.dense", imaginary, sines)?);
     let (c, d) = (n.bin("nn.dense", re, sines)?, n.bin("nn.dense", imaginary, cosines)?);
     let (re, imaginary) = (n.bin("subtract", a, b)?, n.bin("add", c, d)?);
-    let mut out = shape[..rank - 2].to_vec();
-    out.extend([rows, kept]);
     let back = |n: &mut Node, e: ExprId| -> Convert {
-        let e = n.reshape_exact(e, &[outer, kept, rows])?;
+        let e = n.reshape(e, &[-1, kept, rows])?;
         let e = n.transpose(e, &[0, 2, 1])?;
-        n.reshape_exact(e, &out)
+        n.reshape(e, &out)
     };
     Ok(vec![Val::Complex(back(n, re)?, back(n, imaginary)?)])
 }

@@ -50,7 +50,7 @@ pub(in crate::frontend::tflite) fn one_hot(n: &mut Node) -> Results {
     let (indices, depth, on, off) = (n.x(0)?, n.x(1)?, n.x(2)?, n.x(3)?);
     let (on, off) = (n.reshape(on, &[])?, n.reshape(off, &[])?);
     let dtype = n.dtype(on)?;
-    let axis = n.int(0, -1);
+    let axis = n.int(0, 0);
     let e = match n.b.value(depth) {
         Some(d) => {
             let attrs = [("depth", d.get_i64(0).into()), ("axis", axis.into()), ("dtype", dtype.into())];
@@ -199,10 +199,14 @@ pub(in crate::frontend::tflite) fn bucketize(n: &mut Node) -> Results {
 /// MATRIX_DIAG.
 pub(in crate::frontend::tflite) fn matrix_diag(n: &mut Node) -> Results {
     let x = n.x(0)?;
-    let mut shape = n.known(x)?;
-    shape.extend(shape.last().copied());
-    let dtype = n.dtype(x)?;
-    let zeros = n.op("zeros", &[], &[("shape", shape.into()), ("dtype", dtype.into())])?;
+    // Further axes may be of unknown extents.
+    let Some(last) = n.rank(x)?.checked_sub(1) else { return n.refuse("data should have an axis at least") };
+    let extent = n.extent(x, last)?;
+    let rows = n.expand(x, -2)?;
+    let mut reps = vec![1; last];
+    reps.extend([extent, 1]);
+    let rows = n.op("tile", &[rows], &[("reps", reps.into())])?;
+    let zeros = n.un("zeros_like", rows)?;
     Ok(vec![n.bin("matrix_set_diag", zeros, x)?])
 }
 

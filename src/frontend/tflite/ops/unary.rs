@@ -62,9 +62,17 @@ pub(in crate::frontend::tflite) fn exp(n: &mut Node) -> Results {
     tabled(n, "exp", f32::exp)
 }
 
-/// SQRT.
+/// SQRT: the kernel cuts quantized results off, and rounds none.
 pub(in crate::frontend::tflite) fn sqrt(n: &mut Node) -> Results {
-    tabled(n, "sqrt", f32::sqrt)
+    let x = n.x(0)?;
+    if !n.quantized()? {
+        return Ok(vec![n.un("sqrt", x)?]);
+    }
+    let ((s, z), (so, zo)) = (n.quant_in(0)?, n.quant_out(0)?);
+    let out = n.out_dtype(0)?;
+    let (lo, hi) = range(out);
+    let e = n.table(x, out, |q| (((s * (q - z) as f32).max(0.0).sqrt() / so) as i64 + zo).clamp(lo, hi))?;
+    Ok(vec![e])
 }
 
 /// LOG.
