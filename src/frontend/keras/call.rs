@@ -562,6 +562,15 @@ impl Call<'_> {
         self.op("nn.pad", &[x, value], &[("pad_width", AttrValue::List(widths))])
     }
 
+    /// `x` with borders of its own elements; `mode` is `REFLECT` or `SYMMETRIC`.
+    ///
+    /// # Errors
+    /// Where there are not as many widths as axes, or fewer elements than a border takes.
+    pub fn mirror(&mut self, x: ExprId, widths: &[(i64, i64)], mode: &str) -> Convert {
+        let widths = widths.iter().map(|&(a, b)| AttrValue::ints(&[a, b])).collect();
+        self.op("nn.mirror_pad", &[x], &[("pad_width", AttrValue::List(widths)), ("mode", mode.into())])
+    }
+
     /// One where a condition holds, else the other.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::{
     diag::{Diagnostic, Refused},
     frontend::Convert,
     ir::Span,
-    tensor::DType,
+    tensor::{DType, Tensor},
 };
 
 /// A layer of the model: its class, name and configuration.
@@ -259,4 +259,33 @@ pub(super) fn plain(v: &Json) -> &Json {
         Some("__tuple__") => v.get("items").unwrap_or(v),
         _ => v,
     }
+}
+
+/// Whether a value is an array, as Keras writes those of NumPy and its own.
+pub(super) fn is_array(v: &Json) -> bool {
+    matches!(v.get("class_name").and_then(Json::as_str), Some("__numpy__" | "__tensor__"))
+}
+
+/// Nested lists of numbers as an array: float32, where nothing else is said.
+pub(super) fn numbers(json: &Json) -> Option<Tensor> {
+    fn go(v: &Json, depth: usize, shape: &mut Vec<usize>, out: &mut Vec<f64>) -> Option<()> {
+        let Json::Array(items) = plain(v) else {
+            out.push(v.as_f64()?);
+            return (shape.len() == depth).then_some(());
+        };
+        match shape.get(depth) {
+            Some(&n) if n != items.len() => return None,
+            Some(_) => {}
+            None if out.is_empty() => shape.push(items.len()),
+            None => return None,
+        }
+        items.iter().try_for_each(|i| go(i, depth + 1, shape, out))
+    }
+    let (json, dtype) = match is_array(json).then(|| json.get("config")).flatten() {
+        Some(config) => (config.get("value")?, config.get("dtype").and_then(Json::as_str).unwrap_or("float32")),
+        None => (json, "float32"),
+    };
+    let (mut shape, mut out) = (Vec::new(), Vec::new());
+    go(json, 0, &mut shape, &mut out)?;
+    Some(Tensor::from_f64_fn(dtype.parse().ok()?, &shape, |i| out[i]))
 }

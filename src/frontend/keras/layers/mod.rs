@@ -85,6 +85,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("StringLookup", "its input is text, and Relay has no text"),
     ("Hashing", "its input may be text, and its hash function is TensorFlow's own"),
     ("HashedCrossing", "its hash function is TensorFlow's own"),
+    ("Equalization", "images by their histograms are not supported"),
+    ("CLAHE", "images by their histograms are not supported"),
     ("FeatureSpace", "its tables are kept outside of the model's configuration"),
 ];
 

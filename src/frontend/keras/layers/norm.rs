@@ -1,11 +1,9 @@
 //! Normalization. What Keras computes in float32, whatever the layer's type is, is computed so here.
 
-use serde_json::Value as Json;
-
 use super::{
     super::{
         call::{Arg, Call, as_float},
-        layer::{ints, plain},
+        layer::{ints, numbers},
     },
     Class, Masks, class,
 };
@@ -296,28 +294,4 @@ fn statistic(c: &mut Call, key: &str, index: usize, axes: &[usize], rank: usize)
         true => Ok(found.reshaped(&wanted)),
         false => Err(c.refuse(format!("its `{key}` has {elements} numbers, which do not fit its input"))),
     }
-}
-
-/// Nested lists of numbers as an array.
-fn numbers(json: &Json) -> Option<Tensor> {
-    fn go(v: &Json, depth: usize, shape: &mut Vec<usize>, out: &mut Vec<f64>) -> Option<()> {
-        let Json::Array(items) = plain(v) else {
-            out.push(v.as_f64()?);
-            return (shape.len() == depth).then_some(());
-        };
-        match shape.get(depth) {
-            Some(&n) if n != items.len() => return None,
-            Some(_) => {}
-            None if out.is_empty() => shape.push(items.len()),
-            None => return None,
-        }
-        items.iter().try_for_each(|i| go(i, depth + 1, shape, out))
-    }
-    let json = match json.get("class_name").and_then(Json::as_str) {
-        Some("__numpy__" | "__tensor__") => json.get("config")?.get("value")?,
-        _ => json,
-    };
-    let (mut shape, mut out) = (Vec::new(), Vec::new());
-    go(json, 0, &mut shape, &mut out)?;
-    Some(Tensor::from_f64_fn(DType::F32, &shape, |i| out[i]))
 }

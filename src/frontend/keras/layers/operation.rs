@@ -9,9 +9,9 @@ use serde_json::Value as Json;
 use super::{
     super::{
         call::{Arg, Call},
-        layer::{as_int, ints},
+        layer::{as_int, ints, is_array, numbers},
     },
-    activation, merge, norm,
+    activation, merge, norm, resize,
 };
 use crate::{frontend::Convert, ir::ExprId, tensor::DType};
 
@@ -243,6 +243,7 @@ const PARAMETRIC: &[(&str, Function)] = &[
         let dtype: DType = name.parse().map_err(|_| c.refuse(format!("its dtype `{name}` is not supported")))?;
         c.cast(x, dtype).map(Arg::of)
     }),
+    ("Resize", resize::operation),
     ("OneHot", |c| {
         let x = tensor(c, 0, "x")?;
         let depth = integer(c, 1, "num_classes", 0)?;
@@ -285,13 +286,20 @@ fn integer(c: &Call, position: usize, name: &str, default: i64) -> Convert<i64> 
 }
 
 /// An argument that must be a tensor.
-fn tensor(c: &Call, position: usize, name: &str) -> Convert {
+fn tensor(c: &mut Call, position: usize, name: &str) -> Convert {
     let found = match c.arg(position, name) {
         Some(Arg::Tensor(t)) => Some(t.id),
+        Some(Arg::Json(v)) if is_array(v) => return array(c, &v.clone()),
         _ if position == 0 => return c.input(),
         _ => None,
     };
     found.ok_or_else(|| c.refuse(format!("its argument `{name}` is not a tensor")))
+}
+
+/// An array that the configuration holds.
+fn array(c: &mut Call, v: &Json) -> Convert {
+    let found = numbers(v).ok_or_else(|| c.refuse("one of its arguments is no array of numbers"))?;
+    Ok(c.constant(found))
 }
 
 /// The type that both are converted to, as far as models need it: floats win over integers, wide over narrow.
@@ -312,6 +320,9 @@ fn pair(c: &mut Call, first: (usize, &str), second: (usize, &str)) -> Convert<(E
     };
     let (a, b) = (arg(c, first)?, arg(c, second)?);
     let of_number = |c: &mut Call, v: &Json, like: DType| {
+        if is_array(v) {
+            return array(c, v);
+        }
         let value = match v {
             Json::Bool(b) => *b as u8 as f64,
             v => v.as_f64().ok_or_else(|| c.refuse(format!("its argument {v} is not a number")))?,

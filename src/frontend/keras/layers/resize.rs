@@ -4,7 +4,10 @@
 //! weights follow from the sizes: a product with a matrix that is made here.
 
 use super::{
-    super::call::{Arg, Call},
+    super::{
+        call::{Arg, Call},
+        layer::ints,
+    },
     Class, Masks, class,
     reshape::repeat,
 };
@@ -84,9 +87,21 @@ fn target(c: &Call) -> Convert<[i64; 2]> {
 }
 
 fn resizing(c: &mut Call) -> Convert<Arg> {
+    let size = target(c)?;
+    fitted(c, size)
+}
+
+/// `keras.ops.image.resize`.
+pub(super) fn operation(c: &mut Call) -> Convert<Arg> {
+    match c.layer.get("size").and_then(ints).as_deref() {
+        Some(&[h, w]) if h > 0 && w > 0 => fitted(c, [h, w]),
+        _ => Err(c.refuse("its size is not two positive integers")),
+    }
+}
+
+fn fitted(c: &mut Call, size: [i64; 2]) -> Convert<Arg> {
     let x = c.input()?;
     let x = if c.dtype(x)?.is_float() { x } else { c.cast(x, DType::F32)? };
-    let size = target(c)?;
     let how = c.layer.str("interpolation").unwrap_or("bilinear").to_owned();
     let antialias = c.layer.bool("antialias", false);
     let x = if c.layer.bool("crop_to_aspect_ratio", false) {

@@ -7,7 +7,11 @@ use super::super::super::{
     layer::{as_int, ints, plain},
 };
 use super::{Function, common, integer, parameter, plain_json, tensor};
-use crate::{frontend::Convert, ir::ExprId, tensor::DType};
+use crate::{
+    frontend::Convert,
+    ir::ExprId,
+    tensor::{DType, Tensor},
+};
 
 /// The functions.
 pub(super) const OPERATIONS: &[(&str, Function)] = &[
@@ -90,16 +94,21 @@ pub(super) const OPERATIONS: &[(&str, Function)] = &[
     ("Pad", |c| {
         let x = tensor(c, 0, "x")?;
         let mode = parameter(c, 2, "mode").and_then(|v| v.as_str().map(str::to_owned));
-        if mode.is_some_and(|m| m != "constant") {
-            return Err(c.refuse("only constant padding is supported"));
-        }
         let widths = parameter(c, 1, "pad_width");
         let pairs = widths.as_ref().map(plain).and_then(Json::as_array).and_then(|rows| {
             rows.iter().map(|r| ints(r).and_then(|p| Some((*p.first()?, *p.get(1)?)))).collect::<Option<Vec<_>>>()
         });
         let pairs = pairs.ok_or_else(|| c.refuse("its widths are not pairs"))?;
-        let value = parameter(c, 3, "constant_values").and_then(|v| v.as_f64()).unwrap_or(0.0);
-        c.pad(x, &pairs, value).map(Arg::of)
+        let mirrored = match mode.as_deref() {
+            None | Some("constant") => {
+                let value = parameter(c, 3, "constant_values").and_then(|v| v.as_f64()).unwrap_or(0.0);
+                return c.pad(x, &pairs, value).map(Arg::of);
+            }
+            Some("reflect") => "REFLECT",
+            Some("symmetric") => "SYMMETRIC",
+            Some(other) => return Err(c.refuse(format!("padding of mode `{other}` is not supported"))),
+        };
+        c.mirror(x, &pairs, mirrored).map(Arg::of)
     }),
     ("Take", |c| {
         let x = tensor(c, 0, "x")?;
@@ -129,7 +138,61 @@ pub(super) const OPERATIONS: &[(&str, Function)] = &[
         c.op("gather", &[x, places], &[("axis", axis.into())]).map(Arg::of)
     }),
     ("GetItem", get_item),
+    ("Roll", |c| {
+        let x = tensor(c, 0, "x")?;
+        let shifts = parameter(c, 1, "shift").as_ref().and_then(ints).unwrap_or_default();
+        let Some(axes) = parameter(c, 2, "axis").as_ref().and_then(ints) else {
+            return Err(c.refuse("only shifts along axes are supported"));
+        };
+        if shifts.len() != 1 && shifts.len() != axes.len() {
+            return Err(c.refuse("it has other numbers of shifts than of axes"));
+        }
+        let rank = c.rank(x)?;
+        let mut y = x;
+        for (axis, shift) in axes.iter().zip(shifts.iter().cycle()) {
+            let at = c.axis(*axis, rank)?;
+            let n = c.extent(y, at)?;
+            let by = shift.rem_euclid(n.max(1));
+            if by > 0 {
+                let (head, tail) = (c.slice(y, at as i64, 0, n - by)?, c.slice(y, at as i64, n - by, n)?);
+                y = c.concat(&[tail, head], at as i64)?;
+            }
+        }
+        Ok(Arg::of(y))
+    }),
+    ("Tril", |c| triangle(c, |row, column, k| column <= row + k)),
+    ("Triu", |c| triangle(c, |row, column, k| column >= row + k)),
+    ("Unstack", |c| {
+        let x = tensor(c, 0, "x")?;
+        let axis = c.axis(integer(c, 2, "axis", 0)?, c.rank(x)?)?;
+        let n = c.extent(x, axis)?;
+        if !(1..=4096).contains(&n) {
+            return Err(c.refuse(format!("{n} parts are not supported")));
+        }
+        let attrs = [("indices_or_sections", n.into()), ("axis", (axis as i64).into())];
+        let parts = c.op("split", &[x], &attrs)?;
+        let part = |i: usize| {
+            let e = c.s.b.field(parts, i);
+            c.op("squeeze", &[e], &[("axis", [axis as i64].into())]).map(Arg::of)
+        };
+        Ok(Arg::List((0..n as usize).map(part).collect::<Convert<_>>()?))
+    }),
 ];
+
+/// The elements of matrices for which a condition of row, column and diagonal holds, and zeros.
+fn triangle(c: &mut Call, kept: impl Fn(i64, i64, i64) -> bool) -> Convert<Arg> {
+    let x = tensor(c, 0, "x")?;
+    let (rank, k) = (c.rank(x)?, integer(c, 1, "k", 0)?);
+    if rank < 2 {
+        return Err(c.refuse("its input is no matrix"));
+    }
+    let (rows, columns) = (c.extent(x, rank - 2)?, c.extent(x, rank - 1)?);
+    let shape = [c.count(rows)?, c.count(columns)?];
+    let mask =
+        Tensor::from_f64_fn(DType::Bool, &shape, |i| kept(i as i64 / columns, i as i64 % columns, k) as u8 as f64);
+    let (mask, zero) = (c.constant(mask), c.number(x, 0.0)?);
+    c.select(mask, x, zero).map(Arg::of)
+}
 
 /// A shape in which what is not known is -1.
 fn open_ints(v: &Json) -> Option<Vec<i64>> {

@@ -18,6 +18,14 @@ pub(super) const OPERATIONS: &[(&str, Function)] = &[
     ("Mean", |c| reduce(c, "mean")),
     ("Any", |c| reduce(c, "any")),
     ("All", |c| reduce(c, "all")),
+    ("CountNonzero", |c| {
+        let x = tensor(c, 0, "x")?;
+        let rank = c.rank(x)? as i64;
+        let axes = parameter(c, 1, "axis").as_ref().and_then(ints).unwrap_or_else(|| (0..rank).collect());
+        let there = if c.dtype(x)? == DType::Bool { x } else { c.with("not_equal", x, 0.0)? };
+        let there = c.cast(there, DType::I32)?;
+        c.reduce("sum", there, &axes, false).map(Arg::of)
+    }),
     ("Var", |c| variance(c, false)),
     ("Std", |c| variance(c, true)),
     ("Logsumexp", |c| {

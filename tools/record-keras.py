@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Adds cases to tests/recorded/frontends/keras.tar.xz, with what Keras makes of them.
+
+    record-keras.py keras.tar.xz
+
+Needs numpy and keras with TensorFlow; oneDNN should be off (TF_ENABLE_ONEDNN_OPTS=0).
+"""
+import json, os, subprocess, sys, tempfile
+
+import keras
+import numpy as np
+from keras import Input, Model, layers, ops
+
+
+def function(*shape):
+    """A case of a function of one tensor."""
+    return lambda f: (lambda: (lambda x: Model(x, f(x)))(Input(shape, name="x")), shape)
+
+
+matrix = function(4, 5)
+CASES = {
+    "mel_spectrogram": function(256)(layers.MelSpectrogram(fft_length=64, sequence_stride=16, num_mel_bins=10, sampling_rate=1000, max_freq=400)),
+    "mel_spectrogram_short": function(200)(layers.MelSpectrogram(fft_length=64, sequence_stride=20, sequence_length=50, window="hamming", num_mel_bins=8, sampling_rate=800, power_to_db=False, mag_exp=1.0)),
+    "ops_pad_reflect": matrix(lambda x: ops.pad(x, ((0, 0), (1, 2), (0, 1)), mode="reflect")),
+    "ops_roll": matrix(lambda x: ops.roll(x, 2, 1)),
+    "ops_tril": matrix(lambda x: ops.tril(x, 1)),
+    "ops_triu": matrix(lambda x: ops.triu(x)),
+    "ops_unstack": matrix(lambda x: ops.unstack(x, axis=1)),
+    "ops_count_nonzero": matrix(lambda x: ops.count_nonzero(x > 0, 1)),
+    "ops_constant_array": matrix(lambda x: ops.dot(x, np.linspace(-1, 1, 10, dtype="float32").reshape(5, 2))),
+    "ops_resize": matrix(lambda x: ops.image.resize(ops.expand_dims(x, -1), (6, 7))),
+}
+
+if __name__ == "__main__":
+    archive = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["tar", "-xJf", archive, "-C", folder], check=True)
+        for name, (make, shape) in CASES.items():
+            keras.utils.clear_session()
+            keras.utils.set_random_seed(1)
+            model = make()
+            x = np.random.default_rng(3).standard_normal((2, *shape)).astype("float32")
+            results = keras.tree.flatten(model.predict(x, verbose=0))
+            case = os.path.join(folder, "keras", name)
+            os.makedirs(case, exist_ok=True)
+            model.save(os.path.join(case, "model.keras"))
+            np.savez(os.path.join(case, "inputs.npz"), x=x)
+            np.savez(os.path.join(case, "outputs.npz"), **{str(i): np.asarray(r) for i, r in enumerate(results)})
+            about = dict(layers=sorted({type(l).__name__ for l in model.layers if type(l).__name__ != "InputLayer"}))
+            with open(os.path.join(case, "meta.json"), "w") as f:
+                json.dump(about, f)
+        same = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=2020-01-01"]
+        subprocess.run(["tar", *same, "-cJf", archive, "-C", folder, "keras"], check=True)
