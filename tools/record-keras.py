@@ -10,6 +10,8 @@ import json, os, subprocess, sys, tempfile
 import keras
 import numpy as np
 from keras import Input, Model, layers, ops
+from keras.src.applications.convnext import LayerScale
+from keras.src.applications.inception_resnet_v2 import CustomScaleLayer
 
 
 def function(*shape):
@@ -28,6 +30,8 @@ CASES = {
     "ops_unstack": matrix(lambda x: ops.unstack(x, axis=1)),
     "ops_count_nonzero": matrix(lambda x: ops.count_nonzero(x > 0, 1)),
     "ops_constant_array": matrix(lambda x: ops.dot(x, np.linspace(-1, 1, 10, dtype="float32").reshape(5, 2))),
+    "layer_scale": function(4, 4, 6)(lambda x: LayerScale(0.1, 6)(x)),
+    "scaled_branch": function(4, 4, 6)(lambda x: CustomScaleLayer(0.17)([x, layers.Conv2D(6, 1)(x)])),
     "ops_resize": matrix(lambda x: ops.image.resize(ops.expand_dims(x, -1), (6, 7))),
 }
 

@@ -15,6 +15,11 @@ pub(super) const CLASSES: &[Class] = &[
     class("Embedding", Masks::Own, embedding),
     class("ReversibleEmbedding", Masks::Own, reversible_embedding),
     class("Masking", Masks::Own, masking),
+    // Of networks that Keras ships.
+    class("LayerScale", Masks::Pass, |c| {
+        let (x, scale) = (c.input()?, c.weight(0, "gamma")?);
+        c.bin("multiply", x, scale).map(Arg::of)
+    }),
     class("Identity", Masks::Pass, same),
     class("ActivityRegularization", Masks::Pass, same),
     class("Dropout", Masks::Pass, same),

@@ -24,6 +24,13 @@ pub(super) const CLASSES: &[Class] = &[
         let mask = any_mask(c, &inputs)?;
         Ok(Arg::Tensor(Held { id, mask }))
     }),
+    // Of the Inception-ResNet networks that Keras ships.
+    class("CustomScaleLayer", Masks::Own, |c| {
+        let [x, y] = inputs(c)?[..] else { return Err(c.refuse("it takes two inputs")) };
+        let scale = c.layer.float("scale", 1.0)?;
+        let scaled = c.with("multiply", y.id, scale)?;
+        c.bin("add", x.id, scaled).map(Arg::of)
+    }),
     class("Concatenate", Masks::Own, concatenate),
     class("Dot", Masks::Own, dot),
 ];
