@@ -32,9 +32,9 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, OpId, TensorType, Type, VarId, reachable},
     loops::Kernel,
-    lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, shapes_follow_from_types},
+    lower::{Assembled, CodeSet, Tuned, assemble, is_plain, is_plain_once_known, shapes_follow_from_types},
     partition::CompilerError,
-    pass::static_calls,
+    pass::{settled, static_calls},
     runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
     tensor::{Shape, Tensor, Value, within_memory},
 };
@@ -74,8 +74,10 @@ impl Machine {
 pub(super) struct Primitives {
     module: Module,
     functions: Vec<Primitive>,
-    /// The whole program, where it is a plain sequence of calls once extents are known.
+    /// The whole program, where it is a plain sequence of calls once extents are known, or may be: see `settles`.
     whole: Option<Primitive>,
+    /// Whether extents within the whole program are computed: it is plain where those of its inputs settle them.
+    settles: bool,
     /// Its code for the greatest extents that it may meet, where these are bounded: no other takes more memory.
     bound: OnceLock<Arc<Code>>,
     /// Whether it turned out that it can't be called as one function.
@@ -244,7 +246,7 @@ impl Primitives {
         for (number, assembled) in fixed.into_iter().zip(programs) {
             made.insert(number, Code::link(assembled, library.clone(), &machine)?);
         }
-        let functions = functions
+        let functions: Vec<Primitive> = functions
             .iter()
             .zip(decisive)
             .enumerate()
@@ -266,9 +268,10 @@ impl Primitives {
             }),
             false => None,
         };
+        let settles = functions.iter().any(|f| !shapes_follow_from_types(m, f.func));
         let (in_parts, fallen) = (AtomicBool::new(false), Mutex::default());
         let bound = OnceLock::new();
-        let primitives = Primitives { module: m.clone(), functions, whole, bound, in_parts, machine, fallen };
+        let primitives = Primitives { module: m.clone(), functions, whole, settles, bound, in_parts, machine, fallen };
         Ok(Compiled { primitives, code, objects, calls })
     }
 
@@ -277,8 +280,13 @@ impl Primitives {
     ///
     /// Refuses extents that do not fit each other, and bounds for programs that are no plain sequence of calls.
     pub(super) fn prepare(&self, extents: &Extents) -> Result<Option<usize>, Refused> {
-        let greatest = extents.greatest()?;
-        let Some(whole) = &self.whole else {
+        let (greatest, likely) = (extents.greatest()?, extents.likely());
+        let is_settled = |w: &Primitive| {
+            let (func, types) =
+                (self.module.func(w.func), extents.types().cloned().map(Type::from).collect::<Vec<_>>());
+            likely.iter().chain(&greatest).all(|s| self.whole_instance(func, &types, s).is_ok())
+        };
+        let Some(whole) = self.whole.as_ref().filter(|w| !self.settles || is_settled(w)) else {
             let why = "bound: memory is planned beforehand for plain sequences of calls, and this program is none";
             return if greatest.is_some() { Err(Diagnostic::new(why).into()) } else { Ok(None) };
         };
@@ -290,7 +298,7 @@ impl Primitives {
                 Refused(all)
             })
         };
-        if let Some(likely) = extents.likely() {
+        if let Some(likely) = likely {
             code_at(&likely)?;
         }
         let Some(greatest) = greatest else { return Ok(None) };
@@ -539,7 +547,14 @@ impl Primitives {
         let (body, params, _) = self.on_extents(func, types, shapes, &mut out);
         let func = out.add(Expr::Func(Box::new(Function::new(params, body, None))));
         out.define(entry_name(0), func);
-        Ok(infer_types(out)?)
+        if !self.settles {
+            return Ok(infer_types(out)?);
+        }
+        let typed = settled(out, &entry_name(0))?;
+        match is_plain(&typed, &entry_name(0))? {
+            true => Ok(typed),
+            false => Err(Refused::from(Diagnostic::new("extents within the program depend on values")).into()),
+        }
     }
 
     /// Code of the whole program for tensors of these extents alone.

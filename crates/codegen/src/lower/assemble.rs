@@ -158,10 +158,11 @@ pub fn shapes_follow_from_types(m: &Module, f: ExprId) -> bool {
 /// Whether a function's body is a plain sequence of calls of primitive functions and of functions for external compilers on tensors
 /// of known extents: what [`assemble`] takes.
 pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
-    is_sequence(typed, entry, &|t| t.known_shape().is_some())
+    is_sequence(typed, entry, &|t| t.known_shape().is_some(), &|f| shapes_follow_from_types(typed.module(), f))
 }
 
-/// The same but for extents, which may be unknown: those of a run decide all others. What external compilers make is for known ones.
+/// The same but for extents, which may be unknown: those of a run decide all others, where values do not. What external compilers make
+/// is for known ones.
 pub fn is_plain_once_known(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
     let m = typed.module();
     let external = reachable(m, [typed.entry(entry)?.body]).into_iter().any(|e| match &m[e] {
@@ -169,11 +170,16 @@ pub fn is_plain_once_known(typed: &TypedModule, entry: &str) -> Result<bool, Ref
         Expr::Global(_) => true,
         _ => false,
     });
-    Ok(!external && is_sequence(typed, entry, &|_| true)?)
+    Ok(!external && is_sequence(typed, entry, &|_| true, &|_| true)?)
 }
 
-/// Whether a function's body is a sequence of calls on tensors whose types are as asked.
-fn is_sequence(typed: &TypedModule, entry: &str, fits: &dyn Fn(&TensorType) -> bool) -> Result<bool, Refused> {
+/// Whether a function's body is a sequence of calls of functions on tensors, where these and the tensors' types are as asked.
+fn is_sequence(
+    typed: &TypedModule,
+    entry: &str,
+    fits: &dyn Fn(&TensorType) -> bool,
+    takes: &dyn Fn(ExprId) -> bool,
+) -> Result<bool, Refused> {
     let m = typed.module();
     let f = typed.entry(entry)?;
     let known = |ty: &Type| ty.flatten().is_some_and(|all| all.iter().all(fits));
@@ -183,9 +189,7 @@ fn is_sequence(typed: &TypedModule, entry: &str, fits: &dyn Fn(&TensorType) -> b
             Expr::Global(name) => m.function_id(name),
             _ => None,
         };
-        func.is_some_and(|f| {
-            (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && shapes_follow_from_types(m, f)
-        })
+        func.is_some_and(|f| (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && takes(f))
     };
     let plain = |&id: &ExprId| match &m[id] {
         Expr::Var(v) => f.params.contains(v) && known(typed.var_ty(*v)),
