@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::{Equivalent, HashMap, HashSet};
 
 use super::{
     backend::{Backend, in_process},
@@ -95,8 +95,8 @@ struct Primitive {
     decisive: Vec<usize>,
     /// The code, where there is one for all calls.
     fixed: Option<Arc<Code>>,
-    /// The code for extents that were met.
-    made: Mutex<Made>,
+    /// The code for extents that were met, which functions that are the same share.
+    made: Arc<Mutex<Made>>,
 }
 
 /// The code of a function for extents that were met.
@@ -246,6 +246,7 @@ impl Primitives {
         for (number, assembled) in fixed.into_iter().zip(programs) {
             made.insert(number, Code::link(assembled, library.clone(), &machine)?);
         }
+        let mut same: HashMap<String, Arc<Mutex<Made>>> = HashMap::new();
         let functions: Vec<Primitive> = functions
             .iter()
             .zip(decisive)
@@ -255,7 +256,7 @@ impl Primitives {
                 as_is: as_is(m, func),
                 decisive,
                 fixed: made.remove(&number),
-                made: Mutex::default(),
+                made: form(m, func).map_or_else(Arc::default, |form| same.entry(form).or_default().clone()),
             })
             .collect();
         let whole = match is_plain_once_known(typed, "main")? {
@@ -264,7 +265,7 @@ impl Primitives {
                 as_is: None,
                 decisive: Vec::new(),
                 fixed: None,
-                made: Mutex::default(),
+                made: Arc::default(),
             }),
             false => None,
         };
@@ -445,11 +446,14 @@ impl Primitives {
     /// kernels were compiled for the extents at hand.
     pub(super) fn sized_calls(&self) -> (usize, usize, usize) {
         let all = self.functions.iter().chain(&self.whole);
+        let mut counted: HashSet<*const Mutex<Made>> = HashSet::new();
         all.fold((0, 0, 0), |(general, alone, special), f| {
+            // What functions share was compiled once.
+            let first = counted.insert(Arc::as_ptr(&f.made)) as usize;
             let made = f.made.lock().unwrap_or_else(PoisonError::into_inner);
             match &made.sizes {
-                Some(s) => (general + s.counts().0, alone + s.counts().1, special + s.specialized),
-                None => (general, alone, special + made.code.len()),
+                Some(s) => (general + s.counts().0, alone + s.counts().1, special + first * s.specialized),
+                None => (general, alone, special + first * made.code.len()),
             }
         })
     }
@@ -725,6 +729,31 @@ fn as_is(m: &Module, func: ExprId) -> Option<(OpId, Attrs)> {
     let (op, args, attrs) = m.op_call(f.body)?;
     let own = args.iter().zip(&f.params).all(|(&a, &p)| matches!(m[a], Expr::Var(v) if v == p));
     (op.op().runs_as_is() && own && args.len() == f.params.len()).then(|| (op, attrs.clone()))
+}
+
+/// What a function of operators is but for names: the same text for functions that are the same. None where it holds other things, or
+/// constants that are no few numbers.
+fn form(m: &Module, func: ExprId) -> Option<String> {
+    const FEW: usize = 64;
+    let f = m.func(func);
+    let mut order: Vec<ExprId> = reachable(m, [f.body]).into_iter().collect();
+    order.sort_unstable();
+    let numbers: HashMap<ExprId, usize> = order.iter().enumerate().map(|(i, &e)| (e, i)).collect();
+    let of = |all: &[ExprId]| all.iter().map(|e| numbers[e]).collect::<Vec<usize>>();
+    let types: Vec<&Option<Type>> = f.params.iter().map(|&p| &m.var(p).ty).collect();
+    let mut form = format!("{:?} {types:?}", f.attrs);
+    for &e in &order {
+        form += &match &m[e] {
+            Expr::Op(op) => format!("; {}", op.op().name()),
+            Expr::Var(v) => format!("; %{}", f.params.iter().position(|p| p == v)?),
+            Expr::Tuple(fields) => format!("; {:?}", of(fields)),
+            Expr::Proj(tuple, field) => format!("; {}.{field}", numbers[tuple]),
+            Expr::Constant(t) if t.len() <= FEW => format!("; {} {:?} {:?}", t.dtype(), t.shape(), t.bytes()),
+            Expr::Call { callee, args, attrs, .. } => format!("; {} {:?} {attrs:?}", numbers[callee], of(args)),
+            _ => return None,
+        };
+    }
+    f.compiler().is_none().then_some(form)
 }
 
 /// The places among a function's flattened arguments whose values decide extents within it.

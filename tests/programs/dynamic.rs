@@ -191,6 +191,17 @@ fn extents_that_follow_from_extents_are_known() {
     assert!(general > 0 && special == 0 && kernels == 0, "{general}, {special}, {kernels}");
 }
 
+#[test]
+fn functions_that_are_the_same_share_their_code() {
+    let text = "def @main(%x: Tensor[(?, ?), float32], %y: Tensor[(?, ?), float32], %s: Tensor[(2), int64]) {
+        (dyn.reshape(%x, %s), dyn.reshape(%y, %s)) }";
+    let exe = built(text).executable;
+    for s in [[3i64, 4], [2, 6], [3, 4]] {
+        checked(text, &exe, &[floats(&[4, 3], 1), floats(&[4, 3], 2), Tensor::from_slice(&[2], &s)]);
+    }
+    assert_eq!(sized_calls(&exe).2, 2);
+}
+
 /// A network's layers with weights that are known: two convolutions, one that takes every second place, one of each channel by itself, a
 /// sum of branches and pools; of images of unknown number and sizes, or of these.
 fn network(shape: &str) -> String {
