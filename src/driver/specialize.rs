@@ -32,7 +32,7 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, OpId, TensorType, Type, VarId, reachable},
     loops::Kernel,
-    lower::{Assembled, CodeSet, Tuned, assemble, is_plain, is_plain_once_known, shapes_follow_from_types},
+    lower::{Assembled, CodeSet, Form, Tuned, assemble, is_plain, is_plain_once_known, shapes_follow_from_types},
     partition::CompilerError,
     pass::{settled, static_calls},
     runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
@@ -246,7 +246,7 @@ impl Primitives {
         for (number, assembled) in fixed.into_iter().zip(programs) {
             made.insert(number, Code::link(assembled, library.clone(), &machine)?);
         }
-        let mut same: HashMap<String, Arc<Mutex<Made>>> = HashMap::new();
+        let mut same: HashMap<Form, Arc<Mutex<Made>>> = HashMap::new();
         let functions: Vec<Primitive> = functions
             .iter()
             .zip(decisive)
@@ -256,7 +256,8 @@ impl Primitives {
                 as_is: as_is(m, func),
                 decisive,
                 fixed: made.remove(&number),
-                made: form(m, func).map_or_else(Arc::default, |form| same.entry(form).or_default().clone()),
+                made: Form::of(m, m.func(func), |p| m.var(p).ty.clone())
+                    .map_or_else(Arc::default, |form| same.entry(form).or_default().clone()),
             })
             .collect();
         let whole = match is_plain_once_known(typed, "main")? {
@@ -729,31 +730,6 @@ fn as_is(m: &Module, func: ExprId) -> Option<(OpId, Attrs)> {
     let (op, args, attrs) = m.op_call(f.body)?;
     let own = args.iter().zip(&f.params).all(|(&a, &p)| matches!(m[a], Expr::Var(v) if v == p));
     (op.op().runs_as_is() && own && args.len() == f.params.len()).then(|| (op, attrs.clone()))
-}
-
-/// What a function of operators is but for names: the same text for functions that are the same. None where it holds other things, or
-/// constants that are no few numbers.
-fn form(m: &Module, func: ExprId) -> Option<String> {
-    const FEW: usize = 64;
-    let f = m.func(func);
-    let mut order: Vec<ExprId> = reachable(m, [f.body]).into_iter().collect();
-    order.sort_unstable();
-    let numbers: HashMap<ExprId, usize> = order.iter().enumerate().map(|(i, &e)| (e, i)).collect();
-    let of = |all: &[ExprId]| all.iter().map(|e| numbers[e]).collect::<Vec<usize>>();
-    let types: Vec<&Option<Type>> = f.params.iter().map(|&p| &m.var(p).ty).collect();
-    let mut form = format!("{:?} {types:?}", f.attrs);
-    for &e in &order {
-        form += &match &m[e] {
-            Expr::Op(op) => format!("; {}", op.op().name()),
-            Expr::Var(v) => format!("; %{}", f.params.iter().position(|p| p == v)?),
-            Expr::Tuple(fields) => format!("; {:?}", of(fields)),
-            Expr::Proj(tuple, field) => format!("; {}.{field}", numbers[tuple]),
-            Expr::Constant(t) if t.len() <= FEW => format!("; {} {:?} {:?}", t.dtype(), t.shape(), t.bytes()),
-            Expr::Call { callee, args, attrs, .. } => format!("; {} {:?} {attrs:?}", numbers[callee], of(args)),
-            _ => return None,
-        };
-    }
-    f.compiler().is_none().then_some(form)
 }
 
 /// The places among a function's flattened arguments whose values decide extents within it.

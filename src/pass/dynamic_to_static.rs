@@ -176,9 +176,7 @@ fn decisive(m: &Module, f: &Function) -> Vec<usize> {
 fn evaluated(typed: &TypedModule, f: &Function, given: &[Option<Tensor>]) -> Option<Tensor> {
     let m = typed.module();
     let mut values: HashMap<ExprId, Value> = HashMap::new();
-    let mut order: Vec<ExprId> = reachable(m, [f.body]).into_iter().collect();
-    order.sort_unstable();
-    for e in order {
+    for e in reachable(m, [f.body]) {
         let value = match &m[e] {
             Expr::Constant(t) => Some(t.clone().into()),
             Expr::Var(v) => {

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::{
     Group, Reduced, Scheduled, Tuned,
     append::{self, Kept},
+    form::Form,
     sites::{Made, Met, SizedKernel},
     worth_measuring,
 };
@@ -218,7 +219,19 @@ pub fn groups(typed: &TypedModule, entry: &str, state: &[(usize, usize)]) -> Res
         let func = func.map(|f| m.func(f)).filter(|f| f.is_primitive() && f.compiler().is_none());
         all.extend(func.map(|f| (id, f)));
     }
-    all.into_par_iter().map(|(id, f)| group(typed, id, f, &kept, true)).collect()
+    // Functions of one form compute the same.
+    let mut forms: HashMap<Form, usize> = HashMap::new();
+    let mut first = |at: usize, call: ExprId, f: &Function| match kept.contains_key(&call) {
+        true => at,
+        false => Form::of(m, f, |p| Some(typed.var_ty(p).clone())).map_or(at, |form| *forms.entry(form).or_insert(at)),
+    };
+    let same: Vec<usize> = all.iter().enumerate().map(|(at, &(id, f))| first(at, id, f)).collect();
+    let lowered = |at: usize| {
+        let (id, f) = all[at];
+        (same[at] == at).then(|| group(typed, id, f, &kept, true)).transpose()
+    };
+    let groups: Vec<Option<Group>> = (0..all.len()).into_par_iter().map(lowered).collect::<Result<_, _>>()?;
+    Ok(same.iter().filter_map(|&at| groups[at].clone()).collect())
 }
 
 /// What a call of a function computes.
