@@ -34,6 +34,8 @@ const BODY_DOT: i64 = 112;
 /// The same in tiles of what is left of an extent that changes from size to size, of which there are one or two: to wait for sums that
 /// depend on each other takes longer than the turns of a loop, and code for all such tiles takes long to make.
 const BODY_REST: i64 = 8;
+/// Longer reduced axes are channels and not places of a window.
+const LONGEST_WINDOW: i64 = 7;
 
 /// What a reduction does with what it reads, on that machine.
 pub(super) fn form(r: &Reduction, unit: Core) -> Form {
@@ -364,7 +366,9 @@ impl Emitter {
             }
         }
         let most = if job.tiling.dot.is_some() { BODY_DOT } else { BODY };
-        let is_rest = places.iter().any(|p| p.piece.changes && !p.piece.inside);
+        // Places of a window are few enough to be written out.
+        let is_long = inner.last().is_some_and(|a| a.extent > LONGEST_WINDOW || self.changes(a.id));
+        let is_rest = is_long && places.iter().any(|p| p.piece.changes && !p.piece.inside);
         let most = if is_rest { BODY_REST } else { most };
         let step = |values: &[Scalar], with: &HashMap<AxisId, Scalar>| {
             let values: Vec<Scalar> = values.iter().map(|v| replace_axes(v, with)).collect();
