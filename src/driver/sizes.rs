@@ -10,6 +10,7 @@ use std::{
 };
 
 use hashbrown::HashSet;
+use rayon::prelude::*;
 
 use super::{
     build::BuildError,
@@ -24,7 +25,7 @@ use crate::{
 };
 
 /// Kernels are looked at in so many sizes before they are compiled for all.
-const LOOKED_AT: usize = 16;
+const LOOKED_AT: usize = 6;
 
 /// The code of a function, for all sizes that were met.
 pub(super) struct Sizes {
@@ -70,15 +71,19 @@ impl Sizes {
         types: &[Type],
         typed: &TypedModule,
         shapes: &[Shape],
-        instance: impl Fn(&[Shape]) -> Option<TypedModule>,
+        instance: impl Fn(&[Shape]) -> Option<TypedModule> + Sync,
     ) -> Result<Arc<Code>, BuildError> {
         let start = Instant::now();
         let here = groups(typed, entry, &self.set.state)?;
         let state = &self.set.state;
         let looked_at = |ones_stay: bool| -> Vec<Vec<Group>> {
-            let others = others(types, shapes, ones_stay).into_iter();
-            let found = others.filter_map(|other| groups(&instance(&other)?, entry, state).ok());
-            [here.clone()].into_iter().chain(found.filter(|g| g.len() == here.len()).take(LOOKED_AT - 1)).collect()
+            let others = others(types, shapes, ones_stay);
+            let alike = |other: &Vec<Shape>| {
+                groups(&instance(other)?, entry, state).ok().filter(|g: &Vec<Group>| g.len() == here.len())
+            };
+            let found =
+                others.chunks(LOOKED_AT - 1).flat_map(|some| some.par_iter().filter_map(alike).collect::<Vec<_>>());
+            [here.clone()].into_iter().chain(found.take(LOOKED_AT - 1)).collect()
         };
         let sites = self.sites.get_or_insert_with(|| Sites::new(machine.backend.core, &looked_at(false)));
         let (mut met, mut unserved) = sites.meet(here.clone());
@@ -150,6 +155,14 @@ fn others(types: &[Type], shapes: &[Shape], ones_stay: bool) -> Vec<Vec<Shape>> 
         grown(&|n, place| if place == 1 { 1 } else { 2 * n + 4 * place }),
     ];
     let equal = [grown(&|n, _| 2 * n + 1), grown(&|n, _| 3 * n + 2), grown(&|n, _| 2 * n), grown(&|n, _| 3 * n)];
-    let apart = apart.into_iter().chain((0..8).map(|k| grown(&|n, place| mixed(n, place, k))));
+    // Where halves of halves must come out even, as where they are put beside what was halved before.
+    let even = |n: usize, place: usize, k: usize| {
+        let factor = 1 << n.trailing_zeros().min(6);
+        n + factor * (1 + (7 * place + 3 * k) % 11)
+    };
+    let apart = apart.into_iter().chain((0..2).map(|k| grown(&|n, place| mixed(n, place, k))));
+    let apart = apart.chain((0..8).map(|k| grown(&|n, place| even(n, place, k))));
+    let apart = apart.chain((2..8).map(|k| grown(&|n, place| mixed(n, place, k))));
+    let equal = equal.into_iter().chain((0..8).map(|k| grown(&|n, _| even(n, 0, k))));
     apart.chain(equal).chain((0..8).map(|k| grown(&|n, _| mixed(n, 0, k)))).collect()
 }

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::{Equivalent, HashMap, HashSet};
 
 use super::{
     backend::{Backend, in_process},
@@ -32,9 +32,9 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, OpId, TensorType, Type, VarId, reachable},
     loops::Kernel,
-    lower::{Assembled, CodeSet, Tuned, assemble, is_plain_once_known, shapes_follow_from_types},
+    lower::{Assembled, CodeSet, Form, Tuned, assemble, is_plain, is_plain_once_known, shapes_follow_from_types},
     partition::CompilerError,
-    pass::static_calls,
+    pass::{settled, static_calls},
     runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
     tensor::{Shape, Tensor, Value, within_memory},
 };
@@ -74,8 +74,10 @@ impl Machine {
 pub(super) struct Primitives {
     module: Module,
     functions: Vec<Primitive>,
-    /// The whole program, where it is a plain sequence of calls once extents are known.
+    /// The whole program, where it is a plain sequence of calls once extents are known, or may be: see `settles`.
     whole: Option<Primitive>,
+    /// Whether extents within the whole program are computed: it is plain where those of its inputs settle them.
+    settles: bool,
     /// Its code for the greatest extents that it may meet, where these are bounded: no other takes more memory.
     bound: OnceLock<Arc<Code>>,
     /// Whether it turned out that it can't be called as one function.
@@ -93,8 +95,8 @@ struct Primitive {
     decisive: Vec<usize>,
     /// The code, where there is one for all calls.
     fixed: Option<Arc<Code>>,
-    /// The code for extents that were met.
-    made: Mutex<Made>,
+    /// The code for extents that were met, which functions that are the same share.
+    made: Arc<Mutex<Made>>,
 }
 
 /// The code of a function for extents that were met.
@@ -244,7 +246,8 @@ impl Primitives {
         for (number, assembled) in fixed.into_iter().zip(programs) {
             made.insert(number, Code::link(assembled, library.clone(), &machine)?);
         }
-        let functions = functions
+        let mut same: HashMap<Form, Arc<Mutex<Made>>> = HashMap::new();
+        let functions: Vec<Primitive> = functions
             .iter()
             .zip(decisive)
             .enumerate()
@@ -253,7 +256,8 @@ impl Primitives {
                 as_is: as_is(m, func),
                 decisive,
                 fixed: made.remove(&number),
-                made: Mutex::default(),
+                made: Form::of(m, m.func(func), |p| m.var(p).ty.clone())
+                    .map_or_else(Arc::default, |form| same.entry(form).or_default().clone()),
             })
             .collect();
         let whole = match is_plain_once_known(typed, "main")? {
@@ -262,13 +266,14 @@ impl Primitives {
                 as_is: None,
                 decisive: Vec::new(),
                 fixed: None,
-                made: Mutex::default(),
+                made: Arc::default(),
             }),
             false => None,
         };
+        let settles = functions.iter().any(|f| !shapes_follow_from_types(m, f.func));
         let (in_parts, fallen) = (AtomicBool::new(false), Mutex::default());
         let bound = OnceLock::new();
-        let primitives = Primitives { module: m.clone(), functions, whole, bound, in_parts, machine, fallen };
+        let primitives = Primitives { module: m.clone(), functions, whole, settles, bound, in_parts, machine, fallen };
         Ok(Compiled { primitives, code, objects, calls })
     }
 
@@ -277,8 +282,13 @@ impl Primitives {
     ///
     /// Refuses extents that do not fit each other, and bounds for programs that are no plain sequence of calls.
     pub(super) fn prepare(&self, extents: &Extents) -> Result<Option<usize>, Refused> {
-        let greatest = extents.greatest()?;
-        let Some(whole) = &self.whole else {
+        let (greatest, likely) = (extents.greatest()?, extents.likely());
+        let is_settled = |w: &Primitive| {
+            let (func, types) =
+                (self.module.func(w.func), extents.types().cloned().map(Type::from).collect::<Vec<_>>());
+            likely.iter().chain(&greatest).all(|s| self.whole_instance(func, &types, s).is_ok())
+        };
+        let Some(whole) = self.whole.as_ref().filter(|w| !self.settles || is_settled(w)) else {
             let why = "bound: memory is planned beforehand for plain sequences of calls, and this program is none";
             return if greatest.is_some() { Err(Diagnostic::new(why).into()) } else { Ok(None) };
         };
@@ -290,7 +300,7 @@ impl Primitives {
                 Refused(all)
             })
         };
-        if let Some(likely) = extents.likely() {
+        if let Some(likely) = likely {
             code_at(&likely)?;
         }
         let Some(greatest) = greatest else { return Ok(None) };
@@ -437,11 +447,14 @@ impl Primitives {
     /// kernels were compiled for the extents at hand.
     pub(super) fn sized_calls(&self) -> (usize, usize, usize) {
         let all = self.functions.iter().chain(&self.whole);
+        let mut counted: HashSet<*const Mutex<Made>> = HashSet::new();
         all.fold((0, 0, 0), |(general, alone, special), f| {
+            // What functions share was compiled once.
+            let first = counted.insert(Arc::as_ptr(&f.made)) as usize;
             let made = f.made.lock().unwrap_or_else(PoisonError::into_inner);
             match &made.sizes {
-                Some(s) => (general + s.counts().0, alone + s.counts().1, special + s.specialized),
-                None => (general, alone, special + made.code.len()),
+                Some(s) => (general + s.counts().0, alone + s.counts().1, special + first * s.specialized),
+                None => (general, alone, special + first * made.code.len()),
             }
         })
     }
@@ -539,7 +552,14 @@ impl Primitives {
         let (body, params, _) = self.on_extents(func, types, shapes, &mut out);
         let func = out.add(Expr::Func(Box::new(Function::new(params, body, None))));
         out.define(entry_name(0), func);
-        Ok(infer_types(out)?)
+        if !self.settles {
+            return Ok(infer_types(out)?);
+        }
+        let typed = settled(out, &entry_name(0))?;
+        match is_plain(&typed, &entry_name(0))? {
+            true => Ok(typed),
+            false => Err(Refused::from(Diagnostic::new("extents within the program depend on values")).into()),
+        }
     }
 
     /// Code of the whole program for tensors of these extents alone.

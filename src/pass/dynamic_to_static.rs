@@ -1,11 +1,19 @@
 //! Extents that are computed become extents that are known.
 
+#[cfg(feature = "llvm")]
+use hashbrown::{HashMap, HashSet};
+
 use super::fold_constant::{Folded, fold_calls};
 use crate::{
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
     ir::{Copier, Expr, ExprId, Module, reachable},
     tensor::{Tensor, Value},
+};
+#[cfg(feature = "llvm")]
+use crate::{
+    interp,
+    ir::{Function, children, reachable_outside},
 };
 
 /// The module with calls whose extents follow from constants (`dyn.reshape` and its like) turned into calls whose extents
@@ -59,6 +67,144 @@ pub(crate) fn static_calls(typed: TypedModule) -> Result<TypedModule, Refused> {
     match step(&typed)? {
         Some(m) => infer_types(m),
         None => Ok(typed),
+    }
+}
+
+/// The module of a program whose inputs have known extents and whose operators stand in primitive functions, with these told apart by what
+/// decides extents: what follows from extents alone is a constant where it decides others; again and again, for one makes the other known.
+///
+/// Refuses a module whose types are wrong, and values that make no legal call.
+#[cfg(feature = "llvm")]
+pub(crate) fn settled(m: Module, entry: &str) -> Result<TypedModule, Refused> {
+    let mut typed = infer_types(m)?;
+    while let Some(next) = settle(&typed, entry)? {
+        typed = static_calls(infer_types(next)?)?;
+    }
+    Ok(typed)
+}
+
+/// One round; `None` where nothing is left to do.
+#[cfg(feature = "llvm")]
+fn settle(typed: &TypedModule, entry: &str) -> Result<Option<Module>, Refused> {
+    let m = typed.module();
+    let body = typed.entry(entry)?.body;
+    let primitive = |callee: ExprId| match &m[callee] {
+        Expr::Func(f) if f.is_primitive() && f.compiler().is_none() => Some(&**f),
+        _ => None,
+    };
+    // What decides extents, and all that it is made of.
+    let order = reachable_outside(m, [body], |e| matches!(e, Expr::Func(_)));
+    let mut deciding: HashSet<ExprId> = HashSet::new();
+    for &e in order.iter().rev() {
+        match &m[e] {
+            Expr::Call { callee, args, .. } => {
+                let decisive = primitive(*callee).map_or_else(Vec::new, |f| decisive(m, f));
+                let decides = |i: usize| deciding.contains(&e) || decisive.contains(&i);
+                let args: Vec<ExprId> = args.iter().enumerate().filter(|(i, _)| decides(*i)).map(|a| *a.1).collect();
+                deciding.extend(args);
+            }
+            other if deciding.contains(&e) => children(other, |c| _ = deciding.insert(c)),
+            _ => {}
+        }
+    }
+    let (mut out, mut copier, mut changed) = (m.derive(), Copier::new(), false);
+    for (name, id) in m.functions() {
+        let new = copier.copy_with(m, id, &mut out, |out, from, expr| {
+            let Expr::Call { args, attrs, type_args, .. } = expr else { return None };
+            let Expr::Call { callee, .. } = &m[from] else { return None };
+            let f = primitive(*callee)?;
+            let span = || m.span(from).cloned();
+            let given: Vec<Option<Tensor>> = args
+                .iter()
+                .map(|&a| match &out[a] {
+                    Expr::Constant(t) => Some(t.clone()),
+                    _ => None,
+                })
+                .collect();
+            let value = match &m[f.body] {
+                Expr::Constant(t) => Some(t.clone()),
+                _ if deciding.contains(&from) => evaluated(typed, f, &given),
+                _ => None,
+            };
+            if let Some(value) = value {
+                changed = true;
+                return Some(out.add_at(Expr::Constant(value), span()));
+            }
+            let known: Vec<usize> = decisive(m, f).into_iter().filter(|&i| given[i].is_some()).collect();
+            if known.is_empty() {
+                return None;
+            }
+            changed = true;
+            let mut inner = Copier::new();
+            let body = inner.copy_with(m, f.body, out, |out, _, e| match e {
+                Expr::Var(v) => {
+                    let i = f.params.iter().position(|p| p == v).filter(|i| known.contains(i))?;
+                    Some(out.add(Expr::Constant(given[i].clone()?)))
+                }
+                _ => None,
+            });
+            let left = |i: &usize| !known.contains(i);
+            let params = (0..f.params.len()).filter(left).map(|i| f.params[i]).collect();
+            let func = Function { params, body, ret: None, ..f.clone() };
+            let callee = out.add_at(Expr::Func(Box::new(func)), m.span(*callee).cloned());
+            let args = (0..args.len()).filter(left).map(|i| args[i]).collect();
+            let call = Expr::Call { callee, args, attrs: attrs.clone(), type_args: type_args.clone() };
+            Some(out.add_at(call, span()))
+        });
+        out.define(name.clone(), new);
+    }
+    Ok(changed.then_some(out))
+}
+
+/// The places of a function's parameters whose values decide extents within it.
+#[cfg(feature = "llvm")]
+fn decisive(m: &Module, f: &Function) -> Vec<usize> {
+    let mut found = Vec::new();
+    for e in reachable(m, [f.body]) {
+        let Some((op, args, attrs)) = m.op_call(e) else { continue };
+        let param = |&i: &usize| match &m[args[i]] {
+            Expr::Var(v) => f.params.iter().position(|p| p == v),
+            _ => None,
+        };
+        found.extend(op.op().decided_by(attrs).iter().filter_map(param));
+    }
+    found
+}
+
+/// The result of a function of operators, where it is a tensor and follows from those arguments that are given and from extents.
+#[cfg(feature = "llvm")]
+fn evaluated(typed: &TypedModule, f: &Function, given: &[Option<Tensor>]) -> Option<Tensor> {
+    let m = typed.module();
+    let mut values: HashMap<ExprId, Value> = HashMap::new();
+    for e in reachable(m, [f.body]) {
+        let value = match &m[e] {
+            Expr::Constant(t) => Some(t.clone().into()),
+            Expr::Var(v) => {
+                let at = f.params.iter().position(|p| p == v)?;
+                given[at].clone().map(Value::from)
+            }
+            Expr::Tuple(fields) => {
+                fields.iter().map(|f| values.get(f).cloned()).collect::<Option<_>>().map(Value::Tuple)
+            }
+            Expr::Proj(tuple, i) => match values.get(tuple) {
+                Some(Value::Tuple(fields)) => fields.get(*i).cloned(),
+                _ => None,
+            },
+            _ => match m.op_call(e) {
+                Some((op, ..)) if op.op().reads_types_only() => shape_value(typed, e).map(Value::from),
+                Some((op, args, attrs)) => {
+                    let args: Option<Vec<Value>> = args.iter().map(|a| values.get(a).cloned()).collect();
+                    // What is not legal is reported where it runs.
+                    args.and_then(|args| interp::eval_op(op, attrs, &args).ok())
+                }
+                None => None,
+            },
+        };
+        values.extend(value.map(|v| (e, v)));
+    }
+    match values.remove(&f.body) {
+        Some(Value::Tensor(t)) => Some(t),
+        _ => None,
     }
 }
 

@@ -171,6 +171,37 @@ fn one_code_serves_all_sizes() {
     }
 }
 
+/// Extents that are computed from those of the inputs are known where these are: the program is as plain as any. What is halved and
+/// doubled again is as large as before at even extents only.
+#[test]
+fn extents_that_follow_from_extents_are_known() {
+    let text = "def @main(%x: Tensor[(?, 16, ?), float32], %w: Tensor[(24, 16), float32]) {
+        let %half = nn.max_pool1d(%x, pool_size=[2], strides=[2]);
+        let %n = multiply(strided_slice(shape_of(%half, dtype=\"int64\"), begin=[2], end=[3], strides=[1]), 2i64);
+        let %ends = arange(0f, cast(reshape(%n, newshape=[]), dtype=\"float32\"), 1f, dtype=\"float32\");
+        let %at = cast(floor(multiply(%ends, 0.5f)), dtype=\"int64\");
+        let %same = add(take(%half, %at, axis=2, mode=\"clip\"), %x);
+        let %rows = dyn.reshape(%same, concatenate((stack((-1i64, 16i64), axis=0), %n), axis=0));
+        nn.dense(transpose(reshape(%rows, newshape=[16, -1]), axes=[1, 0]), %w, units=24) }";
+    let exe = built(text).executable;
+    for (seed, shape) in [[1, 16, 32], [3, 16, 8], [2, 16, 50], [1, 16, 6]].into_iter().enumerate() {
+        checked(text, &exe, &[floats(&shape, seed as u64), floats(&[24, 16], 9)]);
+    }
+    let (general, special, kernels) = sized_calls(&exe);
+    assert!(general > 0 && special == 0 && kernels == 0, "{general}, {special}, {kernels}");
+}
+
+#[test]
+fn functions_that_are_the_same_share_their_code() {
+    let text = "def @main(%x: Tensor[(?, ?), float32], %y: Tensor[(?, ?), float32], %s: Tensor[(2), int64]) {
+        (dyn.reshape(%x, %s), dyn.reshape(%y, %s)) }";
+    let exe = built(text).executable;
+    for s in [[3i64, 4], [2, 6], [3, 4]] {
+        checked(text, &exe, &[floats(&[4, 3], 1), floats(&[4, 3], 2), Tensor::from_slice(&[2], &s)]);
+    }
+    assert_eq!(sized_calls(&exe).2, 2);
+}
+
 /// A network's layers with weights that are known: two convolutions, one that takes every second place, one of each channel by itself, a
 /// sum of branches and pools; of images of unknown number and sizes, or of these.
 fn network(shape: &str) -> String {

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::{
     Group, Reduced, Scheduled, Tuned,
     append::{self, Kept},
+    form::Form,
     sites::{Made, Met, SizedKernel},
     worth_measuring,
 };
@@ -158,10 +159,11 @@ pub fn shapes_follow_from_types(m: &Module, f: ExprId) -> bool {
 /// Whether a function's body is a plain sequence of calls of primitive functions and of functions for external compilers on tensors
 /// of known extents: what [`assemble`] takes.
 pub fn is_plain(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
-    is_sequence(typed, entry, &|t| t.known_shape().is_some())
+    is_sequence(typed, entry, &|t| t.known_shape().is_some(), &|f| shapes_follow_from_types(typed.module(), f))
 }
 
-/// The same but for extents, which may be unknown: those of a run decide all others. What external compilers make is for known ones.
+/// The same but for extents, which may be unknown: those of a run decide all others, where values do not. What external compilers make
+/// is for known ones.
 pub fn is_plain_once_known(typed: &TypedModule, entry: &str) -> Result<bool, Refused> {
     let m = typed.module();
     let external = reachable(m, [typed.entry(entry)?.body]).into_iter().any(|e| match &m[e] {
@@ -169,11 +171,16 @@ pub fn is_plain_once_known(typed: &TypedModule, entry: &str) -> Result<bool, Ref
         Expr::Global(_) => true,
         _ => false,
     });
-    Ok(!external && is_sequence(typed, entry, &|_| true)?)
+    Ok(!external && is_sequence(typed, entry, &|_| true, &|_| true)?)
 }
 
-/// Whether a function's body is a sequence of calls on tensors whose types are as asked.
-fn is_sequence(typed: &TypedModule, entry: &str, fits: &dyn Fn(&TensorType) -> bool) -> Result<bool, Refused> {
+/// Whether a function's body is a sequence of calls of functions on tensors, where these and the tensors' types are as asked.
+fn is_sequence(
+    typed: &TypedModule,
+    entry: &str,
+    fits: &dyn Fn(&TensorType) -> bool,
+    takes: &dyn Fn(ExprId) -> bool,
+) -> Result<bool, Refused> {
     let m = typed.module();
     let f = typed.entry(entry)?;
     let known = |ty: &Type| ty.flatten().is_some_and(|all| all.iter().all(fits));
@@ -183,9 +190,7 @@ fn is_sequence(typed: &TypedModule, entry: &str, fits: &dyn Fn(&TensorType) -> b
             Expr::Global(name) => m.function_id(name),
             _ => None,
         };
-        func.is_some_and(|f| {
-            (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && shapes_follow_from_types(m, f)
-        })
+        func.is_some_and(|f| (m.func(f).is_primitive() || m.func(f).compiler().is_some()) && takes(f))
     };
     let plain = |&id: &ExprId| match &m[id] {
         Expr::Var(v) => f.params.contains(v) && known(typed.var_ty(*v)),
@@ -214,7 +219,19 @@ pub fn groups(typed: &TypedModule, entry: &str, state: &[(usize, usize)]) -> Res
         let func = func.map(|f| m.func(f)).filter(|f| f.is_primitive() && f.compiler().is_none());
         all.extend(func.map(|f| (id, f)));
     }
-    all.into_par_iter().map(|(id, f)| group(typed, id, f, &kept, true)).collect()
+    // Functions of one form compute the same.
+    let mut forms: HashMap<Form, usize> = HashMap::new();
+    let mut first = |at: usize, call: ExprId, f: &Function| match kept.contains_key(&call) {
+        true => at,
+        false => Form::of(m, f, |p| Some(typed.var_ty(p).clone())).map_or(at, |form| *forms.entry(form).or_insert(at)),
+    };
+    let same: Vec<usize> = all.iter().enumerate().map(|(at, &(id, f))| first(at, id, f)).collect();
+    let lowered = |at: usize| {
+        let (id, f) = all[at];
+        (same[at] == at).then(|| group(typed, id, f, &kept, true)).transpose()
+    };
+    let groups: Vec<Option<Group>> = (0..all.len()).into_par_iter().map(lowered).collect::<Result<_, _>>()?;
+    Ok(same.iter().filter_map(|&at| groups[at].clone()).collect())
 }
 
 /// What a call of a function computes.

@@ -4,6 +4,7 @@
 mod affine;
 mod append;
 mod assemble;
+mod form;
 mod function;
 mod index;
 mod normalize;
@@ -15,6 +16,7 @@ pub use append::Group;
 pub use assemble::{
     Assembled, CodeSet, Tunable, assemble, groups, is_plain, is_plain_once_known, shapes_follow_from_types,
 };
+pub use form::Form;
 use function::stages_of;
 pub use function::{FunctionGroup, stages};
 pub use schedule::{Decisions, Reduced, Scheduled, changing, is_view, kernel, schedule, schedule_sized};

@@ -7,7 +7,9 @@ use rayon::prelude::*;
 
 use super::{Decisions, Group, changing, is_view, schedule_sized};
 use crate::{
-    loops::{Axis, AxisId, Body, Definition, Family, Kernel, Member, Scalar, ScalarKind, Stage, Stages, check},
+    loops::{
+        Axis, AxisId, Body, Definition, Family, Kernel, Member, Outline, Scalar, ScalarKind, Stage, Stages, check,
+    },
     machine::Core,
 };
 
@@ -212,24 +214,36 @@ impl Site {
 impl Sized {
     fn new(unit: Core, groups: &[&Stages]) -> Option<Sized> {
         // What extents of 1 leave out shows at others.
-        groups.iter().skip(1).find_map(|pattern| Sized::like(unit, pattern, groups))
+        let mut tried: Vec<Vec<Cow<'_, Stages>>> = Vec::new();
+        groups.iter().skip(1).find_map(|pattern| {
+            let conformed: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, pattern)).collect();
+            if tried.contains(&conformed) {
+                return None;
+            }
+            let found = Sized::like(unit, pattern, &conformed);
+            tried.push(conformed);
+            found
+        })
     }
 
     /// By groups that have the form of `pattern`.
-    fn like(unit: Core, pattern: &Stages, groups: &[&Stages]) -> Option<Sized> {
-        let groups: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, pattern)).collect();
+    fn like(unit: Core, pattern: &Stages, groups: &[Cow<'_, Stages>]) -> Option<Sized> {
         let first: &Stages = groups.first()?;
         let alike = groups[1..].iter().map(|g| &**g).filter(|g| *g != first && changing(&[first, g]).is_some());
         let all: Vec<&Stages> = [first].into_iter().chain(alike).collect();
         let changing = changing(&all)?;
-        let decided_by = |by: &Stages| -> Option<(Decisions, Vec<Kernel>)> {
+        let decided_by = |by: &Stages| -> Option<(Decisions, Vec<(Kernel, Outline)>)> {
             let (_, decisions) = schedule_sized("", by, unit, &changing, None)?;
-            let kernels = all.iter().map(|g| Some(schedule_sized("", g, unit, &changing, Some(&decisions))?.0));
+            let outlined = |g: &&Stages| -> Option<(Kernel, Outline)> {
+                let (kernel, _) = schedule_sized("", g, unit, &changing, Some(&decisions))?;
+                let outline = kernel.outline();
+                Some((kernel, outline))
+            };
             // A size at which decisions can't be taken says nothing of others.
-            let kernels: Vec<Kernel> = kernels.flatten().collect();
-            let structure = kernels.first()?.outline().structure;
-            let alike = kernels.into_iter().filter(|k| k.outline().structure == structure).collect();
-            Some((decisions, alike))
+            let mut kernels: Vec<(Kernel, Outline)> = all.par_iter().with_max_len(1).filter_map(outlined).collect();
+            let structure = kernels.first()?.1.structure;
+            kernels.retain(|(_, outline)| outline.structure == structure);
+            Some((decisions, kernels))
         };
         let (mut decisions, mut kernels) = decided_by(first)?;
         for other in all[1..].iter().take(OTHER_DECIDERS) {

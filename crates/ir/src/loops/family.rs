@@ -308,16 +308,15 @@ pub struct Member {
 }
 
 impl Family {
-    /// The family of some kernels; none where they are not of one structure, or none is given.
-    pub fn of(members: &[Kernel]) -> Option<Family> {
-        let outlines: Vec<Outline> = members.iter().map(Kernel::outline).collect();
-        let first = outlines.first()?;
-        if outlines.iter().any(|o| o.structure != first.structure || o.numbers.len() != first.numbers.len()) {
+    /// The family of some kernels, given with their outlines; none where they are not of one structure, or none is given.
+    pub fn of(members: &[(Kernel, Outline)]) -> Option<Family> {
+        let (kernel, first) = members.first()?;
+        if members.iter().any(|(_, o)| o.structure != first.structure || o.numbers.len() != first.numbers.len()) {
             return None;
         }
-        let columns = (0..first.numbers.len()).map(|i| outlines.iter().map(|o| o.numbers[i]).collect()).collect();
+        let columns = (0..first.numbers.len()).map(|i| members.iter().map(|(_, o)| o.numbers[i]).collect()).collect();
         let (structure, named) = (first.structure, first.named);
-        let mut family = Family { structure, first: members[0].clone(), columns, named, slots: vec![], parameters: 0 };
+        let mut family = Family { structure, first: kernel.clone(), columns, named, slots: vec![], parameters: 0 };
         family.name_parameters();
         Some(family)
     }
@@ -444,13 +443,21 @@ mod tests {
         Kernel { name: "turned".into(), buffers, body }
     }
 
+    fn outlined<const N: usize>(kernels: [Kernel; N]) -> [(Kernel, Outline); N] {
+        kernels.map(|k| {
+            let outline = k.outline();
+            (k, outline)
+        })
+    }
+
     fn data(n: i64) -> Tensor {
         Tensor::from_f64_fn(DType::F32, &[n as usize], |i| i as f64)
     }
 
     #[test]
     fn one_kernel_does_what_each_member_does() {
-        let family = Family::of(&[turned(3, 5, 2.0), turned(4, 7, 0.5), turned(9, 2, 4.0)]).expect("one structure");
+        let family =
+            Family::of(&outlined([turned(3, 5, 2.0), turned(4, 7, 0.5), turned(9, 2, 4.0)])).expect("one structure");
         let kernel = family.kernel();
         crate::loops::check(&kernel).expect("a good kernel");
         for (rows, columns, scale) in [(3, 5, 2.0), (6, 6, 1.5), (11, 3, 0.25), (2, 8, 3.0)] {
@@ -485,13 +492,13 @@ mod tests {
 
     #[test]
     fn what_differs_otherwise_is_no_member() {
-        let mut family = Family::of(&[turned(3, 5, 2.0), turned(4, 5, 2.0)]).expect("one structure");
+        let mut family = Family::of(&outlined([turned(3, 5, 2.0), turned(4, 5, 2.0)])).expect("one structure");
         assert_eq!(family.member(&turned(6, 7, 2.0)), None);
         assert!(family.join(&turned(6, 7, 2.0)));
         assert!(family.member(&turned(8, 9, 2.0)).is_some());
         let mut other = turned(3, 5, 2.0);
         other.buffers[2].space = Space::Local;
         assert!(family.member(&other).is_none() && !family.join(&other));
-        assert!(Family::of(&[turned(3, 5, 2.0), other]).is_none());
+        assert!(Family::of(&outlined([turned(3, 5, 2.0), other])).is_none());
     }
 }

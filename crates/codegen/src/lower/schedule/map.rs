@@ -239,14 +239,15 @@ impl Emitter {
         let (changing, turning) = (self.changes(square.written.id), self.changes(square.read.id));
         let powers = |extent: i64, changes: bool| match changes {
             true => {
-                let sizes: Vec<i64> = (0..=square.largest.ilog2()).rev().map(|p| 1 << p).collect();
+                let mut sizes = vec![square.largest, LEAST_SQUARE, 1];
+                sizes.dedup();
                 descending(extent, &sizes)
             }
             false => powers_of_two(extent, square.largest),
         };
         for (first, tiles, lanes) in powers(square.written.extent, changing) {
             let groups = match changing {
-                // Of a smaller power there is one at most.
+                // Of smaller ones there are few.
                 true if lanes == square.largest => descending(tiles, &[BESIDE, 1]),
                 true => descending(tiles, &[1]),
                 false => cut(tiles, BESIDE),

@@ -31,6 +31,11 @@ const FUNCTION: u32 = 16;
 const BODY: i64 = 96;
 /// The same where each is of several numbers together: with fewer turns, tiles go in and out of registers more often.
 const BODY_DOT: i64 = 112;
+/// The same in tiles of what is left of an extent that changes from size to size, of which there are one or two: to wait for sums that
+/// depend on each other takes longer than the turns of a loop, and code for all such tiles takes long to make.
+const BODY_REST: i64 = 8;
+/// Longer reduced axes are channels and not places of a window.
+const LONGEST_WINDOW: i64 = 7;
 
 /// What a reduction does with what it reads, on that machine.
 pub(super) fn form(r: &Reduction, unit: Core) -> Form {
@@ -360,6 +365,11 @@ impl Emitter {
                 _ => inner[place] = chunk,
             }
         }
+        let most = if job.tiling.dot.is_some() { BODY_DOT } else { BODY };
+        // Places of a window are few enough to be written out.
+        let is_long = inner.last().is_some_and(|a| a.extent > LONGEST_WINDOW || self.changes(a.id));
+        let is_rest = is_long && places.iter().any(|p| p.piece.changes && !p.piece.inside);
+        let most = if is_rest { BODY_REST } else { most };
         let step = |values: &[Scalar], with: &HashMap<AxisId, Scalar>| {
             let values: Vec<Scalar> = values.iter().map(|v| replace_axes(v, with)).collect();
             let value = combined_all(r.combine, sum.clone(), &values, job.tiling.dot.is_some());
@@ -367,7 +377,6 @@ impl Emitter {
         };
         let result = match across {
             None => {
-                let most = if job.tiling.dot.is_some() { BODY_DOT } else { BODY };
                 let most = if self.window_spills(job, &inner, accumulators) { 0 } else { most };
                 let line = self.fresh();
                 let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line, &mut |n| self.number(n)));
@@ -385,7 +394,7 @@ impl Emitter {
                 let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
-                stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
+                stmts.push(self.combine_loops(&loops, most / accumulators, None, |with| {
                     unrolled(step(std::slice::from_ref(&value_at), with), lanes)
                 }));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
@@ -402,7 +411,7 @@ impl Emitter {
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                     let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
                     let total = Scalar::read(one, vec![slot.clone()], dtype);
-                    stmts.push(self.combine_loops(&loops, BODY / accumulators, None, |with| {
+                    stmts.push(self.combine_loops(&loops, most / accumulators, None, |with| {
                         let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
                         unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
                     }));

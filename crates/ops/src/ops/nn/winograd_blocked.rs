@@ -52,6 +52,9 @@ fn both_sides(
     let inner = rows[0].len();
     for (i, row) in rows.iter().enumerate() {
         let column = |n: &mut Nest<'_>, j: usize| {
+            if rows.iter().all(|row| row[j] == 0.0) {
+                return Scalar::float(0.0, dtype);
+            }
             let sum = linear(row, dtype, |k| value(n, k, j));
             n.let_(sum)
         };
@@ -118,19 +121,23 @@ pub(super) fn lower(
             for &(start, many, batch) in &pieces {
                 let check = signs.map(|_| n.scratch(&[images * turns * many, lanes], dtype));
                 checks.extend(check);
-                each_piece(n, changing, [images, turns, many], start, |n, i, number, start| {
+                let each = if changing && batch > rows { Some((tiles / rows, batch / rows)) } else { None };
+                each_piece(n, changing, [images, turns, many], start, each, |n, i, number, start, register_tiles| {
                     let group = Group {
                         image: i[0].clone(),
                         out: i[1].clone() * wide + first,
                         tile: i[2].clone() * batch + start,
                         wide,
                         batch,
+                        register_tiles,
+                        computed,
                     };
                     let sums = n.local(&[points, points, batch, wide, lanes], dtype);
                     products(n, &group, values, w, sums, rows);
                     let total = check.map(|_| n.registers(&[lanes], dtype));
                     total.into_iter().for_each(|t| n.vector(lanes, |n, lane| n.store(t, [lane], zero.clone())));
-                    n.for_(batch, |n, t| {
+                    let here = group.register_tiles.as_ref().map_or(Scalar::index(batch), |t| t.clone() * rows);
+                    n.for_(here, |n, t| {
                         let number = n.let_index(group.tile.clone() + t.clone(), computed);
                         let sums = Sums { sums, number, turn: t, wide, back: &back, total };
                         let store = |n: &mut Nest<'_>| sums.store(n, out, &group, tile, changing);
@@ -198,12 +205,19 @@ fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], out: Tensor
                                 let channel = at[0].clone() * block + at[1].clone();
                                 n.read(w, [(p as i64).into(), (q as i64).into(), i[1].clone(), channel, lane.clone()])
                             };
+                            let mut weights = vec![Scalar::float(0.0, dtype); taps * taps];
+                            both_sides(
+                                n,
+                                &back,
+                                dtype,
+                                |n, q, p| transformed(n, p, q),
+                                |_, across, down, weight| {
+                                    weights[down * taps + across] = weight;
+                                },
+                            );
                             let sum = n.read(sums, [lane.clone()]);
-                            let sum = (0..taps * taps).fold(sum, |sum, tap| {
+                            let sum = weights.into_iter().enumerate().fold(sum, |sum, (tap, weight)| {
                                 let (down, across) = (tap / taps, tap % taps);
-                                let weight = linear(&back[down], dtype, |p| {
-                                    linear(&back[across], dtype, |q| transformed(n, p, q))
-                                });
                                 let [down, across] = [down as i64, across as i64];
                                 let (k, channel) = (at[0].clone(), at[1].clone());
                                 let sign = [
@@ -234,38 +248,35 @@ fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], out: Tensor
     });
 }
 
-/// All tiles of images of any size: batches of so many, then smaller ones; the last tiles may reach over the edge.
+/// All tiles of images of any size: batches of so many at most, which are whole register tiles, then smaller ones; the last tiles may reach
+/// over the edge.
 fn pieces_of_any(tiles: i64, batch: i64, rows: i64) -> Vec<(i64, i64, i64)> {
-    let mut pieces = Vec::new();
-    let mut done = 0;
-    for size in if batch > rows { vec![batch, rows] } else { vec![rows] } {
-        let many = (tiles - done) / size;
-        pieces.push((done, many, size));
-        done += many * size;
-    }
-    pieces.push((done, (tiles - done + LAST - 1) / LAST, LAST));
-    pieces
+    let done = tiles / rows * rows;
+    vec![(0, (done + batch - 1) / batch, batch), (done, (tiles - done + LAST - 1) / LAST, LAST)]
 }
 
 /// Batches of the tiles that are left at last, of images of any size.
 const LAST: i64 = 4;
 
 /// One parallel loop over all images, groups of blocks and groups of tiles, the first of which begins with tile `start`; the body gets these
-/// three, the number of the iteration, and `start`. Of images of any size, the loops are the same whatever the extents are.
+/// three, the number of the iteration, and `start`. Of images of any size, the loops are the same whatever the extents are; where `whole` says
+/// how many register tiles there are in all, and in a group at most, the body gets how many there are in its group.
 fn each_piece(
     n: &mut Nest<'_>,
     changing: bool,
     [images, turns, many]: [i64; 3],
     start: i64,
-    body: impl FnOnce(&mut Nest<'_>, &[Scalar], Scalar, Scalar),
+    whole: Option<(i64, i64)>,
+    body: impl FnOnce(&mut Nest<'_>, &[Scalar], Scalar, Scalar, Option<Scalar>),
 ) {
     if !changing {
         return n.parallel_each(&[images, turns, many], |n, i| {
             let number = (i[0].clone() * turns + i[1].clone()) * many + i[2].clone();
-            body(n, i, number, Scalar::index(start));
+            body(n, i, number, Scalar::index(start), None);
         });
     }
     let start = n.let_(Scalar::index(start));
+    let whole = whole.map(|(all, most)| (n.let_(Scalar::index(all)), most));
     let each = n.let_(Scalar::index(many));
     n.parallel(images * turns * many, |n, flat| {
         let group = Scalar::binary(BinOp::FloorDiv, flat.clone(), each.clone());
@@ -273,7 +284,11 @@ fn each_piece(
         let piece = n.let_index(Scalar::binary(BinOp::FloorMod, flat.clone(), each), many);
         let image = n.let_index(group.clone().floor_div(turns), images);
         let turn = n.let_index(group.floor_mod(turns), turns);
-        body(n, &[image, turn, piece], flat, start);
+        let here = whole.map(|(all, most)| {
+            let left = all - piece.clone() * most;
+            n.let_index(Scalar::binary(BinOp::Min, left, Scalar::index(most)), most + 1)
+        });
+        body(n, &[image, turn, piece], flat, start, here);
     });
 }
 
@@ -338,14 +353,14 @@ impl Sums<'_> {
         let [_, _, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
         let [down, across] = [height, width].map(|extent| (extent + tile - 1) / tile);
         let (y, z) = tile_at(n, &self.number, [down, across], changing);
-        for o in 0..self.wide {
+        n.for_(self.wide, |n, o| {
             let sum = |n: &Nest<'_>, p: usize, q: usize, lane: &Scalar| {
-                let at = [(p as i64).into(), (q as i64).into(), self.turn.clone(), o.into(), lane.clone()];
+                let at = [(p as i64).into(), (q as i64).into(), self.turn.clone(), o.clone(), lane.clone()];
                 n.read(self.sums, at)
             };
             let place = |r: Scalar, c: Scalar, lane: &Scalar| {
                 let (r, c) = (y.clone() * tile + r, z.clone() * tile + c);
-                [group.image.clone(), group.out.clone() + o, r, c, lane.clone()]
+                [group.image.clone(), group.out.clone() + o.clone(), r, c, lane.clone()]
             };
             if !changing && height % tile == 0 && width % tile == 0 {
                 n.vector(lanes, |n, lane| {
@@ -353,7 +368,7 @@ impl Sums<'_> {
                         n.store(out, place(r.into(), c.into(), &lane), value);
                     });
                 });
-                continue;
+                return;
             }
             let whole = n.local(&[tile, tile, lanes], dtype);
             n.vector(lanes, |n, lane| {
@@ -373,7 +388,7 @@ impl Sums<'_> {
                     });
                 });
             });
-        }
+        });
     }
 }
 
@@ -385,7 +400,12 @@ struct Group {
     /// The first tile.
     tile: Scalar,
     wide: i64,
+    /// Tiles, at most.
     batch: i64,
+    /// How many register tiles these are, where that is not known.
+    register_tiles: Option<Scalar>,
+    /// Tiles of the image that there is room for.
+    computed: i64,
 }
 
 /// Bytes between the weights that are multiplied and those that are prefetched: a page of virtual memory, the least that operating systems
@@ -418,9 +438,18 @@ fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: Te
     let dtype = n.dtype(values);
     let [points, _, _, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
     n.for_each(&[points, points], |n, point| {
-        for (first, turns, size) in cut_evenly(g.batch, rows) {
+        let pieces = match &g.register_tiles {
+            Some(turns) => vec![(0, turns.clone(), rows)],
+            None => cut_evenly(g.batch, rows).into_iter().map(|(at, n, size)| (at, n.into(), size)).collect(),
+        };
+        for (first, turns, size) in pieces {
             n.for_(turns, |n, turn| {
                 let at = |row: &Scalar| turn.clone() * size + first + row.clone();
+                // In a group that is not full there are others.
+                let tile = g.register_tiles.as_ref().map(|_| {
+                    let tile = g.tile.clone() + turn.clone() * size;
+                    n.let_index(tile, (g.computed - size + 1).max(1))
+                });
                 let sum = n.registers(&[size, g.wide, lanes], dtype);
                 let each = |n: &mut Nest<'_>, body: &dyn Fn(&mut Nest<'_>, [Scalar; 3])| {
                     n.unrolled(size, |n, row| {
@@ -433,7 +462,10 @@ fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: Te
                     each(n, &|n, place| {
                         let [row, o, lane] = place.clone();
                         let [p, q] = [point[0].clone(), point[1].clone()];
-                        let tile = g.tile.clone() + at(&row);
+                        let tile = match &tile {
+                            Some(first) => first.clone() + row.clone(),
+                            None => g.tile.clone() + at(&row),
+                        };
                         let value = n.read(values, [g.image.clone(), p.clone(), q.clone(), tile, channel.clone()]);
                         let weight = n.read(w, [p, q, g.out.clone() + o, channel.clone(), lane]);
                         let next = n.read(sum, place.clone()) + value * weight;
