@@ -16,7 +16,7 @@ fn parsed(text: &str) -> Module {
     parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn built(text: &str) -> Built {
+pub(crate) fn built(text: &str) -> Built {
     driver::build(parsed(text), &[], Options::new(Settings::new(Target::host()))).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -107,7 +107,7 @@ fn sized_calls(exe: &Runnable) -> (usize, usize, usize) {
 }
 
 /// Programs of image-shaped and of row-shaped inputs with unknown extents, and sizes at which each runs.
-const AT_ALL_SIZES: [(&str, &[&[&[i64]]]); 8] = [
+pub(crate) const AT_ALL_SIZES: [(&str, &[&[&[i64]]]); 8] = [
     (
         "def @main(%x: Tensor[(?, 40), float32], %w: Tensor[(24, 40), float32]) { nn.relu(nn.dense(%x, %w, units=24)) }",
         &[&[&[7, 40], &[24, 40]], &[&[64, 40], &[24, 40]], &[&[3, 40], &[24, 40]], &[&[131, 40], &[24, 40]]],

@@ -75,7 +75,7 @@ fn write(
 }
 
 /// Weights of more bytes than this are a file of their own: C compilers take long, and much memory, for large arrays.
-const INLINE_WEIGHTS: usize = 1 << 20;
+pub(super) const INLINE_WEIGHTS: usize = 1 << 20;
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
