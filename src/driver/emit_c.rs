@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use super::{
     BuildError, Options, Runnable, Specialize,
     backend::Backend,
+    extents::Extents,
     external::{Handling, refuse_regions, without_regions_of},
     phases::{Linked, bind, machine_program},
     specialize::Machine,
@@ -65,10 +66,11 @@ enum Emitted {
 }
 
 fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Emitted, BuildError> {
-    let Options { settings, passes, name, on_phase, .. } = options;
+    let Options { settings, passes, name, on_phase, hints, bounds, .. } = options;
     let mut cx = PassContext { on_start: on_phase, ..PassContext::default() };
     let (typed, interface) = bind(module, params, &[])?;
-    let module = typed.into_module();
+    let extents = Extents::of(&typed, &hints, &bounds)?;
+    let module = extents.noted_in(typed.into_module());
     let passes: Box<dyn Pass> = match passes {
         Some(p) => p,
         None => Box::new(sequence("default", &settings)?),
@@ -98,7 +100,7 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
         cancel: settings.limits.cancel.clone(),
     };
     let Linked { executable, code, .. } =
-        machine_program(&typed, &interface, Specialize::Off, Vec::new(), machine, None, &mut cx)?;
+        machine_program(&typed, &interface, extents, Specialize::Off, Vec::new(), machine, None, &mut cx)?;
     let Runnable::Machine(program) = executable else {
         unreachable!("programs that are not plain run on the machine");
     };
