@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
+    args::{CacheArgs, ExtentArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
     dump::{Dump, DumpArgs},
     kept::Kept,
     progress::Progress,
@@ -32,6 +32,8 @@ pub(super) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     tune: TuneArgs,
+    #[command(flatten)]
+    extents: ExtentArgs,
     #[command(flatten)]
     dump: DumpArgs,
     /// What is written: a shared library, or C99 that needs a C compiler and libm
@@ -61,6 +63,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
     let name = symbol(&args.output);
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.report || args.tune.asked() || args.dump.asked());
+    let kept = if args.extents.asked() { kept.nothing() } else { kept };
     let progress = Progress::new();
     let dump = args.dump.start()?;
     if args.emit == Emit::C {
@@ -68,6 +71,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         options.release_memory = true;
         options.passes = Some(Box::new(args.passes.sequence(&settings)?));
         options.name = name;
+        args.extents.fill(&mut options);
         options.on_phase = Some(Box::new(progress.teller()));
         dump.iter().for_each(|d| d.fill(&mut options));
         let Model { module, params } = args.model.read()?;
@@ -86,6 +90,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             args.regions.apply_to(&mut options);
             args.tune.fill(&args.passes, &mut options)?;
             options.name = name;
+            args.extents.fill(&mut options);
             options.on_phase = Some(Box::new(progress.teller()));
             dump.iter().for_each(|d| d.fill(&mut options));
             kept.fill(&mut options);

@@ -48,7 +48,8 @@ pub fn emit_c(
 ) -> Result<ExportedC, EmitError> {
     let name = options.name.clone();
     match emitted(module, params, options)? {
-        Emitted::Plain(assembled, code) => {
+        Emitted::Plain(plain) => {
+            let (assembled, code) = *plain;
             let program = &assembled.program;
             let constant = |i: usize| c_source::constant(i, &program.constants()[i]);
             Ok(export_c(program, &c_source::kernels(program, &code), &constant, path)?)
@@ -60,7 +61,7 @@ pub fn emit_c(
 /// A program, and the kernels that are written as C.
 enum Emitted {
     /// Of known extents.
-    Plain(Assembled, CodeSet),
+    Plain(Box<(Assembled, CodeSet)>),
     /// Any other.
     Sized(SizedParts, Vec<Kernel>),
 }
@@ -84,7 +85,7 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
     code.cancel = settings.limits.cancel.clone();
     if is_plain(&typed, "main")? {
         let assembled = assemble(&typed, "main", &name, &mut code)?;
-        return Ok(Emitted::Plain(assembled, code));
+        return Ok(Emitted::Plain(Box::new((assembled, code))));
     }
     // Kernels of the form that C has, whoever makes code of them here.
     let backend = Backend::of(&settings.target)?.for_core(code.unit());

@@ -204,6 +204,11 @@ impl Extents {
         self.0.iter().map(shape).collect::<Result<Vec<Shape>, Refused>>().map(Some)
     }
 
+    /// The most that an input's axis may be, where that is said.
+    pub(super) fn most(&self, input: usize, axis: usize) -> Option<i64> {
+        self.0.get(input).and_then(|i| i.most.get(axis).copied().flatten())
+    }
+
     /// The types of the inputs.
     pub(super) fn types(&self) -> impl Iterator<Item = &TensorType> {
         self.0.iter().map(|i| &i.ty)

@@ -64,15 +64,19 @@ impl MachineProgram {
         let names: Vec<String> = [name.to_owned()].into_iter().chain(inputs.iter().map(|p| p.name.clone())).collect();
         let mut code: HashMap<String, Kernel> = HashMap::new();
         let whole = match &self.kernels.whole {
-            Some(whole) => match self.kernels.sized(whole, &names, &mut code) {
+            Some(whole) => match self.kernels.sized(
+                whole,
+                &names,
+                &self.extents,
+                &|i, axis| self.called(i, axis, &inputs),
+                &mut code,
+            ) {
                 Ok(function) => return Ok((SizedParts::Whole(function), code)),
                 Err(e) => Some(e),
             },
             None => None,
         };
-        // What has no form at all sizes as one function may have one call by call.
-        code.clear();
-        let one = |(number, k): (usize, &vm::Kernel)| self.kernel(number, &k.name, &mut code);
+        let one = |(number, k): (usize, &vm::Kernel)| self.kernel(number, &k.name);
         let kernels = self.program().kernels().iter().enumerate().map(one).collect::<Result<_, Refused>>();
         let kernels = kernels.map_err(|e| whole.unwrap_or(e))?;
         let mut parameters = Vec::new();
@@ -105,8 +109,18 @@ impl MachineProgram {
         Ok(all)
     }
 
-    /// A kernel of the program for all sizes.
-    fn kernel(&self, number: usize, name: &str, code: &mut HashMap<String, Kernel>) -> Result<SizedFunction, Refused> {
+    /// An unknown extent of an input, in words.
+    fn called(&self, input: usize, axis: usize, inputs: &[PortType]) -> String {
+        let name = inputs.get(input).map_or("", |p| &p.name);
+        match self.dims.get(input).and_then(|d| d.get(axis)).filter(|d| !d.is_empty()) {
+            Some(dim) => format!("axis {axis} of `{name}` (`{dim}`)"),
+            None => format!("axis {axis} of `{name}`"),
+        }
+    }
+
+    /// A kernel that the machine calls: one of known extents. What extents a kernel meets that are found while the program runs nothing bounds, so
+    /// that its numbers could not be checked.
+    fn kernel(&self, number: usize, name: &str) -> Result<SizedFunction, Refused> {
         let (all, f) = (&self.kernels, &self.kernels.functions[number]);
         let m = &all.module;
         let refuse = |what: String| -> Refused {
@@ -125,7 +139,9 @@ impl MachineProgram {
         if let Some(compiler) = m.func(f.func).compiler() {
             return Err(refuse(format!("a region of unknown extents for the compiler `{compiler}`")));
         }
-        all.sized(f, &[name.to_owned()], code)
+        Err(refuse(format!(
+            "`{name}`: its extents are found while the program runs, and nothing bounds the sizes at which it would have to be checked"
+        )))
     }
 }
 

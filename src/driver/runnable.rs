@@ -40,10 +40,10 @@ pub struct MachineProgram {
     pub(super) kernels: Arc<Primitives>,
     pub(super) params: Vec<Parameter>,
     /// Names of the inputs' extents, as the model has them.
-    dims: Vec<Vec<String>>,
+    pub(super) dims: Vec<Vec<String>>,
     specialize: Specialize,
     /// What was said of extents that are unknown, and the bytes that are worked in at all sizes where they are bounded.
-    extents: Extents,
+    pub(super) extents: Extents,
     workspace: Option<usize>,
     /// What makes code for a size in the background.
     making: Mutex<Option<JoinHandle<()>>>,

@@ -2,12 +2,16 @@
 //!
 //! In this process a size that was not met is lowered and scheduled again. An exported library can't do that, so each number must follow
 //! from the extents by a formula, and each call have one kernel at all sizes. The sizes that are looked at are small ones, at which loops
-//! take another form, one extent after another; powers of two; and sizes of every magnitude at random. What was found is compared with
-//! further ones. Where a size below some bound is served by other calls, the library refuses sizes below that bound.
+//! take another form, one extent after another; powers of two; and sizes of every magnitude at random. Formulas that were found by
+//! looking are no proof: users bound the unknown extents, and the library takes no size but those that were lowered here and compared, number
+//! by number, with what the formulas say. Where a size is served by other calls, the library refuses sizes on that side of a bound.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
-use super::specialize::{Machine, Primitive, Primitives, entry_name};
+use super::{
+    extents::Extents,
+    specialize::{Machine, Primitive, Primitives, entry_name},
+};
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
@@ -15,7 +19,7 @@ use crate::{
     loops::{Body, Definition, Kernel, Stages},
     lower::{Assembled, CodeSet, Group, Made, Met, Sites, assemble, groups},
     runtime::{
-        Sample, SizedProgram, alike,
+        NotSized, Sample, SizedProgram, alike,
         export::{ExtentOf, Form, PortType, SizedFunction},
     },
     tensor::Shape,
@@ -25,9 +29,16 @@ use crate::{
 const DECIDED_AT: usize = 16;
 /// Small extents that are looked at one after another.
 const SMALL: i64 = 33;
-/// So many sizes are taken at random to find formulas, and so many to check them.
+/// So many sizes are taken at random to find formulas.
 const RANDOM: usize = 64;
-/// Formulas that do not hold at sizes taken at random are found anew so often.
+/// A form of a function is for so many sizes at most, as each is lowered twice: a few seconds where that takes a millisecond, some minutes
+/// of a network whose every size takes thirty.
+const MOST_SIZES: i64 = 4096;
+/// Sizes are checked in steps of this prime, which has no factor with their number: what is wrong shows early, and in several places.
+const STRIDE: i64 = 1_000_003;
+/// So many sizes at which formulas do not hold are looked at before these are found anew.
+const WRONG: usize = 64;
+/// Formulas that do not hold everywhere are found anew so often.
 const ROUNDS: usize = 8;
 /// Extents that have to be equal are looked for among so many.
 const MOST_EXTENTS: usize = 10;
@@ -41,6 +52,8 @@ struct Sampler<'a> {
     tensors: Vec<TensorType>,
     /// Argument and axis of each unknown extent.
     unknown: Vec<(usize, usize)>,
+    /// The most that each may be.
+    most: Vec<i64>,
     instance: &'a dyn Fn(&[Shape]) -> Option<TypedModule>,
     state: Vec<(usize, usize)>,
     name: &'a str,
@@ -54,13 +67,16 @@ struct Looked {
 }
 
 impl Primitives {
-    /// The function for all sizes, and the kernels that it calls, which join `kernels`.
+    /// The function for all sizes within bounds of each argument's axes, and the kernels that it calls, which join `kernels`. `called` has words
+    /// for an argument's axis.
     ///
-    /// Refuses what no formula is found for.
+    /// Refuses extents without a bound, more sizes than can be checked, and what no formula is found for.
     pub(super) fn sized(
         &self,
         f: &Primitive,
         names: &[String],
+        extents: &Extents,
+        called: &dyn Fn(usize, usize) -> String,
         kernels: &mut HashMap<String, Kernel>,
     ) -> Result<SizedFunction, Refused> {
         let m = &self.module;
@@ -71,8 +87,19 @@ impl Primitives {
         let unknown = unknown_extents(&tensors);
         let state = if self.is_whole(f) { self.machine.state.clone() } else { Vec::new() };
         let name = names.first().map_or("main", String::as_str);
-        let sampler = Sampler { machine: &self.machine, tensors, unknown, instance: &instance, state, name };
         let refuse = |d: Diagnostic| Refused::from(d.at(m.span(f.func).cloned()));
+        let bound = |&(tensor, axis): &(usize, usize)| extents.most(tensor, axis);
+        let unbounded: Vec<String> =
+            unknown.iter().filter(|u| bound(u).is_none()).map(|&(tensor, axis)| called(tensor, axis)).collect();
+        if !unbounded.is_empty() {
+            let message =
+                format!("`{name}` can't be exported: unknown extents have no bound: {}", unbounded.join(", "));
+            let help = "a library takes the sizes that were checked when it was built: say how great each may be, by `--max NAME=N` or \
+                        `Options::bounds`";
+            return Err(refuse(Diagnostic::new(message).help(help)));
+        }
+        let most = unknown.iter().filter_map(bound).collect();
+        let sampler = Sampler { machine: &self.machine, tensors, unknown, most, instance: &instance, state, name };
         let forms = sampler.forms(kernels).map_err(refuse)?;
         let port = |(i, t): (usize, &TensorType)| PortType {
             name: names.get(i + 1).cloned().unwrap_or_else(|| i.to_string()),
@@ -123,8 +150,14 @@ impl Sampler<'_> {
             if let Ok(form) = self.form(&fixed, kernels) {
                 forms.push(form);
             }
+            self.go_on()?;
         }
         Ok(forms)
+    }
+
+    /// Refuses to go on once the build is cancelled.
+    fn go_on(&self) -> Result<(), Diagnostic> {
+        self.machine.cancel.go_on().map_err(|e| Diagnostic::new(e.to_string()))
     }
 
     /// A likely value of an unknown extent, as costs take it, but for extents of 1: these hide what others need.
@@ -199,9 +232,11 @@ impl Sampler<'_> {
         let extents = self.classes(fixed).ok_or_else(|| refuse("which extents must be equal is not clear"))?;
         let count = extents.iter().filter_map(|e| if let ExtentOf::Number(c) = e { Some(c + 1) } else { None }).max();
         let count = count.unwrap_or(0);
-        let likely: Vec<i64> = (0..count)
-            .map(|c| extents.iter().position(|e| *e == ExtentOf::Number(c)).map_or(1, |u| self.likely(u)))
-            .collect();
+        let members = |c: usize| (0..extents.len()).filter(|&u| extents[u] == ExtentOf::Number(c)).collect::<Vec<_>>();
+        let most: Vec<i64> =
+            (0..count).map(|c| members(c).into_iter().map(|u| self.most[u]).min().unwrap_or(1)).collect();
+        let likely: Vec<i64> =
+            (0..count).map(|c| members(c).first().map_or(1, |&u| self.likely(u)).min(most[c])).collect();
         let look = |size: &[i64]| -> Option<Looked> {
             let shapes = self.shapes(|u| match extents[u] {
                 ExtentOf::Fixed(n) => n,
@@ -211,7 +246,7 @@ impl Sampler<'_> {
             let groups = groups(&typed, &entry_name(0), &self.state).ok()?;
             Some(Looked { size: size.to_vec(), typed, groups })
         };
-        let mut asked = sizes(&likely);
+        let mut asked = sizes(&likely, &most);
         let mut looked: Vec<Looked> = Vec::new();
         // Sizes that are refused, or that other code would have to serve, and why.
         let mut failed: Vec<(Vec<i64>, String)> = Vec::new();
@@ -239,7 +274,7 @@ impl Sampler<'_> {
                 }
             }
             looked = served;
-            bounds = Bounds::of(&looked, &failed, &likely).map_err(|why| refuse(&why))?;
+            bounds = Bounds::of(&looked, &failed, &likely, &most).map_err(|why| refuse(&why))?;
             // A bound lies between what fails and what does not.
             let usual: Vec<i64> = (0..count).map(|c| likely[c].clamp(bounds.least[c], bounds.most[c])).collect();
             for c in 0..count {
@@ -258,6 +293,29 @@ impl Sampler<'_> {
             }
         }
         let mut sites = sites.ok_or_else(|| refuse("no size is one that its types take"))?;
+        // All sizes are met before any is sampled: a kernel has as parameters what differs between any of them.
+        let mut met: HashSet<Vec<i64>> = HashSet::new();
+        loop {
+            let before = failed.len();
+            for size in bounds.all().map_err(|why| refuse(&why))? {
+                self.go_on()?;
+                if !met.insert(size.clone()) {
+                    continue;
+                }
+                match look(&size) {
+                    None => failed.push((size, "the program's types refuse it".into())),
+                    Some(l) => {
+                        if let Some(&call) = sites.meet(l.groups.clone()).1.first() {
+                            failed.push((size, self.call(&l.groups, call)));
+                        }
+                    }
+                }
+            }
+            if failed.len() == before {
+                break;
+            }
+            bounds = Bounds::of(&looked, &failed, &likely, &most).map_err(|why| refuse(&why))?;
+        }
         let mut code = self.machine.code(Vec::new());
         code.state = self.state.clone();
         looked.retain(|l| bounds.hold(&l.size));
@@ -265,38 +323,32 @@ impl Sampler<'_> {
         for l in looked {
             samples.push(self.sample(l, &mut sites, &mut code).map_err(|why| refuse(&why))?);
         }
-        // Sites came to know further sizes meanwhile: programs that call the same kernels are alike.
-        let first = samples.last().map(|s| s.program.functions().map(str::to_owned).collect::<Vec<_>>());
-        let other =
-            samples.iter().find(|s| !s.program.functions().map(str::to_owned).eq(first.iter().flatten().cloned()));
-        if let Some(other) = other {
-            return Err(refuse(&format!("at {:?} it calls other kernels than elsewhere", other.extents)));
-        }
         if let Some(other) = samples[1..].iter().find(|s| !alike(s, &samples[0])) {
             return Err(refuse(&format!("at {:?} its calls are others than elsewhere", other.extents)));
         }
-        // What does not hold at further sizes is found anew, by those, too.
-        let mut random = Random(1);
+        // What does not hold at all sizes is found anew, by some of those, too.
         let mut program = SizedProgram::of(&samples).map_err(|e| refuse(&e.to_string()))?;
         for round in 0.. {
-            let mut wrong = Vec::new();
-            for _ in 0..RANDOM {
-                let size: Vec<i64> =
-                    (0..count).map(|c| random.extent(likely[c]).clamp(bounds.least[c], bounds.most[c])).collect();
-                let Some(l) = look(&size) else { continue };
+            let mut wrong: Vec<(Sample, NotSized)> = Vec::new();
+            for size in bounds.all().map_err(|why| refuse(&why))? {
+                self.go_on()?;
+                let l = look(&size).ok_or_else(|| refuse(&format!("at {size:?}, the program's types refuse it")))?;
                 let found = self.sample(l, &mut sites, &mut code).map_err(|why| refuse(&why))?;
                 if !alike(&found, &samples[0]) {
                     return Err(refuse(&format!("at {size:?} its calls are others than elsewhere")));
                 }
-                if !program.agrees(&found) {
-                    wrong.push(found);
+                if let Some(why) = program.differs(&found) {
+                    wrong.push((found, why));
+                }
+                if wrong.len() == WRONG {
+                    break;
                 }
             }
-            let Some(first) = wrong.first() else { break };
+            let Some((first, why)) = wrong.first() else { break };
             if round == ROUNDS {
-                return Err(refuse(&format!("its formulas do not hold at {:?}", first.extents)));
+                return Err(refuse(&format!("at {:?}, {why}", first.extents)));
             }
-            samples.extend(wrong);
+            samples.extend(wrong.into_iter().map(|w| w.0));
             program = SizedProgram::of(&samples).map_err(|e| refuse(&e.to_string()))?;
         }
         let called: Vec<&str> = samples[0].program.functions().collect();
@@ -373,9 +425,34 @@ impl Bounds {
         (0..size.len()).all(|c| (self.least[c]..=self.most[c]).contains(&size[c]))
     }
 
+    /// All sizes between them.
+    ///
+    /// Refuses more than can be looked at.
+    fn all(&self) -> Result<impl Iterator<Item = Vec<i64>>, String> {
+        let spans: Vec<i64> = self.least.iter().zip(&self.most).map(|(least, most)| most - least + 1).collect();
+        let count = spans.iter().try_fold(1i64, |n, s| n.checked_mul(*s)).filter(|n| *n <= MOST_SIZES);
+        let count = count.ok_or_else(|| {
+            let spans: Vec<String> = spans.iter().map(i64::to_string).collect();
+            format!(
+                "bounds leave {} sizes, each of which would have to be checked, and {MOST_SIZES} is the limit; give lesser bounds by `--max`",
+                spans.join(" x ")
+            )
+        })?;
+        let least = self.least.clone();
+        Ok((0..count).map(move |k| {
+            let mut rest = k * STRIDE % count;
+            let mut size = least.clone();
+            for (n, span) in size.iter_mut().zip(&spans) {
+                *n += rest % span;
+                rest /= span;
+            }
+            size
+        }))
+    }
+
     /// Such that nothing between them fails, and what is likely lies there if it can.
-    fn of(looked: &[Looked], failed: &[(Vec<i64>, String)], likely: &[i64]) -> Result<Bounds, String> {
-        let mut bounds = Bounds { least: vec![1; likely.len()], most: vec![i64::MAX; likely.len()] };
+    fn of(looked: &[Looked], failed: &[(Vec<i64>, String)], likely: &[i64], most: &[i64]) -> Result<Bounds, String> {
+        let mut bounds = Bounds { least: vec![1; likely.len()], most: most.to_vec() };
         while let Some((size, why)) = failed.iter().find(|(size, _)| bounds.hold(size)) {
             let lost = |c: usize| {
                 let beyond = |n: i64| if size[c] < likely[c].max(2) { n <= size[c] } else { n >= size[c] };
@@ -398,20 +475,21 @@ impl Bounds {
     }
 }
 
-/// Sizes to look at: the likely one first.
-fn sizes(likely: &[i64]) -> Vec<Vec<i64>> {
+/// Sizes to look at, each once: the likely one first.
+fn sizes(likely: &[i64], most: &[i64]) -> Vec<Vec<i64>> {
     let usual: Vec<i64> = likely.iter().enumerate().map(|(c, n)| n + 2 + 3 * c as i64).collect();
     let mut all = vec![likely.to_vec()];
-    for c in 0..likely.len() {
+    for (c, &most) in most.iter().enumerate() {
         let powers = (5..12).map(|p| 1 << p);
-        for n in (1..=SMALL).chain(powers) {
+        for n in (1..=SMALL).chain(powers).chain([most]) {
             all.push(usual.iter().enumerate().map(|(k, &u)| if k == c { n } else { u }).collect());
         }
     }
     let mut random = Random(0);
     all.extend((0..RANDOM).map(|_| likely.iter().map(|&n| random.extent(n)).collect()));
-    all.dedup();
-    all
+    let within = |size: Vec<i64>| size.iter().zip(most).map(|(n, most)| *n.min(most)).collect();
+    let mut seen: HashSet<Vec<i64>> = HashSet::new();
+    all.into_iter().map(within).filter(|size: &Vec<i64>| seen.insert(size.clone())).collect()
 }
 
 /// Numbers that are the same each time.

@@ -16,7 +16,7 @@ fn parsed(text: &str) -> Module {
     parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"))
 }
 
-pub(crate) fn built(text: &str) -> Built {
+fn built(text: &str) -> Built {
     driver::build(parsed(text), &[], Options::new(Settings::new(Target::host()))).unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -146,28 +146,93 @@ mod sized {
     use super::*;
     use crate::{
         common::{Data, Rng, difference, random_tensor},
-        dynamic::{AT_ALL_SIZES, built},
+        dynamic::AT_ALL_SIZES,
     };
     use resat::{
-        driver::{Options, emit_c},
+        driver::{self, Built, Options, emit_c},
         interp,
-        ir::TensorType,
+        ir::{Module, TensorType},
         pass::Settings,
         relay::text::parse_module,
         runtime::LoadedSizedModel,
         target::Target,
     };
 
-    fn library(text: &str, dir: &Path) -> PathBuf {
+    /// The most that the extents of inputs may be: 0 where they are known.
+    type Bounds = [(&'static str, &'static [usize])];
+
+    /// Of [`AT_ALL_SIZES`]: some sizes of each lie within.
+    const BOUNDS: [&Bounds; 8] = [
+        &[("x", &[131, 0])],
+        &[("x", &[20, 64])],
+        &[("x", &[5, 70, 0])],
+        &[("x", &[3, 12, 0]), ("y", &[3, 12, 0])],
+        &[("x", &[6, 70, 0])],
+        &[("x", &[2, 0, 20, 24])],
+        &[("x", &[2, 0, 20, 24])],
+        &[("x", &[2, 0, 20, 24])],
+    ];
+
+    fn options(bounds: &Bounds) -> Options {
+        let mut options = Options::new(Settings::new(Target::host()));
+        options.name = "net".into();
+        let known = |&n: &usize| (n > 0).then_some(n);
+        options.bounds = bounds.iter().map(|(name, most)| ((*name).into(), most.iter().map(known).collect())).collect();
+        options
+    }
+
+    fn parsed(text: &str) -> Module {
+        parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn built(text: &str, bounds: &Bounds) -> Built {
+        driver::build(parsed(text), &[], options(bounds)).unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    fn library(text: &str, bounds: &Bounds, dir: &Path) -> PathBuf {
         let path = dir.join("libnet.so");
         let target = Target::host().codegen();
-        built(text).export("net", &target, &path).unwrap_or_else(|e| panic!("{text}: {e}"));
+        built(text, bounds).export("net", &target, &path).unwrap_or_else(|e| panic!("{text}: {e}"));
         path
+    }
+
+    fn loaded(text: &str, bounds: &Bounds, dir: &Path) -> LoadedSizedModel {
+        let model = LoadedSizedModel::load(&library(text, bounds, dir)).expect("it can be loaded");
+        model.expect("its sizes are found out when it runs")
+    }
+
+    /// Why there is no library.
+    fn refused(text: &str, bounds: &Bounds) -> String {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let target = Target::host().codegen();
+        let done = built(text, bounds).export("net", &target, &dir.path().join("libnet.so"));
+        done.expect_err("it is refused").to_string()
+    }
+
+    /// Checks a library at sizes of which those beyond bounds are refused, and some are not.
+    fn check_sizes(text: &str, bounds: &Bounds, model: &LoadedSizedModel, sizes: &[&[&[i64]]]) {
+        let mut within = 0;
+        for (seed, shapes) in sizes.iter().enumerate() {
+            let inputs = shapes.iter().enumerate().map(|(i, s)| floats(s, (7 * seed + i) as u64));
+            let inputs: Vec<Tensor> = inputs.collect();
+            // Bounds are of the first inputs, in order.
+            let fits = |((_, most), shape): (&(&str, &[usize]), &&[i64])| {
+                most.iter().zip(*shape).all(|(&most, &n)| most == 0 || n as usize <= most)
+            };
+            if bounds.iter().zip(*shapes).all(fits) {
+                within += 1;
+                assert!(check(text, model, &inputs).is_some(), "{text}");
+            } else {
+                let message = model.run(&inputs).expect_err("it is too large").to_string();
+                assert!(message.contains("the library serves") && message.contains("and fewer"), "{message}");
+            }
+        }
+        assert!(within > 0, "{text}");
     }
 
     /// Checks that a library gives what the interpreter gives, or refuses what it refuses.
     fn check(text: &str, model: &LoadedSizedModel, inputs: &[Tensor]) -> Option<Vec<Tensor>> {
-        let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"));
+        let m = parsed(text);
         let values = inputs.iter().cloned().map(Into::into).collect();
         let want = interp::run_flat(&m, "main", values).ok()?;
         let got = model.run(inputs).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -185,16 +250,12 @@ mod sized {
 
     #[test]
     fn sizes_that_are_found_out_when_it_runs() {
-        for (text, sizes) in AT_ALL_SIZES {
+        for ((text, sizes), bounds) in AT_ALL_SIZES.into_iter().zip(BOUNDS) {
             let dir = tempfile::tempdir().expect("a temporary folder");
-            let model = LoadedSizedModel::load(&library(text, dir.path())).expect("it can be loaded");
-            let model = model.expect("its extents are unknown");
+            let model = loaded(text, bounds, dir.path());
             for threads in [1, 3] {
                 assert!(model.set_threads(threads));
-                for (seed, shapes) in sizes.iter().enumerate() {
-                    let inputs = shapes.iter().enumerate().map(|(i, s)| floats(s, (7 * seed + i) as u64));
-                    assert!(check(text, &model, &inputs.collect::<Vec<_>>()).is_some(), "{text}");
-                }
+                check_sizes(text, bounds, &model, sizes);
             }
         }
     }
@@ -205,7 +266,7 @@ mod sized {
         let text = "def @main(%x: Tensor[(?, 7), float32]) {
             let %w = reshape(arange(0f, 35f, 1f, dtype=\"float32\"), newshape=[5, 7]);
             nn.softmax(nn.relu(nn.dense(%x, %w, units=5))) }";
-        let library = library(text, dir.path());
+        let library = library(text, &[("x", &[1000, 0])], dir.path());
         std::fs::rename(library.with_extension("h"), dir.path().join("net.h")).expect("the header was written");
         let binary = dir.path().join("main");
         let [include, folder] = ["-I", "-L"].map(|f| format!("{f}{}", dir.path().display()));
@@ -221,7 +282,7 @@ mod sized {
         let rows: String = [1, 3, 64, 131, 1000].into_iter().map(row).collect();
         let wanted = rows
             + "net: axis 1 of input `x` should have 7 elements, but has 8\n\
-               net: its arguments are too large\n";
+               net: axis 0 of input `x` has 1152921504606846975 elements; the library serves 1000 and fewer\n";
         assert_eq!(said, wanted);
     }
 
@@ -229,7 +290,7 @@ mod sized {
     fn inputs_that_belong_together() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let text = "def @main(%x: Tensor[(?, ?), float32], %y: Tensor[(?, ?), float32]) { add(nn.relu(%x), %y) }";
-        let model = LoadedSizedModel::load(&library(text, dir.path())).expect("it can be loaded").expect("unknown");
+        let model = loaded(text, &[("x", &[20, 9]), ("y", &[20, 9])], dir.path());
         let together = [([3, 4], [3, 4]), ([1, 9], [1, 9]), ([20, 1], [20, 1]), ([7, 5], [1, 5]), ([1, 5], [7, 1])];
         for (a, b) in together {
             assert!(check(text, &model, &[floats(&a, 1), floats(&b, 2)]).is_some());
@@ -239,7 +300,7 @@ mod sized {
     }
 
     /// Programs of integers with control flow, functions as values, data types and references, and inputs.
-    const CONTROL: [(&str, &[i32]); 9] = [
+    const CONTROL: [(&str, &[i32]); 8] = [
         (
             "def @main(%n: int32, %x: int32) {
                 let %loop = fn (%i: int32, %s: int32) {
@@ -338,20 +399,13 @@ mod sized {
             def @main(%n: int32) { @sum(@fill(%n, Nil)) }",
             &[3000],
         ),
-        // A tensor that grows from one turn to the next.
-        (
-            "def @grow(%x: Tensor[(?), int32], %n: int32) -> Tensor[(?), int32] {
-                if (less(%n, 1)) { %x } else { @grow(concatenate((%x, add(%x, 1))), subtract(%n, 1)) } }
-            def @main(%n: int32) { @grow(reshape(%n, newshape=[1]), %n) }",
-            &[6],
-        ),
     ];
 
     #[test]
     fn control_flow_functions_and_data_types() {
         for (text, inputs) in CONTROL {
             let dir = tempfile::tempdir().expect("a temporary folder");
-            let model = LoadedSizedModel::load(&library(text, dir.path())).expect("it can be loaded").expect("unknown");
+            let model = loaded(text, &[], dir.path());
             let inputs: Vec<Tensor> = inputs.iter().map(|&a| Tensor::scalar(a)).collect();
             // What one run leaves does not meet the next.
             for _ in 0..2 {
@@ -361,11 +415,9 @@ mod sized {
     }
 
     /// The same program as C, compiled, loaded.
-    fn emitted(text: &str, dir: &Path) -> LoadedSizedModel {
-        let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"));
-        let mut options = Options::new(Settings::new(Target::host()));
-        options.name = "net".into();
-        let files = emit_c(m, &[], options, &dir.join("net.c")).unwrap_or_else(|e| panic!("{text}: {e}"));
+    fn emitted(text: &str, bounds: &Bounds, dir: &Path) -> LoadedSizedModel {
+        let files = emit_c(parsed(text), &[], options(bounds), &dir.join("net.c"));
+        let files = files.unwrap_or_else(|e| panic!("{text}: {e}"));
         // What libraries have so that they can be loaded, and C has not.
         let (entry, library) = (dir.join("entry.c"), dir.join("emitted.so"));
         let model = "#include \"net.h\"\nconst resat_sized_model *resat_sized_model_v1(void);\n\
@@ -380,18 +432,14 @@ mod sized {
 
     #[test]
     fn the_same_as_c() {
-        for (text, sizes) in AT_ALL_SIZES {
+        for ((text, sizes), bounds) in AT_ALL_SIZES.into_iter().zip(BOUNDS) {
             let dir = tempfile::tempdir().expect("a temporary folder");
-            let model = emitted(text, dir.path());
-            for (seed, shapes) in sizes.iter().enumerate() {
-                let inputs = shapes.iter().enumerate().map(|(i, s)| floats(s, (7 * seed + i) as u64));
-                assert!(check(text, &model, &inputs.collect::<Vec<_>>()).is_some(), "{text}");
-            }
+            check_sizes(text, bounds, &emitted(text, bounds, dir.path()), sizes);
         }
         for (text, inputs) in CONTROL {
             let dir = tempfile::tempdir().expect("a temporary folder");
             let inputs: Vec<Tensor> = inputs.iter().map(|&a| Tensor::scalar(a)).collect();
-            assert!(check(text, &emitted(text, dir.path()), &inputs).is_some(), "{text}");
+            assert!(check(text, &emitted(text, &[], dir.path()), &inputs).is_some(), "{text}");
         }
     }
 
@@ -401,7 +449,7 @@ mod sized {
         let text = "type T { A, B(int32), }
             def @f(%t: T) -> int32 { match? (%t) { B(%x) => { %x }, } }
             def @main(%x: int32) { if (less(%x, 3)) { @f(B(%x)) } else { @f(A) } }";
-        let model = LoadedSizedModel::load(&library(text, dir.path())).expect("it can be loaded").expect("unknown");
+        let model = loaded(text, &[], dir.path());
         assert!(check(text, &model, &[Tensor::scalar(2i32)]).is_some());
         let message = model.run(&[Tensor::scalar(3i32)]).expect_err("no clause").to_string();
         assert!(message.contains("no clause of `match` meets"), "{message}");
@@ -410,13 +458,28 @@ mod sized {
 
     #[test]
     fn what_needs_a_compiler_is_refused_with_its_place() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
         let text = "def @main(%x: Tensor[(?, ?), float32], %s: Tensor[(3), int64]) {
             nn.relu(dyn.reshape(%x, %s)) }";
-        let target = Target::host().codegen();
-        let refused = built(text).export("net", &target, &dir.path().join("libnet.so"));
-        let message = refused.expect_err("values decide extents").to_string();
+        let message = refused(text, &[]);
         assert!(message.contains("dyn_reshape") && message.contains("values that are computed decide"), "{message}");
         assert!(message.contains("test:2"), "{message}");
+        // A tensor that grows from one turn to the next.
+        let text = "def @grow(%x: Tensor[(?), int32], %n: int32) -> Tensor[(?), int32] {
+                if (less(%n, 1)) { %x } else { @grow(concatenate((%x, add(%x, 1))), subtract(%n, 1)) } }
+            def @main(%n: int32) { @grow(reshape(%n, newshape=[1]), %n) }";
+        let message = refused(text, &[]);
+        assert!(message.contains("its extents are found while the program runs"), "{message}");
+    }
+
+    #[test]
+    fn sizes_that_cannot_all_be_checked_are_refused() {
+        let text = "def @main(%x: Tensor[(?, ?, 8), float32]) { nn.softmax(%x) }";
+        let message = refused(text, &[]);
+        assert!(message.contains("no bound: axis 0 of `x`, axis 1 of `x`") && message.contains("--max"), "{message}");
+        let message = refused(text, &[("x", &[64, 65, 0])]);
+        assert!(message.contains("64 x 65 sizes") && message.contains("4096 is the limit"), "{message}");
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let emitted = emit_c(parsed(text), &[], options(&[]), &dir.path().join("net.c"));
+        assert!(emitted.expect_err("it is refused").to_string().contains("no bound: axis 0 of `x`"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A program for given extents has its numbers (extents of results, bytes of buffers, parameters of kernels) worked out. Here they are
 //! formulas, so that a program without a compiler at hand runs at sizes that nobody has met. The formulas are found by looking at
-//! programs for many sizes that are the same but for numbers ([`Formulas`]).
+//! programs for many sizes that are the same but for numbers ([`Formulas`]), and hold where they were compared ([`SizedProgram::differs`]).
 
 use super::{
     formulas::Formulas,
@@ -32,6 +32,9 @@ pub enum NotSized {
     /// What a call gives, or an output's extents.
     #[error("no formula gives the extents of {0}")]
     Extents(String),
+    /// A formula's value.
+    #[error("a number does not fit 64 bits")]
+    TooLarge,
 }
 
 /// A program for all sizes of one form.
@@ -196,6 +199,9 @@ impl SizedProgram {
             }
             outputs.push(found);
             let b = buffer.0 as usize;
+            if matches!(program.buffers[b].0, Source::Part(..)) {
+                return Err(NotSized::Extents(format!("output {o} (`{}`), a part of another", port.name)));
+            }
             if buffers[b].is_none() {
                 let bytes = formulas.find(&row(&|s| s.program.buffers[b].1 as i64), &bases);
                 buffers[b] = Some(bytes.ok_or_else(|| NotSized::Extents(format!("output {o} (`{}`)", port.name)))?);
@@ -229,25 +235,43 @@ impl SizedProgram {
         Ok(sized)
     }
 
-    /// Whether what it does at one size is what its formulas say.
-    pub fn agrees(&self, sample: &Sample) -> bool {
-        let Some(values) = self.formulas.values(&sample.extents) else { return false };
+    /// What is not as its formulas say at one size, of a sample that is [alike]; none where all is.
+    pub fn differs(&self, sample: &Sample) -> Option<NotSized> {
+        let Some(values) = self.formulas.values(&sample.extents) else { return Some(NotSized::TooLarge) };
         let p = &sample.program;
-        let buffers = self.buffers.iter().zip(&p.buffers).all(|(n, &(source, bytes))| {
-            n.is_none_or(|n| match source {
-                Source::Part(_, at) => values[n] == at as i64,
-                _ => values[n] == bytes as i64,
+        let buffer_differs = |b: usize| {
+            self.buffers[b].is_some_and(|n| match p.buffers[b] {
+                (Source::Part(_, at), _) => values[n] != at as i64,
+                (_, bytes) => values[n] != bytes as i64,
             })
-        });
-        let outputs = self.outputs.iter().zip(&p.outputs).all(|(numbers, (port, _))| {
-            numbers.iter().zip(&port.shape).all(|(&n, &extent)| values[n] == extent as i64)
-        });
-        let parameters =
-            self.parameters.iter().zip(&p.constants).zip(&self.program.constants).all(|((n, c), own)| match n {
-                Some(numbers) => numbers.iter().enumerate().all(|(e, &n)| values[n] == c.get_i64(e)),
-                None => same(c, own),
-            });
-        buffers && outputs && parameters
+        };
+        let differs = |b: usize| {
+            buffer_differs(b)
+                || match p.buffers[b].0 {
+                    Source::Part(whole, _) => buffer_differs(whole.0 as usize),
+                    Source::Constant(c) => match &self.parameters[c] {
+                        Some(numbers) => {
+                            numbers.iter().enumerate().any(|(e, &n)| values[n] != p.constants[c].get_i64(e))
+                        }
+                        None => !same(&p.constants[c], &self.program.constants[c]),
+                    },
+                    _ => false,
+                }
+        };
+        let mut calls = p.steps.iter().map(|Step::Call(call)| call);
+        if let Some(call) = calls.find(|call| call.args.iter().any(|a| differs(a.0.0 as usize))) {
+            return Some(NotSized::Call(p.functions[call.function.0 as usize].to_string()));
+        }
+        let outputs = self.outputs.iter().zip(&p.outputs).enumerate();
+        for (o, (numbers, (port, buffer))) in outputs {
+            let extents = numbers.iter().zip(&port.shape).any(|(&n, &extent)| values[n] != extent as i64);
+            if extents || differs(buffer.0 as usize) {
+                return Some(NotSized::Extents(format!("output {o} (`{}`)", port.name)));
+            }
+        }
+        let appended = self.appended.iter().zip(&p.appended);
+        let input = appended.into_iter().find(|&(&n, &(from, _))| values[n] != p.inputs[from].bytes() as i64);
+        input.map(|(_, (from, _))| NotSized::Extents(format!("input {from}")))
     }
 
     /// A number that is the same at all sizes.
@@ -330,4 +354,39 @@ enum Wanted {
 fn changes(samples: &[Sample], constant: usize) -> bool {
     let first = &samples[0].program.constants[constant];
     samples[1..].iter().any(|s| !same(&s.program.constants[constant], first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{Call, Estimate, Port};
+
+    /// One call of a kernel with a parameter, on as many elements as the extent says.
+    fn sample(extent: i64, parameter: i64, elements: usize) -> Sample {
+        let mut program = Program::new("net");
+        let x = program.input(Port::new("x", DType::F32, &[extent as usize]));
+        let numbers = program.constant(Tensor::from_f64_fn(DType::I64, &[1], |_| parameter as f64));
+        let y = program.buffer(4 * elements);
+        let args = vec![(x, false), (numbers, false), (y, true)];
+        let function = program.function("scale");
+        program.step(Step::Call(Call {
+            function,
+            args,
+            workspace: 0,
+            in_place: vec![],
+            estimate: Estimate::default(),
+        }));
+        program.output(Port::new("y", DType::F32, &[elements]), y);
+        Sample { extents: vec![extent], program, counted: vec![], about: vec![] }
+    }
+
+    #[test]
+    fn what_formulas_do_not_say_is_told() {
+        let samples: Vec<Sample> = (1..20).map(|n| sample(n, 3 * n, n as usize)).collect();
+        let sized = SizedProgram::of(&samples).expect("there are formulas");
+        assert_eq!(sized.differs(&sample(100, 300, 100)), None);
+        let call = Some(NotSized::Call("scale".into()));
+        assert_eq!(sized.differs(&sample(100, 301, 100)), call);
+        assert_eq!(sized.differs(&sample(100, 300, 101)), call);
+    }
 }
