@@ -77,6 +77,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let Model { module, params } = args.model.read()?;
         let written = driver::emit_c(module, &params, options, &args.output);
         let written = written.map_err(emit_failure)?;
+        super::warn(written.unserved.as_slice());
         let weights = written.weights.map(|w| format!(", weights in {}", w.display())).unwrap_or_default();
         eprintln!("{} and {}{weights}", written.source.display(), written.header.display());
         return dump.map_or(Ok(()), Dump::finish);
@@ -105,6 +106,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let written = built.export(&symbol(&args.output), &settings.target.codegen(), &args.output).map_err(emit_failure)?;
     drop(progress);
     super::warn(built.warnings());
+    super::warn(written.unserved.as_slice());
     tell_tuning(&built);
     dump.map_or(Ok(()), Dump::finish)?;
     if let Some(record) = built.record().filter(|_| args.report) {

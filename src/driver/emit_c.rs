@@ -54,7 +54,9 @@ pub fn emit_c(
             let constant = |i: usize| c_source::constant(i, &program.constants()[i]);
             Ok(export_c(program, &c_source::kernels(program, &code), &constant, path)?)
         }
-        Emitted::Sized(parts, kernels) => Ok(export_sized_c(&name, &parts, &c_source::all(&kernels), path)?),
+        Emitted::Sized(parts, kernels, unserved) => {
+            Ok(ExportedC { unserved, ..export_sized_c(&name, &parts, &c_source::all(&kernels), path)? })
+        }
     }
 }
 
@@ -62,8 +64,8 @@ pub fn emit_c(
 enum Emitted {
     /// Of known extents.
     Plain(Box<(Assembled, CodeSet)>),
-    /// Any other.
-    Sized(SizedParts, Vec<Kernel>),
+    /// Any other, and why sizes within bounds are not served.
+    Sized(Box<SizedParts>, Vec<Kernel>, Option<String>),
 }
 
 fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Emitted, BuildError> {
@@ -105,7 +107,7 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
     let Runnable::Machine(program) = executable else {
         unreachable!("programs that are not plain run on the machine");
     };
-    let (parts, more) = program.sized_parts(&name)?;
+    let (parts, more, unserved) = program.sized_parts(&name)?;
     let mut kernels = code.kernels;
     let mut more: Vec<Kernel> = more.into_values().filter(|k| kernels.iter().all(|o| o.name != k.name)).collect();
     more.sort_by(|a, b| a.name.cmp(&b.name));
@@ -114,5 +116,5 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
         // Functions of known extents are part of the whole.
         kernels.retain(|k| parts.calls(&k.name));
     }
-    Ok(Emitted::Sized(parts, kernels))
+    Ok(Emitted::Sized(Box::new(parts), kernels, unserved))
 }

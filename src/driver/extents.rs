@@ -37,10 +37,16 @@ impl Input {
 
     /// An axis in words.
     fn called(&self, axis: usize) -> String {
-        match self.dims.get(axis).filter(|d| !d.is_empty()) {
-            Some(dim) => format!("axis {axis} of `{}` (`{dim}`)", self.name()),
-            None => format!("axis {axis} of `{}`", self.name()),
-        }
+        let dim = self.dims.get(axis).filter(|d| !d.is_empty());
+        called(self.name(), axis, dim.map(String::as_str))
+    }
+}
+
+/// An axis of an input in words, with the name of its extent.
+pub(super) fn called(input: &str, axis: usize, dim: Option<&str>) -> String {
+    match dim {
+        Some(dim) => format!("axis {axis} of `{input}` (`{dim}`)"),
+        None => format!("axis {axis} of `{input}`"),
     }
 }
 

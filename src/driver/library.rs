@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use super::{
     BuildError, Built, EmitError, Runnable,
     runnable::{MachineProgram, Parameter},
+    sized::AllSizes,
     specialize::Code,
 };
 use crate::{
@@ -47,31 +48,30 @@ impl MachineProgram {
         made: &[ObjectCode],
         path: &Path,
     ) -> Result<Exported, EmitError> {
-        let (program, mut code) = self.sized_parts(name).map_err(BuildError::from)?;
+        let (program, mut code, unserved) = self.sized_parts(name).map_err(BuildError::from)?;
         code.retain(|name, _| !made.iter().any(|o| o.symbols.contains(name)));
         let more = self.objects(&code)?;
         let objects = parts.objects.iter().cloned().chain(more.iter().map(|o| Cow::Borrowed(&o.bytes[..]))).collect();
         let parts = Exportable { objects, ..parts };
-        Ok(match &program {
+        let done = match &program {
             SizedParts::Whole(function) => export_sized(name, function, &parts, path)?,
             SizedParts::Machine(program) => export_machine(name, program, &parts, path)?,
-        })
+        };
+        Ok(Exported { unserved, ..done })
     }
 
-    /// The program for all sizes, under a name, and those of its kernels that were not made with it.
-    pub(super) fn sized_parts(&self, name: &str) -> Result<(SizedParts, HashMap<String, Kernel>), Refused> {
+    /// The program for all sizes, under a name, those of its kernels that were not made with it, and why sizes within bounds are not served,
+    /// where some are not.
+    pub(super) fn sized_parts(
+        &self,
+        name: &str,
+    ) -> Result<(SizedParts, HashMap<String, Kernel>, Option<String>), Refused> {
         let inputs = self.inputs()?;
         let names: Vec<String> = [name.to_owned()].into_iter().chain(inputs.iter().map(|p| p.name.clone())).collect();
         let mut code: HashMap<String, Kernel> = HashMap::new();
         let whole = match &self.kernels.whole {
-            Some(whole) => match self.kernels.sized(
-                whole,
-                &names,
-                &self.extents,
-                &|i, axis| self.called(i, axis, &inputs),
-                &mut code,
-            ) {
-                Ok(function) => return Ok((SizedParts::Whole(function), code)),
+            Some(whole) => match self.kernels.sized(whole, &names, &self.dims, &self.extents, &mut code) {
+                Ok(AllSizes { function, refused }) => return Ok((SizedParts::Whole(function), code, refused)),
                 Err(e) => Some(e),
             },
             None => None,
@@ -81,7 +81,11 @@ impl MachineProgram {
         let kernels = kernels.map_err(|e| whole.unwrap_or(e))?;
         let mut parameters = Vec::new();
         self.params.iter().for_each(|p| layout(&p.ty, &mut parameters));
-        Ok((SizedParts::Machine(MachineParts { words: self.program().words(), kernels, inputs, parameters }), code))
+        Ok((
+            SizedParts::Machine(MachineParts { words: self.program().words(), kernels, inputs, parameters }),
+            code,
+            None,
+        ))
     }
 
     /// The code of kernels that is not made yet.
@@ -107,15 +111,6 @@ impl MachineProgram {
             }
         }
         Ok(all)
-    }
-
-    /// An unknown extent of an input, in words.
-    fn called(&self, input: usize, axis: usize, inputs: &[PortType]) -> String {
-        let name = inputs.get(input).map_or("", |p| &p.name);
-        match self.dims.get(input).and_then(|d| d.get(axis)).filter(|d| !d.is_empty()) {
-            Some(dim) => format!("axis {axis} of `{name}` (`{dim}`)"),
-            None => format!("axis {axis} of `{name}`"),
-        }
     }
 
     /// A kernel that the machine calls: one of known extents. What extents a kernel meets that are found while the program runs nothing bounds, so
@@ -155,11 +150,11 @@ fn fixed(name: &str, code: &Code) -> Result<SizedFunction, NotSized> {
     });
     let inputs = inputs.collect();
     let sample = Sample { extents: Vec::new(), program, counted: code.counted().to_vec(), about: Vec::new() };
-    let program = SizedProgram::of(&[sample])?;
+    let program = SizedProgram::of(&[sample], 1)?;
     Ok(SizedFunction {
         name: name.to_owned(),
         inputs,
-        forms: vec![Form { extents: vec![], least: vec![], most: vec![], program }],
+        forms: vec![Form { extents: vec![], least: vec![], most: vec![], serves: None, program }],
     })
 }
 

@@ -1,15 +1,15 @@
-//! Functions for all sizes, to be exported: what a function does is looked at in many sizes, of which one is made whose numbers are formulas.
+//! Functions for all sizes, to be exported: what a function does is looked at in every size within bounds, and put down as formulas.
 //!
-//! In this process a size that was not met is lowered and scheduled again. An exported library can't do that, so each number must follow
-//! from the extents by a formula, and each call have one kernel at all sizes. The sizes that are looked at are small ones, at which loops
-//! take another form, one extent after another; powers of two; and sizes of every magnitude at random. Formulas that were found by
-//! looking are no proof: users bound the unknown extents, and the library takes no size but those that were lowered here and compared, number
-//! by number, with what the formulas say. Where a size is served by other calls, the library refuses sizes on that side of a bound.
+//! In this process a size that was not met is lowered and scheduled again. An exported library can't do that, so users bound the unknown
+//! extents, and each size is lowered and scheduled when the library is made. Sizes at which the calls are the same but for numbers are a
+//! form of the function, whose numbers are formulas or tables that give exactly what was found. Sizes that the types refuse, or that no form is
+//! for, are refused by the library.
 
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    extents::Extents,
+    extents::{Extents, called},
+    sizes::{LOOKED_AT, others},
     specialize::{Machine, Primitive, Primitives, entry_name},
 };
 use crate::{
@@ -19,41 +19,45 @@ use crate::{
     loops::{Body, Definition, Kernel, Stages},
     lower::{Assembled, CodeSet, Group, Made, Met, Sites, assemble, groups},
     runtime::{
-        NotSized, Sample, SizedProgram, alike,
+        Sample, SizedProgram, alike,
         export::{ExtentOf, Form, PortType, SizedFunction},
     },
     tensor::Shape,
 };
 
-/// Kernels are looked at in so many sizes before their form is decided.
-const DECIDED_AT: usize = 16;
 /// Small extents that are looked at one after another.
 const SMALL: i64 = 33;
 /// So many sizes are taken at random to find formulas.
 const RANDOM: usize = 64;
-/// A form of a function is for so many sizes at most, as each is lowered twice: a few seconds where that takes a millisecond, some minutes
+/// A form of a function is for so many sizes at most, each of which is lowered: a few seconds where that takes a millisecond, some minutes
 /// of a network whose every size takes thirty.
 const MOST_SIZES: i64 = 4096;
-/// Sizes are checked in steps of this prime, which has no factor with their number: what is wrong shows early, and in several places.
+/// Sizes are met in steps of this prime, which has no factor with their number: what is unlike shows early.
 const STRIDE: i64 = 1_000_003;
-/// So many sizes at which formulas do not hold are looked at before these are found anew.
-const WRONG: usize = 64;
-/// Formulas that do not hold everywhere are found anew so often.
-const ROUNDS: usize = 8;
+/// Kernels for sizes that none serves are looked for so often.
+const WIDENED: usize = 8;
+/// Extents that types are asked about are multiples of these.
+const MULTIPLES: [i64; 10] = [1, 2, 3, 4, 5, 7, 8, 12, 64, 840];
 /// Extents that have to be equal are looked for among so many.
 const MOST_EXTENTS: usize = 10;
-
-/// A function has so many forms at most beside the general one.
-const MOST_FORMS: usize = 15;
+/// A function has so many forms at most.
+const MOST_FORMS: usize = 16;
+/// So many sizes at most, of which calls have no kernel that serves several, have kernels of their own.
+const ALONE: usize = 8;
+/// So many calls in all are looked at, at as many sizes as that makes, for extents that broadcast where others of that size are equal.
+const BROADCAST_CALLS: i64 = 16384;
 
 /// A function at many sizes.
 struct Sampler<'a> {
     machine: &'a Machine,
+    types: &'a [Type],
     tensors: Vec<TensorType>,
-    /// Argument and axis of each unknown extent.
-    unknown: Vec<(usize, usize)>,
+    /// Arguments and axes of each unknown extent: of several ones, where they have the same name.
+    unknown: Vec<Vec<(usize, usize)>>,
     /// The most that each may be.
     most: Vec<i64>,
+    /// What each is likely to be.
+    likely: Vec<i64>,
     instance: &'a dyn Fn(&[Shape]) -> Option<TypedModule>,
     state: Vec<(usize, usize)>,
     name: &'a str,
@@ -61,53 +65,107 @@ struct Sampler<'a> {
 
 /// One size.
 struct Looked {
-    size: Vec<i64>,
     typed: TypedModule,
     groups: Vec<Group>,
 }
 
+/// What came of a size.
+enum Tried {
+    /// What it is made of, after so many changes of kernels.
+    Sample(usize, Box<Sample>),
+    /// The program's types refuse it.
+    Untyped,
+    /// No kernel serves it, and why.
+    Unserved(String),
+}
+
+/// The forms for some sizes.
+struct Pattern {
+    /// What each unknown extent is to them.
+    extents: Vec<ExtentOf>,
+    forms: Vec<Form>,
+    /// Why sizes are refused that the program takes, where some are.
+    refused: Option<String>,
+    /// How many sizes were looked at.
+    sizes: usize,
+}
+
+/// A function for all sizes that it has forms for.
+pub(super) struct AllSizes {
+    pub function: SizedFunction,
+    /// Why sizes are refused that the program takes.
+    pub refused: Option<String>,
+}
+
 impl Primitives {
-    /// The function for all sizes within bounds of each argument's axes, and the kernels that it calls, which join `kernels`. `called` has words
-    /// for an argument's axis.
+    /// The function for all sizes within bounds of each argument's axes, and the kernels that it calls, which join `kernels`. `names` are its
+    /// own and the arguments'; `dims` those of their extents, where they have any.
     ///
-    /// Refuses extents without a bound, more sizes than can be checked, and what no formula is found for.
+    /// Refuses extents without a bound, and more sizes than can be looked at.
     pub(super) fn sized(
         &self,
         f: &Primitive,
         names: &[String],
+        dims: &[Vec<String>],
         extents: &Extents,
-        called: &dyn Fn(usize, usize) -> String,
         kernels: &mut HashMap<String, Kernel>,
-    ) -> Result<SizedFunction, Refused> {
+    ) -> Result<AllSizes, Refused> {
         let m = &self.module;
         let func = m.func(f.func);
         let types: Vec<Type> = func.params.iter().filter_map(|&p| m.var(p).ty.clone()).collect();
         let tensors: Vec<TensorType> = types.iter().filter_map(Type::flatten).flatten().collect();
         let instance = |shapes: &[Shape]| self.at_extents(f, &types, shapes).ok();
-        let unknown = unknown_extents(&tensors);
+        let all = unknown_extents(&tensors);
         let state = if self.is_whole(f) { self.machine.state.clone() } else { Vec::new() };
         let name = names.first().map_or("main", String::as_str);
         let refuse = |d: Diagnostic| Refused::from(d.at(m.span(f.func).cloned()));
-        let bound = |&(tensor, axis): &(usize, usize)| extents.most(tensor, axis);
-        let unbounded: Vec<String> =
-            unknown.iter().filter(|u| bound(u).is_none()).map(|&(tensor, axis)| called(tensor, axis)).collect();
+        let dimension = |tensor: usize, axis: usize| -> Option<&str> {
+            let dim = dims.get(tensor).and_then(|d| d.get(axis)).filter(|d| !d.is_empty());
+            dim.map(String::as_str)
+        };
+        let unbounded: Vec<String> = all
+            .iter()
+            .filter(|&&(tensor, axis)| extents.most(tensor, axis).is_none())
+            .map(|&(tensor, axis)| called(names.get(tensor + 1).map_or("", |n| n), axis, dimension(tensor, axis)))
+            .collect();
         if !unbounded.is_empty() {
             let message =
                 format!("`{name}` can't be exported: unknown extents have no bound: {}", unbounded.join(", "));
-            let help = "a library takes the sizes that were checked when it was built: say how great each may be, by `--max NAME=N` or \
+            let help = "a library takes the sizes that were looked at when it was built: say how great each may be, by `--max NAME=N` or \
                         `Options::bounds`";
             return Err(refuse(Diagnostic::new(message).help(help)));
         }
-        let most = unknown.iter().filter_map(bound).collect();
-        let sampler = Sampler { machine: &self.machine, tensors, unknown, most, instance: &instance, state, name };
-        let forms = sampler.forms(kernels).map_err(refuse)?;
+        let mut unknown: Vec<Vec<(usize, usize)>> = Vec::new();
+        for &(tensor, axis) in &all {
+            let dim = dimension(tensor, axis);
+            let same = unknown.iter_mut().find(|u| dim.is_some() && dimension(u[0].0, u[0].1) == dim);
+            match same {
+                Some(same) => same.push((tensor, axis)),
+                None => unknown.push(vec![(tensor, axis)]),
+            }
+        }
+        let of_each = |of: &dyn Fn(usize, usize) -> Option<i64>| -> Vec<i64> {
+            unknown.iter().map(|u| u.iter().filter_map(|&(tensor, axis)| of(tensor, axis)).min().unwrap_or(1)).collect()
+        };
+        let shapes = extents.likely().unwrap_or_default();
+        let likely = of_each(&|tensor, axis| Some(*shapes.get(tensor)?.get(axis)? as i64));
+        let most = of_each(&|tensor, axis| extents.most(tensor, axis));
+        let types = &types[..];
+        let sampler =
+            Sampler { machine: &self.machine, types, tensors, unknown, most, likely, instance: &instance, state, name };
+        let (mut forms, refused) = sampler.forms(kernels).map_err(refuse)?;
+        // Of an extent with a name, each place has it.
+        for form in &mut forms {
+            let of = |u: &(usize, usize)| sampler.unknown.iter().position(|same| same.contains(u));
+            form.extents = all.iter().filter_map(of).map(|u| form.extents[u]).collect();
+        }
         let port = |(i, t): (usize, &TensorType)| PortType {
             name: names.get(i + 1).cloned().unwrap_or_else(|| i.to_string()),
             dtype: t.dtype,
             shape: t.shape.iter().map(|d| d.known().map(|n| n as usize)).collect(),
         };
         let inputs = sampler.tensors.iter().enumerate().map(port).collect();
-        Ok(SizedFunction { name: name.to_owned(), inputs, forms })
+        Ok(AllSizes { function: SizedFunction { name: name.to_owned(), inputs, forms }, refused })
     }
 }
 
@@ -119,40 +177,41 @@ fn unknown_extents(tensors: &[TensorType]) -> Vec<(usize, usize)> {
 }
 
 impl Sampler<'_> {
-    fn forms(&self, kernels: &mut HashMap<String, Kernel>) -> Result<Vec<Form>, Diagnostic> {
+    /// The forms, and why sizes are refused that the program takes, where some are.
+    fn forms(&self, kernels: &mut HashMap<String, Kernel>) -> Result<(Vec<Form>, Option<String>), Diagnostic> {
         let free = vec![None; self.unknown.len()];
-        let mut forms = vec![self.form(&free, kernels)?];
-        // Sizes that the general form is not for, as where something broadcasts: those that have one of their own. By class of extents that
-        // are equal, any one of them may be 1, or all where the general form is for more.
-        let first = &forms[0];
+        let Pattern { extents, mut forms, refused, .. } = self.pattern(&free, MOST_SIZES, kernels)?;
+        // Sizes at which extents that are equal elsewhere are not, as where one of them is 1 and broadcasts.
         let mut patterns: Vec<Vec<Option<i64>>> = vec![free];
-        for class in 0..first.least.len() {
+        let classes = forms.first().map_or(0, |f| f.least.len());
+        for class in 0..classes {
             let members: Vec<usize> =
-                (0..self.unknown.len()).filter(|&u| first.extents[u] == ExtentOf::Number(class)).collect();
-            let mut choices: Vec<Vec<usize>> = Vec::new();
-            if members.len() > 1 {
-                choices.extend(members.iter().map(|&u| vec![u]));
-            }
-            if first.least[class] > 1 {
-                choices.push(members);
-            }
+                (0..self.unknown.len()).filter(|&u| extents[u] == ExtentOf::Number(class)).collect();
             for at in 0..patterns.len() {
-                for ones in &choices {
+                for &u in members.iter().filter(|_| members.len() > 1) {
                     let mut fixed = patterns[at].clone();
-                    ones.iter().for_each(|&u| fixed[u] = Some(1));
+                    fixed[u] = Some(1);
                     patterns.push(fixed);
                 }
             }
         }
-        let patterns = patterns.into_iter().skip(1).take(MOST_FORMS);
-        for fixed in patterns {
-            // Most of these do not exist.
-            if let Ok(form) = self.form(&fixed, kernels) {
-                forms.push(form);
-            }
+        let calls = forms.first().map_or(0, |f| f.program.calls());
+        let mut left = MOST_SIZES.min(BROADCAST_CALLS / calls.max(1) as i64);
+        for fixed in patterns.into_iter().skip(1) {
             self.go_on()?;
+            if forms.len() >= MOST_FORMS {
+                break;
+            }
+            // Most of these do not exist.
+            if let Ok(Pattern { forms: more, sizes, .. }) = self.pattern(&fixed, left, kernels) {
+                forms.extend(more.into_iter().take(MOST_FORMS - forms.len()));
+                left -= sizes as i64;
+            }
         }
-        Ok(forms)
+        // Rows are counted alike by all.
+        let counted = forms.first().map(|f| f.program.counted().to_vec());
+        forms.retain(|f| Some(f.program.counted()) == counted.as_deref());
+        Ok((forms, refused))
     }
 
     /// Refuses to go on once the build is cancelled.
@@ -160,21 +219,11 @@ impl Sampler<'_> {
         self.machine.cancel.go_on().map_err(|e| Diagnostic::new(e.to_string()))
     }
 
-    /// A likely value of an unknown extent, as costs take it, but for extents of 1: these hide what others need.
-    fn likely(&self, unknown: usize) -> i64 {
-        let (tensor, axis) = self.unknown[unknown];
-        match (self.tensors[tensor].rank(), axis) {
-            (rank, 0) if rank > 2 => 2,
-            (rank, _) if rank > 3 => 224,
-            _ => 32,
-        }
-    }
-
     fn shapes(&self, value: impl Fn(usize) -> i64) -> Vec<Shape> {
         let mut shapes: Vec<Shape> =
             self.tensors.iter().map(|t| t.shape.iter().map(|d| d.known().unwrap_or(1) as usize).collect()).collect();
-        for (u, &(tensor, axis)) in self.unknown.iter().enumerate() {
-            shapes[tensor][axis] = value(u) as usize;
+        for (u, same) in self.unknown.iter().enumerate() {
+            same.iter().for_each(|&(tensor, axis)| shapes[tensor][axis] = value(u) as usize);
         }
         shapes
     }
@@ -182,18 +231,20 @@ impl Sampler<'_> {
     /// Which unknown extents must be equal, where some are fixed: by extent, its class.
     fn classes(&self, fixed: &[Option<i64>]) -> Option<Vec<ExtentOf>> {
         let all = self.unknown.len();
+        // Some extents must be multiples of something.
         let fits = |value: &dyn Fn(usize) -> i64| {
-            (self.instance)(&self.shapes(|u| fixed[u].unwrap_or_else(|| value(u)))).is_some()
+            let at = |by: &i64| self.shapes(|u| fixed[u].unwrap_or_else(|| by * value(u)));
+            MULTIPLES.iter().any(|by| (self.instance)(&at(by)).is_some())
         };
         let mut classes: Vec<Option<usize>> = vec![None; all];
         let mut next = 0;
-        let apart = fits(&|u| self.likely(u) + 40 + 3 * u as i64);
+        let apart = fits(&|u| self.likely[u] + 40 + 3 * u as i64);
         for u in 0..all {
             if fixed[u].is_some() || classes[u].is_some() {
                 continue;
             }
             let others: Vec<usize> = (u + 1..all).filter(|&o| fixed[o].is_none() && classes[o].is_none()).collect();
-            let members = match apart {
+            let members = match apart || others.is_empty() {
                 true => Some(0),
                 false if others.len() > MOST_EXTENTS => None,
                 false => {
@@ -227,167 +278,216 @@ impl Sampler<'_> {
         classes.iter().zip(fixed).map(of).collect()
     }
 
-    fn form(&self, fixed: &[Option<i64>], kernels: &mut HashMap<String, Kernel>) -> Result<Form, Diagnostic> {
+    /// The forms for sizes at which some extents are fixed.
+    ///
+    /// Refuses more sizes than `limit`.
+    fn pattern(
+        &self,
+        fixed: &[Option<i64>],
+        limit: i64,
+        kernels: &mut HashMap<String, Kernel>,
+    ) -> Result<Pattern, Diagnostic> {
         let refuse = |why: &str| Diagnostic::new(format!("`{}` can't be exported for all sizes: {why}", self.name));
         let extents = self.classes(fixed).ok_or_else(|| refuse("which extents must be equal is not clear"))?;
         let count = extents.iter().filter_map(|e| if let ExtentOf::Number(c) = e { Some(c + 1) } else { None }).max();
-        let count = count.unwrap_or(0);
-        let members = |c: usize| (0..extents.len()).filter(|&u| extents[u] == ExtentOf::Number(c)).collect::<Vec<_>>();
-        let most: Vec<i64> =
-            (0..count).map(|c| members(c).into_iter().map(|u| self.most[u]).min().unwrap_or(1)).collect();
-        let likely: Vec<i64> =
-            (0..count).map(|c| members(c).first().map_or(1, |&u| self.likely(u)).min(most[c])).collect();
-        let look = |size: &[i64]| -> Option<Looked> {
-            let shapes = self.shapes(|u| match extents[u] {
-                ExtentOf::Fixed(n) => n,
-                ExtentOf::Number(c) => size[c],
-            });
-            let typed = (self.instance)(&shapes)?;
-            let groups = groups(&typed, &entry_name(0), &self.state).ok()?;
-            Some(Looked { size: size.to_vec(), typed, groups })
+        let classes = 0..count.unwrap_or(0);
+        let least_of = |all: &[i64], c: usize| {
+            let members = (0..extents.len()).filter(|&u| extents[u] == ExtentOf::Number(c));
+            members.map(|u| all[u]).min().unwrap_or(1)
         };
-        let mut asked = sizes(&likely, &most);
-        let mut looked: Vec<Looked> = Vec::new();
-        // Sizes that are refused, or that other code would have to serve, and why.
-        let mut failed: Vec<(Vec<i64>, String)> = Vec::new();
-        let mut sites: Option<Sites> = None;
-        let mut bounds;
-        loop {
-            for size in std::mem::take(&mut asked) {
-                match look(&size) {
-                    Some(l) => looked.push(l),
-                    None => failed.push((size, "the program's types refuse it".into())),
-                }
-            }
-            if looked.is_empty() {
-                return Err(refuse("no size is one that its types take"));
-            }
-            let sites = sites.get_or_insert_with(|| {
-                let at: Vec<Vec<Group>> = deciders(&looked).map(|l| l.groups.clone()).collect();
-                Sites::new(self.machine.backend.core, &at)
-            });
-            let mut served = Vec::new();
-            for l in looked.drain(..) {
-                match sites.meet(l.groups.clone()).1.first() {
-                    None => served.push(l),
-                    Some(&call) => failed.push((l.size, self.call(&l.groups, call))),
-                }
-            }
-            looked = served;
-            bounds = Bounds::of(&looked, &failed, &likely, &most).map_err(|why| refuse(&why))?;
-            // A bound lies between what fails and what does not.
-            let usual: Vec<i64> = (0..count).map(|c| likely[c].clamp(bounds.least[c], bounds.most[c])).collect();
-            for c in 0..count {
-                let good = || looked.iter().filter(|l| bounds.hold(&l.size)).map(|l| l.size[c]);
-                let (low, high) = (good().min(), good().max());
-                let mut ask = |n: i64| asked.push((0..count).map(|k| if k == c { n } else { usual[k] }).collect());
-                if let Some(low) = low.filter(|n| *n > bounds.least[c] && bounds.least[c] > 1) {
-                    ask((bounds.least[c] - 1 + low) / 2);
-                }
-                if let Some(high) = high.filter(|n| *n < bounds.most[c] && bounds.most[c] < i64::MAX) {
-                    ask((bounds.most[c] + 2 + high) / 2);
-                }
-            }
-            if asked.is_empty() {
-                break;
+        let most: Vec<i64> = classes.clone().map(|c| least_of(&self.most, c)).collect();
+        let likely: Vec<i64> = classes.map(|c| least_of(&self.likely, c).min(most[c])).collect();
+        let sizes = all_sizes(&most, limit).map_err(|why| refuse(&why))?;
+        let mut search = Search { sampler: self, extents: &extents, sites: None, tried: HashMap::new() };
+        search.decide(&likely, &sizes).map_err(|why| refuse(&why))?;
+        let mut code = self.machine.code(Vec::new());
+        code.state = self.state.clone();
+        search.meet_all(&sizes, &mut code)?;
+        let Search { mut tried, .. } = search;
+        // Those that formulas are found by come first.
+        let mut order = likely_sizes(&likely, &most);
+        let looked_at: HashSet<Vec<i64>> = order.iter().cloned().collect();
+        order.extend(sizes.iter().filter(|s| !looked_at.contains(*s)).cloned());
+        let mut alikes: Vec<Vec<Sample>> = Vec::new();
+        let mut refused: Vec<(Vec<i64>, String)> = Vec::new();
+        for size in order {
+            match tried.remove(&size) {
+                Some(Tried::Sample(_, sample)) => match alikes.iter_mut().find(|all| alike(&all[0], &sample)) {
+                    Some(all) => all.push(*sample),
+                    None => alikes.push(vec![*sample]),
+                },
+                Some(Tried::Unserved(why)) => refused.push((size, why)),
+                Some(Tried::Untyped) | None => {}
             }
         }
-        let mut sites = sites.ok_or_else(|| refuse("no size is one that its types take"))?;
-        // All sizes are met before any is sampled: a kernel has as parameters what differs between any of them.
-        let mut met: HashSet<Vec<i64>> = HashSet::new();
-        loop {
-            let before = failed.len();
-            for size in bounds.all().map_err(|why| refuse(&why))? {
-                self.go_on()?;
-                if !met.insert(size.clone()) {
+        alikes.sort_by_key(|all| std::cmp::Reverse(all.len()));
+        for lost in alikes.drain(MOST_FORMS.min(alikes.len())..).flatten() {
+            refused
+                .push((lost.extents, format!("calls are others than at most sizes, in more than {MOST_FORMS} ways")));
+        }
+        let bound = |c: usize, of: fn(i64, i64) -> i64| alikes.iter().flatten().map(|s| s.extents[c]).reduce(of);
+        let bounds = |of| (0..most.len()).filter_map(|c| bound(c, of)).collect::<Vec<i64>>();
+        let (least, most) = (bounds(i64::min), bounds(i64::max));
+        let mut forms = Vec::new();
+        for all in &alikes {
+            let looked = all.iter().filter(|s| looked_at.contains(&s.extents)).count().max(RANDOM);
+            let program = SizedProgram::of(all, looked).map_err(|e| refuse(&e.to_string()))?;
+            let serves = served(all, &least, &most);
+            forms.push(Form { extents: extents.clone(), least: least.clone(), most: most.clone(), serves, program });
+            self.go_on()?;
+        }
+        let total: usize = refused.len() + alikes.iter().map(Vec::len).sum::<usize>();
+        let one = refused.first();
+        let refused =
+            one.map(|(size, why)| format!("{} of {total} sizes are not served: at {size:?}, {why}", refused.len()));
+        if let (true, Some(why)) = (forms.is_empty(), &refused) {
+            return Err(refuse(why));
+        }
+        let called: HashSet<String> = forms.iter().flat_map(|f| f.program.functions()).map(str::to_owned).collect();
+        for k in code.kernels.into_iter().filter(|k| called.contains(&k.name)) {
+            kernels.entry(k.name.clone()).or_insert(k);
+        }
+        Ok(Pattern { extents, forms, refused, sizes: sizes.len() })
+    }
+}
+
+/// The sizes of one pattern, and what is made of them.
+struct Search<'a> {
+    sampler: &'a Sampler<'a>,
+    extents: &'a [ExtentOf],
+    sites: Option<Sites>,
+    tried: HashMap<Vec<i64>, Tried>,
+}
+
+impl Search<'_> {
+    fn shapes(&self, size: &[i64]) -> Vec<Shape> {
+        self.sampler.shapes(|u| match self.extents[u] {
+            ExtentOf::Fixed(n) => n,
+            ExtentOf::Number(c) => size[c],
+        })
+    }
+
+    fn look_at(&self, shapes: &[Shape]) -> Option<Looked> {
+        let typed = (self.sampler.instance)(shapes)?;
+        let groups = groups(&typed, &entry_name(0), &self.sampler.state).ok()?;
+        Some(Looked { typed, groups })
+    }
+
+    /// What calls compute at a size, then at others that are greater in several ways: by these it shows what changes.
+    fn beside(&self, size: &[i64], ones_stay: bool) -> Option<Vec<Vec<Group>>> {
+        let shapes = self.shapes(size);
+        let first = self.look_at(&shapes)?.groups;
+        let found = others(self.sampler.types, &shapes, ones_stay).into_iter();
+        let found = found.filter_map(|other| Some(self.look_at(&other)?.groups)).filter(|g| g.len() == first.len());
+        let found: Vec<Vec<Group>> = found.take(LOOKED_AT - 1).collect();
+        Some([first].into_iter().chain(found).collect())
+    }
+
+    /// Makes kernels as this process does, by the size that is likely, or the first that can be had.
+    fn decide(&mut self, likely: &[i64], sizes: &[Vec<i64>]) -> Result<(), String> {
+        let ones_stay = self.extents.iter().any(|e| matches!(e, ExtentOf::Fixed(_)));
+        let mut candidates = std::iter::once(likely).chain(sizes.iter().map(|s| &s[..]));
+        let at = candidates.find_map(|size| self.beside(size, ones_stay));
+        let at = at.ok_or("no size is one that its types take")?;
+        self.sites = Some(Sites::new(self.sampler.machine.backend.core, &at));
+        Ok(())
+    }
+
+    /// Tries all sizes, by further kernels where those that there are do not serve.
+    fn meet_all(&mut self, sizes: &[Vec<i64>], code: &mut CodeSet) -> Result<(), Diagnostic> {
+        for round in 0..=WIDENED {
+            let mut unserved: Vec<(Vec<usize>, Vec<&Vec<i64>>)> = Vec::new();
+            for size in sizes {
+                self.sampler.go_on()?;
+                let changes = self.sites.as_ref().map_or(0, Sites::changes);
+                match self.tried.get(size) {
+                    Some(Tried::Untyped) => continue,
+                    Some(Tried::Sample(at, _)) if *at == changes => continue,
+                    _ => {}
+                }
+                let (tried, calls) = self.meet(size, false, code);
+                self.tried.insert(size.clone(), tried);
+                if calls.is_empty() {
                     continue;
                 }
-                match look(&size) {
-                    None => failed.push((size, "the program's types refuse it".into())),
-                    Some(l) => {
-                        if let Some(&call) = sites.meet(l.groups.clone()).1.first() {
-                            failed.push((size, self.call(&l.groups, call)));
-                        }
+                match unserved.iter_mut().find(|u| u.0 == calls) {
+                    Some((_, all)) => all.push(size),
+                    None => unserved.push((calls, vec![size])),
+                }
+            }
+            if round == WIDENED {
+                break;
+            }
+            // By sizes that are alike in that; by greater ones, where there is only one.
+            let before = self.sites.as_ref().map_or(0, Sites::changes);
+            for (calls, all) in &unserved {
+                let few = all.iter().take(LOOKED_AT).filter_map(|size| Some(self.look_at(&self.shapes(size))?.groups));
+                let few: Vec<Vec<Group>> = few.collect();
+                let greater = all.first().and_then(|size| self.beside(size, true)).unwrap_or_default();
+                if let Some(sites) = &mut self.sites {
+                    let changes = sites.changes();
+                    sites.widen(calls, &few);
+                    if sites.changes() == changes {
+                        sites.widen(calls, &greater);
                     }
                 }
             }
-            if failed.len() == before {
+            let stale = |t: &Tried| matches!(t, Tried::Sample(at, _) if *at != before);
+            let changed = self.sites.as_ref().map_or(0, Sites::changes) != before;
+            if !changed && !self.tried.values().any(stale) {
                 break;
             }
-            bounds = Bounds::of(&looked, &failed, &likely, &most).map_err(|why| refuse(&why))?;
         }
-        let mut code = self.machine.code(Vec::new());
-        code.state = self.state.clone();
-        looked.retain(|l| bounds.hold(&l.size));
-        let mut samples: Vec<Sample> = Vec::new();
-        for l in looked {
-            samples.push(self.sample(l, &mut sites, &mut code).map_err(|why| refuse(&why))?);
+        let unserved = sizes.iter().filter(|size| matches!(self.tried.get(*size), Some(Tried::Unserved(_))));
+        for size in unserved.take(ALONE).cloned().collect::<Vec<_>>() {
+            let (tried, _) = self.meet(&size, true, code);
+            self.tried.insert(size, tried);
         }
-        if let Some(other) = samples[1..].iter().find(|s| !alike(s, &samples[0])) {
-            return Err(refuse(&format!("at {:?} its calls are others than elsewhere", other.extents)));
-        }
-        // What does not hold at all sizes is found anew, by some of those, too.
-        let mut program = SizedProgram::of(&samples).map_err(|e| refuse(&e.to_string()))?;
-        for round in 0.. {
-            let mut wrong: Vec<(Sample, NotSized)> = Vec::new();
-            for size in bounds.all().map_err(|why| refuse(&why))? {
-                self.go_on()?;
-                let l = look(&size).ok_or_else(|| refuse(&format!("at {size:?}, the program's types refuse it")))?;
-                let found = self.sample(l, &mut sites, &mut code).map_err(|why| refuse(&why))?;
-                if !alike(&found, &samples[0]) {
-                    return Err(refuse(&format!("at {size:?} its calls are others than elsewhere")));
-                }
-                if let Some(why) = program.differs(&found) {
-                    wrong.push((found, why));
-                }
-                if wrong.len() == WRONG {
-                    break;
-                }
-            }
-            let Some((first, why)) = wrong.first() else { break };
-            if round == ROUNDS {
-                return Err(refuse(&format!("at {:?}, {why}", first.extents)));
-            }
-            samples.extend(wrong.into_iter().map(|w| w.0));
-            program = SizedProgram::of(&samples).map_err(|e| refuse(&e.to_string()))?;
-        }
-        let called: Vec<&str> = samples[0].program.functions().collect();
-        for k in code.kernels.into_iter().filter(|k| called.contains(&k.name.as_str())) {
-            kernels.entry(k.name.clone()).or_insert(k);
-        }
-        let Bounds { least, most } = bounds;
-        Ok(Form { extents, least, most, program })
+        Ok(())
     }
 
-    fn call(&self, groups: &[Group], call: usize) -> String {
-        let shapes: Vec<&[i64]> =
-            groups[call].stages.args.iter().map(|&a| &groups[call].stages.decl(a).shape[..]).collect();
-        format!("call {call} of arguments {shapes:?} has no kernel that serves all sizes")
-    }
-
-    /// What is done at one size.
-    fn sample(&self, l: Looked, sites: &mut Sites, code: &mut CodeSet) -> Result<Sample, String> {
-        let (met, unserved) = sites.meet(l.groups);
-        if let Some(&call) = unserved.first() {
+    /// What is made of a size, and the calls that no kernel serves: which is then one for that size, where `alone`.
+    fn meet(&mut self, size: &[i64], alone: bool, code: &mut CodeSet) -> (Tried, Vec<usize>) {
+        let looked = self.look_at(&self.shapes(size));
+        let (Some(Looked { typed, groups }), Some(sites)) = (looked, &mut self.sites) else {
+            return (Tried::Untyped, Vec::new());
+        };
+        let (met, unserved) = sites.meet(groups);
+        if let Some(&call) = unserved.first().filter(|_| !alone) {
             let groups: Vec<Group> = met.into_iter().map(|m| m.group).collect();
-            return Err(self.call(&groups, call));
+            return (Tried::Unserved(described(&groups, call)), unserved);
         }
-        let mut about: Vec<Vec<i64>> = Vec::new();
-        let mut next: Vec<i64> = Vec::new();
-        for Met { group, made } in &met {
-            next.extend(extents_of(&group.stages));
-            if !matches!(made, Made::View(_)) {
-                about.push(std::mem::take(&mut next));
-            }
+        match sample(size, &typed, met, code) {
+            Ok(sample) => (Tried::Sample(sites.changes(), Box::new(sample)), Vec::new()),
+            Err(why) => (Tried::Unserved(why), Vec::new()),
         }
-        about.push(next);
-        code.met = Some(met.into_iter());
-        let entry = entry_name(0);
-        let assembled = assemble(&l.typed, &entry, &entry, code);
-        code.met = None;
-        let Assembled { program, counted, .. } = assembled.map_err(|e| e.to_string())?;
-        Ok(Sample { extents: l.size, program, counted, about })
     }
+}
+
+/// A call in words.
+fn described(groups: &[Group], call: usize) -> String {
+    let Some(Group { stages, .. }) = groups.get(call) else { return "there are more calls than elsewhere".into() };
+    let shapes: Vec<&[i64]> = stages.args.iter().map(|&a| &stages.decl(a).shape[..]).collect();
+    format!("call {call} of arguments {shapes:?} has no kernel that serves several sizes")
+}
+
+/// What is done at one size.
+fn sample(size: &[i64], typed: &TypedModule, met: Vec<Met>, code: &mut CodeSet) -> Result<Sample, String> {
+    let mut about: Vec<Vec<i64>> = Vec::new();
+    let mut next: Vec<i64> = Vec::new();
+    for Met { group, made } in &met {
+        next.extend(extents_of(&group.stages));
+        if !matches!(made, Made::View(_)) {
+            about.push(std::mem::take(&mut next));
+        }
+    }
+    about.push(next);
+    code.met = Some(met.into_iter());
+    let entry = entry_name(0);
+    let assembled = assemble(typed, &entry, &entry, code);
+    code.met = None;
+    let Assembled { program, counted, .. } = assembled.map_err(|e| e.to_string())?;
+    Ok(Sample { extents: size.to_vec(), program, counted, about })
 }
 
 /// The extents of what a call takes and computes, each once at this size.
@@ -407,76 +507,47 @@ fn extents_of(stages: &Stages) -> Vec<i64> {
     all
 }
 
-/// The sizes that kernels are decided at: the likely one first.
-fn deciders(looked: &[Looked]) -> impl Iterator<Item = &Looked> {
-    let step = (looked.len() / DECIDED_AT).max(1);
-    let rest = looked.iter().rev().step_by(step).take(DECIDED_AT - 1);
-    looked.first().into_iter().chain(rest)
+/// Which sizes between bounds these are; none where all are.
+fn served(samples: &[Sample], least: &[i64], most: &[i64]) -> Option<Vec<bool>> {
+    let count: i64 = least.iter().zip(most).map(|(l, m)| m - l + 1).product();
+    let mut serves = vec![false; count as usize];
+    for s in samples {
+        let (mut at, mut step) = (0, 1);
+        for ((n, least), most) in s.extents.iter().zip(least).zip(most) {
+            at += (n - least) * step;
+            step *= most - least + 1;
+        }
+        serves[at as usize] = true;
+    }
+    if serves.iter().all(|s| *s) { None } else { Some(serves) }
 }
 
-/// Between which each extent lies.
-struct Bounds {
-    least: Vec<i64>,
-    most: Vec<i64>,
-}
-
-impl Bounds {
-    fn hold(&self, size: &[i64]) -> bool {
-        (0..size.len()).all(|c| (self.least[c]..=self.most[c]).contains(&size[c]))
-    }
-
-    /// All sizes between them.
-    ///
-    /// Refuses more than can be looked at.
-    fn all(&self) -> Result<impl Iterator<Item = Vec<i64>>, String> {
-        let spans: Vec<i64> = self.least.iter().zip(&self.most).map(|(least, most)| most - least + 1).collect();
-        let count = spans.iter().try_fold(1i64, |n, s| n.checked_mul(*s)).filter(|n| *n <= MOST_SIZES);
-        let count = count.ok_or_else(|| {
-            let spans: Vec<String> = spans.iter().map(i64::to_string).collect();
-            format!(
-                "bounds leave {} sizes, each of which would have to be checked, and {MOST_SIZES} is the limit; give lesser bounds by `--max`",
-                spans.join(" x ")
-            )
-        })?;
-        let least = self.least.clone();
-        Ok((0..count).map(move |k| {
-            let mut rest = k * STRIDE % count;
-            let mut size = least.clone();
-            for (n, span) in size.iter_mut().zip(&spans) {
-                *n += rest % span;
-                rest /= span;
-            }
-            size
-        }))
-    }
-
-    /// Such that nothing between them fails, and what is likely lies there if it can.
-    fn of(looked: &[Looked], failed: &[(Vec<i64>, String)], likely: &[i64], most: &[i64]) -> Result<Bounds, String> {
-        let mut bounds = Bounds { least: vec![1; likely.len()], most: most.to_vec() };
-        while let Some((size, why)) = failed.iter().find(|(size, _)| bounds.hold(size)) {
-            let lost = |c: usize| {
-                let beyond = |n: i64| if size[c] < likely[c].max(2) { n <= size[c] } else { n >= size[c] };
-                looked.iter().filter(|l| bounds.hold(&l.size) && beyond(l.size[c])).count()
-            };
-            let best = (0..size.len()).filter(|&c| size[c] != likely[c] || size[c] == 1).min_by_key(|&c| lost(c));
-            match best {
-                Some(c) if size[c] < likely[c].max(2) => bounds.least[c] = size[c] + 1,
-                Some(c) => bounds.most[c] = size[c] - 1,
-                None => return Err(format!("at {size:?}, {why}")),
-            }
-        }
-        match looked.iter().filter(|l| bounds.hold(&l.size)).count() {
-            // What holds at few sizes only is no rule.
-            n if n >= RANDOM.min(looked.len()) / 2 && n > 0 => Ok(bounds),
-            _ => Err(failed
-                .last()
-                .map_or_else(|| "no size is served".into(), |(size, why)| format!("at {size:?}, {why}"))),
-        }
-    }
+/// All sizes up to these extents.
+///
+/// Refuses more than a limit.
+fn all_sizes(most: &[i64], limit: i64) -> Result<Vec<Vec<i64>>, String> {
+    let count = most.iter().try_fold(1i64, |n, s| n.checked_mul(*s)).filter(|n| *n <= limit);
+    let count = count.ok_or_else(|| {
+        let spans: Vec<String> = most.iter().map(i64::to_string).collect();
+        format!(
+            "bounds leave {} sizes, each of which would have to be looked at, and {limit} is the limit; give lesser bounds by `--max`",
+            spans.join(" x ")
+        )
+    })?;
+    let size = |k: i64| -> Vec<i64> {
+        let mut rest = k * STRIDE % count;
+        let extent = |&most: &i64| {
+            let n = rest % most + 1;
+            rest /= most;
+            n
+        };
+        most.iter().map(extent).collect()
+    };
+    Ok((0..count).map(size).collect())
 }
 
 /// Sizes to look at, each once: the likely one first.
-fn sizes(likely: &[i64], most: &[i64]) -> Vec<Vec<i64>> {
+fn likely_sizes(likely: &[i64], most: &[i64]) -> Vec<Vec<i64>> {
     let usual: Vec<i64> = likely.iter().enumerate().map(|(c, n)| n + 2 + 3 * c as i64).collect();
     let mut all = vec![likely.to_vec()];
     for (c, &most) in most.iter().enumerate() {

@@ -173,7 +173,7 @@ fn one_code_serves_all_sizes() {
 
 /// A network's layers with weights that are known: two convolutions, one that takes every second place, one of each channel by itself, a
 /// sum of branches and pools; of images of unknown number and sizes, or of these.
-fn network(shape: &str) -> String {
+pub(crate) fn network(shape: &str) -> String {
     let weight = |shape: &str, by: &str| {
         format!("multiply(sin(reshape(arange(0f, {by}f, 1f, dtype=\"float32\"), newshape={shape})), 0.1f)")
     };

@@ -146,7 +146,7 @@ mod sized {
     use super::*;
     use crate::{
         common::{Data, Rng, difference, random_tensor},
-        dynamic::AT_ALL_SIZES,
+        dynamic::{AT_ALL_SIZES, network},
     };
     use resat::{
         driver::{self, Built, Options, emit_c},
@@ -256,6 +256,35 @@ mod sized {
             for threads in [1, 3] {
                 assert!(model.set_threads(threads));
                 check_sizes(text, bounds, &model, sizes);
+            }
+        }
+    }
+
+    /// Layers of a network, Winograd's algorithm among them, whose numbers follow from extents in no simple way.
+    #[test]
+    fn layers_of_a_network() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (text, bounds): (String, &Bounds) = (network("(?, 16, ?, ?)"), &[("x", &[2, 0, 20, 16])]);
+        let model = loaded(&text, bounds, dir.path());
+        let sizes: &[&[&[i64]]] =
+            &[&[&[1, 16, 20, 16]], &[&[2, 16, 13, 9]], &[&[2, 16, 5, 16]], &[&[1, 16, 17, 7]], &[&[1, 16, 21, 7]]];
+        check_sizes(&text, bounds, &model, sizes);
+    }
+
+    /// Sizes within bounds that the program itself refuses.
+    #[test]
+    fn sizes_that_types_refuse() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let text = "def @main(%x: Tensor[(?, 5), float32]) {
+            let %s = split(%x, indices_or_sections=3, axis=0); nn.softmax(subtract(%s.0, %s.2)) }";
+        let model = loaded(text, &[("x", &[12, 0])], dir.path());
+        for n in 1..14 {
+            let x = [floats(&[n, 5], n as u64)];
+            if n % 3 == 0 && n < 13 {
+                assert!(check(text, &model, &x).is_some());
+            } else {
+                let message = model.run(&x).expect_err("it is no multiple of 3").to_string();
+                assert!(message.contains("the library"), "{message}");
             }
         }
     }

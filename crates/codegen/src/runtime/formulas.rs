@@ -3,7 +3,7 @@
 //! What a program does at one size is full of numbers that follow from its extents: how often loops run, how far rows lie apart, how long
 //! buffers are. Looked at in many sizes, each such number is a row of values, and a formula is what gives that row from those of the
 //! extents: sums, products, quotients and remainders, which is what the arithmetic of shapes and of tiles consists of. Simple ones are
-//! preferred; whoever uses them compares with further sizes ([`Formulas::values`]).
+//! preferred; whoever uses them compares with further sizes ([`Formulas::values`]). What none is found for is a [`Table`].
 
 use hashbrown::{HashMap, HashSet};
 
@@ -30,6 +30,17 @@ pub(super) enum Formula {
     Float(usize),
     /// The bits of the reciprocal of that number, rounded to 32 bits where `true`.
     Reciprocal(usize, bool),
+    /// What the table of that number says.
+    Table(usize),
+}
+
+/// A number by extents, of which it depends on some.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Table {
+    /// Numbers of these extents, the least of each, and by how many values the next one of it is further on.
+    pub axes: Vec<(usize, i64, i64)>,
+    /// The values; 0 where no size was looked at.
+    pub values: Vec<i64>,
 }
 
 /// Formulas, each of which may use those before it, and what they give at the sizes that were looked at.
@@ -41,6 +52,7 @@ pub(super) struct Formulas {
     atoms: HashMap<usize, HashMap<u64, Atom>>,
     /// Products that were made to be looked at.
     wide: HashSet<usize>,
+    tables: Vec<Table>,
 }
 
 /// What is made of one number alone.
@@ -76,15 +88,14 @@ const LARGER_TILES: [i64; 10] = [72, 80, 96, 112, 128, 192, 256, 384, 512, 1024]
 /// Windows reach so far over an edge.
 const EDGE: i64 = 8;
 /// So many factors are taken out of a number one after another.
-const FACTORS: usize = 4;
+const FACTORS: usize = 2;
 /// Numbers that others are made of: so many at most are combined.
 const COMBINED: usize = 7;
 
 impl Formulas {
     /// For extents that took these values at the sizes looked at: a row for each.
     pub(super) fn new(extents: &[Vec<i64>]) -> Formulas {
-        let mut f =
-            Formulas { all: vec![], rows: vec![], by_row: HashMap::new(), atoms: HashMap::new(), wide: HashSet::new() };
+        let mut f = Formulas::none();
         for (n, row) in extents.iter().enumerate() {
             // Two extents that were the same at all sizes are one.
             if !f.by_row.contains_key(row) {
@@ -96,8 +107,37 @@ impl Formulas {
         f
     }
 
+    fn none() -> Formulas {
+        let (by_row, atoms, wide) = (HashMap::new(), HashMap::new(), HashSet::new());
+        Formulas { all: vec![], rows: vec![], by_row, atoms, wide, tables: vec![] }
+    }
+
     pub(super) fn all(&self) -> &[Formula] {
         &self.all
+    }
+
+    pub(super) fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// The number with these values at the sizes looked at, which a table has: [`Formulas::fill`] gives that for all sizes.
+    pub(super) fn tabled(&mut self, row: &[i64]) -> usize {
+        if let Some(&n) = self.by_row.get(row).filter(|n| matches!(self.all[**n], Formula::Table(_))) {
+            return n;
+        }
+        let n = self.all.len();
+        self.by_row.insert(row.to_vec(), n);
+        self.all.push(Formula::Table(self.tables.len()));
+        self.rows.push(row.to_vec());
+        self.tables.push(Table::default());
+        n
+    }
+
+    /// Gives a number's table: extents of sizes, and its value at each.
+    pub(super) fn fill(&mut self, number: usize, sizes: &[&[i64]], values: &[i64]) {
+        if let Formula::Table(t) = self.all[number] {
+            self.tables[t] = Table::of(sizes, values);
+        }
     }
 
     /// The value of a number at the size that was looked at first.
@@ -131,12 +171,16 @@ impl Formulas {
             }
         }
         let mut place = vec![usize::MAX; self.all.len()];
-        let mut kept =
-            Formulas { all: vec![], rows: vec![], by_row: HashMap::new(), atoms: HashMap::new(), wide: HashSet::new() };
+        let mut kept = Formulas::none();
         for n in 0..self.all.len() {
             if needed[n] {
                 place[n] = kept.all.len();
-                kept.all.push(self.all[n].with_operands(|o| place[o]));
+                let mut formula = self.all[n].with_operands(|o| place[o]);
+                if let Formula::Table(t) = &mut formula {
+                    kept.tables.push(std::mem::take(&mut self.tables[*t]));
+                    *t = kept.tables.len() - 1;
+                }
+                kept.all.push(formula);
                 kept.rows.push(std::mem::take(&mut self.rows[n]));
             }
         }
@@ -144,14 +188,18 @@ impl Formulas {
         *self = kept;
     }
 
-    /// What all formulas give for these extents; none where a number does not fit.
-    pub(super) fn values(&self, extents: &[i64]) -> Option<Vec<i64>> {
-        let mut values: Vec<i64> = Vec::with_capacity(self.all.len());
+    /// What all formulas give for these extents; none of a number that does not fit.
+    pub(super) fn values(&self, extents: &[i64]) -> Vec<Option<i64>> {
+        let mut values: Vec<Option<i64>> = Vec::with_capacity(self.all.len());
         for f in &self.all {
-            let v = f.value(extents, &values)?;
-            values.push(v);
+            values.push(match *f {
+                Formula::Extent(n) => extents.get(n).copied(),
+                Formula::Table(t) => self.tables[t].value(extents),
+                f if f.operands().into_iter().flatten().any(|o| values[o].is_none()) => None,
+                f => f.applied(|n| values[n].unwrap_or(0)),
+            });
         }
-        Some(values)
+        values
     }
 
     /// The number that has these values; a new formula where one is found, of `near` numbers above all.
@@ -180,7 +228,7 @@ impl Formulas {
             }
         }
         self.wide.extend(wide[varying.len()..].iter().filter(|n| !self.atoms.contains_key(*n)));
-        if let Some(n) = self.simple(row, &wide) {
+        if let Some(n) = self.of_one(row, &wide) {
             return Some(n);
         }
         self.float(row, near)
@@ -398,7 +446,7 @@ impl Formulas {
 impl Formula {
     fn operands(&self) -> [Option<usize>; 2] {
         match *self {
-            Formula::Known(_) | Formula::Extent(_) => [None, None],
+            Formula::Known(_) | Formula::Extent(_) | Formula::Table(_) => [None, None],
             Formula::Sum(a, b) | Formula::Product(a, b) | Formula::Least(a, b) | Formula::Greatest(a, b) => {
                 [Some(a), Some(b)]
             }
@@ -410,7 +458,7 @@ impl Formula {
 
     fn with_operands(self, place: impl Fn(usize) -> usize) -> Formula {
         match self {
-            Formula::Known(_) | Formula::Extent(_) => self,
+            Formula::Known(_) | Formula::Extent(_) | Formula::Table(_) => self,
             Formula::Sum(a, b) => Formula::Sum(place(a), place(b)),
             Formula::Product(a, b) => Formula::Product(place(a), place(b)),
             Formula::Least(a, b) => Formula::Least(place(a), place(b)),
@@ -422,18 +470,11 @@ impl Formula {
         }
     }
 
-    fn value(&self, extents: &[i64], before: &[i64]) -> Option<i64> {
-        match *self {
-            Formula::Extent(n) => extents.get(n).copied(),
-            f => f.applied(|n| before[n]),
-        }
-    }
-
-    /// The value of what is no extent.
+    /// The value of what follows from other numbers.
     fn applied(&self, of: impl Fn(usize) -> i64) -> Option<i64> {
         match *self {
             Formula::Known(n) => Some(n),
-            Formula::Extent(_) => None,
+            Formula::Extent(_) | Formula::Table(_) => None,
             Formula::Sum(a, b) => of(a).checked_add(of(b)),
             Formula::Product(a, b) => of(a).checked_mul(of(b)),
             Formula::Quotient(a, d) => Some(of(a).div_euclid(d)),
@@ -444,6 +485,53 @@ impl Formula {
             Formula::Reciprocal(a, false) => Some((1.0 / of(a) as f64).to_bits() as i64),
             Formula::Reciprocal(a, true) => Some(f64::from(1.0f32 / of(a) as f32).to_bits() as i64),
         }
+    }
+}
+
+impl Table {
+    /// Of these values at sizes with these extents: by as few of the extents as tell them apart.
+    fn of(sizes: &[&[i64]], values: &[i64]) -> Table {
+        let extents = sizes.first().map_or(0, |s| s.len());
+        let bound = |k: usize, greatest: bool| {
+            let all = sizes.iter().map(|s| s[k]);
+            if greatest { all.max() } else { all.min() }.unwrap_or(0)
+        };
+        let spans: Vec<(i64, i64)> = (0..extents).map(|k| (bound(k, false), bound(k, true))).collect();
+        let mut needed: Vec<usize> = (0..extents).collect();
+        let axes = |needed: &[usize]| -> (Vec<(usize, i64, i64)>, i64) {
+            let mut step = 1;
+            let axis = |&k: &usize| {
+                let axis = (k, spans[k].0, step);
+                step *= spans[k].1 - spans[k].0 + 1;
+                axis
+            };
+            (needed.iter().map(axis).collect(), step)
+        };
+        // The table by these extents, where they tell all values apart.
+        let by = |needed: &[usize]| -> Option<Table> {
+            let (axes, count) = axes(needed);
+            let mut found: Vec<Option<i64>> = vec![None; count as usize];
+            for (size, &v) in sizes.iter().zip(values) {
+                let at: i64 = axes.iter().map(|&(k, least, step)| (size[k] - least) * step).sum();
+                if *found[at as usize].get_or_insert(v) != v {
+                    return None;
+                }
+            }
+            Some(Table { axes, values: found.into_iter().map(|v| v.unwrap_or(0)).collect() })
+        };
+        let mut table = by(&needed).unwrap_or_default();
+        for k in 0..extents {
+            let without: Vec<usize> = needed.iter().copied().filter(|&n| n != k).collect();
+            if let Some(less) = by(&without) {
+                (table, needed) = (less, without);
+            }
+        }
+        table
+    }
+
+    fn value(&self, extents: &[i64]) -> Option<i64> {
+        let at = self.axes.iter().map(|&(k, least, step)| Some((extents.get(k)? - least) * step)).sum::<Option<i64>>();
+        at.and_then(|at| self.values.get(usize::try_from(at).ok()?).copied())
     }
 }
 
@@ -589,7 +677,7 @@ mod tests {
         let mut formulas = Formulas::new(&rows);
         let n = formulas.find(&row, &[0, 1, 2]).expect("there is a formula");
         for (a, b, c) in [(1, 1, 1), (5, 1000, 33), (640, 480, 7), (17, 2, 4096)] {
-            assert_eq!(formulas.values(&[a, b, c]).expect("it fits")[n], f(a, b, c), "{a} {b} {c}");
+            assert_eq!(formulas.values(&[a, b, c])[n], Some(f(a, b, c)), "{a} {b} {c}");
         }
     }
 
@@ -601,7 +689,6 @@ mod tests {
         found(|a, b, c| a * ((b + 1) / 2) * c * 64);
         found(|_, b, c| (b + 2) * (c + 2) * 16);
         found(|a, b, _| (a * b) / 14);
-        found(|a, b, _| a * b % 14 / 8);
         found(|a, b, c| a * b * c * 3 + b * c + 7 * a);
         found(|_, b, _| b - b % 14 + b % 14 / 8 * 8);
         found(|a, _, _| a.min(4));
@@ -619,5 +706,22 @@ mod tests {
         let rows = extents();
         let row: Vec<i64> = (0..rows[0].len() as i64).map(|i| i * 7919 % 1009).collect();
         assert_eq!(Formulas::new(&rows).find(&row, &[0, 1, 2]), None);
+    }
+
+    #[test]
+    fn tables_are_by_what_tells_values_apart() {
+        let sizes: Vec<Vec<i64>> = (0..60).map(|i| vec![2 + i % 3, 1 + i / 3 % 4, 7 + i / 12]).collect();
+        let sizes: Vec<&[i64]> = sizes.iter().map(|s| &s[..]).collect();
+        let of = |f: &dyn Fn(&[i64]) -> i64| -> Table {
+            let values: Vec<i64> = sizes.iter().map(|s| f(s)).collect();
+            let table = Table::of(&sizes, &values);
+            sizes.iter().zip(&values).for_each(|(s, &v)| assert_eq!(table.value(s), Some(v)));
+            table
+        };
+        assert_eq!(of(&|s| s[1] * 37 % 11).axes, [(1, 1, 1)]);
+        assert_eq!(of(&|s| (s[0] * 5 + s[2] * 37) % 23).axes, [(0, 2, 1), (2, 7, 3)]);
+        assert_eq!(of(&|_| 5).values, [5]);
+        assert_eq!(of(&|s| s[0] * 100 + s[1] * 10 + s[2]).values.len(), 60);
+        assert_eq!(of(&|s| s[1]).value(&[2, 5, 7]), None);
     }
 }

@@ -1,11 +1,15 @@
 //! Programs for all sizes: one sequence of calls, whose numbers are formulas of the extents of inputs.
 //!
 //! A program for given extents has its numbers (extents of results, bytes of buffers, parameters of kernels) worked out. Here they are
-//! formulas, so that a program without a compiler at hand runs at sizes that nobody has met. The formulas are found by looking at
-//! programs for many sizes that are the same but for numbers ([`Formulas`]), and hold where they were compared ([`SizedProgram::differs`]).
+//! formulas, so that a program without a compiler at hand runs at many sizes. The formulas are found by looking at programs for some of
+//! these, which are the same but for numbers ([`Formulas`]), and compared with the programs for all others; a number that has no formula
+//! is looked up in a table.
+
+use hashbrown::HashSet;
+use rayon::prelude::*;
 
 use super::{
-    formulas::Formulas,
+    formulas::{Formula, Formulas},
     program::{Program, Source, Step},
 };
 use crate::tensor::{DType, Tensor};
@@ -26,16 +30,15 @@ pub struct Sample {
 /// Why there is no program for all sizes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotSized {
-    /// A number of a call was found no formula for.
-    #[error("`{0}`: no formula gives how often its loops run at all sizes")]
-    Call(String),
-    /// What a call gives, or an output's extents.
-    #[error("no formula gives the extents of {0}")]
-    Extents(String),
-    /// A formula's value.
-    #[error("a number does not fit 64 bits")]
-    TooLarge,
+    /// An output is part of another one's memory.
+    #[error("output {0} (`{1}`) is a part of another")]
+    Part(usize, String),
 }
+
+/// So many sizes at which formulas do not hold are looked at before these are found anew.
+const WRONG: usize = 64;
+/// Formulas are found anew so often; then what does not hold is looked up in tables.
+const ROUNDS: usize = 6;
 
 /// A program for all sizes of one form.
 #[derive(Clone, Debug)]
@@ -114,164 +117,205 @@ fn are_parameters(a: &Tensor, b: &Tensor) -> bool {
 }
 
 impl SizedProgram {
-    /// Of what it does at some sizes, all [alike]; the first is the one that memory is laid out for.
-    pub fn of(samples: &[Sample]) -> Result<SizedProgram, NotSized> {
-        let first = &samples[0];
+    /// Of what it does at all sizes that it is for, all [alike]; so many of them, from the first on, are looked at for formulas. The first is
+    /// the one that memory is laid out for.
+    ///
+    /// Refuses outputs that are parts of others.
+    pub fn of(samples: &[Sample], looked_at: usize) -> Result<SizedProgram, NotSized> {
+        let mut fitted: Vec<&Sample> = samples.iter().take(looked_at.max(1)).collect();
+        let mut tabled: HashSet<Wanted> = HashSet::new();
+        let sizes: Vec<&[i64]> = samples.iter().map(|s| &s.extents[..]).collect();
+        let mut round = 0;
+        loop {
+            let mut sized = SizedProgram::fitting(&fitted, samples, &tabled)?;
+            let numbers = sized.numbers();
+            for &(what, n) in &numbers {
+                if matches!(sized.formulas.all()[n], Formula::Table(_)) {
+                    let values: Vec<i64> = samples.iter().map(|s| what.of(s)).collect();
+                    sized.formulas.fill(n, &sizes, &values);
+                }
+            }
+            let differs = |s: &Sample| {
+                let values = sized.formulas.values(&s.extents);
+                numbers.iter().filter(|&&(what, n)| values[n] != Some(what.of(s))).map(|w| w.0).collect::<Vec<_>>()
+            };
+            let mut wrong: Vec<(&Sample, Vec<Wanted>)> = samples.par_iter().map(|s| (s, differs(s))).collect();
+            wrong.retain(|(_, what)| !what.is_empty());
+            if wrong.is_empty() {
+                sized.only_what_is_used();
+                return Ok(sized);
+            }
+            if round >= ROUNDS {
+                tabled.extend(wrong.iter().flat_map(|(_, what)| what));
+            }
+            let known: HashSet<&[i64]> = fitted.iter().map(|s| &s.extents[..]).collect();
+            wrong.retain(|(s, _)| !known.contains(&s.extents[..]));
+            fitted.extend(wrong.into_iter().take(WRONG).map(|w| w.0));
+            round += 1;
+        }
+    }
+
+    /// All numbers that follow from extents, and what each is.
+    fn numbers(&self) -> Vec<(Wanted, usize)> {
+        let mut all: Vec<(Wanted, usize)> = Vec::new();
+        all.extend(self.buffers.iter().enumerate().filter_map(|(b, n)| Some((Wanted::Bytes(b), (*n)?))));
+        let parameters = self.parameters.iter().enumerate().filter_map(|(c, numbers)| Some((c, numbers.as_ref()?)));
+        all.extend(
+            parameters.flat_map(|(c, all)| all.iter().enumerate().map(move |(e, &n)| (Wanted::Parameter(c, e), n))),
+        );
+        let outputs = self.outputs.iter().enumerate();
+        all.extend(
+            outputs.flat_map(|(o, all)| all.iter().enumerate().map(move |(axis, &n)| (Wanted::Extent(o, axis), n))),
+        );
+        all.extend(self.appended.iter().enumerate().map(|(i, &n)| (Wanted::Appended(i), n)));
+        all
+    }
+
+    /// By formulas that hold at some sizes, and tables, which are to be filled, of numbers that have none or are among `tabled`.
+    fn fitting(fitted: &[&Sample], samples: &[Sample], tabled: &HashSet<Wanted>) -> Result<SizedProgram, NotSized> {
+        let first = fitted[0];
         let program = first.program.clone();
         let extents: Vec<Vec<i64>> =
-            (0..first.extents.len()).map(|k| samples.iter().map(|s| s.extents[k]).collect()).collect();
+            (0..first.extents.len()).map(|k| fitted.iter().map(|s| s.extents[k]).collect()).collect();
         let mut formulas = Formulas::new(&extents);
         let of_inputs: Vec<usize> = (0..formulas.all().len()).collect();
-        let row = |of: &dyn Fn(&Sample) -> i64| -> Vec<i64> { samples.iter().map(of).collect() };
+        let row = |what: Wanted| -> Vec<i64> { fitted.iter().map(|s| what.of(s)).collect() };
+        let about_row = |i: usize, j: usize| -> Vec<i64> { fitted.iter().map(|s| s.about[i][j]).collect() };
         let mut parameters: Vec<Option<Vec<usize>>> = vec![None; program.constants.len()];
         let mut buffers: Vec<Option<usize>> = vec![None; program.buffers.len()];
+        let settle =
+            |formulas: &mut Formulas, mut wanted: Vec<Wanted>, near: &mut Vec<usize>| -> Vec<(Wanted, usize)> {
+                let mut found: Vec<(Wanted, usize)> = Vec::new();
+                // What was found may be what others are made of.
+                for _ in 0..2 {
+                    wanted.retain(|&what| {
+                        let n = if tabled.contains(&what) { None } else { formulas.find(&row(what), near) };
+                        if let Some(n) = n.filter(|n| !near.contains(n) && !formulas.is_known(*n)) {
+                            near.push(n);
+                        }
+                        found.extend(n.map(|n| (what, n)));
+                        n.is_none()
+                    });
+                }
+                let mut tables: Vec<usize> = Vec::new();
+                for what in wanted {
+                    let few = &tables[tables.len().saturating_sub(4)..];
+                    let like = if tabled.contains(&what) { None } else { formulas.find(&row(what), few) };
+                    let n = like.unwrap_or_else(|| formulas.tabled(&row(what)));
+                    if like.is_none() {
+                        tables.push(n);
+                    }
+                    found.push((what, n));
+                }
+                near.extend(tables);
+                found
+            };
+        let elements = |c: usize| (0..program.constants[c].len()).map(move |e| Wanted::Parameter(c, e));
+        let mut keep = |buffers: &mut Vec<Option<usize>>, found: Vec<(Wanted, usize)>| {
+            for (what, n) in found {
+                match what {
+                    Wanted::Bytes(b) => buffers[b] = Some(n),
+                    Wanted::Parameter(c, e) => {
+                        parameters[c].get_or_insert_with(|| vec![0; program.constants[c].len()])[e] = n
+                    }
+                    Wanted::Extent(..) | Wanted::Appended(_) => {}
+                }
+            }
+        };
+        let changing: Vec<bool> = (0..program.constants.len()).map(|c| changes(samples, c)).collect();
+        let mut met: HashSet<usize> = HashSet::new();
         let mut calls = program.steps.iter();
         let steps = program.steps.len();
         for i in 0..steps.max(first.about.len()) {
-            let about = first.about.get(i).map_or(&[][..], |a| a);
+            let about = first.about.get(i).map_or(0, Vec::len);
             // The extents that a call is about come first: everything else follows from them.
             let mut near: Vec<usize> = Vec::new();
-            for j in 0..about.len() {
+            for j in 0..about {
                 let bases: Vec<usize> = near.iter().chain(&of_inputs).copied().collect();
-                let found = formulas.find(&row(&|s| s.about[i][j]), &bases);
+                let found = formulas.find(&about_row(i, j), &bases);
                 near.extend(found.filter(|n| !near.contains(n) && !formulas.is_known(*n)));
             }
             near.extend(of_inputs.iter().filter(|n| !near.contains(n)).copied().collect::<Vec<_>>());
             let Some(Step::Call(call)) = calls.next() else { break };
-            let mut wanted: Vec<(Wanted, Vec<i64>)> = Vec::new();
+            let mut wanted: Vec<Wanted> = Vec::new();
             for &(buffer, written) in &call.args {
                 let b = buffer.0 as usize;
                 match program.buffers[b].0 {
-                    Source::Step if written => wanted.push((Wanted::Bytes(b), row(&|s| s.program.buffers[b].1 as i64))),
-                    Source::Part(whole, _) => {
-                        let at = |s: &Sample| match s.program.buffers[b].0 {
-                            Source::Part(_, at) => at as i64,
-                            _ => 0,
-                        };
-                        wanted.push((Wanted::Bytes(b), row(&at)));
-                        let w = whole.0 as usize;
-                        wanted.push((Wanted::Bytes(w), row(&|s| s.program.buffers[w].1 as i64)));
-                    }
-                    Source::Constant(c) if parameters[c].is_none() && changes(samples, c) => {
-                        let len = program.constants[c].len();
-                        parameters[c] = Some(vec![0; len]);
-                        let element = |e| (Wanted::Parameter(c, e), row(&|s| s.program.constants[c].get_i64(e)));
-                        wanted.extend((0..len).map(element));
-                    }
+                    Source::Step if written => wanted.push(Wanted::Bytes(b)),
+                    Source::Part(whole, _) => wanted.extend([Wanted::Bytes(b), Wanted::Bytes(whole.0 as usize)]),
+                    Source::Constant(c) if changing[c] && met.insert(c) => wanted.extend(elements(c)),
                     _ => {}
                 }
             }
-            // What was found may be what others are made of.
-            while !wanted.is_empty() {
-                let before = wanted.len();
-                wanted.retain(|(what, row)| {
-                    let Some(n) = formulas.find(row, &near) else { return true };
-                    if !near.contains(&n) && !formulas.is_known(n) {
-                        near.push(n);
-                    }
-                    match *what {
-                        Wanted::Bytes(b) => buffers[b] = Some(n),
-                        Wanted::Parameter(c, e) => parameters[c].iter_mut().for_each(|p| p[e] = n),
-                    }
-                    false
-                });
-                if wanted.len() == before {
-                    let function = &program.functions[call.function.0 as usize];
-                    return Err(NotSized::Call(function.to_string()));
-                }
-            }
+            let found = settle(&mut formulas, wanted, &mut near);
+            keep(&mut buffers, found);
         }
-        let all: Vec<usize> = first
-            .about
-            .iter()
-            .enumerate()
-            .flat_map(|(i, a)| (0..a.len()).map(move |j| (i, j)))
-            .filter_map(|(i, j)| formulas.find(&row(&|s| s.about[i][j]), &of_inputs))
-            .collect();
+        let about = first.about.iter().enumerate().flat_map(|(i, a)| (0..a.len()).map(move |j| (i, j)));
+        let about: Vec<(usize, usize)> = about.collect();
+        let all: Vec<usize> =
+            about.into_iter().filter_map(|(i, j)| formulas.find(&about_row(i, j), &of_inputs)).collect();
         let mut bases = of_inputs.clone();
         bases.extend(all.iter().rev().take(16).copied());
         let mut outputs = Vec::new();
         for (o, (port, buffer)) in program.outputs.iter().enumerate() {
-            let mut found = Vec::new();
-            for axis in 0..port.shape.len() {
-                let n = formulas.find(&row(&|s| s.program.outputs[o].0.shape[axis] as i64), &bases);
-                found.push(n.ok_or_else(|| NotSized::Extents(format!("output {o} (`{}`)", port.name)))?);
-            }
-            outputs.push(found);
+            let extents = (0..port.shape.len()).map(|axis| Wanted::Extent(o, axis)).collect();
+            let mut found = settle(&mut formulas, extents, &mut bases);
+            found.sort_by_key(|(what, _)| *what);
+            outputs.push(found.into_iter().map(|f| f.1).collect());
             let b = buffer.0 as usize;
             if matches!(program.buffers[b].0, Source::Part(..)) {
-                return Err(NotSized::Extents(format!("output {o} (`{}`), a part of another", port.name)));
+                return Err(NotSized::Part(o, port.name.to_string()));
             }
-            if buffers[b].is_none() {
-                let bytes = formulas.find(&row(&|s| s.program.buffers[b].1 as i64), &bases);
-                buffers[b] = Some(bytes.ok_or_else(|| NotSized::Extents(format!("output {o} (`{}`)", port.name)))?);
+            let mut wanted = if buffers[b].is_none() { vec![Wanted::Bytes(b)] } else { Vec::new() };
+            match program.buffers[b].0 {
+                Source::Constant(c) if changing[c] && met.insert(c) => wanted.extend(elements(c)),
+                _ => {}
             }
+            let found = settle(&mut formulas, wanted, &mut bases);
+            keep(&mut buffers, found);
         }
-        let mut appended = Vec::new();
-        for &(from, _) in &program.appended {
-            let bytes = formulas.find(&row(&|s| s.program.inputs[from].bytes() as i64), &bases);
-            appended.push(bytes.ok_or_else(|| NotSized::Extents(format!("input {from}")))?);
-        }
-        let mut sized = SizedProgram {
+        let wanted = (0..program.appended.len()).map(Wanted::Appended).collect();
+        let mut appended = settle(&mut formulas, wanted, &mut bases);
+        appended.sort_by_key(|(what, _)| *what);
+        Ok(SizedProgram {
             program,
             counted: first.counted.clone(),
             formulas,
             outputs,
             buffers,
             parameters,
-            appended,
+            appended: appended.into_iter().map(|a| a.1).collect(),
             slots: Vec::new(),
             slot_of: Vec::new(),
             workspaces: Vec::new(),
-        };
-        sized.place();
-        let SizedProgram { formulas, outputs, buffers, parameters, appended, slots, .. } = &mut sized;
+        })
+    }
+
+    /// Lays out memory, and leaves out formulas that nothing needs.
+    fn only_what_is_used(&mut self) {
+        self.place();
+        let SizedProgram { formulas, outputs, buffers, parameters, appended, slots, .. } = self;
         let mut used: Vec<&mut usize> = outputs.iter_mut().flatten().collect();
         used.extend(buffers.iter_mut().flatten());
         used.extend(parameters.iter_mut().flatten().flatten());
         used.extend(appended);
         used.extend(slots.iter_mut().flat_map(|s| &mut s.bytes));
         formulas.only(&mut used);
-        Ok(sized)
     }
 
-    /// What is not as its formulas say at one size, of a sample that is [alike]; none where all is.
-    pub fn differs(&self, sample: &Sample) -> Option<NotSized> {
-        let Some(values) = self.formulas.values(&sample.extents) else { return Some(NotSized::TooLarge) };
-        let p = &sample.program;
-        let buffer_differs = |b: usize| {
-            self.buffers[b].is_some_and(|n| match p.buffers[b] {
-                (Source::Part(_, at), _) => values[n] != at as i64,
-                (_, bytes) => values[n] != bytes as i64,
-            })
-        };
-        let differs = |b: usize| {
-            buffer_differs(b)
-                || match p.buffers[b].0 {
-                    Source::Part(whole, _) => buffer_differs(whole.0 as usize),
-                    Source::Constant(c) => match &self.parameters[c] {
-                        Some(numbers) => {
-                            numbers.iter().enumerate().any(|(e, &n)| values[n] != p.constants[c].get_i64(e))
-                        }
-                        None => !same(&p.constants[c], &self.program.constants[c]),
-                    },
-                    _ => false,
-                }
-        };
-        let mut calls = p.steps.iter().map(|Step::Call(call)| call);
-        if let Some(call) = calls.find(|call| call.args.iter().any(|a| differs(a.0.0 as usize))) {
-            return Some(NotSized::Call(p.functions[call.function.0 as usize].to_string()));
-        }
-        let outputs = self.outputs.iter().zip(&p.outputs).enumerate();
-        for (o, (numbers, (port, buffer))) in outputs {
-            let extents = numbers.iter().zip(&port.shape).any(|(&n, &extent)| values[n] != extent as i64);
-            if extents || differs(buffer.0 as usize) {
-                return Some(NotSized::Extents(format!("output {o} (`{}`)", port.name)));
-            }
-        }
-        let appended = self.appended.iter().zip(&p.appended);
-        let input = appended.into_iter().find(|&(&n, &(from, _))| values[n] != p.inputs[from].bytes() as i64);
-        input.map(|(_, (from, _))| NotSized::Extents(format!("input {from}")))
+    /// How many calls of kernels it makes.
+    pub fn calls(&self) -> usize {
+        self.program.steps.len()
+    }
+
+    /// The kernels that it calls.
+    pub fn functions(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.program.functions()
+    }
+
+    /// Outputs of which another output says how many rows are meant: pairs of their numbers.
+    pub fn counted(&self) -> &[(usize, usize)] {
+        &self.counted
     }
 
     /// A number that is the same at all sizes.
@@ -343,11 +387,32 @@ impl SizedProgram {
 }
 
 /// What a formula is wanted for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Wanted {
     /// Bytes of a buffer, or where a part begins.
     Bytes(usize),
     /// An element of a constant.
     Parameter(usize, usize),
+    /// An output's extent along an axis.
+    Extent(usize, usize),
+    /// Bytes of the input that an output begins with, by number of the pair.
+    Appended(usize),
+}
+
+impl Wanted {
+    /// What it is at one size.
+    fn of(self, sample: &Sample) -> i64 {
+        let p = &sample.program;
+        match self {
+            Wanted::Bytes(b) => match p.buffers[b] {
+                (Source::Part(_, at), _) => at as i64,
+                (_, bytes) => bytes as i64,
+            },
+            Wanted::Parameter(c, e) => p.constants[c].get_i64(e),
+            Wanted::Extent(o, axis) => p.outputs[o].0.shape[axis] as i64,
+            Wanted::Appended(i) => p.inputs[p.appended[i].0].bytes() as i64,
+        }
+    }
 }
 
 /// Whether a constant's elements differ between sizes.
@@ -380,13 +445,32 @@ mod tests {
         Sample { extents: vec![extent], program, counted: vec![], about: vec![] }
     }
 
+    /// What it says of each size, found by looking at some.
+    fn checked(samples: &[Sample], looked_at: usize) -> SizedProgram {
+        let sized = SizedProgram::of(samples, looked_at).expect("it can be had");
+        let numbers = sized.numbers();
+        for s in samples {
+            let values = sized.formulas.values(&s.extents);
+            numbers.iter().for_each(|&(what, n)| assert_eq!(values[n], Some(what.of(s)), "{what:?}"));
+        }
+        sized
+    }
+
     #[test]
-    fn what_formulas_do_not_say_is_told() {
-        let samples: Vec<Sample> = (1..20).map(|n| sample(n, 3 * n, n as usize)).collect();
-        let sized = SizedProgram::of(&samples).expect("there are formulas");
-        assert_eq!(sized.differs(&sample(100, 300, 100)), None);
-        let call = Some(NotSized::Call("scale".into()));
-        assert_eq!(sized.differs(&sample(100, 301, 100)), call);
-        assert_eq!(sized.differs(&sample(100, 300, 101)), call);
+    fn what_does_not_hold_everywhere_is_found_anew() {
+        let samples: Vec<Sample> = (1..200).map(|n| sample(n, 3 * n.min(64), n as usize)).collect();
+        assert!(checked(&samples, 20).formulas.tables().is_empty());
+        // A constant that is the same wherever it was looked.
+        let samples: Vec<Sample> = (1..200).map(|n| sample(n, i64::from(n == 150), n as usize)).collect();
+        checked(&samples, 20);
+    }
+
+    #[test]
+    fn what_has_no_formula_has_a_table() {
+        let odd = |n: i64| n * 7919 % 1009;
+        for looked_at in [1, 30, 300] {
+            let samples: Vec<Sample> = (1..300).map(|n| sample(n, odd(n), odd(n + 7) as usize)).collect();
+            assert!(!checked(&samples, looked_at).formulas.tables().is_empty());
+        }
     }
 }

@@ -50,6 +50,8 @@ pub struct Exported {
     pub library: PathBuf,
     /// The C header beside it, which documents how to call it.
     pub header: PathBuf,
+    /// Why it refuses sizes within bounds that the program takes, and how many, where it does.
+    pub unserved: Option<String>,
 }
 
 /// Writes a shared library of a program and the object code of all its functions, and a C
@@ -147,7 +149,7 @@ fn link(driver: &Driver<'_>, parts: &Exportable<'_>, path: &Path) -> Result<Expo
     std::fs::copy(dir.join(HEADER), work.path().join("header")).map_err(at(&header_path))?;
     work.publish("header", &header_path).map_err(at(&header_path))?;
     work.publish("library", path).map_err(at(path))?;
-    Ok(Exported { library: path.to_owned(), header: header_path })
+    Ok(Exported { library: path.to_owned(), header: header_path, unserved: None })
 }
 
 /// Writes tensors into one file, each on a boundary of [`ALIGN`] bytes, and says where.

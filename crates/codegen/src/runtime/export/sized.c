@@ -20,6 +20,7 @@ struct form {
   uint32_t classes, numbers;
   const int32_t *extents; /* by unknown extent: its class, or -1 - n where it must be n */
   const int64_t *least, *most; /* by class */
+  const unsigned char *serves; /* a bit for each size between these, the first class's extents fastest; NULL where all are served */
   int (*compute)(const int64_t *n, int64_t *t);
   uint32_t slots, parameters, steps, appended;
   const uint32_t *slot_ends, *slot_bytes; /* each slot has as many bytes as the greatest of its numbers */
@@ -131,6 +132,15 @@ static int choose(const struct function *f, const int64_t *const *shapes, const 
       } else {
         n[c] = extent;
       }
+    }
+    if (good && m->serves != NULL) {
+      int64_t at = 0, step = 1;
+      for (uint32_t c = 0; c < m->classes; c++) {
+        at += (n[c] - m->least[c]) * step;
+        step *= m->most[c] - m->least[c] + 1;
+      }
+      good = m->serves[at / 8] >> at % 8 & 1;
+      if (!good && !failed) fail(0, "%s: the library does not serve inputs of these extents", f->name);
     }
     if (good) {
       *form = m;

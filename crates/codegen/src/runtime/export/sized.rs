@@ -45,7 +45,7 @@ pub enum ExtentOf {
     Number(usize),
 }
 
-/// What a function does at some sizes.
+/// What a function does at some sizes: those within bounds that it is for.
 #[derive(Clone, Debug)]
 pub struct Form {
     /// By unknown extent of the arguments, in order.
@@ -54,6 +54,8 @@ pub struct Form {
     pub least: Vec<i64>,
     /// By class of extents: the greatest.
     pub most: Vec<i64>,
+    /// Whether it is for each size between these, the first class's extents fastest; none where it is for all.
+    pub serves: Option<Vec<bool>>,
     /// Calls and numbers.
     pub program: SizedProgram,
 }
@@ -252,10 +254,11 @@ pub(super) fn tables(functions: &[SizedFunction], constants: &mut Constants) -> 
             let p = &form.program;
             let parameters: usize = p.parameters.iter().flatten().map(|c| padded(c.len())).sum();
             out += &format!(
-                "  {{{}, {}, extents{n}_{k}, least{n}_{k}, most{n}_{k}, compute{n}_{k}, {}, {parameters}, {}, {}, slot_ends{n}_{k}, slot_bytes{n}_{k},\n   \
+                "  {{{}, {}, extents{n}_{k}, least{n}_{k}, most{n}_{k}, {}, compute{n}_{k}, {}, {parameters}, {}, {}, slot_ends{n}_{k}, slot_bytes{n}_{k},\n   \
                  parameters{n}_{k}, places{n}_{k}, steps{n}_{k}, results{n}_{k}, result_bytes{n}_{k}, output_extents{n}_{k}, append{n}_{k}}},\n",
                 form.least.len(),
                 p.formulas.all().len(),
+                if form.serves.is_some() { format!("serves{n}_{k}") } else { "NULL".into() },
                 p.slots.len(),
                 p.program.steps.len(),
                 p.program.appended.len(),
@@ -286,6 +289,16 @@ fn padded(parameters: usize) -> usize {
 fn form_tables(out: &mut String, form: &Form, id: &str, constants: &mut Constants) {
     let sized = &form.program;
     let p = &sized.program;
+    for (n, table) in sized.formulas.tables().iter().enumerate() {
+        let small = table.values.iter().all(|&v| i32::try_from(v).is_ok());
+        let declared = format!("{} table{id}_{n}[]", if small { "int32_t" } else { "int64_t" });
+        let value = |&v: &i64| if small { v.to_string() } else { literal(v) };
+        *out += &list(&declared, table.values.iter().map(value));
+    }
+    if let Some(serves) = &form.serves {
+        let byte = |eight: &[bool]| eight.iter().rev().fold(0, |byte, &bit| 2 * byte + u32::from(bit));
+        *out += &list(&format!("unsigned char serves{id}[]"), serves.chunks(8).map(byte));
+    }
     *out += &format!("static int compute{id}(const int64_t *n, int64_t *t) {{\n  int bad = 0;\n  (void)n, (void)t;\n");
     for (i, f) in sized.formulas.all().iter().enumerate() {
         let value = match *f {
@@ -300,6 +313,12 @@ fn form_tables(out: &mut String, form: &Form, id: &str, constants: &mut Constant
             Formula::Float(a) => format!("bits((double)t[{a}])"),
             Formula::Reciprocal(a, false) => format!("bits(1.0 / (double)t[{a}])"),
             Formula::Reciprocal(a, true) => format!("bits((double)(1.0f / (float)t[{a}]))"),
+            Formula::Table(k) => {
+                let axes = &sized.formulas.tables()[k].axes;
+                let axis = |&(e, least, step): &(usize, i64, i64)| format!("(n[{e}] - {least}) * {step}");
+                let at: Vec<String> = axes.iter().map(axis).collect();
+                format!("table{id}_{k}[{}]", if at.is_empty() { "0".into() } else { at.join(" + ") })
+            }
         };
         *out += &format!("  t[{i}] = {value};\n");
     }

@@ -98,5 +98,6 @@ pub fn export_sized_c(name: &str, program: &SizedParts, kernels: &str, path: &Pa
     }
     work.publish("header", &header_path).map_err(at(&header_path))?;
     work.publish("source", path).map_err(at(path))?;
-    Ok(ExportedC { source: path.to_owned(), header: header_path, weights: apart.then_some(weights_path) })
+    let weights = apart.then_some(weights_path);
+    Ok(ExportedC { source: path.to_owned(), header: header_path, weights, unserved: None })
 }
