@@ -27,7 +27,8 @@ const PARTS: &[(&str, &[&str])] = &[
     ("runtime", &["tensor", "ir", "loops", "output"]),
     // Weights in files of their own are mapped.
     ("frontend", &["tensor", "ir", "diag", "ops", "relay", "runtime"]),
-    ("vm", &["tensor", "ir", "diag", "infer"]),
+    // Programs are exported with the kernels that they call.
+    ("vm", &["tensor", "ir", "diag", "infer", "runtime"]),
     ("store", &["runtime"]),
     ("codegen", &["cancel", "output", "tensor", "loops", "machine", "runtime", "store"]),
     ("egraph", &["tensor", "ir", "ops", "infer"]),

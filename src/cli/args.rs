@@ -162,7 +162,7 @@ pub(super) struct ExtentArgs {
     #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said)]
     hint: Vec<Said>,
     /// How great unknown extents may be, said like hints and of all of them. Memory is planned for that and taken beforehand; inputs
-    /// beyond it are refused
+    /// beyond it are refused. A library serves sizes up to it
     #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said)]
     max: Vec<Said>,
 }

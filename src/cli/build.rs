@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{CacheArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
+    args::{CacheArgs, ExtentArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
     dump::{Dump, DumpArgs},
     kept::Kept,
     progress::Progress,
@@ -16,7 +16,6 @@ use crate::{
     diag::Diagnostic,
     driver::{self, EmitError, Options},
     infer::infer_types,
-    runtime::export::export_linked,
 };
 
 /// Arguments of `resat build`.
@@ -33,6 +32,8 @@ pub(super) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     tune: TuneArgs,
+    #[command(flatten)]
+    extents: ExtentArgs,
     #[command(flatten)]
     dump: DumpArgs,
     /// What is written: a shared library, or C99 that needs a C compiler and libm
@@ -62,6 +63,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
     let name = symbol(&args.output);
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.report || args.tune.asked() || args.dump.asked());
+    let kept = if args.extents.asked() { kept.nothing() } else { kept };
     let progress = Progress::new();
     let dump = args.dump.start()?;
     if args.emit == Emit::C {
@@ -69,14 +71,13 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         options.release_memory = true;
         options.passes = Some(Box::new(args.passes.sequence(&settings)?));
         options.name = name;
+        args.extents.fill(&mut options);
         options.on_phase = Some(Box::new(progress.teller()));
         dump.iter().for_each(|d| d.fill(&mut options));
         let Model { module, params } = args.model.read()?;
         let written = driver::emit_c(module, &params, options, &args.output);
-        let written = written.map_err(|e| match e {
-            EmitError::Build(e) => super::build_failure(e),
-            EmitError::Export(e) => Failure::Other(e.to_string()),
-        })?;
+        let written = written.map_err(emit_failure)?;
+        super::warn(written.unserved.as_slice());
         let weights = written.weights.map(|w| format!(", weights in {}", w.display())).unwrap_or_default();
         eprintln!("{} and {}{weights}", written.source.display(), written.header.display());
         return dump.map_or(Ok(()), Dump::finish);
@@ -90,6 +91,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             args.regions.apply_to(&mut options);
             args.tune.fill(&args.passes, &mut options)?;
             options.name = name;
+            args.extents.fill(&mut options);
             options.on_phase = Some(Box::new(progress.teller()));
             dump.iter().for_each(|d| d.fill(&mut options));
             kept.fill(&mut options);
@@ -101,30 +103,29 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
     };
     kept.warn();
-    let Some(executable) = built.executable.as_plain() else {
-        let message = "a shared library takes a sequence of calls on tensors of known extents: this program has control flow, \
-                       data types, or extents found while running";
-        let d = Diagnostic::new(message).help("`resat run` and `driver::build` run such programs in process");
-        return Err(Failure::Refused(d.into()));
-    };
-    let all = built.exportable(&settings.target.codegen())?;
-    let written = export_linked(executable.program(), &all, &args.output)
-        .map_err(|e| Failure::Other(e.to_string()))?;
+    let written = built.export(&symbol(&args.output), &settings.target.codegen(), &args.output).map_err(emit_failure)?;
     drop(progress);
     super::warn(built.warnings());
+    super::warn(written.unserved.as_slice());
     tell_tuning(&built);
     dump.map_or(Ok(()), Dump::finish)?;
     if let Some(record) = built.record().filter(|_| args.report) {
         super::report(&record.log, &record.reports);
     }
-    eprintln!(
-        "{} and {}: {}, {:.2} s",
-        written.library.display(),
-        written.header.display(),
-        kernels_in_calls(executable.program().functions().len(), built.calls),
-        built.time.as_secs_f64()
-    );
+    let kernels = match built.executable.as_plain() {
+        Some(exe) => kernels_in_calls(exe.program().functions().len(), built.calls),
+        None => "for sizes that are found out when it runs".to_owned(),
+    };
+    let (library, header) = (written.library.display(), written.header.display());
+    eprintln!("{library} and {header}: {kernels}, {:.2} s", built.time.as_secs_f64());
     Ok(())
+}
+
+fn emit_failure(e: EmitError) -> Failure {
+    match e {
+        EmitError::Build(e) => super::build_failure(e),
+        EmitError::Export(e) => Failure::Other(e.to_string()),
+    }
 }
 
 /// How many kernels a program has, and how often it calls them.

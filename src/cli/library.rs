@@ -11,12 +11,17 @@ use crate::{
     diag::{Diagnostic, Refused},
     interp::random_value,
     ir::Type,
-    runtime::LoadedModel,
+    runtime::{LoadError, LoadedModel, LoadedSizedModel, Port, export::PortType},
     tensor::Tensor,
 };
 
 /// A library with its interface checked.
-pub(super) struct Library(LoadedModel);
+pub(super) enum Library {
+    /// Of known extents.
+    Known(LoadedModel),
+    /// Of extents that are found out when it runs.
+    Sized(LoadedSizedModel),
+}
 
 /// Loads the library that the arguments name.
 pub(super) fn open(args: &ModelArgs, threads: Option<NonZeroUsize>) -> Result<Library, Failure> {
@@ -24,37 +29,71 @@ pub(super) fn open(args: &ModelArgs, threads: Option<NonZeroUsize>) -> Result<Li
         let message = "a compiled library has its parameters inside: `--params` has no place here";
         return Err(Failure::Refused(Diagnostic::new(message).into()));
     }
-    let model = LoadedModel::load(&args.file).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?;
+    let refuse = |e: LoadError| Refused::from(Diagnostic::new(e.to_string()));
     let threads = threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    if !model.set_threads(threads) {
-        return Err(Failure::Other(format!("the system gives fewer than {threads} threads")));
+    let (library, enough) = match LoadedSizedModel::load(&args.file).map_err(refuse)? {
+        Some(model) => {
+            let enough = model.set_threads(threads);
+            (Library::Sized(model), enough)
+        }
+        None => {
+            let model = LoadedModel::load(&args.file).map_err(refuse)?;
+            let enough = model.set_threads(threads);
+            (Library::Known(model), enough)
+        }
+    };
+    match enough {
+        true => Ok(library),
+        false => Err(Failure::Other(format!("the system gives fewer than {threads} threads"))),
     }
-    Ok(Library(model))
 }
 
 impl Library {
     /// The inputs in order, from an archive or at random.
     pub(super) fn inputs(&self, path: Option<&Path>) -> Result<Vec<Tensor>, Failure> {
-        let wanted: Vec<_> = self.0.inputs().iter().map(|p| (p.name.to_string(), p.dtype)).collect();
-        match path {
-            Some(path) => Ok(in_order(&wanted, inputs(path)?)?),
-            None => {
-                let ty = |p: &crate::runtime::Port| {
-                    Type::tensor(&p.shape.iter().map(|&n| n as i64).collect::<Vec<_>>(), p.dtype)
+        let ports: Vec<PortType> = match self {
+            Library::Known(m) => {
+                let port = |p: &Port| PortType {
+                    name: p.name.to_string(),
+                    dtype: p.dtype,
+                    shape: p.shape.iter().map(|&n| Some(n)).collect(),
                 };
-                let values = self.0.inputs().iter().enumerate().filter_map(|(i, p)| random_value(&ty(p), SEED, i));
-                Ok(values.map(|v| v.tensor().clone()).collect())
+                m.inputs().iter().map(port).collect()
             }
-        }
+            Library::Sized(m) => m.inputs().to_vec(),
+        };
+        let Some(path) = path else {
+            let random = |(i, p): (usize, &PortType)| {
+                let shape: Option<Vec<i64>> = p.shape.iter().map(|n| n.map(|n| n as i64)).collect();
+                let shape = shape.ok_or_else(|| {
+                    let message =
+                        format!("input `{}` has extents that the library leaves open: give it by `--inputs`", p.name);
+                    Refused::from(Diagnostic::new(message))
+                })?;
+                Ok(random_value(&Type::tensor(&shape, p.dtype), SEED, i).map(|v| v.tensor().clone()))
+            };
+            let values: Vec<Option<Tensor>> = ports.iter().enumerate().map(random).collect::<Result<_, Refused>>()?;
+            return Ok(values.into_iter().flatten().collect());
+        };
+        let wanted: Vec<_> = ports.into_iter().map(|p| (p.name, p.dtype)).collect();
+        Ok(in_order(&wanted, inputs(path)?)?)
     }
 
-    /// The outputs' names, in order.
-    pub(super) fn output_names(&self) -> Vec<String> {
-        self.0.outputs().iter().map(|p| p.name.to_string()).collect()
+    /// The outputs' names, in order; as many as there are results where the library does not say how many there will be.
+    pub(super) fn output_names(&self, results: usize) -> Vec<String> {
+        let names: Vec<String> = match self {
+            Library::Known(m) => m.outputs().iter().map(|p| p.name.to_string()).collect(),
+            Library::Sized(m) => m.outputs().to_vec(),
+        };
+        if names.len() == results { names } else { (0..results).map(|i| i.to_string()).collect() }
     }
 
     /// Runs once.
     pub(super) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Failure> {
-        self.0.run(inputs).map_err(|e| Failure::Refused(Diagnostic::new(e.to_string()).into()))
+        let done = match self {
+            Library::Known(m) => m.run(inputs),
+            Library::Sized(m) => m.run(inputs),
+        };
+        done.map_err(|e| Failure::Refused(Diagnostic::new(e.to_string()).into()))
     }
 }

@@ -462,5 +462,5 @@ fn run_library(args: &Args) -> Result<(), Failure> {
     let library = super::library::open(&args.model, args.threads)?;
     let tensors = library.inputs(args.inputs.first().map(PathBuf::as_path))?;
     let outputs = library.run(&tensors)?;
-    write_outputs(args.outputs.as_deref(), &library.output_names(), &outputs, &[])
+    write_outputs(args.outputs.as_deref(), &library.output_names(outputs.len()), &outputs, &[])
 }

@@ -32,6 +32,11 @@ impl Backend {
         Ok(Backend { generator, target: target.codegen(), core: generator.core(target.core()) })
     }
 
+    /// The same, where kernels are shaped for another core.
+    pub(super) fn for_core(self, core: Core) -> Backend {
+        Backend { core, ..self }
+    }
+
     /// Objects of kernels, one each; what a cache holds is taken from there.
     pub(super) fn compile(
         &self,

@@ -91,7 +91,8 @@ pub struct Options {
     /// what [`Options::bounds`] allows, or a guess. Such a program is not kept on disk.
     pub hints: Vec<Said>,
     /// How great unknown extents may be. Memory is planned for that when the program is built, and takes no more at any size; sizes beyond it
-    /// are refused. Takes programs that are a plain sequence of calls but for their extents, and bounds of all of these.
+    /// are refused. Takes programs that are a plain sequence of calls but for their extents, and bounds of all of these. Exports of programs whose
+    /// extents are unknown need them.
     pub bounds: Vec<Said>,
     /// Whether memory that the build frees goes back to the system at once, and code that ran once is dropped from memory, by settings of the
     /// whole process: for programs that do nothing else, such as the command line. Off by default: a library leaves its host's allocator alone.

@@ -37,10 +37,16 @@ impl Input {
 
     /// An axis in words.
     fn called(&self, axis: usize) -> String {
-        match self.dims.get(axis).filter(|d| !d.is_empty()) {
-            Some(dim) => format!("axis {axis} of `{}` (`{dim}`)", self.name()),
-            None => format!("axis {axis} of `{}`", self.name()),
-        }
+        let dim = self.dims.get(axis).filter(|d| !d.is_empty());
+        called(self.name(), axis, dim.map(String::as_str))
+    }
+}
+
+/// An axis of an input in words, with the name of its extent.
+pub(super) fn called(input: &str, axis: usize, dim: Option<&str>) -> String {
+    match dim {
+        Some(dim) => format!("axis {axis} of `{input}` (`{dim}`)"),
+        None => format!("axis {axis} of `{input}`"),
     }
 }
 
@@ -202,6 +208,11 @@ impl Extents {
         };
         let shape = |i: &Input| i.ty.shape.iter().enumerate().map(|(axis, d)| extent(i, axis, d)).collect();
         self.0.iter().map(shape).collect::<Result<Vec<Shape>, Refused>>().map(Some)
+    }
+
+    /// The most that an input's axis may be, where that is said.
+    pub(super) fn most(&self, input: usize, axis: usize) -> Option<i64> {
+        self.0.get(input).and_then(|i| i.most.get(axis).copied().flatten())
     }
 
     /// The types of the inputs.

@@ -15,6 +15,8 @@ mod extents;
 mod external;
 #[cfg(feature = "llvm")]
 mod frozen;
+#[cfg(feature = "llvm")]
+mod library;
 mod load;
 #[cfg(feature = "llvm")]
 pub mod machine;
@@ -30,6 +32,8 @@ mod profile;
 mod race;
 #[cfg(feature = "llvm")]
 mod runnable;
+#[cfg(feature = "llvm")]
+mod sized;
 #[cfg(feature = "llvm")]
 mod sizes;
 #[cfg(feature = "llvm")]

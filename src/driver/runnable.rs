@@ -16,7 +16,7 @@ use crate::{
 
 /// A built program. Any number of threads may run it at once.
 pub enum Runnable {
-    /// A sequence of calls on tensors of known extents, with one memory plan. It can be exported.
+    /// A sequence of calls on tensors of known extents, with one memory plan.
     Plain(Box<Executable>),
     /// Anything else: control flow, data types, functions as values, and extents found while running.
     Machine(Box<MachineProgram>),
@@ -37,13 +37,13 @@ pub enum Specialize {
 /// A program for the machine, and its kernels.
 pub struct MachineProgram {
     program: vm::Program,
-    kernels: Arc<Primitives>,
-    params: Vec<Parameter>,
+    pub(super) kernels: Arc<Primitives>,
+    pub(super) params: Vec<Parameter>,
     /// Names of the inputs' extents, as the model has them.
-    dims: Vec<Vec<String>>,
+    pub(super) dims: Vec<Vec<String>>,
     specialize: Specialize,
     /// What was said of extents that are unknown, and the bytes that are worked in at all sizes where they are bounded.
-    extents: Extents,
+    pub(super) extents: Extents,
     workspace: Option<usize>,
     /// What makes code for a size in the background.
     making: Mutex<Option<JoinHandle<()>>>,

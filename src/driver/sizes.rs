@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Kernels are looked at in so many sizes before they are compiled for all.
-const LOOKED_AT: usize = 6;
+pub(super) const LOOKED_AT: usize = 6;
 
 /// The code of a function, for all sizes that were met.
 pub(super) struct Sizes {
@@ -126,7 +126,7 @@ fn unknown_extents(types: &[Type], shapes: &[Shape]) -> Vec<usize> {
 
 /// Other sizes that a function may be met at, for parameters of these types: those first where all unknown extents differ from each other.
 /// `ones_stay` where extents of 1 do, unless all are.
-fn others(types: &[Type], shapes: &[Shape], ones_stay: bool) -> Vec<Vec<Shape>> {
+pub(super) fn others(types: &[Type], shapes: &[Shape], ones_stay: bool) -> Vec<Vec<Shape>> {
     let tensors: Vec<_> = types.iter().filter_map(Type::flatten).flatten().collect();
     if tensors.len() != shapes.len() {
         return Vec::new();

@@ -72,29 +72,30 @@ impl Machine {
 
 /// The primitive functions of a program.
 pub(super) struct Primitives {
-    module: Module,
-    functions: Vec<Primitive>,
+    pub module: Module,
+    pub functions: Vec<Primitive>,
     /// The whole program, where it is a plain sequence of calls once extents are known, or may be: see `settles`.
-    whole: Option<Primitive>,
+    pub whole: Option<Primitive>,
     /// Whether extents within the whole program are computed: it is plain where those of its inputs settle them.
-    settles: bool,
+    pub settles: bool,
     /// Its code for the greatest extents that it may meet, where these are bounded: no other takes more memory.
     bound: OnceLock<Arc<Code>>,
     /// Whether it turned out that it can't be called as one function.
     in_parts: AtomicBool,
-    machine: Machine,
+    pub machine: Machine,
     /// Regions that their compilers failed on for extents that were met, each once.
     fallen: Mutex<Vec<CompilerError>>,
 }
 
-struct Primitive {
-    func: ExprId,
+/// One of them.
+pub(super) struct Primitive {
+    pub func: ExprId,
     /// The operator that it is a call of, where that runs as it is.
-    as_is: Option<(OpId, Attrs)>,
+    pub as_is: Option<(OpId, Attrs)>,
     /// Places among the flattened arguments whose values decide extents.
-    decisive: Vec<usize>,
+    pub decisive: Vec<usize>,
     /// The code, where there is one for all calls.
-    fixed: Option<Arc<Code>>,
+    pub fixed: Option<Arc<Code>>,
     /// The code for extents that were met, which functions that are the same share.
     made: Arc<Mutex<Made>>,
 }
@@ -128,6 +129,11 @@ impl Code {
         let Assembled { program, counted, .. } = assembled;
         let exe = Executable::sharing(program, code, machine.pool.clone(), machine.arenas.clone())?;
         Ok(Arc::new(Code { exe, counted }))
+    }
+
+    /// Outputs of which another output says how many rows are meant; see [`Assembled::counted`].
+    pub(super) fn counted(&self) -> &[(usize, usize)] {
+        &self.counted
     }
 
     /// The calls, with their memory plan.
@@ -498,7 +504,7 @@ impl Primitives {
     }
 
     /// Whether the function that is to be called is the whole program.
-    fn is_whole(&self, f: &Primitive) -> bool {
+    pub(super) fn is_whole(&self, f: &Primitive) -> bool {
         self.whole.as_ref().is_some_and(|w| std::ptr::eq(w, f))
     }
 
@@ -516,10 +522,7 @@ impl Primitives {
             return self.specialize(f, call);
         }
         let entry = entry_name(0);
-        let instance = |shapes: &[Shape]| match self.is_whole(f) {
-            true => self.whole_instance(func, &types, shapes),
-            false => self.instance(f, &types, shapes),
-        };
+        let instance = |shapes: &[Shape]| self.at_extents(f, &types, shapes);
         let typed = instance(&shapes)?;
         let state = if self.is_whole(f) { self.machine.state.clone() } else { Vec::new() };
         let sizes = sizes.get_or_insert_with(|| Sizes::new(&self.machine, state));
@@ -532,6 +535,19 @@ impl Primitives {
         }
         sizes.specialized += 1;
         self.specialize(f, call)
+    }
+
+    /// A module of the function, called `f0`, for tensors of these extents.
+    pub(super) fn at_extents(
+        &self,
+        f: &Primitive,
+        types: &[Type],
+        shapes: &[Shape],
+    ) -> Result<TypedModule, BuildError> {
+        match self.is_whole(f) {
+            true => self.whole_instance(self.module.func(f.func), types, shapes),
+            false => self.instance(f, types, shapes),
+        }
     }
 
     /// A module that calls the function on tensors of these extents.
@@ -687,7 +703,7 @@ pub(super) fn compile_code(
     Ok((objects, code))
 }
 
-fn entry_name(number: usize) -> String {
+pub(super) fn entry_name(number: usize) -> String {
     format!("f{number}")
 }
 

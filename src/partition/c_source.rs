@@ -91,6 +91,12 @@ pub(crate) fn kernels(program: &Program, code: &CodeSet) -> String {
     String::from(c::PRELUDE) + &code.kernels.iter().map(kernel).collect::<String>()
 }
 
+/// Kernels, with what they rely on. An output may be the same memory as an input wherever that is possible.
+pub(crate) fn all(kernels: &[Kernel]) -> String {
+    String::from(c::PRELUDE)
+        + &kernels.iter().map(|k| c::kernel(k, &k.name, !k.in_place().is_empty())).collect::<String>()
+}
+
 /// A program whose functions are all kernels as a C file with one function, and the workspace that that takes.
 fn source(program: &Program, code: &CodeSet, symbol: &str) -> (String, usize) {
     let mut text = kernels(program, code);

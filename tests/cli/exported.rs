@@ -164,3 +164,32 @@ fn code_for_other_processors() {
         }
     }
 }
+
+#[test]
+fn sizes_that_change_are_bounded() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let at = folder.path();
+    let text = "#[version = \"0.0.5\"] def @main(%x: Tensor[(?, 8), float32]) { nn.softmax(%x) }";
+    fs::write(at.join("net.relay"), text).expect("it can be written");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
+        command.args(arguments).current_dir(at).stdin(Stdio::null()).env("XDG_CACHE_HOME", at.join("user"));
+        let output = command.output().expect("the program starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for emit in ["library", "c"] {
+        let (done, said) = run(&["build", "net.relay", "--emit", emit, "-o", "net.out"]);
+        assert!(!done && said.contains("axis 0 of `x`") && said.contains("--max"), "{said}");
+        let (done, said) = run(&["build", "net.relay", "--emit", emit, "--max", "x=5x8", "-o", "net.out"]);
+        assert!(done, "{said}");
+    }
+    let (done, said) = run(&["build", "net.relay", "--max", "x=5x8", "-o", "libnet.so"]);
+    assert!(done, "{said}");
+    for n in [1, 5, 6] {
+        let x = Tensor::from_f64_fn(resat::tensor::DType::F32, &[n, 8], |i| i as f64);
+        fs::write(at.join("in.npz"), npz::write([("x", &x)]).expect("an archive")).expect("it can be written");
+        let (done, said) = run(&["run", "libnet.so", "--inputs", "in.npz", "--outputs", "out.npz"]);
+        assert_eq!(done, n <= 5, "{said}");
+        assert!(done || said.contains("has 6 elements; the library serves 5 and fewer"), "{said}");
+    }
+}

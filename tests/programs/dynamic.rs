@@ -107,7 +107,7 @@ fn sized_calls(exe: &Runnable) -> (usize, usize, usize) {
 }
 
 /// Programs of image-shaped and of row-shaped inputs with unknown extents, and sizes at which each runs.
-const AT_ALL_SIZES: [(&str, &[&[&[i64]]]); 8] = [
+pub(crate) const AT_ALL_SIZES: [(&str, &[&[&[i64]]]); 8] = [
     (
         "def @main(%x: Tensor[(?, 40), float32], %w: Tensor[(24, 40), float32]) { nn.relu(nn.dense(%x, %w, units=24)) }",
         &[&[&[7, 40], &[24, 40]], &[&[64, 40], &[24, 40]], &[&[3, 40], &[24, 40]], &[&[131, 40], &[24, 40]]],
@@ -204,7 +204,7 @@ fn functions_that_are_the_same_share_their_code() {
 
 /// A network's layers with weights that are known: two convolutions, one that takes every second place, one of each channel by itself, a
 /// sum of branches and pools; of images of unknown number and sizes, or of these.
-fn network(shape: &str) -> String {
+pub(crate) fn network(shape: &str) -> String {
     let weight = |shape: &str, by: &str| {
         format!("multiply(sin(reshape(arange(0f, {by}f, 1f, dtype=\"float32\"), newshape={shape})), 0.1f)")
     };

@@ -19,6 +19,7 @@ pub struct Sites {
     unit: Core,
     sites: Vec<Site>,
     families: Vec<Sized>,
+    changes: usize,
 }
 
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl Sites {
     pub fn new(unit: Core, sizes: &[Vec<Group>]) -> Sites {
         let count = sizes.first().map_or(0, Vec::len);
         let sizes: Vec<&[Group]> = sizes.iter().filter(|s| s.len() == count).map(|s| &s[..]).collect();
-        let mut sites = Sites { unit, sites: Vec::new(), families: Vec::new() };
+        let mut sites = Sites { unit, sites: Vec::new(), families: Vec::new(), changes: 0 };
         let column = |i: usize| -> Vec<&Group> { sizes.iter().map(|s| &s[i]).collect() };
         sites.sites = (0..count).map(|i| Site::new(&column(i))).collect();
         let changing = (0..count).filter(|&i| matches!(sites.sites[i], Site::Changing(_)));
@@ -112,6 +113,7 @@ impl Sites {
             if let Some(sized) = sized {
                 numbers.insert(i, self.families.len());
                 self.families.push(sized);
+                self.changes += 1;
             }
         }
         for (i, &call) in calls.iter().enumerate() {
@@ -119,6 +121,11 @@ impl Sites {
                 families.push(number);
             }
         }
+    }
+
+    /// How often kernels were added, or were made to take further numbers: what was met before may then be made of others.
+    pub fn changes(&self) -> usize {
+        self.changes
     }
 
     /// How many calls have one kernel for all sizes, and how many one for each.
@@ -169,7 +176,12 @@ impl Sites {
                 None => met[open[same[k]]].made.clone(),
                 Some(Found::Member(kernel, member)) => Made::Sized(kernel, member),
                 Some(Found::Other(kernels)) => {
-                    let joined = kernels.into_iter().find_map(|(n, kernel)| self.families[n].join(&kernel));
+                    let joined = kernels.into_iter().find_map(|(n, kernel)| {
+                        let before = self.families[n].kernel.clone();
+                        let joined = self.families[n].join(&kernel)?;
+                        self.changes += usize::from(!Arc::ptr_eq(&before, &joined.0));
+                        Some(joined)
+                    });
                     joined.map_or(Made::Alone, |(kernel, member)| Made::Sized(kernel, member))
                 }
             };

@@ -9,6 +9,7 @@ use std::{
 use super::{
     code::LoadError,
     executable::{RunError, fits},
+    export::PortType,
     memory::Block,
     program::Port,
 };
@@ -142,6 +143,152 @@ impl LoadedModel {
                 Err(RunError::Function { function: self.name.clone(), reason: why })
             }
             _ => Err(RunError::Library(code)),
+        }
+    }
+}
+
+/// `resat_array` of exported headers.
+#[repr(C)]
+struct RawArray {
+    dtype: *const c_char,
+    rank: u32,
+    shape: *const i64,
+    bytes: u64,
+    data: *const c_void,
+}
+
+/// `resat_results` of exported headers.
+#[repr(C)]
+struct RawResults {
+    count: u32,
+    arrays: *const RawArray,
+}
+
+type RawCall = unsafe extern "C" fn(*const *const c_void, *const *const i64, *mut *mut RawResults) -> c_int;
+
+/// `resat_sized_model` of exported headers.
+#[repr(C)]
+struct RawSizedModel {
+    name: *const c_char,
+    input_count: u32,
+    output_count: u32,
+    inputs: *const RawTensor,
+    outputs: *const RawTensor,
+    call: RawCall,
+    release: unsafe extern "C" fn(*mut RawResults),
+    set_threads: unsafe extern "C" fn(c_int) -> c_int,
+    error: unsafe extern "C" fn() -> *const c_char,
+}
+
+/// A library of a program whose extents, or whose results, are found out when it runs: what [`export_sized`](super::export::export_sized) and
+/// [`export_machine`](super::export::export_machine) wrote. Any number of threads may run it at once.
+pub struct LoadedSizedModel {
+    name: String,
+    inputs: Vec<PortType>,
+    outputs: Vec<String>,
+    call: RawCall,
+    release: unsafe extern "C" fn(*mut RawResults),
+    set_threads: unsafe extern "C" fn(c_int) -> c_int,
+    error: unsafe extern "C" fn() -> *const c_char,
+    _library: libloading::Library,
+}
+
+impl LoadedSizedModel {
+    /// Loads an exported library; none where it is one of known extents. Loading runs code of the library, so it must come from where the
+    /// user trusts it.
+    pub fn load(path: &Path) -> Result<Option<LoadedSizedModel>, LoadError> {
+        let refuse = |reason: String| LoadError { library: path.display().to_string(), reason };
+        let full = std::path::absolute(path).map_err(|e| refuse(e.to_string()))?;
+        // SAFETY: the user asked for this library to be run; `resat_sized_model_v1` is a name that only exported libraries have, and
+        // there it is of this type and points at a static description. What it points at lives while the library is loaded.
+        unsafe {
+            let library = libloading::Library::new(&full).map_err(|e| refuse(e.to_string()))?;
+            let describe = library.get::<unsafe extern "C" fn() -> *const RawSizedModel>(b"resat_sized_model_v1");
+            let Ok(describe) = describe.map(|f| *f) else { return Ok(None) };
+            let raw = &*describe();
+            let input = |i| {
+                let t = &*raw.inputs.add(i);
+                let dtype: DType = text(t.dtype).parse().map_err(|e| refuse(format!("{e}")))?;
+                let shape = std::slice::from_raw_parts(t.shape, t.rank as usize);
+                let shape = shape.iter().map(|&n| usize::try_from(n).ok()).collect();
+                Ok(PortType { name: text(t.name), dtype, shape })
+            };
+            let inputs = (0..raw.input_count as usize).map(input).collect::<Result<_, _>>()?;
+            let outputs = (0..raw.output_count as usize).map(|i| text((*raw.outputs.add(i)).name)).collect();
+            Ok(Some(LoadedSizedModel {
+                name: text(raw.name),
+                inputs,
+                outputs,
+                call: raw.call,
+                release: raw.release,
+                set_threads: raw.set_threads,
+                error: raw.error,
+                _library: library,
+            }))
+        }
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> &[PortType] {
+        &self.inputs
+    }
+
+    /// The names of the outputs, where it is known how many there are.
+    pub fn outputs(&self) -> &[String] {
+        &self.outputs
+    }
+
+    /// Sets how many threads share the work of runs to come, the caller counted; false where the system gives fewer.
+    pub fn set_threads(&self, threads: usize) -> bool {
+        let threads = c_int::try_from(threads.max(1)).unwrap_or(c_int::MAX);
+        // SAFETY: a function of the library's interface, which takes any number.
+        unsafe { (self.set_threads)(threads) == 0 }
+    }
+
+    /// Runs once.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        if inputs.len() != self.inputs.len() {
+            return Err(RunError::Count { what: "input", wanted: self.inputs.len(), given: inputs.len() });
+        }
+        for (number, (p, t)) in self.inputs.iter().zip(inputs).enumerate() {
+            if p.dtype != t.dtype() || p.shape.len() != t.shape().len() {
+                return Err(RunError::Type {
+                    what: "input",
+                    number,
+                    name: p.name.clone(),
+                    wanted: format!("{} of {} axes", p.dtype, p.shape.len()),
+                    given: format!("{} of shape {:?}", t.dtype(), t.shape()),
+                });
+            }
+        }
+        let nowhere = Block::new(1);
+        let read: Vec<*const c_void> = inputs
+            .iter()
+            .map(|t| if t.is_empty() { nowhere.at(0).cast_const() } else { t.bytes().as_ptr() }.cast())
+            .collect();
+        let shapes: Vec<Vec<i64>> = inputs.iter().map(|t| t.shape().iter().map(|&n| n as i64).collect()).collect();
+        let shapes: Vec<*const i64> = shapes.iter().map(|s| s.as_ptr()).collect();
+        let mut results: *mut RawResults = std::ptr::null_mut();
+        // SAFETY: as many pointers as the library counts, to arrays of the types and ranks that it states, aligned as all tensors are, and
+        // to their extents. What it gives is described by itself, and freed once it is copied.
+        unsafe {
+            if (self.call)(read.as_ptr(), shapes.as_ptr(), &mut results) != 0 {
+                return Err(RunError::Function { function: self.name.clone(), reason: text((self.error)()) });
+            }
+            let raw = &*results;
+            let tensor = |i: usize| {
+                let a = &*raw.arrays.add(i);
+                let shape: Shape = (0..a.rank as usize).map(|axis| *a.shape.add(axis) as usize).collect();
+                let bytes = std::slice::from_raw_parts(a.data.cast::<u8>(), a.bytes as usize);
+                let dtype = text(a.dtype).parse::<DType>().ok()?;
+                Tensor::from_bytes(dtype, &shape, bytes).ok()
+            };
+            let found: Option<Vec<Tensor>> = (0..raw.count as usize).map(tensor).collect();
+            (self.release)(results);
+            found.ok_or_else(|| RunError::Function {
+                function: self.name.clone(),
+                reason: "its description of the results contradicts itself".into(),
+            })
         }
     }
 }

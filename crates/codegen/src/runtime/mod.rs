@@ -8,6 +8,7 @@ mod compiled;
 mod executable;
 pub mod export;
 mod foreign;
+mod formulas;
 mod loaded;
 mod mapped;
 mod memory;
@@ -16,6 +17,7 @@ mod plan;
 mod pool;
 mod program;
 mod record;
+mod sized;
 
 pub use callable::{Arguments, CallError, Callable, Callables, CompiledCode, Data, SerializeError, Serialized};
 pub use code::{LoadError, SharedLibrary, process_has};
@@ -24,10 +26,11 @@ pub use executable::{Executable, LinkError, RunError};
 pub use foreign::{
     ForeignCompiled, ForeignError, ForeignLibrary, ForeignNode, ForeignRegion, ForeignType, ForeignValue, try_code,
 };
-pub use loaded::LoadedModel;
+pub use loaded::{LoadedModel, LoadedSizedModel};
 pub use mapped::MappedFile;
 pub use memory::{Arenas, MemoryRelease, forget_code, give_back_memory, peak_memory};
 pub use plan::{Plan, Workload, plan};
 pub use pool::Pool;
 pub use program::{BufferId, Call, Estimate, FunctionId, Port, Program, Source, Step};
 pub use record::{ConstantRecord, ProgramRecord};
+pub use sized::{NotSized, Sample, SizedProgram, alike};

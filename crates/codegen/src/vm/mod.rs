@@ -9,6 +9,7 @@
 mod compile;
 mod machine;
 mod program;
+mod tables;
 mod value;
 
 pub use compile::compile;

@@ -75,7 +75,7 @@ fn write(
 }
 
 /// Weights of more bytes than this are a file of their own: C compilers take long, and much memory, for large arrays.
-const INLINE_WEIGHTS: usize = 1 << 20;
+pub(super) const INLINE_WEIGHTS: usize = 1 << 20;
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub struct ExportedC {
     pub header: PathBuf,
     /// The weights, where they are too large for C; the program gives them to the model when it runs.
     pub weights: Option<PathBuf>,
+    /// Why it refuses sizes within bounds that the program takes, and how many, where it does.
+    pub unserved: Option<String>,
 }
 
 /// Writes a program as C99 that needs a C compiler and libm, nothing else: a source at `path` and a header beside it.
@@ -135,7 +137,7 @@ pub fn export_c(
     }
     work.publish("header", &header).map_err(at(&header))?;
     work.publish("source", path).map_err(at(path))?;
-    Ok(ExportedC { source: path.to_owned(), header, weights: apart.then_some(weights) })
+    Ok(ExportedC { source: path.to_owned(), header, weights: apart.then_some(weights), unserved: None })
 }
 
 /// The functions that the header declares.

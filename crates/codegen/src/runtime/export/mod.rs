@@ -1,6 +1,9 @@
 //! Compiled programs as shared libraries with a C interface: object code, a generated driver in C, and the weights.
 
 mod c99;
+mod machine;
+mod sized;
+mod sized_c;
 mod source;
 
 use std::{
@@ -12,6 +15,9 @@ use std::{
 };
 
 pub use c99::{ExportedC, FunctionText, c_function, export_c, works_in_place};
+pub use machine::{Entry, MachineParts, Word, Words, export_machine};
+pub use sized::{ExtentOf, Form, PortType, SizedFunction, export_sized};
+pub use sized_c::{SizedParts, export_sized_c};
 
 use super::{abi::ALIGN, program::Program};
 use crate::{output::WorkFolder, tensor::Tensor};
@@ -44,6 +50,8 @@ pub struct Exported {
     pub library: PathBuf,
     /// The C header beside it, which documents how to call it.
     pub header: PathBuf,
+    /// Why it refuses sizes within bounds that the program takes, and how many, where it does.
+    pub unserved: Option<String>,
 }
 
 /// Writes a shared library of a program and the object code of all its functions, and a C
@@ -75,8 +83,40 @@ pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> 
     if !program.appended.is_empty() {
         return Err(ExportError::Appends);
     }
-    let libraries = &parts.libraries[..];
     let plan = program.plan();
+    let mut weights = Vec::new();
+    let mut end = 0;
+    for t in program.constants() {
+        weights.push(end);
+        end += t.bytes().len().next_multiple_of(ALIGN);
+    }
+    let driver = Driver {
+        header: source::header(program, &plan, &parts.ready),
+        text: source::driver(program, &plan, &weights, &parts.ready, HEADER),
+        constants: program.constants(),
+        weights: source::weights_symbol(program),
+        symbols: source::symbols(program),
+    };
+    link(&driver, parts, path)
+}
+
+/// What the driver includes its header as.
+const HEADER: &str = "model.h";
+
+/// What a library consists of beside objects.
+struct Driver<'a> {
+    header: String,
+    text: String,
+    /// Which it has one after another, each on a boundary of [`ALIGN`] bytes,
+    constants: &'a [Tensor],
+    /// under this symbol.
+    weights: String,
+    /// What can be seen from outside.
+    symbols: Vec<String>,
+}
+
+fn link(driver: &Driver<'_>, parts: &Exportable<'_>, path: &Path) -> Result<Exported, ExportError> {
+    let libraries = &parts.libraries[..];
     let at = |p: &Path| {
         let p = p.to_owned();
         move |e| ExportError::Write(p, e)
@@ -85,17 +125,16 @@ pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> 
     let dir = work.path().join("parts");
     std::fs::create_dir(&dir).map_err(at(path))?;
     let header_path = path.with_extension("h");
-    let header = source::header(program, &plan, &parts.ready);
     let write = |name: &str, bytes: &[u8]| {
         let file = dir.join(name);
         std::fs::write(&file, bytes).map_err(at(&file)).map(|()| file)
     };
-    write("model.h", header.as_bytes())?;
+    write(HEADER, driver.header.as_bytes())?;
     let weights_file = dir.join("weights.bin");
-    let weights = write_tensors(program.constants(), &weights_file).map_err(at(&weights_file))?;
-    write("driver.c", source::driver(program, &plan, &weights, &parts.ready, "model.h").as_bytes())?;
-    write("weights.s", assembly(&source::weights_symbol(program), "weights.bin").as_bytes())?;
-    write("exports.map", source::exports(program).as_bytes())?;
+    write_tensors(driver.constants, &weights_file).map_err(at(&weights_file))?;
+    write("driver.c", driver.text.as_bytes())?;
+    write("weights.s", assembly(&driver.weights, "weights.bin").as_bytes())?;
+    write("exports.map", format!("{{ global: {}; local: *; }};\n", driver.symbols.join("; ")).as_bytes())?;
     let mut sources = vec!["driver.c".to_owned(), "weights.s".to_owned()];
     for (i, bytes) in parts.objects.iter().enumerate() {
         let name = format!("object{i}.o");
@@ -107,10 +146,10 @@ pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> 
         true => pack(&dir, &sources, libraries, path, &library).map_err(at(path))?,
         false => compile(&dir, &sources, libraries, &library)?,
     }
-    std::fs::copy(dir.join("model.h"), work.path().join("header")).map_err(at(&header_path))?;
+    std::fs::copy(dir.join(HEADER), work.path().join("header")).map_err(at(&header_path))?;
     work.publish("header", &header_path).map_err(at(&header_path))?;
     work.publish("library", path).map_err(at(path))?;
-    Ok(Exported { library: path.to_owned(), header: header_path })
+    Ok(Exported { library: path.to_owned(), header: header_path, unserved: None })
 }
 
 /// Writes tensors into one file, each on a boundary of [`ALIGN`] bytes, and says where.

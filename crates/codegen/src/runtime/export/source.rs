@@ -8,11 +8,14 @@ use crate::runtime::{
     program::{Place, Program, Step},
 };
 
-/// Threads, checks and the loop over steps: the same for every model.
+/// Threads: the same for every model.
+pub(super) const THREADS: &str = include_str!("threads.c");
+
+/// Checks and the loop over steps: the same for every model of known extents.
 const SUPPORT: &str = include_str!("support.c");
 
 /// Types that the headers of several models share.
-const TYPES: &str = include_str!("types.h");
+pub(super) const TYPES: &str = include_str!("types.h");
 
 /// A C identifier made of a program's name: what all its exported symbols start with.
 pub(super) fn prefix(name: &str) -> String {
@@ -24,7 +27,7 @@ pub(super) fn prefix(name: &str) -> String {
 }
 
 /// A C string literal.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for b in text.bytes() {
         match b {
@@ -37,7 +40,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Text that is safe within a C comment.
-fn comment(text: &str) -> String {
+pub(super) fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c == '*' { '_' } else { c }).collect()
 }
 
@@ -117,12 +120,32 @@ pub(super) fn ports_text(program: &Program) -> String {
     ports("inputs", &mut program.inputs().iter()) + &ports("outputs", &mut program.outputs())
 }
 
-/// The linker's version script: nothing but the interface is visible.
-pub(super) fn exports(program: &Program) -> String {
+/// What can be seen of a library from outside: nothing but the interface.
+pub(super) fn symbols(program: &Program) -> Vec<String> {
     let p = prefix(program.name());
-    format!(
-        "{{ global: {p}_run; {p}_set_threads; {p}_model; {p}_error; resat_model_v1; resat_error_v1; local: *; }};\n"
-    )
+    let own = ["run", "set_threads", "model", "error"].map(|what| format!("{p}_{what}"));
+    own.into_iter().chain(["resat_model_v1".to_owned(), "resat_error_v1".to_owned()]).collect()
+}
+
+/// What kernels are called with, and functions that say what keeps others from being called.
+pub(super) fn declare(ready: &[String]) -> String {
+    let mut out = String::from(
+        "typedef void (*parallel_body)(void *env, int64_t begin, int64_t end);
+struct ResatCtx {
+  void (*parallel_for)(const struct ResatCtx *, parallel_body, void *env, int64_t n);
+  const void *pool;
+  int64_t threads;
+};
+",
+    );
+    for f in ready {
+        out += &format!("const char *{f}(const struct ResatCtx *);\n");
+    }
+    out += "static const char *(*const ready[])(const struct ResatCtx *) = {\n";
+    for f in ready {
+        out += &format!("  {f},\n");
+    }
+    out + "  NULL\n};\n"
 }
 
 /// The driver. `weights` gives each constant's offset in the block of weights. `header` is the header's file name.
@@ -147,21 +170,10 @@ fn write_driver(
     writeln!(out, "#define _POSIX_C_SOURCE 200809L")?;
     writeln!(out, "#include {}\n#include <pthread.h>\n#include <sched.h>", quoted(header))?;
     writeln!(out, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n")?;
-    writeln!(out, "typedef void (*parallel_body)(void *env, int64_t begin, int64_t end);")?;
-    writeln!(out, "struct ResatCtx {{")?;
-    writeln!(out, "  void (*parallel_for)(const struct ResatCtx *, parallel_body, void *env, int64_t n);")?;
-    writeln!(out, "  const void *pool;\n  int64_t threads;\n}};")?;
+    write!(out, "{}", declare(ready))?;
     for f in program.functions() {
         writeln!(out, "void {f}(const struct ResatCtx *, void *const *, void *);")?;
     }
-    for f in ready {
-        writeln!(out, "const char *{f}(const struct ResatCtx *);")?;
-    }
-    writeln!(out, "static const char *(*const ready[])(const struct ResatCtx *) = {{")?;
-    for f in ready {
-        writeln!(out, "  {f},")?;
-    }
-    writeln!(out, "  NULL\n}};")?;
     writeln!(out, "#define MODEL_NAME {}", quoted(program.name()))?;
     writeln!(
         out,
@@ -220,6 +232,7 @@ static void *locate(const struct place *p, const void *const *inputs, void *cons
   return NULL;
 }}
 
+{THREADS}
 {SUPPORT}
 static const resat_model model = {{
   MODEL_NAME, {inputs}, {outputs}, input_tensors, output_tensors, {arena}, run, set_threads

@@ -1,170 +1,7 @@
-/* Threads of an exported model: C99, POSIX threads, and the atomic built-ins of GCC and Clang.
- *
- * One loop at a time is shared out in chunks. `ticket` holds the loop's number in its upper half and the number of unclaimed
- * chunks in its lower half; the loop's fields change only while no chunk is unclaimed or unfinished, so a thread that reads
- * them and then lowers the ticket of that same loop has read the fields of that loop. A loop that comes while another is being
- * shared out runs in its own caller. */
-
-enum { SPINS_BEFORE_SLEEP = 20000, CHUNKS_PER_THREAD = 4, MAX_THREADS = 256 };
-
-#if defined(__x86_64__) || defined(__i386__)
-#define PAUSE() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define PAUSE() __asm__ __volatile__("yield")
-#else
-#define PAUSE() ((void)0)
-#endif
-
-/* What threads write all the time lies apart from what others look at meanwhile: processors fetch cache lines in pairs. */
-#define APART __attribute__((aligned(128)))
-
-static struct {
-  APART uint64_t ticket;
-  APART int64_t finished;
-  APART parallel_body body;
-  void *env;
-  int64_t n, chunks;
-  int taken, stop, sleeping;
-  int threads; /* the caller counted */
-  pthread_t workers[MAX_THREADS];
-  pthread_mutex_t lock;
-  pthread_cond_t news;
-  pthread_rwlock_t configuration; /* read by runs, written by changes of the number of threads */
-} pool = {.threads = 1,
-          .lock = PTHREAD_MUTEX_INITIALIZER,
-          .news = PTHREAD_COND_INITIALIZER,
-          .configuration = PTHREAD_RWLOCK_INITIALIZER};
-
-static void help(uint64_t number) {
-  uint64_t ticket = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE);
-  while (ticket >> 32 == number && (uint32_t)ticket != 0) {
-    parallel_body body = __atomic_load_n(&pool.body, __ATOMIC_RELAXED);
-    void *env = __atomic_load_n(&pool.env, __ATOMIC_RELAXED);
-    int64_t n = __atomic_load_n(&pool.n, __ATOMIC_RELAXED);
-    int64_t chunks = __atomic_load_n(&pool.chunks, __ATOMIC_RELAXED);
-    if (__atomic_compare_exchange_n(&pool.ticket, &ticket, ticket - 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-      int64_t chunk = chunks - (int64_t)(uint32_t)ticket, size = n / chunks, rest = n % chunks;
-      int64_t begin = chunk * size + (chunk < rest ? chunk : rest);
-      body(env, begin, begin + size + (chunk < rest));
-      __atomic_fetch_add(&pool.finished, 1, __ATOMIC_RELEASE);
-      ticket = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE);
-    }
-  }
-}
-
-static void *work(void *unused) {
-  uint64_t last = 0;
-  int spins = 0;
-  (void)unused;
-  while (!__atomic_load_n(&pool.stop, __ATOMIC_ACQUIRE)) {
-    uint64_t number = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE) >> 32;
-    if (number != last) {
-      help(number);
-      last = number;
-      spins = 0;
-    } else if (spins < SPINS_BEFORE_SLEEP) {
-      spins++;
-      PAUSE();
-    } else {
-      pthread_mutex_lock(&pool.lock);
-      __atomic_fetch_add(&pool.sleeping, 1, __ATOMIC_SEQ_CST);
-      while (__atomic_load_n(&pool.ticket, __ATOMIC_SEQ_CST) >> 32 == last && !pool.stop)
-        pthread_cond_wait(&pool.news, &pool.lock);
-      __atomic_fetch_sub(&pool.sleeping, 1, __ATOMIC_SEQ_CST);
-      pthread_mutex_unlock(&pool.lock);
-      spins = 0;
-    }
-  }
-  return NULL;
-}
-
-static void parallel_for(const struct ResatCtx *ctx, parallel_body body, void *env, int64_t n) {
-  int idle = 0;
-  int64_t chunks;
-  uint64_t number;
-  if (n <= 0) return;
-  if (n == 1 || ctx->threads == 1 ||
-      !__atomic_compare_exchange_n(&pool.taken, &idle, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-    body(env, 0, n);
-    return;
-  }
-  chunks = ctx->threads * CHUNKS_PER_THREAD < n ? ctx->threads * CHUNKS_PER_THREAD : n;
-  __atomic_store_n(&pool.body, body, __ATOMIC_RELAXED);
-  __atomic_store_n(&pool.env, env, __ATOMIC_RELAXED);
-  __atomic_store_n(&pool.n, n, __ATOMIC_RELAXED);
-  __atomic_store_n(&pool.chunks, chunks, __ATOMIC_RELAXED);
-  __atomic_store_n(&pool.finished, 0, __ATOMIC_RELAXED);
-  number = (uint32_t)((__atomic_load_n(&pool.ticket, __ATOMIC_RELAXED) >> 32) + 1);
-  __atomic_store_n(&pool.ticket, number << 32 | (uint64_t)chunks, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&pool.sleeping, __ATOMIC_SEQ_CST) != 0) {
-    pthread_mutex_lock(&pool.lock);
-    pthread_cond_broadcast(&pool.news);
-    pthread_mutex_unlock(&pool.lock);
-  }
-  help(number);
-  for (int spins = 0; __atomic_load_n(&pool.finished, __ATOMIC_ACQUIRE) < chunks;) {
-    if (spins < SPINS_BEFORE_SLEEP) {
-      spins++;
-      PAUSE();
-    } else {
-      sched_yield();
-    }
-  }
-  __atomic_store_n(&pool.taken, 0, __ATOMIC_RELEASE);
-}
-
-static void stop_workers(void) {
-  pthread_mutex_lock(&pool.lock);
-  __atomic_store_n(&pool.stop, 1, __ATOMIC_SEQ_CST);
-  pthread_cond_broadcast(&pool.news);
-  pthread_mutex_unlock(&pool.lock);
-  for (int i = 0; i < pool.threads - 1; i++) pthread_join(pool.workers[i], NULL);
-  pool.threads = 1;
-  __atomic_store_n(&pool.stop, 0, __ATOMIC_SEQ_CST);
-}
-
-static int set_threads(int threads) {
-  if (threads < 1 || threads > MAX_THREADS) return RESAT_BAD_ARGUMENT;
-  pthread_rwlock_wrlock(&pool.configuration);
-  stop_workers();
-  while (pool.threads < threads && pthread_create(&pool.workers[pool.threads - 1], NULL, work, NULL) == 0) pool.threads++;
-  threads -= pool.threads;
-  pthread_rwlock_unlock(&pool.configuration);
-  return threads == 0 ? RESAT_OK : RESAT_NO_MEMORY;
-}
-
-/* When the library is unloaded, its code must not be running. */
-__attribute__((destructor)) static void unload(void) { stop_workers(); }
-
-#if defined(__x86_64__) && defined(__linux__)
-/* Kernels that use matrix registers (AMX) bring this along. Linux has to be asked for them, once by a process. */
-extern const unsigned char resat_uses_tiles[] __attribute__((weak, visibility("hidden")));
-long syscall(long number, ...);
-static int refused;
-__attribute__((constructor)) static void ask_for_tiles(void) {
-  enum { ARCH_PRCTL = 158, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-  if (resat_uses_tiles) refused = syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) != 0;
-}
-#else
-enum { refused = 0 };
-#endif
+/* Runs an exported model whose extents are known: C99. */
 
 /* Why the calling thread's last run failed. */
-static __thread const char *error;
-
-static const char *trouble(const struct ResatCtx *ctx) {
-  const char *why = NULL;
-  for (size_t i = 0; ready[i] != NULL && why == NULL; i++) why = ready[i](ctx);
-  return why;
-}
-
-/* What the machine lacks is told when the library is loaded; each run fails then. */
-__attribute__((constructor)) static void load(void) {
-  const char *why = trouble(NULL);
-  if (why != NULL) fprintf(stderr, "%s: %s\n", MODEL_NAME, why);
-}
-
-static int aligned(const void *p) { return p != NULL && (uintptr_t)p % RESAT_ALIGN == 0; }
+static PER_THREAD const char *error;
 
 static int run(const void *const *inputs, void *const *outputs, void *workspace) {
   const char *why;
@@ -178,15 +15,15 @@ static int run(const void *const *inputs, void *const *outputs, void *workspace)
   for (size_t i = 0; i < OUTPUTS; i++)
     if (!aligned(outputs[i])) return RESAT_BAD_ARGUMENT;
   if (workspace == NULL) {
-    if (posix_memalign(&own, RESAT_ALIGN, WORKSPACE_BYTES > 0 ? WORKSPACE_BYTES : RESAT_ALIGN) != 0) return RESAT_NO_MEMORY;
+    own = memory_of(WORKSPACE_BYTES);
+    if (own == NULL) return RESAT_NO_MEMORY;
     workspace = own;
   } else if (!aligned(workspace)) {
     return RESAT_BAD_ARGUMENT;
   }
   arena = workspace;
-  pthread_rwlock_rdlock(&pool.configuration);
   {
-    const struct ResatCtx ctx = {parallel_for, NULL, pool.threads};
+    const struct ResatCtx ctx = begin_run();
     const struct place *place = places;
     why = trouble(&ctx);
     for (size_t s = 0; s < STEPS && why == NULL; s++) {
@@ -195,7 +32,7 @@ static int run(const void *const *inputs, void *const *outputs, void *workspace)
     }
     if (why == NULL) why = trouble(&ctx);
   }
-  pthread_rwlock_unlock(&pool.configuration);
+  end_run();
   for (size_t i = 0; i < OUTPUTS && why == NULL; i++) {
     const void *from = locate(&results[i], inputs, outputs, arena);
     if (from != outputs[i]) memmove(outputs[i], from, output_tensors[i].bytes);

@@ -12,7 +12,9 @@ enum {
   RESAT_BAD_ARGUMENT = 1, /* a pointer is null or not aligned, or a number is out of range */
   RESAT_NO_MEMORY = 2,    /* no memory, or no threads */
   RESAT_REFUSED = 3,      /* the system does not let the process use the processor's matrix registers, which the model wants */
-  RESAT_FAILED = 4        /* a function can't be called, or failed: the function whose name ends in `_error` says why */
+  RESAT_FAILED = 4,       /* a function can't be called, or failed: the function whose name ends in `_error` says why */
+  RESAT_BAD_SHAPE = 5,    /* extents of inputs that do not fit the model, or each other */
+  RESAT_TOO_SMALL = 6     /* a workspace, or memory for state, has fewer bytes than are needed */
 };
 
 /* An input or output: a dense row-major array. */
@@ -20,8 +22,8 @@ typedef struct {
   const char *name;
   const char *dtype; /* as "float32", "int8", "bool" (one byte each, 0 or 1) */
   uint32_t rank;
-  const int64_t *shape; /* `rank` extents, outermost first */
-  uint64_t bytes;
+  const int64_t *shape; /* `rank` extents, outermost first; -1 where one is found out when the model runs */
+  uint64_t bytes;       /* 0 where an extent is */
 } resat_tensor;
 
 /* All there is to know of a model, for programs that load models at run time: every exported library has the function
@@ -36,4 +38,33 @@ typedef struct {
   int (*run)(const void *const *inputs, void *const *outputs, void *workspace);
   int (*set_threads)(int threads);
 } resat_model;
+
+/* An array that a model gives. */
+typedef struct {
+  const char *dtype;
+  uint32_t rank;
+  const int64_t *shape;
+  uint64_t bytes;
+  const void *data;
+} resat_array;
+
+/* What a model gives, in memory of the library's. */
+typedef struct {
+  uint32_t count;
+  const resat_array *arrays;
+} resat_results;
+
+/* The same of models whose extents, or whose results, are found out when they run: every library of such a model has the function
+   `const resat_sized_model *resat_sized_model_v1(void)`. */
+typedef struct {
+  const char *name;
+  uint32_t input_count;
+  uint32_t output_count; /* 0 where how many there are is found out, too */
+  const resat_tensor *inputs;
+  const resat_tensor *outputs;
+  int (*call)(const void *const *inputs, const int64_t *const *input_shapes, resat_results **results);
+  void (*release)(resat_results *results);
+  int (*set_threads)(int threads);
+  const char *(*error)(void);
+} resat_sized_model;
 #endif

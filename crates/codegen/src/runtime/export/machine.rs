@@ -1,0 +1,148 @@
+//! Libraries of programs with control flow, functions as values and data types: the program as words, and a machine in C that runs them.
+
+use std::path::Path;
+
+use super::{
+    Driver, ExportError, Exportable, Exported, link,
+    sized::{
+        CALL, Constants, PortType, SIZED, SizedFunction, header, interface, library_interface, limits, list, ports,
+        preamble, tables,
+    },
+    source::{THREADS, prefix, quoted},
+};
+use crate::tensor::Tensor;
+
+/// The machine.
+const MACHINE: &str = include_str!("vm.c");
+
+/// A program as words of 32 bits.
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// The instructions of all functions.
+    pub code: Vec<i32>,
+    /// The functions.
+    pub functions: Vec<Entry>,
+    /// Which of them runs.
+    pub entry: u32,
+    /// The constants.
+    pub constants: Vec<Word>,
+    /// By kernel: how its results make a value: -1 is a tensor, another number a tuple of so many values, which follow.
+    pub results: Vec<Vec<i32>>,
+}
+
+/// A function of [`Words`].
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// For messages.
+    pub name: String,
+    /// How many parameters it has: they are in the first registers.
+    pub params: u32,
+    /// How many registers it needs.
+    pub registers: u32,
+    /// Its first word.
+    pub start: usize,
+}
+
+/// A constant of [`Words`].
+#[derive(Clone, Debug)]
+pub enum Word {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A function that captures nothing.
+    Function(u32),
+    /// The value of a constructor without fields.
+    Constructor(u32),
+    /// The tuple without fields.
+    Unit,
+}
+
+/// A program for the machine.
+#[derive(Clone, Debug)]
+pub struct MachineParts {
+    /// What it does.
+    pub words: Words,
+    /// The kernels that it calls, by number.
+    pub kernels: Vec<SizedFunction>,
+    /// What it takes.
+    pub inputs: Vec<PortType>,
+    /// How inputs make up its parameters, as [`Words::results`] says it of results.
+    pub parameters: Vec<i32>,
+}
+
+/// Writes a shared library of a program for the machine, and a C header beside it: as [`export_linked`](super::export_linked) does of a
+/// plain program.
+pub fn export_machine(
+    name: &str,
+    program: &MachineParts,
+    parts: &Exportable<'_>,
+    path: &Path,
+) -> Result<Exported, ExportError> {
+    let p = prefix(name);
+    let mut constants = Constants::default();
+    let text = preamble(name, &p, &parts.ready)
+        + &limits(&program.kernels, true)
+        + THREADS
+        + &machine_text(&p, program, &mut constants)
+        + &library_interface(&p);
+    let visible = ["call", "free", "set_threads", "model", "error"].map(|v| format!("{p}_{v}"));
+    let symbols = visible.into_iter().chain(["resat_sized_model_v1".into()]).collect();
+    let header = header(&p, &program.inputs, None, None);
+    let driver = Driver { header, text, constants: constants.all(), weights: format!("{p}_weights"), symbols };
+    link(&driver, parts, path)
+}
+
+/// What follows where the system's part is done.
+pub(super) fn machine_text(p: &str, program: &MachineParts, constants: &mut Constants) -> String {
+    let MachineParts { words, kernels, inputs, parameters } = program;
+    let mut text = format!("\n{SIZED}\n{CALL}\n");
+    for (what, n) in [
+        ("ENTRY", words.entry as usize),
+        ("CONSTANT_COUNT", words.constants.len()),
+        ("CONSTANTS", words.constants.len().max(1)),
+        ("INPUT_COUNT", inputs.len()),
+    ] {
+        text += &format!("#define {what} {n}\n");
+    }
+    text += &tables(kernels, constants);
+    text += &list("int32_t words[]", &words.code);
+    text += "static const struct { const char *name; uint32_t params, registers, start; } routines[] = {\n";
+    for f in &words.functions {
+        text += &format!("  {{{}, {}, {}, {}}},\n", quoted(&f.name), f.params, f.registers, f.start);
+    }
+    text += "};\n";
+    text += &list("int32_t layouts[]", words.results.iter().flatten());
+    let begins = words.results.iter().scan(0, |at, r| {
+        *at += r.len();
+        Some(*at - r.len())
+    });
+    text += &list("uint32_t layout_of[]", begins);
+    text += &list("int32_t parameter_layouts[]", parameters);
+    ports(&mut text, "of_model", inputs);
+    text += "#define inputs_of_model of_model_ports\n";
+    text += &list("uint64_t input_elements[]", inputs.iter().map(|p| p.dtype.bytes()));
+    let tensors: Vec<PortType> = words.constants.iter().map(constant_port).collect();
+    ports(&mut text, "constant", &tensors);
+    let rows: Vec<String> = words.constants.iter().map(|c| constant_row(c, constants)).collect();
+    text += "static const struct { uint32_t kind; uint64_t at, element_bytes; } constants[] = {\n";
+    rows.iter().for_each(|r| text += &format!("  {r},\n"));
+    text += "  {0, 0, 0}\n};\n";
+    text + MACHINE + &interface(p, inputs.len(), None)
+}
+
+fn constant_port(c: &Word) -> PortType {
+    let (dtype, shape) = match c {
+        Word::Tensor(t) => (t.dtype(), t.shape().iter().map(|&n| Some(n)).collect()),
+        _ => (crate::tensor::DType::Bool, Vec::new()),
+    };
+    PortType { name: String::new(), dtype, shape }
+}
+
+/// Its kind by the machine's numbers, and where it lies, or which function or constructor it is.
+fn constant_row(c: &Word, constants: &mut Constants) -> String {
+    match c {
+        Word::Tensor(t) => format!("{{0, {}, {}}}", constants.at(t), t.dtype().bytes()),
+        Word::Unit => "{1, 0, 0}".into(),
+        Word::Constructor(tag) => format!("{{2, {tag}, 0}}"),
+        Word::Function(f) => format!("{{3, {f}, 0}}"),
+    }
+}

@@ -1,0 +1,542 @@
+//! The C sources of libraries of programs whose extents, or whose results, are found out when they run.
+
+use std::{fmt::Write, path::Path};
+
+use super::{
+    Driver, ExportError, Exportable, Exported, link,
+    source::{THREADS, TYPES, comment, declare, prefix, quoted},
+};
+use crate::{
+    runtime::{
+        formulas::Formula,
+        program::{Source, Step},
+        sized::SizedProgram,
+    },
+    tensor::{DType, Tensor},
+};
+
+/// Calls of functions at sizes.
+pub(super) const SIZED: &str = include_str!("sized.c");
+/// Results in memory of the library's.
+pub(super) const CALL: &str = include_str!("call.c");
+/// Programs that are one function.
+const WHOLE: &str = include_str!("whole.c");
+const CALL_WHOLE: &str = include_str!("call_whole.c");
+/// What takes the place of threads in C that needs the C library only.
+pub(super) const ALONE: &str = include_str!("alone.c");
+
+/// What a function takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PortType {
+    /// Its name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents, outermost first; none where one is unknown.
+    pub shape: Vec<Option<usize>>,
+}
+
+/// What an unknown extent of an argument is to a form of a function.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ExtentOf {
+    /// The form is for that extent alone.
+    Fixed(i64),
+    /// The number of a class of extents, which must be equal.
+    Number(usize),
+}
+
+/// What a function does at some sizes: those within bounds that it is for.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// By unknown extent of the arguments, in order.
+    pub extents: Vec<ExtentOf>,
+    /// By class of extents: the least that it is for.
+    pub least: Vec<i64>,
+    /// By class of extents: the greatest.
+    pub most: Vec<i64>,
+    /// Whether it is for each size between these, the first class's extents fastest; none where it is for all.
+    pub serves: Option<Vec<bool>>,
+    /// Calls and numbers.
+    pub program: SizedProgram,
+}
+
+/// A function for all sizes that one of its forms is for.
+#[derive(Clone, Debug)]
+pub struct SizedFunction {
+    /// For messages.
+    pub name: String,
+    /// What it takes.
+    pub inputs: Vec<PortType>,
+    /// The first that is for a size counts.
+    pub forms: Vec<Form>,
+}
+
+impl SizedFunction {
+    /// Argument and axis of each unknown extent.
+    fn unknown(&self) -> Vec<(usize, usize)> {
+        let axes = |(i, p): (usize, &PortType)| -> Vec<(usize, usize)> {
+            p.shape.iter().enumerate().filter(|(_, n)| n.is_none()).map(|(axis, _)| (i, axis)).collect()
+        };
+        self.inputs.iter().enumerate().flat_map(axes).collect()
+    }
+
+    /// How many outputs are results: others count rows of these.
+    fn results(&self) -> usize {
+        self.forms.first().map_or(0, |f| f.program.program.outputs.len() - f.program.counted.len())
+    }
+
+    /// The outputs; extents that are the same at all sizes are known.
+    fn outputs(&self) -> Vec<PortType> {
+        let Some(first) = self.forms.first() else { return Vec::new() };
+        let cut = |o: usize| first.program.counted.iter().any(|c| c.0 == o);
+        let extent = |o: usize, axis: usize| -> Option<usize> {
+            let of = |f: &Form| f.program.known(f.program.outputs[o][axis]);
+            let n = of(first)?;
+            let alike = self.forms.iter().all(|f| of(f) == Some(n)) && !(axis == 0 && cut(o));
+            alike.then_some(n as usize)
+        };
+        first.program.program.outputs[..self.results()]
+            .iter()
+            .enumerate()
+            .map(|(o, (port, _))| PortType {
+                name: port.name.to_string(),
+                dtype: port.dtype,
+                shape: (0..port.shape.len()).map(|axis| extent(o, axis)).collect(),
+            })
+            .collect()
+    }
+
+    /// Whether the extents of all outputs follow from those of the inputs.
+    fn is_direct(&self) -> bool {
+        self.forms.iter().all(|f| f.program.counted.is_empty())
+    }
+}
+
+/// Writes a shared library of a function for all sizes, and a C header beside it: as [`export_linked`](super::export_linked) does of a program
+/// of known extents.
+pub fn export_sized(
+    name: &str,
+    whole: &SizedFunction,
+    parts: &Exportable<'_>,
+    path: &Path,
+) -> Result<Exported, ExportError> {
+    let p = prefix(name);
+    let mut constants = Constants::default();
+    let text = preamble(name, &p, &parts.ready)
+        + &limits(std::slice::from_ref(whole), true)
+        + THREADS
+        + &whole_text(&p, whole, &mut constants)
+        + &library_interface(&p);
+    let mut visible = vec!["call", "free", "set_threads", "model", "error"];
+    visible.extend(if whole.is_direct() { &["sizes", "run"][..] } else { &[] });
+    let symbols: Vec<String> =
+        visible.iter().map(|v| format!("{p}_{v}")).chain(["resat_sized_model_v1".into()]).collect();
+    let header = header(&p, &whole.inputs, Some(whole), None);
+    let driver = Driver { header, text, constants: constants.all(), weights: format!("{p}_weights"), symbols };
+    link(&driver, parts, path)
+}
+
+/// What follows where the system's part is done.
+pub(super) fn whole_text(p: &str, whole: &SizedFunction, constants: &mut Constants) -> String {
+    let mut text = format!("\n{SIZED}\n{CALL}\n");
+    text += &tables(std::slice::from_ref(whole), constants);
+    text += "#define inputs_of_model input0_ports\n";
+    text += CALL_WHOLE;
+    if whole.is_direct() {
+        text += WHOLE;
+        text += &format!(
+            "int {p}_sizes(const int64_t *const *input_shapes, int64_t *const *output_shapes, uint64_t *workspace_bytes) {{\n  \
+             return sizes(input_shapes, output_shapes, workspace_bytes);\n}}\n\
+             int {p}_run(const void *const *inputs, const int64_t *const *input_shapes, void *const *outputs, void *workspace,\n\
+             \x20           uint64_t workspace_bytes) {{\n  \
+             return run(inputs, input_shapes, outputs, workspace, workspace_bytes);\n}}\n"
+        );
+    }
+    text + &interface(p, whole.inputs.len(), Some(whole.results()))
+}
+
+/// Constants of all functions, each once, and where they lie.
+#[derive(Default)]
+pub(super) struct Constants {
+    all: Vec<Tensor>,
+    ends: Vec<usize>,
+}
+
+impl Constants {
+    pub(super) fn all(&self) -> &[Tensor] {
+        &self.all
+    }
+
+    /// Where a constant lies among all.
+    pub(super) fn at(&mut self, t: &Tensor) -> usize {
+        let same = |c: &Tensor| std::ptr::eq(c.bytes(), t.bytes()) && c.dtype() == t.dtype();
+        let begin = |ends: &[usize], n: usize| if n == 0 { 0 } else { ends[n - 1] };
+        if let Some(n) = self.all.iter().position(same) {
+            return begin(&self.ends, n);
+        }
+        let n = self.all.len();
+        let at = begin(&self.ends, n);
+        self.ends.push(at + t.bytes().len().next_multiple_of(crate::runtime::abi::ALIGN));
+        self.all.push(t.clone());
+        at
+    }
+}
+
+/// What stands before everything else.
+pub(super) fn preamble(name: &str, p: &str, ready: &[String]) -> String {
+    let mut out = String::from(
+        "#define _POSIX_C_SOURCE 200809L\n#include \"model.h\"\n#include <pthread.h>\n#include <sched.h>\n",
+    );
+    out += "#include <stdarg.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\n";
+    out += &declare(ready);
+    out += &format!("#define MODEL_NAME {}\n", quoted(name));
+    out += &format!("extern const unsigned char {p}_weights[] __attribute__((visibility(\"hidden\")));\n");
+    out + &format!("#define WEIGHTS {p}_weights\n\n")
+}
+
+/// The greatest numbers of things, and the kernels that functions call, where these are to be declared.
+pub(super) fn limits(functions: &[SizedFunction], declared: bool) -> String {
+    let mut out = String::new();
+    let programs = || functions.iter().flat_map(|f| &f.forms).map(|f| &f.program.program);
+    let mut kernels: Vec<&str> = programs().flat_map(|p| p.functions()).collect();
+    kernels.sort_unstable();
+    kernels.dedup();
+    for k in kernels.into_iter().filter(|_| declared) {
+        out += &format!("void {k}(const struct ResatCtx *, void *const *, void *);\n");
+    }
+    let args = programs().flat_map(|p| &p.steps).map(|Step::Call(c)| c.args.len()).max().unwrap_or(0);
+    let classes = functions.iter().flat_map(|f| &f.forms).map(|f| f.least.len()).max().unwrap_or(0);
+    let outputs = programs().map(|p| p.outputs.len()).max().unwrap_or(0);
+    let inputs = programs().map(|p| p.inputs.len()).max().unwrap_or(0);
+    let rank = programs().flat_map(|p| &p.outputs).map(|(port, _)| port.shape.len()).max().unwrap_or(0);
+    for (what, most) in [("ARGS", args), ("CLASSES", classes), ("OUTPUTS", outputs), ("INPUTS", inputs), ("RANK", rank)]
+    {
+        out += &format!("#define MAX_{what} {}\n", most.max(1));
+    }
+    out
+}
+
+/// A list of C, which has no arrays without elements.
+pub(super) fn list<T: std::fmt::Display>(declared: &str, all: impl IntoIterator<Item = T>) -> String {
+    let mut out = format!("static const {declared} = {{");
+    let mut none = true;
+    for (i, x) in all.into_iter().enumerate() {
+        out += if i == 0 {
+            ""
+        } else if i % 16 == 0 {
+            ",\n  "
+        } else {
+            ", "
+        };
+        // Writing into a string does not fail.
+        let _ = write!(out, "{x}");
+        none = false;
+    }
+    out += if none { "0};\n" } else { "};\n" };
+    out
+}
+
+/// The functions as tables.
+pub(super) fn tables(functions: &[SizedFunction], constants: &mut Constants) -> String {
+    let mut out = String::new();
+    for (n, f) in functions.iter().enumerate() {
+        for (k, form) in f.forms.iter().enumerate() {
+            form_tables(&mut out, form, &format!("{n}_{k}"), constants);
+        }
+        ports(&mut out, &format!("input{n}"), &f.inputs);
+        ports(&mut out, &format!("output{n}"), &f.outputs());
+        out +=
+            &list(&format!("uint32_t unknown{n}[][2]"), f.unknown().iter().map(|(i, axis)| format!("{{{i}, {axis}}}")));
+        let counted = f.forms.first().map_or(&[][..], |f| &f.program.counted);
+        out += &list(&format!("uint32_t counted{n}[][2]"), counted.iter().map(|(o, c)| format!("{{{o}, {c}}}")));
+        out += &format!("static const struct form forms{n}[] = {{\n");
+        for (k, form) in f.forms.iter().enumerate() {
+            let p = &form.program;
+            let parameters: usize = p.parameters.iter().flatten().map(|c| padded(c.len())).sum();
+            out += &format!(
+                "  {{{}, {}, extents{n}_{k}, least{n}_{k}, most{n}_{k}, {}, compute{n}_{k}, {}, {parameters}, {}, {}, slot_ends{n}_{k}, slot_bytes{n}_{k},\n   \
+                 parameters{n}_{k}, places{n}_{k}, steps{n}_{k}, results{n}_{k}, result_bytes{n}_{k}, output_extents{n}_{k}, append{n}_{k}}},\n",
+                form.least.len(),
+                p.formulas.all().len(),
+                if form.serves.is_some() { format!("serves{n}_{k}") } else { "NULL".into() },
+                p.slots.len(),
+                p.program.steps.len(),
+                p.program.appended.len(),
+            );
+        }
+        out += "};\n";
+    }
+    out += "static const struct function functions[] = {\n";
+    for (n, f) in functions.iter().enumerate() {
+        let hidden = f.forms.first().map_or(0, |f| f.program.counted.len());
+        out += &format!(
+            "  {{{}, {}, {}, {hidden}, {}, {}, input{n}_ports, output{n}_ports, unknown{n}, counted{n}, forms{n}}},\n",
+            quoted(&f.name),
+            f.inputs.len(),
+            f.results(),
+            f.unknown().len(),
+            f.forms.len(),
+        );
+    }
+    out + "};\n\n"
+}
+
+/// Parameters of a call are aligned, as everything is.
+fn padded(parameters: usize) -> usize {
+    parameters.next_multiple_of(crate::runtime::abi::ALIGN / size_of::<i64>())
+}
+
+fn form_tables(out: &mut String, form: &Form, id: &str, constants: &mut Constants) {
+    let sized = &form.program;
+    let p = &sized.program;
+    for (n, table) in sized.formulas.tables().iter().enumerate() {
+        let small = table.values.iter().all(|&v| i32::try_from(v).is_ok());
+        let declared = format!("{} table{id}_{n}[]", if small { "int32_t" } else { "int64_t" });
+        let value = |&v: &i64| if small { v.to_string() } else { literal(v) };
+        *out += &list(&declared, table.values.iter().map(value));
+    }
+    if let Some(serves) = &form.serves {
+        let byte = |eight: &[bool]| eight.iter().rev().fold(0, |byte, &bit| 2 * byte + u32::from(bit));
+        *out += &list(&format!("unsigned char serves{id}[]"), serves.chunks(8).map(byte));
+    }
+    *out += &format!("static int compute{id}(const int64_t *n, int64_t *t) {{\n  int bad = 0;\n  (void)n, (void)t;\n");
+    for (i, f) in sized.formulas.all().iter().enumerate() {
+        let value = match *f {
+            Formula::Known(v) => literal(v),
+            Formula::Extent(e) => format!("n[{e}]"),
+            Formula::Sum(a, b) => format!("sum(t[{a}], t[{b}], &bad)"),
+            Formula::Product(a, b) => format!("product(t[{a}], t[{b}], &bad)"),
+            Formula::Quotient(a, d) => format!("quotient(t[{a}], {d})"),
+            Formula::Remainder(a, d) => format!("remainder_of(t[{a}], {d})"),
+            Formula::Least(a, b) => format!("least_of(t[{a}], t[{b}])"),
+            Formula::Greatest(a, b) => format!("greatest_of(t[{a}], t[{b}])"),
+            Formula::Float(a) => format!("bits((double)t[{a}])"),
+            Formula::Reciprocal(a, false) => format!("bits(1.0 / (double)t[{a}])"),
+            Formula::Reciprocal(a, true) => format!("bits((double)(1.0f / (float)t[{a}]))"),
+            Formula::Table(k) => {
+                let axes = &sized.formulas.tables()[k].axes;
+                let axis = |&(e, least, step): &(usize, i64, i64)| format!("(n[{e}] - {least}) * {step}");
+                let at: Vec<String> = axes.iter().map(axis).collect();
+                format!("table{id}_{k}[{}]", if at.is_empty() { "0".into() } else { at.join(" + ") })
+            }
+        };
+        *out += &format!("  t[{i}] = {value};\n");
+    }
+    *out += "  return bad;\n}\n";
+    let extent = |e: &ExtentOf| match e {
+        ExtentOf::Fixed(n) => -1 - n,
+        ExtentOf::Number(c) => *c as i64,
+    };
+    *out += &list(&format!("int32_t extents{id}[]"), form.extents.iter().map(extent));
+    *out += &list(&format!("int64_t least{id}[]"), &form.least);
+    *out += &list(&format!("int64_t most{id}[]"), form.most.iter().map(|&n| literal(n)));
+    let ends = sized.slots.iter().scan(0, |end, s| {
+        *end += s.bytes.len();
+        Some(*end)
+    });
+    *out += &list(&format!("uint32_t slot_ends{id}[]"), ends);
+    *out += &list(&format!("uint32_t slot_bytes{id}[]"), sized.slots.iter().flat_map(|s| &s.bytes));
+    let (mut begin, mut parameters) = (vec![0; sized.parameters.len()], Vec::new());
+    for (c, numbers) in sized.parameters.iter().enumerate() {
+        let Some(numbers) = numbers else { continue };
+        begin[c] = parameters.len();
+        parameters.extend(numbers);
+        parameters.resize(begin[c] + padded(numbers.len()), 0);
+    }
+    *out += &list(&format!("uint32_t parameters{id}[]"), parameters);
+    let mut place = |b: usize| -> String {
+        let output = p.outputs.iter().position(|(_, o)| o.0 as usize == b);
+        match (p.buffers[b].0, output, sized.slot_of[b]) {
+            (Source::Input(n), ..) => format!("{{INPUT, 0, {n}}}"),
+            (Source::Constant(c), ..) if sized.parameters[c].is_some() => format!("{{PARAMETERS, 0, {}}}", begin[c]),
+            (Source::Constant(c), ..) => format!("{{CONSTANT, 0, {}}}", constants.at(&p.constants[c])),
+            (Source::Part(whole, _), ..) => {
+                let output = p.outputs.iter().position(|(_, o)| *o == whole).unwrap_or(0);
+                format!("{{PART, {}, {output}}}", sized.buffers[b].unwrap_or(0))
+            }
+            (Source::Step, Some(o), _) => format!("{{OUTPUT, 0, {o}}}"),
+            (Source::Step, None, slot) => format!("{{SLOT, 0, {}}}", slot.unwrap_or(0)),
+        }
+    };
+    let args = p.steps.iter().flat_map(|Step::Call(c)| c.args.iter().map(|a| a.0.0 as usize));
+    let args: Vec<String> = args.map(&mut place).collect();
+    let results: Vec<String> = p.outputs.iter().map(|(_, b)| place(b.0 as usize)).collect();
+    *out +=
+        &list(&format!("struct place places{id}[]"), if args.is_empty() { vec!["{INPUT, 0, 0}".into()] } else { args });
+    *out += &list(
+        &format!("struct place results{id}[]"),
+        if results.is_empty() { vec!["{INPUT, 0, 0}".into()] } else { results },
+    );
+    let steps: Vec<String> = p
+        .steps
+        .iter()
+        .zip(&sized.workspaces)
+        .map(|(Step::Call(c), slot)| format!("{{{}, {}, {slot}}}", p.functions[c.function.0 as usize], c.args.len()))
+        .collect();
+    *out +=
+        &list(&format!("struct step steps{id}[]"), if steps.is_empty() { vec!["{NULL, 0, 0}".into()] } else { steps });
+    let bytes = |b: usize| sized.buffers[b].unwrap_or(0);
+    *out += &list(&format!("uint32_t result_bytes{id}[]"), p.outputs.iter().map(|(_, b)| bytes(b.0 as usize)));
+    *out += &list(
+        &format!("uint32_t output_extents{id}[]"),
+        sized.outputs[..p.outputs.len() - sized.counted.len()].iter().flatten(),
+    );
+    let append = |&(from, to): &(usize, usize)| format!("{{{to}, {from}, {}}}", sized.appended_bytes(from));
+    *out += &list(&format!("uint32_t append{id}[][3]"), p.appended.iter().map(append));
+}
+
+/// An integer as C has it.
+fn literal(v: i64) -> String {
+    match v {
+        i64::MIN => "INT64_MIN".into(),
+        v => format!("INT64_C({v})"),
+    }
+}
+
+pub(super) fn ports(out: &mut String, what: &str, ports: &[PortType]) {
+    let extents = ports.iter().flat_map(|p| p.shape.iter().map(|n| n.map_or(-1, |n| n as i64)));
+    *out += &list(&format!("int64_t {what}_extents[]"), extents);
+    *out += &format!("static const resat_tensor {what}_ports[] = {{\n");
+    let mut first = 0;
+    for p in ports {
+        let bytes = p.shape.iter().copied().product::<Option<usize>>().map_or(0, |n| n * p.dtype.bytes());
+        *out += &format!(
+            "  {{{}, \"{}\", {}, {what}_extents + {first}, {bytes}}},\n",
+            quoted(&p.name),
+            p.dtype,
+            p.shape.len()
+        );
+        first += p.shape.len();
+    }
+    *out += &format!("  {{NULL, NULL, 0, {what}_extents, 0}}\n}};\n");
+}
+
+/// What libraries have and C has not.
+pub(super) fn library_interface(p: &str) -> String {
+    format!(
+        "int {p}_set_threads(int threads) {{ return set_threads(threads); }}
+const resat_sized_model *resat_sized_model_v1(void) {{ return &model; }}
+"
+    )
+}
+
+/// What all such programs have.
+pub(super) fn interface(p: &str, inputs: usize, outputs: Option<usize>) -> String {
+    let (count, ports) = match outputs {
+        Some(n) => (n, "output0_ports"),
+        None => (0, "NULL"),
+    };
+    format!(
+        "static const char *last_error(void) {{ return message; }}
+static const resat_sized_model model = {{
+  MODEL_NAME, {inputs}, {count}, inputs_of_model, {ports}, call, release, set_threads, last_error
+}};
+int {p}_call(const void *const *inputs, const int64_t *const *input_shapes, resat_results **results) {{
+  return call(inputs, input_shapes, results);
+}}
+void {p}_free(resat_results *results) {{ release(results); }}
+const char *{p}_error(void) {{ return message; }}
+const resat_sized_model *{p}_model(void) {{ return &model; }}
+"
+    )
+}
+
+/// Inputs or outputs, for comments: a line each.
+fn ports_text(what: &str, ports: &[PortType]) -> String {
+    let line = |(i, p): (usize, &PortType)| {
+        let extents: Vec<String> = p.shape.iter().map(|n| n.map_or_else(|| "?".into(), |n| n.to_string())).collect();
+        format!("     {what}[{i}]: {:?}, {} of shape [{}]\n", comment(&p.name), p.dtype, extents.join(", "))
+    };
+    ports.iter().enumerate().map(line).collect()
+}
+
+/// The header that C programs include. `whole` where the program is one function.
+/// `weights` where it is C that needs a C compiler: bytes of the file that has them, 0 where the source does.
+pub(super) fn header(p: &str, inputs: &[PortType], whole: Option<&SizedFunction>, weights: Option<u64>) -> String {
+    let upper = p.to_ascii_uppercase();
+    let outputs = whole.map(SizedFunction::outputs);
+    let mut about = ports_text("inputs", inputs);
+    about += &outputs.as_ref().map_or_else(
+        || "     What it gives, and how much of it, is found out when it runs: the tensors of the result, depth first.\n".into(),
+        |o| ports_text("outputs", o),
+    );
+    let counts = match &outputs {
+        Some(o) => format!("#define {upper}_INPUTS {}\n#define {upper}_OUTPUTS {}\n", inputs.len(), o.len()),
+        None => format!("#define {upper}_INPUTS {}\n", inputs.len()),
+    };
+    let direct = match whole.filter(|w| w.is_direct()) {
+        None => String::new(),
+        Some(_) => format!(
+            "/* Extents of the outputs, and bytes that the workspace must have, for inputs of these extents: a pointer to its extents for each
+   input and output (those of outputs, and `workspace_bytes`, may be NULL). Nothing runs. Returns RESAT_OK or RESAT_BAD_SHAPE. */
+int {p}_sizes(const int64_t *const *input_shapes, int64_t *const *output_shapes, uint64_t *workspace_bytes);
+
+/* Runs the model once. Inputs are only read. Outputs, as large as {p}_sizes says, must not overlap each other, inputs or the workspace.
+   `workspace` is scratch memory of as many bytes as {p}_sizes says for the time of this call, which no other call uses meanwhile; where
+   it is NULL, the call takes and frees its own. Returns RESAT_OK or what was wrong. */
+int {p}_run(const void *const *inputs, const int64_t *const *input_shapes, void *const *outputs, void *workspace,
+            uint64_t workspace_bytes);
+
+"
+        ),
+    };
+    let how = match weights {
+        None => {
+            "Link with the shared library beside this header; it needs the C library,\n   libm and POSIX threads.\n\n   Arrays are dense and \
+             row-major. Every pointer to one is aligned to RESAT_ALIGN (64) bytes:"
+        }
+        Some(_) => {
+            "Compile the C99 source beside this header and link with libm; with\n   OpenMP (-fopenmp), loops run on several threads.\n\n   Arrays \
+             are dense and row-major, aligned to their elements, workspaces to 8 bytes:"
+        }
+    };
+    let threads = match weights {
+        None => format!(
+            "/* Sets how many threads share the work of runs to come, the caller counted: 1 at first, at most 256. Waits for runs under
+   way. Where the system gives fewer, returns RESAT_NO_MEMORY and uses those. */
+int {p}_set_threads(int threads);
+
+"
+        ),
+        Some(0) => String::new(),
+        Some(n) => format!(
+            "/* Gives the model its weights, which stay where they are: the {n} bytes of the file `.weights` beside the source, aligned to
+   8 bytes, on a machine of little-endian order. To be called before the first run. */
+#define {upper}_WEIGHTS_BYTES {n}
+int {p}_set_weights(const void *weights, uint64_t bytes);
+
+"
+        ),
+    };
+    format!(
+        "/* A compiled model whose sizes are found out when it runs. {how}
+{about}
+   Extents that do not fit, or that the library has no code for, are refused with RESAT_BAD_SHAPE, and {p}_error says which.
+   Functions may be called from several threads at once, each with outputs and a workspace of its own; inputs and weights are shared. */
+#ifndef {upper}_H
+#define {upper}_H
+
+{TYPES}
+#ifdef __cplusplus
+extern \"C\" {{
+#endif
+
+{counts}
+{direct}/* Runs the model once, and gives what it gives in memory of the library's, to be freed by {p}_free. `input_shapes` points at the extents
+   of each input. Returns RESAT_OK or what was wrong: then there are no results. */
+int {p}_call(const void *const *inputs, const int64_t *const *input_shapes, resat_results **results);
+void {p}_free(resat_results *results);
+
+{threads}/* Names, types and sizes. */
+const resat_sized_model *{p}_model(void);
+
+/* What was wrong in the calling thread's last call that did not return RESAT_OK; an empty text before. */
+const char *{p}_error(void);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"
+    )
+}
