@@ -5,7 +5,7 @@ use crate::{
     diag::{Diagnostic, Refused, nearest},
     egraph::likely_input,
     infer::TypedModule,
-    ir::{Dim, Expr, Module, TensorType, dim_names, likely_extents_attr},
+    ir::{Dim, Expr, Module, TensorType, Type, dim_names, likely_extents_attr},
     tensor::Shape,
 };
 
@@ -238,4 +238,15 @@ impl Extents {
         };
         self.0.iter().zip(shapes).map(one).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Shapes that inputs of these types may have, tuples flattened depth first: what is unknown is guessed.
+///
+/// None where one is no tensor.
+pub(super) fn guessed(types: &[Type]) -> Option<Vec<Shape>> {
+    let shape = |t: TensorType| {
+        let ty = likely_input(&t.into(), &[]);
+        Some(ty.as_tensor()?.known_shape()?.iter().map(|&n| n as usize).collect())
+    };
+    types.iter().map(Type::flatten).collect::<Option<Vec<_>>>()?.into_iter().flatten().map(shape).collect()
 }

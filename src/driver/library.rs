@@ -69,7 +69,7 @@ impl MachineProgram {
         let inputs = self.inputs()?;
         let names: Vec<String> = [name.to_owned()].into_iter().chain(inputs.iter().map(|p| p.name.clone())).collect();
         let mut code: HashMap<String, Kernel> = HashMap::new();
-        let whole = match &self.kernels.whole {
+        let whole = match self.kernels.plain_whole(&self.extents) {
             Some(whole) => match self.kernels.sized(whole, &names, &self.dims, &self.extents, &mut code) {
                 Ok(AllSizes { function, refused }) => return Ok((SizedParts::Whole(function), code, refused)),
                 Err(e) => Some(e),

@@ -19,7 +19,7 @@ use super::{
     backend::{Backend, in_process},
     build::BuildError,
     cache::Cache,
-    extents::Extents,
+    extents::{Extents, guessed},
     external::{Handling, Regions, compile_regions},
     phases::compiling,
     sizes::Sizes,
@@ -289,12 +289,8 @@ impl Primitives {
     /// Refuses extents that do not fit each other, and bounds for programs that are no plain sequence of calls.
     pub(super) fn prepare(&self, extents: &Extents) -> Result<Option<usize>, Refused> {
         let (greatest, likely) = (extents.greatest()?, extents.likely());
-        let is_settled = |w: &Primitive| {
-            let (func, types) =
-                (self.module.func(w.func), extents.types().cloned().map(Type::from).collect::<Vec<_>>());
-            likely.iter().chain(&greatest).all(|s| self.whole_instance(func, &types, s).is_ok())
-        };
-        let Some(whole) = self.whole.as_ref().filter(|w| !self.settles || is_settled(w)) else {
+        let sizes: Vec<&Vec<Shape>> = likely.iter().chain(&greatest).collect();
+        let Some(whole) = self.whole.as_ref().filter(|w| self.is_plain_at(w, &sizes)) else {
             let why = "bound: memory is planned beforehand for plain sequences of calls, and this program is none";
             return if greatest.is_some() { Err(Diagnostic::new(why).into()) } else { Ok(None) };
         };
@@ -316,6 +312,22 @@ impl Primitives {
         // It is said once.
         self.bound.set(code).ok();
         Ok(Some(bytes))
+    }
+
+    /// Whether the whole program is a plain sequence of calls for inputs of any of these sizes.
+    fn is_plain_at(&self, whole: &Primitive, sizes: &[&Vec<Shape>]) -> bool {
+        let func = self.module.func(whole.func);
+        let types: Vec<Type> = func.params.iter().filter_map(|&p| self.module.var(p).ty.clone()).collect();
+        !self.settles || sizes.iter().all(|shapes| self.whole_instance(func, &types, shapes).is_ok())
+    }
+
+    /// The whole program, where it is a plain sequence of calls at the sizes that are likely.
+    pub(super) fn plain_whole(&self, extents: &Extents) -> Option<&Primitive> {
+        let whole = self.whole.as_ref()?;
+        let params = self.module.func(whole.func).params.iter();
+        let types: Vec<Type> = params.filter_map(|&p| self.module.var(p).ty.clone()).collect();
+        let likely: Option<Vec<Shape>> = extents.likely().or_else(|| guessed(&types));
+        Some(whole).filter(|w| self.is_plain_at(w, &likely.iter().collect::<Vec<_>>()))
     }
 
     /// Whether code works within the memory of the greatest extents, where these are bounded: by a plan of its own, or by theirs.
