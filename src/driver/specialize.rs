@@ -34,7 +34,7 @@ use crate::{
     loops::Kernel,
     lower::{Assembled, CodeSet, Form, Tuned, assemble, is_plain, is_plain_once_known, shapes_follow_from_types},
     partition::CompilerError,
-    pass::{settled, static_calls},
+    pass::{resolve_extents, static_calls},
     runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
     tensor::{Shape, Tensor, Value, within_memory},
 };
@@ -74,10 +74,10 @@ impl Machine {
 pub(super) struct Primitives {
     pub module: Module,
     pub functions: Vec<Primitive>,
-    /// The whole program, where it is a plain sequence of calls once extents are known, or may be: see `settles`.
+    /// The whole program, where it is a plain sequence of calls once extents are known, or may be: see `computes_extents`.
     pub whole: Option<Primitive>,
-    /// Whether extents within the whole program are computed: it is plain where those of its inputs settle them.
-    pub settles: bool,
+    /// Whether extents within the whole program are computed: it is plain where these follow from those of its inputs.
+    pub computes_extents: bool,
     /// Its code for the greatest extents that it may meet, where these are bounded: no other takes more memory.
     bound: OnceLock<Arc<Code>>,
     /// Whether it turned out that it can't be called as one function.
@@ -276,10 +276,11 @@ impl Primitives {
             }),
             false => None,
         };
-        let settles = functions.iter().any(|f| !shapes_follow_from_types(m, f.func));
+        let computes_extents = functions.iter().any(|f| !shapes_follow_from_types(m, f.func));
         let (in_parts, fallen) = (AtomicBool::new(false), Mutex::default());
         let bound = OnceLock::new();
-        let primitives = Primitives { module: m.clone(), functions, whole, settles, bound, in_parts, machine, fallen };
+        let primitives =
+            Primitives { module: m.clone(), functions, whole, computes_extents, bound, in_parts, machine, fallen };
         Ok(Compiled { primitives, code, objects, calls })
     }
 
@@ -318,7 +319,7 @@ impl Primitives {
     fn is_plain_at(&self, whole: &Primitive, sizes: &[&Vec<Shape>]) -> bool {
         let func = self.module.func(whole.func);
         let types: Vec<Type> = func.params.iter().filter_map(|&p| self.module.var(p).ty.clone()).collect();
-        !self.settles || sizes.iter().all(|shapes| self.whole_instance(func, &types, shapes).is_ok())
+        !self.computes_extents || sizes.iter().all(|shapes| self.whole_instance(func, &types, shapes).is_ok())
     }
 
     /// The whole program, where it is a plain sequence of calls at the sizes that are likely.
@@ -435,7 +436,7 @@ impl Primitives {
         Some(done)
     }
 
-    /// The same within bounds that [`Primitives::prepare`] was told of.
+    /// The same within bounds that [`Primitives::prepare`] was given.
     ///
     /// Refuses inputs that no code can be made for within the memory at hand.
     pub(super) fn run_within_bounds(&self, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>, Refused> {
@@ -580,10 +581,10 @@ impl Primitives {
         let (body, params, _) = self.on_extents(func, types, shapes, &mut out);
         let func = out.add(Expr::Func(Box::new(Function::new(params, body, None))));
         out.define(entry_name(0), func);
-        if !self.settles {
+        if !self.computes_extents {
             return Ok(infer_types(out)?);
         }
-        let typed = settled(out, &entry_name(0))?;
+        let typed = resolve_extents(out, &entry_name(0))?;
         match is_plain(&typed, &entry_name(0))? {
             true => Ok(typed),
             false => Err(Refused::from(Diagnostic::new("extents within the program depend on values")).into()),

@@ -70,14 +70,14 @@ pub(crate) fn static_calls(typed: TypedModule) -> Result<TypedModule, Refused> {
     }
 }
 
-/// The module of a program whose inputs have known extents and whose operators stand in primitive functions, with these told apart by what
-/// decides extents: what follows from extents alone is a constant where it decides others; again and again, for one makes the other known.
+/// The module of a program whose inputs have known extents and whose operators stand in primitive functions, with constants in the place
+/// of what decides extents, where that follows from extents alone; again and again, for one makes the other known.
 ///
 /// Refuses a module whose types are wrong, and values that make no legal call.
 #[cfg(feature = "llvm")]
-pub(crate) fn settled(m: Module, entry: &str) -> Result<TypedModule, Refused> {
+pub(crate) fn resolve_extents(m: Module, entry: &str) -> Result<TypedModule, Refused> {
     let mut typed = infer_types(m)?;
-    while let Some(next) = settle(&typed, entry)? {
+    while let Some(next) = resolve_once(&typed, entry)? {
         typed = static_calls(infer_types(next)?)?;
     }
     Ok(typed)
@@ -85,7 +85,7 @@ pub(crate) fn settled(m: Module, entry: &str) -> Result<TypedModule, Refused> {
 
 /// One round; `None` where nothing is left to do.
 #[cfg(feature = "llvm")]
-fn settle(typed: &TypedModule, entry: &str) -> Result<Option<Module>, Refused> {
+fn resolve_once(typed: &TypedModule, entry: &str) -> Result<Option<Module>, Refused> {
     let m = typed.module();
     let body = typed.entry(entry)?.body;
     let primitive = |callee: ExprId| match &m[callee] {

@@ -473,7 +473,7 @@ mod sized {
     }
 
     #[test]
-    fn failures_are_told() {
+    fn failures_are_reported() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let text = "type T { A, B(int32), }
             def @f(%t: T) -> int32 { match? (%t) { B(%x) => { %x }, } }

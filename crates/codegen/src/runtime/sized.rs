@@ -35,9 +35,9 @@ pub enum NotSized {
     Part(usize, String),
 }
 
-/// So many sizes at which formulas do not hold are looked at before these are found anew.
+/// So many sizes at which formulas do not hold are looked at before these are found again.
 const WRONG: usize = 64;
-/// Formulas are found anew so often; then what does not hold is looked up in tables.
+/// Formulas are found again so often; then what does not hold is looked up in tables.
 const ROUNDS: usize = 6;
 
 /// A program for all sizes of one form.
@@ -183,7 +183,7 @@ impl SizedProgram {
         let about_row = |i: usize, j: usize| -> Vec<i64> { fitted.iter().map(|s| s.about[i][j]).collect() };
         let mut parameters: Vec<Option<Vec<usize>>> = vec![None; program.constants.len()];
         let mut buffers: Vec<Option<usize>> = vec![None; program.buffers.len()];
-        let settle =
+        let numbers_of =
             |formulas: &mut Formulas, mut wanted: Vec<Wanted>, near: &mut Vec<usize>| -> Vec<(Wanted, usize)> {
                 let mut found: Vec<(Wanted, usize)> = Vec::new();
                 // What was found may be what others are made of.
@@ -247,7 +247,7 @@ impl SizedProgram {
                     _ => {}
                 }
             }
-            let found = settle(&mut formulas, wanted, &mut near);
+            let found = numbers_of(&mut formulas, wanted, &mut near);
             keep(&mut buffers, found);
         }
         let about = first.about.iter().enumerate().flat_map(|(i, a)| (0..a.len()).map(move |j| (i, j)));
@@ -259,7 +259,7 @@ impl SizedProgram {
         let mut outputs = Vec::new();
         for (o, (port, buffer)) in program.outputs.iter().enumerate() {
             let extents = (0..port.shape.len()).map(|axis| Wanted::Extent(o, axis)).collect();
-            let mut found = settle(&mut formulas, extents, &mut bases);
+            let mut found = numbers_of(&mut formulas, extents, &mut bases);
             found.sort_by_key(|(what, _)| *what);
             outputs.push(found.into_iter().map(|f| f.1).collect());
             let b = buffer.0 as usize;
@@ -271,11 +271,11 @@ impl SizedProgram {
                 Source::Constant(c) if changing[c] && met.insert(c) => wanted.extend(elements(c)),
                 _ => {}
             }
-            let found = settle(&mut formulas, wanted, &mut bases);
+            let found = numbers_of(&mut formulas, wanted, &mut bases);
             keep(&mut buffers, found);
         }
         let wanted = (0..program.appended.len()).map(Wanted::Appended).collect();
-        let mut appended = settle(&mut formulas, wanted, &mut bases);
+        let mut appended = numbers_of(&mut formulas, wanted, &mut bases);
         appended.sort_by_key(|(what, _)| *what);
         Ok(SizedProgram {
             program,
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_everywhere_is_found_anew() {
+    fn what_does_not_hold_everywhere_is_found_again() {
         let samples: Vec<Sample> = (1..200).map(|n| sample(n, 3 * n.min(64), n as usize)).collect();
         assert!(checked(&samples, 20).formulas.tables().is_empty());
         // A constant that is the same wherever it was looked.

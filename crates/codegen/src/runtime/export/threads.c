@@ -155,7 +155,7 @@ static const char *trouble(const struct ResatCtx *ctx) {
   return why;
 }
 
-/* What the machine lacks is told when the library is loaded; each run fails then. */
+/* What the machine lacks is reported when the library is loaded; each run fails then. */
 __attribute__((constructor)) static void load(void) {
   const char *why = trouble(NULL);
   if (why != NULL) fprintf(stderr, "%s: %s\n", MODEL_NAME, why);
