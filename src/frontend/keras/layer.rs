@@ -270,7 +270,7 @@ pub(super) fn is_array(v: &Json) -> bool {
 pub(super) fn numbers(json: &Json) -> Option<Tensor> {
     fn go(v: &Json, depth: usize, shape: &mut Vec<usize>, out: &mut Vec<f64>) -> Option<()> {
         let Json::Array(items) = plain(v) else {
-            out.push(v.as_f64()?);
+            out.push(v.as_f64().or_else(|| v.as_bool().map(|b| b as u8 as f64))?);
             return (shape.len() == depth).then_some(());
         };
         match shape.get(depth) {

@@ -274,7 +274,10 @@ fn normalization(c: &mut Call) -> Convert<Arg> {
 /// The mean or variance: from the configuration, or learnt from data.
 fn statistic(c: &mut Call, key: &str, index: usize, axes: &[usize], rank: usize) -> Convert<Tensor> {
     let found = match c.layer.get(key).cloned() {
-        Some(json) => numbers(&json).ok_or_else(|| c.refuse(format!("its `{key}` is not numbers")))?,
+        Some(json) => {
+            let given = numbers(&json).ok_or_else(|| c.refuse(format!("its `{key}` is not numbers")))?;
+            Tensor::from_f64_fn(DType::F32, given.shape(), |i| given.get_f64(i))
+        }
         None => c.array(index, key)?,
     };
     if found.len() == 1 {

@@ -16,8 +16,8 @@ use std::f64::consts::TAU;
 pub(super) const CLASSES: &[Class] =
     &[class("STFTSpectrogram", Masks::Own, stft), class("MelSpectrogram", Masks::Own, mel)];
 
-/// Longest frames, in samples.
-const LONGEST: i64 = 1 << 16;
+/// Longest frames, in samples, and most bands: the transform's kernel has as many elements as the square.
+const LONGEST: i64 = 1 << 13;
 
 /// What Keras takes roots and logarithms of at least.
 const EPSILON: f64 = 1e-7;

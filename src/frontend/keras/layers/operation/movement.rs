@@ -187,6 +187,7 @@ fn triangle(c: &mut Call, kept: impl Fn(i64, i64, i64) -> bool) -> Convert<Arg> 
         return Err(c.refuse("its input is no matrix"));
     }
     let (rows, columns) = (c.extent(x, rank - 2)?, c.extent(x, rank - 1)?);
+    c.count(rows.saturating_mul(columns))?;
     let shape = [c.count(rows)?, c.count(columns)?];
     let mask =
         Tensor::from_f64_fn(DType::Bool, &shape, |i| kept(i as i64 / columns, i as i64 % columns, k) as u8 as f64);
