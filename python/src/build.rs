@@ -16,10 +16,12 @@ use pyo3::{
 };
 use resat::{
     diag::{Diagnostic, Refused, nearest},
-    driver::{self, Built, Cache, EmitError, Options, Origin, Record, Runnable, Specialize, tuned_in, tuned_of_user},
-    ir::{Type, input_names, output_names},
+    driver::{
+        self, Built, Cache, EmitError, Options, Origin, Record, Runnable, Said, Specialize, tuned_in, tuned_of_user,
+    },
+    ir::{Dim, TensorType as TypeOfTensor, Type, input_names, output_names},
     machine::Known,
-    runtime::{LoadedModel, Port, RunError, export::export_linked},
+    runtime::{LoadedLibrary, Port, RunError, export::PortType},
     tensor::{self as rt, DType},
 };
 
@@ -51,6 +53,8 @@ pub struct Executable {
     outputs: Vec<String>,
     result: Type,
     target: resat::codegen::CodegenTarget,
+    /// What symbols of an exported library begin with.
+    name: String,
     /// How many of the warnings that runs gave were passed on.
     warned: AtomicUsize,
 }
@@ -95,7 +99,7 @@ impl Input {
 }
 
 impl<'a> Wanted<'a> {
-    fn of_port(port: &'a Port) -> Wanted<'a> {
+    fn of_port(port: &'a PortType) -> Wanted<'a> {
         Wanted { name: &port.name, other: None, dtype: Some(port.dtype) }
     }
 
@@ -193,9 +197,8 @@ pub fn arrays(py: Python<'_>, outputs: Vec<rt::Tensor>, inputs: &[rt::Tensor]) -
     outputs.into_iter().map(|t| to_numpy(py, of_its_own(t, inputs))).collect()
 }
 
-fn port_type(py: Python<'_>, p: &Port) -> PyResult<(String, Py<PyAny>)> {
-    let shape: Vec<i64> = p.shape.iter().map(|&n| n as i64).collect();
-    Ok((p.name.to_string(), type_to_py(py, &Type::tensor(&shape, p.dtype))?))
+fn port_type(p: &PortType) -> Type {
+    TypeOfTensor::of(p.shape.iter().map(|n| n.map_or(Dim::Any, |n| Dim::Known(n as i64))), p.dtype).into()
 }
 
 #[pymethods]
@@ -310,18 +313,8 @@ impl Executable {
 
     /// Writes a shared library and a C header beside it; with the ending `.tar`, what it is linked of.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let Some(exe) = self.built.executable.as_plain() else {
-            return Err(refuse(
-                "a shared library takes a sequence of calls on tensors of known extents: this program has control flow, data types, or \
-                 extents found while running",
-            ));
-        };
-        let written = py.detach(|| -> Result<(), Failure> {
-            let all = self.built.exportable(&self.target)?;
-            export_linked(exe.program(), &all, &path).map_err(|e| Failure::Other(e.to_string()))?;
-            Ok(())
-        });
-        written.map_err(PyErr::from)
+        let written = py.detach(|| self.built.export(&self.name, &self.target, &path).map_err(failure));
+        unserved(py, written?.unserved)
     }
 
     fn __repr__(&self) -> String {
@@ -338,14 +331,14 @@ fn not_kept() -> PyErr {
 
 /// A program that was exported, loaded again.
 #[pyclass(frozen, module = "resat", name = "Library")]
-pub struct Library(LoadedModel);
+pub struct Library(LoadedLibrary);
 
 #[pymethods]
 impl Library {
     #[new]
     #[pyo3(signature = (path, threads = None))]
     fn new(path: PathBuf, threads: Option<usize>) -> PyResult<Library> {
-        let model = LoadedModel::load(&path).map_err(|e| refuse(e.to_string()))?;
+        let model = LoadedLibrary::load(&path).map_err(|e| refuse(e.to_string()))?;
         let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(|n| n.get())).unwrap_or(1);
         match model.set_threads(threads) {
             true => Ok(Library(model)),
@@ -362,18 +355,26 @@ impl Library {
     /// The names and types of the inputs, in order.
     #[getter]
     fn inputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
-        self.0.inputs().iter().map(|p| port_type(py, p)).collect()
+        self.0.inputs().iter().map(|p| Ok((p.name.clone(), type_to_py(py, &port_type(p))?))).collect()
     }
 
-    /// The names and types of the outputs, in order.
+    /// The names and types of the outputs, in order; None for types that are found out when it runs. None at all where it is not known how
+    /// many there are.
     #[getter]
-    fn outputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
-        self.0.outputs().iter().map(|p| port_type(py, p)).collect()
+    fn outputs(&self, py: Python<'_>) -> PyResult<Vec<(String, Option<Py<PyAny>>)>> {
+        match &self.0 {
+            LoadedLibrary::Known(m) => {
+                let ty = |p: &Port| Type::tensor(&p.shape.iter().map(|&n| n as i64).collect::<Vec<_>>(), p.dtype);
+                m.outputs().iter().map(|p| Ok((p.name.to_string(), Some(type_to_py(py, &ty(p))?)))).collect()
+            }
+            LoadedLibrary::Sized(m) => Ok(m.outputs().iter().map(|name| (name.clone(), None)).collect()),
+        }
     }
 
     /// Runs once; see `Executable.run`.
     fn run(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
-        let given = gather(inputs, self.0.inputs().iter().map(Wanted::of_port))?;
+        let ports = self.0.inputs();
+        let given = gather(inputs, ports.iter().map(Wanted::of_port))?;
         let outputs = py.detach(|| self.0.run(&given)).map_err(run_error)?;
         arrays(py, outputs, &given)
     }
@@ -400,7 +401,7 @@ fn cache(folder: PathBuf) -> Opened {
 
 /// Builds a module: passes, then code.
 #[pyfunction]
-#[pyo3(signature = (module, item, settings, *, trace, threads, name, fallback, check_regions, cache_folder, tune, specialize, state, on_phase))]
+#[pyo3(signature = (module, item, settings, *, trace, threads, name, fallback, check_regions, cache_folder, tune, specialize, state, hints, bounds, on_phase))]
 #[allow(clippy::too_many_arguments, reason = "the package's Python part alone calls it, by name")]
 fn build<'py>(
     py: Python<'py>,
@@ -416,6 +417,8 @@ fn build<'py>(
     tune: Option<f64>,
     specialize: &str,
     state: Vec<(String, String)>,
+    hints: Vec<Said>,
+    bounds: Vec<Said>,
     on_phase: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let pass = make(item, settings, &rust_of(settings)?)?;
@@ -427,7 +430,7 @@ fn build<'py>(
     if options.threads == 0 {
         return Err(refuse("a program is run by one thread at least, not by 0"));
     }
-    options.name = name;
+    options.name = name.clone();
     (options.fallback, options.check_regions) = (fallback, check_regions);
     (options.before_pass, options.after_pass) = (Some(before), after);
     let opened = cache_folder.map(cache);
@@ -439,6 +442,7 @@ fn build<'py>(
         other => return Err(refuse(format!("specialize is \"off\", \"hot\" or \"all\", not `{other}`"))),
     };
     options.state = state;
+    (options.hints, options.bounds) = (hints, bounds);
     options.tuned = Some(Arc::new(tuned_in(&settings.rust.target, tuned_of_user())));
     options.tune = tune.map(|t| seconds("tune", t)).transpose()?;
     if let Some(f) = on_phase {
@@ -480,14 +484,30 @@ fn build<'py>(
             }
             Origin::Cache => (written, watcher.outcome(Vec::new(), Vec::new(), complaints.collect())),
         };
-        Ok((Executable { built, inputs, outputs, result, target, warned: AtomicUsize::new(0) }, outcome))
+        Ok((Executable { built, inputs, outputs, result, target, name, warned: AtomicUsize::new(0) }, outcome))
     })?;
     let executable = Bound::new(py, executable)?;
     (executable, outcome.to_py(py)?).into_pyobject(py)
 }
 
+fn failure(e: EmitError) -> Failure {
+    match e {
+        EmitError::Build(e) => Failure::from(e),
+        EmitError::Export(e) => Failure::Other(e.to_string()),
+    }
+}
+
+/// Warns of sizes that an export does not serve.
+fn unserved(py: Python<'_>, why: Option<String>) -> PyResult<()> {
+    let Some(why) = why else { return Ok(()) };
+    let category = py.import("resat")?.getattr("ResatWarning")?;
+    PyErr::warn(py, &category, &CString::new(why)?, 1)
+}
+
 /// Writes a module as C99: the files that were written.
 #[pyfunction]
+#[pyo3(signature = (module, item, settings, *, name, path, hints, bounds))]
+#[allow(clippy::too_many_arguments, reason = "the package's Python part alone calls it, by name")]
 fn emit_c(
     py: Python<'_>,
     module: Module,
@@ -495,17 +515,16 @@ fn emit_c(
     settings: &Settings,
     name: String,
     path: PathBuf,
+    hints: Vec<Said>,
+    bounds: Vec<Said>,
 ) -> PyResult<Vec<PathBuf>> {
     let mut options = Options::new(settings.rust.clone());
     options.passes = Some(make(item, settings, &rust_of(settings)?)?);
     options.name = name;
-    long(py, &settings.shared, move || {
-        let written = driver::emit_c(module.0, &[], options, &path).map_err(|e| match e {
-            EmitError::Build(e) => Failure::from(e),
-            EmitError::Export(e) => Failure::Other(e.to_string()),
-        })?;
-        Ok([written.source, written.header].into_iter().chain(written.weights).collect())
-    })
+    (options.hints, options.bounds) = (hints, bounds);
+    let written = long(py, &settings.shared, move || driver::emit_c(module.0, &[], options, &path).map_err(failure))?;
+    unserved(py, written.unserved)?;
+    Ok([written.source, written.header].into_iter().chain(written.weights).collect())
 }
 
 /// What is known of this machine, as JSON; with `measure`, it is measured and what was found is kept.

@@ -1,5 +1,6 @@
 """State from run to run, and sizes that change."""
 
+import os
 import threading
 
 import numpy as np
@@ -116,3 +117,49 @@ def test_sizes_that_change(specialize):
 def test_what_specialize_is():
     with pytest.raises(rs.Refused, match='"hot" or "all"'):
         rs.build(rs.parse(HIDDEN), specialize="some")
+
+
+DENSE = """#[version = "0.0.5"]
+def @main(%x: Tensor[(?, 32), float32], %w: Tensor[(16, 32), float32]) { nn.relu(nn.dense(%x, %w, units=16)) }
+"""
+
+
+def dense(**args):
+    w = np.random.default_rng(0).standard_normal((16, 32)).astype("float32")
+    return w, rs.build(rs.parse(DENSE), params={"w": w}, **args)
+
+
+def test_bounds_and_hints(tmp_path):
+    w, exe = dense(bounds={"x": (40, 32)}, hints={"x": (8, None)}, name="bounded")
+    exe.save(tmp_path / "m.so")
+    assert "bounded_run" in (tmp_path / "m.h").read_text()
+    library = rs.load_library(tmp_path / "m.so", threads=1)
+    assert [(n, t.dtype, t.shape[1]) for n, t in library.inputs] == [("x", "float32", 32)] and len(library.outputs) == 1
+    for run in (exe.run, library.run):
+        for n in (1, 8, 33, 40, 2):
+            x = np.random.default_rng(n).standard_normal((n, 32)).astype("float32")
+            np.testing.assert_allclose(run([x])[0], np.maximum(x @ w.T, 0), rtol=1e-3, atol=1e-4)
+        with pytest.raises(rs.Refused):
+            run([np.zeros((41, 32), "float32")])
+    written = rs.emit_c(rs.parse(DENSE), tmp_path / "m.c", params={"w": w}, bounds={"x": (4, 32)})
+    assert written[0].endswith("m.c") and all(map(os.path.exists, written))
+
+
+def test_bounds_that_say_nothing_of_the_program(tmp_path):
+    for bounds, said in (({"y": 4}, "`y`"), ({"x": (4, 31)}, "32"), ({"x": (0, 32)}, "0")):
+        with pytest.raises(rs.Refused, match=said):
+            dense(bounds=bounds)
+    with pytest.raises(rs.Refused, match="bound"):
+        dense()[1].save(tmp_path / "none.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_program_with_control_flow_is_saved(tmp_path):
+    text = """#[version = "0.0.5"]
+def @main(%n: int32, %x: Tensor[(4), float32]) -> Tensor[(4), float32] {
+  if (greater(%n, 0)) { @main(subtract(%n, 1), add(%x, 1f)) } else { %x }
+}
+"""
+    rs.build(rs.parse(text)).save(tmp_path / "m.so")
+    library = rs.load_library(tmp_path / "m.so")
+    assert library.run([np.int32(3), np.zeros(4, "float32")])[0].tolist() == [3] * 4

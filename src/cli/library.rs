@@ -11,17 +11,12 @@ use crate::{
     diag::{Diagnostic, Refused},
     interp::random_value,
     ir::Type,
-    runtime::{LoadError, LoadedModel, LoadedSizedModel, Port, export::PortType},
+    runtime::{LoadedLibrary, export::PortType},
     tensor::Tensor,
 };
 
 /// A library with its interface checked.
-pub(super) enum Library {
-    /// Of known extents.
-    Known(LoadedModel),
-    /// Of extents that are found out when it runs.
-    Sized(LoadedSizedModel),
-}
+pub(super) struct Library(LoadedLibrary);
 
 /// Loads the library that the arguments name.
 pub(super) fn open(args: &ModelArgs, threads: Option<NonZeroUsize>) -> Result<Library, Failure> {
@@ -29,21 +24,10 @@ pub(super) fn open(args: &ModelArgs, threads: Option<NonZeroUsize>) -> Result<Li
         let message = "a compiled library has its parameters inside: `--params` has no place here";
         return Err(Failure::Refused(Diagnostic::new(message).into()));
     }
-    let refuse = |e: LoadError| Refused::from(Diagnostic::new(e.to_string()));
+    let library = LoadedLibrary::load(&args.file).map_err(|e| Refused::from(Diagnostic::new(e.to_string())))?;
     let threads = threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let (library, enough) = match LoadedSizedModel::load(&args.file).map_err(refuse)? {
-        Some(model) => {
-            let enough = model.set_threads(threads);
-            (Library::Sized(model), enough)
-        }
-        None => {
-            let model = LoadedModel::load(&args.file).map_err(refuse)?;
-            let enough = model.set_threads(threads);
-            (Library::Known(model), enough)
-        }
-    };
-    match enough {
-        true => Ok(library),
+    match library.set_threads(threads) {
+        true => Ok(Library(library)),
         false => Err(Failure::Other(format!("the system gives fewer than {threads} threads"))),
     }
 }
@@ -51,17 +35,7 @@ pub(super) fn open(args: &ModelArgs, threads: Option<NonZeroUsize>) -> Result<Li
 impl Library {
     /// The inputs in order, from an archive or at random.
     pub(super) fn inputs(&self, path: Option<&Path>) -> Result<Vec<Tensor>, Failure> {
-        let ports: Vec<PortType> = match self {
-            Library::Known(m) => {
-                let port = |p: &Port| PortType {
-                    name: p.name.to_string(),
-                    dtype: p.dtype,
-                    shape: p.shape.iter().map(|&n| Some(n)).collect(),
-                };
-                m.inputs().iter().map(port).collect()
-            }
-            Library::Sized(m) => m.inputs().to_vec(),
-        };
+        let ports = self.0.inputs();
         let Some(path) = path else {
             let random = |(i, p): (usize, &PortType)| {
                 let shape: Option<Vec<i64>> = p.shape.iter().map(|n| n.map(|n| n as i64)).collect();
@@ -81,19 +55,12 @@ impl Library {
 
     /// The outputs' names, in order; as many as there are results where the library does not say how many there will be.
     pub(super) fn output_names(&self, results: usize) -> Vec<String> {
-        let names: Vec<String> = match self {
-            Library::Known(m) => m.outputs().iter().map(|p| p.name.to_string()).collect(),
-            Library::Sized(m) => m.outputs().to_vec(),
-        };
+        let names = self.0.outputs();
         if names.len() == results { names } else { (0..results).map(|i| i.to_string()).collect() }
     }
 
     /// Runs once.
     pub(super) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Failure> {
-        let done = match self {
-            Library::Known(m) => m.run(inputs),
-            Library::Sized(m) => m.run(inputs),
-        };
-        done.map_err(|e| Failure::Refused(Diagnostic::new(e.to_string()).into()))
+        self.0.run(inputs).map_err(|e| Failure::Refused(Diagnostic::new(e.to_string()).into()))
     }
 }

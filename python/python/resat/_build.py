@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
 from . import _resat
 from ._config import BuildConfig, cache_folder, current
@@ -38,6 +38,14 @@ def _item(pipeline: Any, config: BuildConfig) -> Any:
     return default_pipeline(config).item()
 
 
+Extents = Mapping[str, Union[int, Sequence[Union[int, None]]]]
+"""Extents by a dimension's name, or by an input's with one for each axis."""
+
+
+def _extents(said: "Extents | None") -> "list[tuple[str, list[int | None]]]":
+    return [(name, [of] if isinstance(of, int) else list(of)) for name, of in (said or {}).items()]
+
+
 def build(
     module: "Module | str | os.PathLike[str]",
     *,
@@ -49,6 +57,8 @@ def build(
     cache: "bool | str | os.PathLike[str]" = False,
     tune: "float | None" = None,
     state: "Mapping[str, str] | None" = None,
+    hints: "Extents | None" = None,
+    bounds: "Extents | None" = None,
     specialize: str = "off",
     fallback: bool = False,
     check_regions: bool = False,
@@ -64,6 +74,10 @@ def build(
       in the user's folder: later builds, with or without it, use what is known.
     - `state`: inputs that the next run takes from an output of this one, as `{"cache": "cache_out"}`; outputs without names are called by their
       numbers, as "0". `Executable.stateful` makes runs that keep them, and update them where they lie.
+    - `hints`: what unknown extents are likely to be, by a dimension's name or an input's with an extent for each axis, None where nothing is
+      said: `{"batch": 1, "x": (None, 3, 224, 224)}`. Prices and schedules reckon with them; other sizes are served as well.
+    - `bounds`: how great unknown extents may be, said alike and of all of them. Memory is planned for that; larger inputs are refused.
+      `Executable.save` of a program of unknown extents needs them.
     - `specialize`: which sizes of a program whose extents are unknown get code of their own, made in the background: "off", "hot" (those at
       which it has run for as long as it took to make the code for all sizes) or "all". Results may then differ in rounding from run to run.
     - `fallback`: regions that their external compiler fails on are compiled as everything else is, with a warning. `check_regions`: each
@@ -89,6 +103,8 @@ def build(
         tune=tune,
         specialize=specialize,
         state=list((state or {}).items()),
+        hints=_extents(hints),
+        bounds=_extents(bounds),
         on_phase=progress,
     )
     _tell(told, trace)
@@ -103,12 +119,23 @@ def emit_c(
     pipeline: Any = None,
     config: "BuildConfig | None" = None,
     name: str = "main",
+    hints: "Extents | None" = None,
+    bounds: "Extents | None" = None,
 ) -> list[str]:
     """Writes a module as C99 that needs a C compiler and libm: a source at `path`, a header beside it, and weights, where they are large, as a
     file of their own. Gives the paths of these files. For the arguments see `build`."""
     config = current(config)
     module = _bound(module, params)
-    return [os.fspath(p) for p in _resat.emit_c(module, _item(pipeline, config), config.settings(), name, os.fspath(path))]
+    written = _resat.emit_c(
+        module,
+        _item(pipeline, config),
+        config.settings(),
+        name=name,
+        path=os.fspath(path),
+        hints=_extents(hints),
+        bounds=_extents(bounds),
+    )
+    return [os.fspath(p) for p in written]
 
 
 def prices(nodes: Iterable[Node], config: "BuildConfig | None" = None) -> Any:

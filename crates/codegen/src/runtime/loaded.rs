@@ -180,6 +180,69 @@ struct RawSizedModel {
     error: unsafe extern "C" fn() -> *const c_char,
 }
 
+/// An exported library of either kind.
+pub enum LoadedLibrary {
+    /// Of known extents.
+    Known(LoadedModel),
+    /// Of extents that are found out when it runs.
+    Sized(LoadedSizedModel),
+}
+
+impl LoadedLibrary {
+    /// Loads an exported library. Loading runs code of the library, so it must come from where the user trusts it.
+    pub fn load(path: &Path) -> Result<LoadedLibrary, LoadError> {
+        match LoadedSizedModel::load(path)? {
+            Some(model) => Ok(LoadedLibrary::Sized(model)),
+            None => Ok(LoadedLibrary::Known(LoadedModel::load(path)?)),
+        }
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        match self {
+            LoadedLibrary::Known(m) => m.name(),
+            LoadedLibrary::Sized(m) => &m.name,
+        }
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> Vec<PortType> {
+        let port = |p: &Port| PortType {
+            name: p.name.to_string(),
+            dtype: p.dtype,
+            shape: p.shape.iter().map(|&n| Some(n)).collect(),
+        };
+        match self {
+            LoadedLibrary::Known(m) => m.inputs().iter().map(port).collect(),
+            LoadedLibrary::Sized(m) => m.inputs.clone(),
+        }
+    }
+
+    /// The names of the outputs, where it is known how many there are.
+    pub fn outputs(&self) -> Vec<String> {
+        match self {
+            LoadedLibrary::Known(m) => m.outputs().iter().map(|p| p.name.to_string()).collect(),
+            LoadedLibrary::Sized(m) => m.outputs.clone(),
+        }
+    }
+
+    /// Sets how many threads share the work of runs to come, the caller counted; false where the system gives fewer.
+    pub fn set_threads(&self, threads: usize) -> bool {
+        match self {
+            LoadedLibrary::Known(m) => m.set_threads(threads),
+            LoadedLibrary::Sized(m) => m.set_threads(threads),
+        }
+    }
+
+    /// Runs once.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        match self {
+            LoadedLibrary::Known(m) => m.run(inputs),
+            LoadedLibrary::Sized(m) => m.run(inputs),
+        }
+    }
+}
+
 /// A library of a program whose extents, or whose results, are found out when it runs: what [`export_sized`](super::export::export_sized) and
 /// [`export_machine`](super::export::export_machine) wrote. Any number of threads may run it at once.
 pub struct LoadedSizedModel {
