@@ -4,11 +4,12 @@ use hashbrown::HashMap;
 
 use super::{Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, bind, cut, for_, sizes::descending};
 use crate::{
-    loops::{Axis, AxisId, BufferId, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
+    loops::{Axis, AxisId, BinOp, BufferId, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
     lower::{
         affine::{Affine, Substitution, replace_axes},
         normalize::expense,
     },
+    tensor::DType,
 };
 
 /// Vectors handled per iteration of a plain elementwise loop: enough to hide latencies.
@@ -412,26 +413,31 @@ impl Emitter {
     }
 
     /// The output's axes with extents of 1 gone and neighbours merged where every access steps evenly along both. `to` and the
-    /// expressions are rewritten alike; an axis that stands outside of reads in one of them stays as it is.
+    /// expressions are rewritten alike. An axis that stands outside of reads in one of them stays as it is, but for conditions of padding before
+    /// an axis that is shorter than a vector, such as channels behind the columns of an image.
     pub(super) fn merge_axes(&mut self, axes: &[Axis], to: &mut Scalar, exprs: &mut [&mut Scalar]) -> Vec<Axis> {
         let (mut axes, single): (Vec<Axis>, Vec<Axis>) = axes.iter().partition(|a| a.extent != 1 || self.changes(a.id));
-        let mut stand_still = |axes: &[Axis], to: &mut Scalar| {
+        let stand_still = |axes: &[Axis], to: &mut Scalar, exprs: &mut [&mut Scalar]| {
             let with = axes.iter().map(|a| (a.id, Scalar::index(0))).collect();
             for e in exprs.iter_mut().map(|e| &mut **e).chain([to]) {
                 *e = replace_axes(e, &with);
             }
             exprs.iter().map(|e| (**e).clone()).collect::<Vec<Scalar>>()
         };
-        let mut now = stand_still(&single, to);
-        let free: Vec<AxisId> = now.iter().flat_map(axes_outside_of_reads).collect();
+        let mut now = stand_still(&single, to, exprs);
+        let lanes = self.unit.lanes();
         loop {
+            let free: Vec<AxisId> = now.iter().flat_map(|e| axes_outside_of_reads(e, None)).collect();
             let accesses = now.iter().flat_map(|e| self.accesses(e)).map(|a| a.offset);
             let offsets = accesses.chain([Affine::of(to)]).collect::<Option<Vec<Affine>>>();
             let even = |i: usize| {
                 let (outer, inner) = (axes[i], axes[i + 1]);
                 let step = |o: &Affine| o.coeff(outer.id) == o.coeff(inner.id) * inner.extent;
-                !free.contains(&outer.id)
-                    && !free.contains(&inner.id)
+                let bounded = || {
+                    inner.extent < lanes && now.iter().all(|e| !axes_outside_of_reads(e, Some(outer.id)).contains(&outer.id))
+                };
+                !free.contains(&inner.id)
+                    && (!free.contains(&outer.id) || bounded())
                     && offsets.as_ref().is_some_and(|all| all.iter().all(step))
             };
             let found = self.decide(|_| (0..axes.len().saturating_sub(1)).find(|&i| even(i)));
@@ -442,13 +448,16 @@ impl Emitter {
             }
             // Every offset goes on along the inner axis as it steps along the outer one.
             let outer = axes.remove(i);
+            for e in exprs.iter_mut().filter(|_| free.contains(&outer.id)) {
+                **e = bounds_along(e, outer.id, axes[i], &mut HashMap::new());
+            }
             if self.changes(outer.id) {
                 self.mark(axes[i].id);
             }
             axes[i].extent *= outer.extent;
             // What is simplified from now on must know how far the axis goes.
             self.extents.insert(axes[i].id, axes[i].extent);
-            now = stand_still(&[outer], to);
+            now = stand_still(&[outer], to, exprs);
         }
         axes
     }
@@ -466,8 +475,51 @@ fn unconditional_reads(value: &Scalar, f: &mut impl FnMut(&Scalar, &Scalar)) {
     }
 }
 
-/// The axes whose values matter beside where an expression reads.
-fn axes_outside_of_reads(e: &Scalar) -> Vec<AxisId> {
+/// What a comparison of an axis with a number says of it.
+enum Bound {
+    /// It is less.
+    Below(i64),
+    /// It is as great or greater.
+    From(i64),
+}
+
+impl Bound {
+    /// The bound that an expression is, where it is one.
+    fn of(e: &Scalar, axis: AxisId) -> Option<Bound> {
+        let (a, b, or_equal) = match e.kind() {
+            ScalarKind::Binary(BinOp::Lt, a, b) => (a, b, 0),
+            ScalarKind::Binary(BinOp::Le, a, b) => (a, b, 1),
+            ScalarKind::Binary(BinOp::Gt, a, b) => (b, a, 0),
+            ScalarKind::Binary(BinOp::Ge, a, b) => (b, a, 1),
+            _ => return None,
+        };
+        let difference = Affine::of_sum([(a, 1), (b, -1)]).filter(|_| a.dtype() == DType::I64)?;
+        match difference.terms[..] {
+            [(of, 1)] if of == axis => Some(Bound::Below(or_equal - difference.base)),
+            [(of, -1)] if of == axis => Some(Bound::From(difference.base + 1 - or_equal)),
+            _ => None,
+        }
+    }
+}
+
+/// The expression with conditions on an outer axis put as such on the inner one that goes on along both. `done` has what shared parts became.
+fn bounds_along(e: &Scalar, outer: AxisId, inner: Axis, done: &mut HashMap<usize, Scalar>) -> Scalar {
+    if let Some(new) = done.get(&e.key()) {
+        return new.clone();
+    }
+    let along = || Scalar::axis(inner.id);
+    let new = match Bound::of(e, outer) {
+        Some(Bound::Below(n)) => along().lt(Scalar::index(n * inner.extent)),
+        Some(Bound::From(n)) => along().ge(Scalar::index(n * inner.extent)),
+        None if matches!(e.kind(), ScalarKind::Read(..)) => e.clone(),
+        None => e.map_operands(|o| bounds_along(o, outer, inner, done)),
+    };
+    done.insert(e.key(), new.clone());
+    new
+}
+
+/// The axes whose values matter beside where an expression reads, and beside what bounds that one.
+fn axes_outside_of_reads(e: &Scalar, but_bounds: Option<AxisId>) -> Vec<AxisId> {
     let mut found = Vec::new();
     let mut seen = hashbrown::HashSet::new();
     let mut stack = vec![e];
@@ -475,6 +527,7 @@ fn axes_outside_of_reads(e: &Scalar) -> Vec<AxisId> {
         match e.kind() {
             ScalarKind::Read(..) => {}
             ScalarKind::Axis(a) => found.push(*a),
+            _ if but_bounds.is_some_and(|axis| Bound::of(e, axis).is_some()) => {}
             _ => stack.extend(e.operands().into_iter().filter(|o| seen.insert(o.key()))),
         }
     }
