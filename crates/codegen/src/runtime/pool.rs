@@ -2,7 +2,8 @@
 //!
 //! Waking a sleeping thread costs tens of microseconds, as long as many a kernel runs. So workers spin for a while before they
 //! sleep, and do not sleep at all during an inference. Iterations are claimed in chunks, one at a time: a thread that the system
-//! puts aside holds up its own chunk only.
+//! puts aside holds up its own chunk only. Each thread begins with the chunks of its own share, the same part of every loop, so that it finds
+//! in its cache what it wrote in the loop before; then it takes from the others' shares, from their ends.
 
 use std::{
     ffi::c_void,
@@ -34,15 +35,17 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// What workers and callers look at. `ticket` holds the number of the current loop in its upper half and the number of
-/// unclaimed chunks in its lower half. The loop's fields change only while no chunk is unclaimed or unfinished; so whoever
-/// reads them and then lowers the ticket of that same loop has read the fields of that loop.
+/// What workers and callers look at. `number` is that of the current loop, in the upper half; a share holds the number of its loop there, and
+/// the range of its unclaimed chunks in the lower half. The loop's fields change only while no chunk is unclaimed or unfinished; so whoever
+/// reads them and then claims a chunk of that same loop has read the fields of that loop.
 ///
-/// What threads write all the time lies apart from what others look at meanwhile: the ticket, the count of what is finished, and
+/// What threads write all the time lies apart from what others look at meanwhile: the number, each share, the count of what is finished, and
 /// the rest, which changes from loop to loop.
 #[derive(Debug)]
 struct Shared {
-    ticket: Apart<AtomicU64>,
+    number: Apart<AtomicU64>,
+    /// The caller's, then the workers'.
+    shares: Vec<Apart<AtomicU64>>,
     finished: Apart<AtomicI64>,
     body: AtomicUsize,
     env: AtomicPtr<u8>,
@@ -56,6 +59,29 @@ struct Shared {
 }
 
 const LOW: u64 = u32::MAX as u64;
+
+/// Unclaimed chunks of a loop: from `begin` to before `end`.
+#[derive(Copy, Clone)]
+struct Share {
+    number: u64,
+    begin: u64,
+    end: u64,
+}
+
+impl Share {
+    const BITS: u32 = 16;
+
+    fn of(word: u64) -> Share {
+        Share { number: word & !LOW, begin: (word & LOW) >> Share::BITS, end: word & u64::from(u16::MAX) }
+    }
+
+    fn word(self) -> u64 {
+        self.number | self.begin << Share::BITS | self.end
+    }
+}
+
+const _: () =
+    assert!(Pool::MOST_THREADS as i64 * CHUNKS_PER_THREAD <= u16::MAX as i64, "a share counts chunks by 16 bits");
 
 /// Alone on its cache lines: processors fetch them in pairs.
 #[derive(Default, Debug)]
@@ -79,7 +105,8 @@ impl Pool {
     pub fn new(threads: usize) -> Pool {
         let others = threads.clamp(1, Pool::MOST_THREADS) - 1;
         let shared = Arc::new(Shared {
-            ticket: Apart::default(),
+            number: Apart::default(),
+            shares: (0..=others).map(|_| Apart::default()).collect(),
             finished: Apart::default(),
             body: AtomicUsize::new(0),
             env: AtomicPtr::default(),
@@ -150,10 +177,14 @@ impl Pool {
         s.n.store(n, Relaxed);
         s.chunks.store(chunks, Relaxed);
         s.finished.store(0, Relaxed);
-        let number = (s.ticket.load(Relaxed) >> 32).wrapping_add(1) << 32;
-        s.ticket.store(number | chunks as u64, SeqCst);
+        let number = (s.number.load(Relaxed) >> 32).wrapping_add(1) << 32;
+        let at = |share: usize| (chunks as u64 * share as u64) / s.shares.len() as u64;
+        for (i, share) in s.shares.iter().enumerate() {
+            share.store(Share { number, begin: at(i), end: at(i + 1) }.word(), Release);
+        }
+        s.number.store(number, SeqCst);
         self.wake();
-        s.help(number);
+        s.help(number, 0);
         let mut wait = Waiting::default();
         while s.finished.load(Acquire) < chunks {
             wait.pause();
@@ -183,28 +214,40 @@ unsafe extern "C" fn shared_out(ctx: *const ResatCtx, body: ParallelBody, env: *
 }
 
 impl Shared {
-    /// Claims and runs chunks of the loop of that number until none is left.
-    fn help(&self, number: u64) {
-        let mut ticket = self.ticket.load(Acquire);
+    /// Claims and runs chunks of the loop of that number until none is left: those of one's own share, then the others'.
+    fn help(&self, number: u64, me: usize) {
+        let (before, from) = self.shares.split_at(me);
+        for (i, share) in from.iter().chain(before).enumerate() {
+            while self.claim(share, number, i == 0) {}
+        }
+    }
+
+    /// Claims and runs a chunk of a share, from its beginning or its end; false where none is left.
+    fn claim(&self, share: &AtomicU64, number: u64, first: bool) -> bool {
+        let mut word = share.load(Acquire);
         loop {
-            if ticket & !LOW != number || ticket & LOW == 0 {
-                return;
+            let left = Share::of(word);
+            if left.number != number || left.begin == left.end {
+                return false;
             }
             let (body, env) = (self.body.load(Relaxed), self.env.load(Relaxed));
             let (n, chunks) = (self.n.load(Relaxed), self.chunks.load(Relaxed));
-            match self.ticket.compare_exchange_weak(ticket, ticket - 1, AcqRel, Acquire) {
-                Err(now) => ticket = now,
+            let (chunk, rest) = match first {
+                true => (left.begin, Share { begin: left.begin + 1, ..left }),
+                false => (left.end - 1, Share { end: left.end - 1, ..left }),
+            };
+            match share.compare_exchange_weak(word, rest.word(), AcqRel, Acquire) {
+                Err(now) => word = now,
                 Ok(_) => {
-                    let chunk = chunks - (ticket & LOW) as i64;
-                    let at = |chunk: i64| (n as i128 * chunk as i128 / chunks as i128) as i64;
-                    // SAFETY: the loop was not finished when its ticket was lowered, so the fields were its own: `body` is the
+                    let at = |chunk: u64| (n as i128 * i128::from(chunk) / chunks as i128) as i64;
+                    // SAFETY: the loop was not finished when the chunk was claimed, so the fields were its own: `body` is the
                     // function that `run` was given, with the `env` that belongs to it.
                     unsafe {
                         let body = std::mem::transmute::<usize, ParallelBody>(body);
                         body(env, at(chunk), at(chunk + 1));
                     }
                     self.finished.fetch_add(1, Release);
-                    ticket = self.ticket.load(Acquire);
+                    return true;
                 }
             }
         }
@@ -214,9 +257,9 @@ impl Shared {
         let mut last = 0;
         let mut wait = Waiting::default();
         while !self.stop.load(Relaxed) {
-            let number = self.ticket.load(Acquire) & !LOW;
+            let number = self.number.load(Acquire);
             if number != last {
-                self.help(number);
+                self.help(number, me + 1);
                 last = number;
                 wait = Waiting::default();
             } else if wait.spins < SPINS_BEFORE_SLEEP || self.active.load(Relaxed) > 0 {
@@ -224,7 +267,7 @@ impl Shared {
             } else {
                 self.asleep[me].store(true, SeqCst);
                 // What came between the last look and the flag would not have woken this thread.
-                let changed = self.ticket.load(SeqCst) & !LOW != last || self.active.load(SeqCst) > 0;
+                let changed = self.number.load(SeqCst) != last || self.active.load(SeqCst) > 0;
                 if changed || self.stop.load(SeqCst) {
                     self.asleep[me].store(false, SeqCst);
                 } else {

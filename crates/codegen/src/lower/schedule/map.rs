@@ -434,7 +434,8 @@ impl Emitter {
                 let (outer, inner) = (axes[i], axes[i + 1]);
                 let step = |o: &Affine| o.coeff(outer.id) == o.coeff(inner.id) * inner.extent;
                 let bounded = || {
-                    inner.extent < lanes && now.iter().all(|e| !axes_outside_of_reads(e, Some(outer.id)).contains(&outer.id))
+                    inner.extent < lanes
+                        && now.iter().all(|e| !axes_outside_of_reads(e, Some(outer.id)).contains(&outer.id))
                 };
                 !free.contains(&inner.id)
                     && (!free.contains(&outer.id) || bounded())

@@ -1,9 +1,10 @@
 /* Threads of an exported model: C99, POSIX threads, and the atomic built-ins of GCC and Clang.
  *
- * One loop at a time is shared out in chunks. `ticket` holds the loop's number in its upper half and the number of unclaimed
- * chunks in its lower half; the loop's fields change only while no chunk is unclaimed or unfinished, so a thread that reads
- * them and then lowers the ticket of that same loop has read the fields of that loop. A loop that comes while another is being
- * shared out runs in its own caller. */
+ * One loop at a time is shared out in chunks. `number` is that of the loop; a share holds it in its upper half, and in its lower half the
+ * range of its unclaimed chunks. The loop's fields change only while no chunk is unclaimed or unfinished, so a thread that reads them and
+ * then claims a chunk of that same loop has read the fields of that loop. A thread begins with its own share, the same part of every loop, so
+ * that it finds in its cache what it wrote in the loop before; then it takes from the others' shares, from their ends. A loop that comes while
+ * another is being shared out runs in its own caller. */
 
 enum { SPINS_BEFORE_SLEEP = 20000, CHUNKS_PER_THREAD = 4, MAX_THREADS = 256 };
 
@@ -19,13 +20,15 @@ enum { SPINS_BEFORE_SLEEP = 20000, CHUNKS_PER_THREAD = 4, MAX_THREADS = 256 };
 #define APART __attribute__((aligned(128)))
 
 static struct {
-  APART uint64_t ticket;
+  APART uint64_t number;
+  struct { APART uint64_t word; } shares[MAX_THREADS]; /* the caller's first */
   APART int64_t finished;
   APART parallel_body body;
   void *env;
   int64_t n, chunks;
   int taken, stop, sleeping;
   int threads; /* the caller counted */
+  int sharing; /* threads that have shares of the loop */
   pthread_t workers[MAX_THREADS];
   pthread_mutex_t lock;
   pthread_cond_t news;
@@ -35,31 +38,44 @@ static struct {
           .news = PTHREAD_COND_INITIALIZER,
           .configuration = PTHREAD_RWLOCK_INITIALIZER};
 
-static void help(uint64_t number) {
-  uint64_t ticket = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE);
-  while (ticket >> 32 == number && (uint32_t)ticket != 0) {
+/* A share: the loop's number, its first unclaimed chunk, and the one behind its last. */
+static uint64_t share_of(uint64_t number, uint64_t begin, uint64_t end) { return number << 32 | begin << 16 | end; }
+
+/* Claims and runs a chunk of a share, from its beginning or its end; 0 where none is left. */
+static int claim(uint64_t *share, uint64_t number, int first) {
+  uint64_t word = __atomic_load_n(share, __ATOMIC_ACQUIRE);
+  for (;;) {
+    uint64_t from = word >> 16 & 0xffff, to = word & 0xffff;
     parallel_body body = __atomic_load_n(&pool.body, __ATOMIC_RELAXED);
     void *env = __atomic_load_n(&pool.env, __ATOMIC_RELAXED);
     int64_t n = __atomic_load_n(&pool.n, __ATOMIC_RELAXED);
     int64_t chunks = __atomic_load_n(&pool.chunks, __ATOMIC_RELAXED);
-    if (__atomic_compare_exchange_n(&pool.ticket, &ticket, ticket - 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-      int64_t chunk = chunks - (int64_t)(uint32_t)ticket, size = n / chunks, rest = n % chunks;
+    if (word >> 32 != number || from == to) return 0;
+    if (__atomic_compare_exchange_n(share, &word, share_of(number, from + (uint64_t)first, to - (uint64_t)!first), 0, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE)) {
+      int64_t chunk = (int64_t)(first ? from : to - 1), size = n / chunks, rest = n % chunks;
       int64_t begin = chunk * size + (chunk < rest ? chunk : rest);
       body(env, begin, begin + size + (chunk < rest));
       __atomic_fetch_add(&pool.finished, 1, __ATOMIC_RELEASE);
-      ticket = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE);
+      return 1;
     }
   }
 }
 
-static void *work(void *unused) {
+/* Claims and runs chunks of the loop of that number until none is left: those of one's own share, then the others'. */
+static void help(uint64_t number, int me, int threads) {
+  for (int i = 0; i < threads; i++)
+    while (claim(&pool.shares[(me + i) % threads].word, number, i == 0)) {
+    }
+}
+
+static void *work(void *share) {
   uint64_t last = 0;
-  int spins = 0;
-  (void)unused;
+  int spins = 0, me = (int)(intptr_t)share;
   while (!__atomic_load_n(&pool.stop, __ATOMIC_ACQUIRE)) {
-    uint64_t number = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE) >> 32;
+    uint64_t number = __atomic_load_n(&pool.number, __ATOMIC_ACQUIRE);
     if (number != last) {
-      help(number);
+      help(number, me, __atomic_load_n(&pool.sharing, __ATOMIC_RELAXED));
       last = number;
       spins = 0;
     } else if (spins < SPINS_BEFORE_SLEEP) {
@@ -68,7 +84,7 @@ static void *work(void *unused) {
     } else {
       pthread_mutex_lock(&pool.lock);
       __atomic_fetch_add(&pool.sleeping, 1, __ATOMIC_SEQ_CST);
-      while (__atomic_load_n(&pool.ticket, __ATOMIC_SEQ_CST) >> 32 == last && !pool.stop)
+      while (__atomic_load_n(&pool.number, __ATOMIC_SEQ_CST) == last && !pool.stop)
         pthread_cond_wait(&pool.news, &pool.lock);
       __atomic_fetch_sub(&pool.sleeping, 1, __ATOMIC_SEQ_CST);
       pthread_mutex_unlock(&pool.lock);
@@ -94,14 +110,18 @@ static void parallel_for(const struct ResatCtx *ctx, parallel_body body, void *e
   __atomic_store_n(&pool.n, n, __ATOMIC_RELAXED);
   __atomic_store_n(&pool.chunks, chunks, __ATOMIC_RELAXED);
   __atomic_store_n(&pool.finished, 0, __ATOMIC_RELAXED);
-  number = (uint32_t)((__atomic_load_n(&pool.ticket, __ATOMIC_RELAXED) >> 32) + 1);
-  __atomic_store_n(&pool.ticket, number << 32 | (uint64_t)chunks, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&pool.sharing, (int)ctx->threads, __ATOMIC_RELAXED);
+  number = (uint32_t)(__atomic_load_n(&pool.number, __ATOMIC_RELAXED) + 1);
+  for (int64_t i = 0; i < ctx->threads; i++)
+    __atomic_store_n(&pool.shares[i].word, share_of(number, (uint64_t)(chunks * i / ctx->threads), (uint64_t)(chunks * (i + 1) / ctx->threads)),
+                     __ATOMIC_RELEASE);
+  __atomic_store_n(&pool.number, number, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&pool.sleeping, __ATOMIC_SEQ_CST) != 0) {
     pthread_mutex_lock(&pool.lock);
     pthread_cond_broadcast(&pool.news);
     pthread_mutex_unlock(&pool.lock);
   }
-  help(number);
+  help(number, 0, (int)ctx->threads);
   for (int spins = 0; __atomic_load_n(&pool.finished, __ATOMIC_ACQUIRE) < chunks;) {
     if (spins < SPINS_BEFORE_SLEEP) {
       spins++;
@@ -127,7 +147,8 @@ static int set_threads(int threads) {
   if (threads < 1 || threads > MAX_THREADS) return RESAT_BAD_ARGUMENT;
   pthread_rwlock_wrlock(&pool.configuration);
   stop_workers();
-  while (pool.threads < threads && pthread_create(&pool.workers[pool.threads - 1], NULL, work, NULL) == 0) pool.threads++;
+  while (pool.threads < threads && pthread_create(&pool.workers[pool.threads - 1], NULL, work, (void *)(intptr_t)pool.threads) == 0)
+    pool.threads++;
   threads -= pool.threads;
   pthread_rwlock_unlock(&pool.configuration);
   return threads == 0 ? RESAT_OK : RESAT_NO_MEMORY;
