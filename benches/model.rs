@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo bench --bench model                                        # six recorded networks
 //! cargo bench --bench model -- resnet18 --rounds 40 --tilings 60   # others; so many seconds a network for measuring tilings
+//! cargo bench --bench model -- --tilings 60 --drawn 12             # also of a dozen tilings from the best to the worst of all
 //! cargo bench --bench model -- --tilings 60 --list                 # every tiling that was measured, too: kernel, rank, cycles, seconds
 //! ```
 //!
@@ -55,8 +56,8 @@ fn kind(kernel: &str) -> &'static str {
     KINDS.iter().find(|(part, _)| kernel.contains(part)).map_or("other", |(_, kind)| kind)
 }
 
-/// Spearman's rank correlation.
-fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
+/// Spearman's rank correlation. None where one of the two has no order.
+fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     let ranks = |values: Vec<f64>| -> Vec<f64> {
         // Equal values share the mean of their ranks.
         let rank = |v: &f64| {
@@ -69,7 +70,7 @@ fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
     let (a, b) = (ranks(pairs.iter().map(|p| p.0).collect()), ranks(pairs.iter().map(|p| p.1).collect()));
     let mean = (pairs.len() - 1) as f64 / 2.0;
     let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum::<f64>();
-    dot(&a, &b) / (dot(&a, &a) * dot(&b, &b)).sqrt()
+    Some(dot(&a, &b) / (dot(&a, &a) * dot(&b, &b)).sqrt()).filter(|r| r.is_finite())
 }
 
 fn median(mut all: Vec<f64>) -> f64 {
@@ -79,13 +80,14 @@ fn median(mut all: Vec<f64>) -> f64 {
 
 fn main() {
     let mut args = std::env::args().skip(1).filter(|a| a != "--bench");
-    let (mut names, mut rounds, mut tilings, mut list) = (Vec::new(), 20usize, 0u64, false);
+    let (mut names, mut rounds, mut tilings, mut drawn, mut list) = (Vec::new(), 20usize, 0u64, 0usize, false);
     while let Some(arg) = args.next() {
         let mut number =
             |what: &str| args.next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{what} takes a number"));
         match arg.as_str() {
             "--rounds" => rounds = number("--rounds") as usize,
             "--tilings" => tilings = number("--tilings"),
+            "--drawn" => drawn = number("--drawn") as usize,
             "--list" => list = true,
             _ => names.push(arg),
         }
@@ -97,7 +99,7 @@ fn main() {
     let shared = std::env::var_os("RESAT_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
     let temporary = tempfile::tempdir().expect("a temporary folder");
     let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
-    let mut correlations = Vec::new();
+    let (mut correlations, mut across) = (Vec::new(), Vec::new());
     let mut lost = Vec::new();
     for name in &names {
         let folder = shared.join("corpus").join(name);
@@ -140,6 +142,7 @@ fn main() {
         let mut options = options();
         options.tuned = Some(std::sync::Arc::new(tuned_in(&target, Some(temporary.path().join(name)))));
         options.tune = Some(Duration::from_secs(tilings));
+        options.rank = drawn;
         let built = driver::build(typed.into_module(), &[], options).unwrap_or_else(|e| panic!("{e}"));
         let tuning = built.record().and_then(|r| r.tuned.as_ref());
         for timed in tuning.map_or(&[][..], |t| &t.timed) {
@@ -151,9 +154,15 @@ fn main() {
                 for (rank, (cycles, seconds)) in timed.candidates.iter().enumerate() {
                     println!("{name}\t{}\t{rank}\t{cycles:.0}\t{seconds:.4e}", timed.kernel);
                 }
+                for (cycles, seconds) in &timed.drawn {
+                    println!("{name}\t{}\tdrawn\t{cycles:.0}\t{seconds:.4e}", timed.kernel);
+                }
+            }
+            if timed.drawn.len() > 2 {
+                across.extend(rank_correlation(&timed.drawn));
             }
             if timed.candidates.len() > 2 && worst > SPREAD * best {
-                correlations.push(rank_correlation(&timed.candidates));
+                correlations.extend(rank_correlation(&timed.candidates));
             }
         }
     }
@@ -176,6 +185,15 @@ fn main() {
             correlations.len(),
             median(correlations.clone()),
             correlations.iter().sum::<f64>() / correlations.len() as f64
+        );
+    }
+    if !across.is_empty() {
+        println!(
+            "{} reductions, {drawn} tilings of each from the best to the worst of all: rank correlation median {:.2}, mean {:.2}, least {:.2}",
+            across.len(),
+            median(across.clone()),
+            across.iter().sum::<f64>() / across.len() as f64,
+            across.iter().copied().fold(f64::INFINITY, f64::min)
         );
     }
 }

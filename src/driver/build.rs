@@ -81,6 +81,9 @@ pub struct Options {
     /// How long to measure what is not known yet of the program's reductions; see [`Options::tuned`], without which it is
     /// forgotten after the build.
     pub tune: Option<Duration>,
+    /// To see how well the model ranks tilings: so many of all of each reduction that [`Options::tune`] measures are timed besides
+    /// ([`TimedReduction::drawn`](super::TimedReduction::drawn)), which changes nothing. 0 by default.
+    pub rank: usize,
     /// Which sizes of a program whose extents are unknown get code of their own, made in the background while that for all sizes runs. Results
     /// may then differ in rounding from one run to the next.
     pub specialize: Specialize,
@@ -117,6 +120,7 @@ impl Options {
             key: None,
             tuned: None,
             tune: None,
+            rank: 0,
             specialize: Specialize::Off,
             state: Vec::new(),
             hints: Vec::new(),
@@ -224,6 +228,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         key,
         tuned,
         tune,
+        rank,
         specialize,
         state,
         hints,
@@ -271,7 +276,8 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let Regions { typed, compiled, fallen } =
         compile_regions(typed, &machine.backend.target, machine.regions, &machine.cancel)?;
     cx.warnings.extend(fallen.iter().map(fallback_warning));
-    let mut tuner = machine.tuned.clone().zip(tune).map(|(tuned, time)| Tuner::new(tuned, &machine.backend, time));
+    let mut tuner =
+        machine.tuned.clone().zip(tune).map(|(tuned, time)| Tuner::new(tuned, &machine.backend, time, rank));
     let linked = match is_plain(&typed, "main")? {
         true => plain_program(&typed, &name, compiled, machine, tuner.as_mut(), &mut cx)?,
         false => machine_program(&typed, &interface, extents, specialize, compiled, machine, tuner.as_mut(), &mut cx)?,

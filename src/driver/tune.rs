@@ -73,6 +73,8 @@ pub struct TimedReduction {
     pub kernel: String,
     /// By candidate, the model's first one first: cycles that the model expects of the reduction, and seconds of the whole kernel.
     pub candidates: Vec<(f64, f64)>,
+    /// The same of tilings that were drawn from all that the model knows ([`Options::rank`](super::Options::rank)).
+    pub drawn: Vec<(f64, f64)>,
     /// The candidates in words.
     pub tilings: String,
 }
@@ -94,6 +96,12 @@ impl fmt::Display for Tuning {
     }
 }
 
+/// So many of all tilings, from the best to the worst in even steps of rank.
+fn drawn(all: usize, most: usize) -> Vec<usize> {
+    let count = most.min(all);
+    (0..count).map(|i| i * (all - 1) / (count - 1).max(1)).collect()
+}
+
 /// What was measured on this machine of a target's code, remembered in a folder.
 pub fn tuned_in(target: &Target, folder: Option<PathBuf>) -> Tuned {
     let code = target.codegen();
@@ -110,6 +118,8 @@ pub(super) struct Tuner {
     tuned: Arc<Tuned>,
     backend: Backend,
     deadline: Option<Instant>,
+    /// So many tilings are drawn from all of each reduction, and timed.
+    rank: usize,
     done: Tuning,
 }
 
@@ -128,8 +138,9 @@ impl Untuned {
 }
 
 impl Tuner {
-    pub(super) fn new(tuned: Arc<Tuned>, backend: &Backend, budget: Duration) -> Tuner {
-        Tuner { tuned, backend: backend.clone(), deadline: Instant::now().checked_add(budget), done: Tuning::default() }
+    pub(super) fn new(tuned: Arc<Tuned>, backend: &Backend, budget: Duration, rank: usize) -> Tuner {
+        let deadline = Instant::now().checked_add(budget);
+        Tuner { tuned, backend: backend.clone(), deadline, rank, done: Tuning::default() }
     }
 
     /// What came of it.
@@ -173,12 +184,17 @@ impl Tuner {
                 }
                 on_phase(&format!("tuning kernel {} of {}: {name}", at + 1, tunable.len()));
                 code.cancel.go_on()?;
-                let times = self.times(t, name, &choices, i, code, &constants)?;
-                let expected = (0..times.len()).map(|c| t.reductions[i].cycles_of(c));
-                let candidates = expected.zip(times.iter().copied()).collect();
+                let (all, drawn) = (0..t.reductions[i].candidates(), drawn(t.reductions[i].tilings(), self.rank));
+                let candidates = self.times(t, name, &choices, i, &all.collect::<Vec<_>>(), code, &constants)?;
+                let drawn = match drawn[..] {
+                    [] => Vec::new(),
+                    _ => self.times(t, name, &choices, i, &drawn, code, &constants)?,
+                };
+                let times: Vec<f64> = candidates.iter().map(|c| c.1).collect();
                 self.done.timed.push(TimedReduction {
                     kernel: name.clone(),
                     candidates,
+                    drawn,
                     tilings: t.reductions[i].described(),
                 });
                 let best = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap_or(0);
@@ -194,22 +210,25 @@ impl Tuner {
         Ok(changed)
     }
 
-    /// Seconds of a call of the kernel, by the candidate that its reduction number `which` takes.
+    /// The cycles that the model expects of the kernel's reduction number `which` by each of these tilings, and the seconds of a call of the kernel.
+    #[expect(clippy::too_many_arguments, reason = "a kernel, what of it varies, and what it is measured with")]
     fn times(
         &self,
         t: &Tunable,
         name: &str,
         choices: &[usize],
         which: usize,
+        tilings: &[usize],
         code: &CodeSet,
         constants: &Constants,
-    ) -> Result<Vec<f64>, BuildError> {
-        let variant = |candidate: usize| {
+    ) -> Result<Vec<(f64, f64)>, BuildError> {
+        let variant = |&tiling: &usize| {
             let mut choices = choices.to_vec();
-            choices[which] = candidate;
-            lower::schedule(&format!("{name}_c{candidate}"), &t.group, code.unit(), &choices).kernel
+            choices[which] = tiling;
+            let made = lower::schedule(&format!("{name}_c{tiling}"), &t.group, code.unit(), &choices);
+            (made.reductions.get(which).map_or(f64::NAN, |r| r.cycles_of(tiling)), made.kernel)
         };
-        let kernels: Vec<Kernel> = (0..t.reductions[which].candidates()).map(variant).collect();
+        let (expected, kernels): (Vec<f64>, Vec<Kernel>) = tilings.iter().map(variant).unzip();
         let library = self.backend.load(&kernels.iter().collect::<Vec<_>>(), None, &code.cancel)?;
         let pool = Arc::new(Pool::new(1));
         let mut timed = Vec::new();
@@ -252,7 +271,7 @@ impl Tuner {
                 }
             }
         }
-        Ok(fastest)
+        Ok(expected.into_iter().zip(fastest).collect())
     }
 
     /// Compares the program with what it was before, kernel by kernel, while both take turns: alone, a kernel has caches and memory for

@@ -265,7 +265,7 @@ pub(super) fn choose(
     unit: Core,
     changing: Option<&HashSet<AxisId>>,
 ) -> Option<(f64, Tiling)> {
-    ranked(axes, to, reduced, accesses, form, unit, changing, 1).pop()
+    ranked(axes, to, reduced, accesses, form, unit, changing, 1).best.pop()
 }
 
 /// Whether an operand's steps along an axis change from size to size: another axis of results whose extent does lies within.
@@ -277,7 +277,15 @@ fn apart(axis: AxisId, axes: &[Axis], accesses: &[Access], changing: Option<&Has
     })
 }
 
-/// The best so many tilings with their cycles, the best first.
+/// Tilings by what the model says.
+pub(super) struct Ranked {
+    /// Some of them with their cycles, the best first.
+    pub best: Vec<(f64, Tiling)>,
+    /// How many there are in all.
+    pub all: usize,
+}
+
+/// The best so many tilings.
 #[expect(clippy::too_many_arguments, reason = "all that decides")]
 pub(super) fn ranked(
     axes: &[Axis],
@@ -288,11 +296,13 @@ pub(super) fn ranked(
     unit: Core,
     changing: Option<&HashSet<AxisId>>,
     most: usize,
-) -> Vec<(f64, Tiling)> {
+) -> Ranked {
     let strides: Vec<Stride> = accesses.iter().map(|a| Stride::of(a, reduced, &unit.timing)).collect();
     let volume: f64 = reduced.iter().map(|a| a.extent as f64).product();
     let mut best: Vec<(f64, Tiling)> = Vec::new();
+    let mut offered = 0;
     let mut offer = |cost: f64, tiling: Tiling| {
+        offered += 1;
         // Of equals, the first that was found stays first.
         let at = best.partition_point(|(c, _)| *c <= cost);
         if at < most {
@@ -370,5 +380,5 @@ pub(super) fn ranked(
             }
         }
     }
-    best
+    Ranked { best, all: offered }
 }

@@ -74,29 +74,35 @@ const CANDIDATES: usize = 12;
 /// A reduction of a kernel, and the ways in which it may run.
 #[derive(Clone, Debug)]
 pub struct Reduced {
-    /// With the cycles that the model thinks they take, the best first.
-    candidates: Vec<(f64, tiling::Tiling)>,
+    /// Tilings with the cycles that the model thinks they take, the best first: the candidates, and others as far as that which was asked for.
+    ranked: Vec<(f64, tiling::Tiling)>,
+    all: usize,
 }
 
 impl Reduced {
     /// How many ways there are to choose from.
     pub fn candidates(&self) -> usize {
-        self.candidates.len()
+        self.ranked.len().min(CANDIDATES)
+    }
+
+    /// How many tilings the model knows, most of them slow: any number below may be asked for as a candidate is.
+    pub fn tilings(&self) -> usize {
+        self.all
     }
 
     /// The cycles of the best, by the model.
     pub fn cycles(&self) -> f64 {
-        self.candidates.first().map_or(0.0, |c| c.0)
+        self.ranked.first().map_or(0.0, |c| c.0)
     }
 
     /// The cycles of a candidate, by the model; of one that there is not, those of the best.
     pub fn cycles_of(&self, candidate: usize) -> f64 {
-        self.candidates.get(candidate).map_or(self.cycles(), |c| c.0)
+        self.ranked.get(candidate).map_or(self.cycles(), |c| c.0)
     }
 
     /// The candidates in words: the same words are the same list.
     pub fn described(&self) -> String {
-        let tilings: Vec<&tiling::Tiling> = self.candidates.iter().map(|c| &c.1).collect();
+        let tilings: Vec<&tiling::Tiling> = self.ranked.iter().take(CANDIDATES).map(|c| &c.1).collect();
         format!("{tilings:?}")
     }
 }

@@ -4,7 +4,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access, CANDIDATES, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_FROM, PARALLEL_PIECES, Reduced, bind,
-    choose::ranked,
+    choose::{Ranked, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     cut_evenly, for_,
     prefetch::{Prefetch, Slice},
@@ -125,13 +125,15 @@ impl Emitter {
         let place = Affine::of(&to);
         let chosen = self.decide(|e| {
             let place = place.as_ref();
-            let mut ranked = ranked(&axes, place, &reduction.axes, &accesses, form, e.unit, e.changing(), CANDIDATES);
+            let most = CANDIDATES.max(e.asked() + 1);
+            let mut ranked = ranked(&axes, place, &reduction.axes, &accesses, form, e.unit, e.changing(), most);
             // Tiles of matrix registers are cut as the extents at hand ask for.
             let changes = axes.iter().chain(&reduction.axes).any(|a| e.changes(a.id));
             if let Some(offered) = e.in_tiles(&axes, &reduction).filter(|_| !changes) {
-                let at = ranked.partition_point(|c| c.0 <= offered.0);
-                ranked.insert(at, offered);
-                ranked.truncate(CANDIDATES);
+                let at = ranked.best.partition_point(|c| c.0 <= offered.0);
+                ranked.best.insert(at, offered);
+                ranked.best.truncate(most);
+                ranked.all += 1;
             }
             let lanes = e.unit.lanes();
             e.choice(ranked).map(|t| if e.changes(t.vector) { Tiling { lanes, ..t } } else { t })
@@ -208,11 +210,16 @@ impl Emitter {
         Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, inner, parallel)).collect())
     }
 
-    /// The candidate that was asked for, else the one that the model finds best. Notes what there was to choose from.
-    fn choice(&mut self, ranked: Vec<(f64, Tiling)>) -> Option<Tiling> {
-        let asked = self.choices.get(self.reductions.len()).copied().unwrap_or(0);
-        let chosen = ranked.get(asked).or(ranked.first()).map(|c| c.1.clone());
-        self.reductions.push(Reduced { candidates: ranked });
+    /// Which tiling was asked for, for the reduction at hand: the first where nothing is said.
+    fn asked(&self) -> usize {
+        self.choices.get(self.reductions.len()).copied().unwrap_or(0)
+    }
+
+    /// The tiling that was asked for, else the one that the model finds best. Notes what there was to choose from.
+    fn choice(&mut self, ranked: Ranked) -> Option<Tiling> {
+        let Ranked { best, all } = ranked;
+        let chosen = best.get(self.asked()).or(best.first()).map(|c| c.1.clone());
+        self.reductions.push(Reduced { ranked: best, all });
         chosen
     }
 
