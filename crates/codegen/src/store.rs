@@ -60,8 +60,18 @@ const UNFINISHED: &str = ".new";
 /// After this time, an unfinished file is one that somebody left behind.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Bytes that are read at a time: they are still in the cache when they are looked at.
-const CHUNK: usize = 256 << 10;
+/// Bytes that are read at a time: enough for all threads to have a part, few enough to stay in the last cache.
+const CHUNK: usize = 4 << 20;
+
+/// So many bytes and more are looked at by all threads.
+const SHARED: usize = 128 << 10;
+
+fn add(digest: &mut blake3::Hasher, bytes: &[u8]) {
+    match bytes.len() {
+        SHARED.. => digest.update_rayon(bytes),
+        _ => digest.update(bytes),
+    };
+}
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,7 +107,7 @@ impl KeyMaker {
             match file.read(&mut chunk)? {
                 0 => break,
                 n => {
-                    content.update(&chunk[..n]);
+                    add(&mut content, &chunk[..n]);
                     length += n as u64;
                 }
             }
@@ -238,7 +248,7 @@ impl Store {
 fn header(size: usize, pieces: &[&[u8]]) -> [u8; ALIGN] {
     let mut digest = blake3::Hasher::new();
     for piece in pieces {
-        digest.update(piece);
+        add(&mut digest, piece);
     }
     let mut header = [0; ALIGN];
     header[..8].copy_from_slice(MAGIC);
