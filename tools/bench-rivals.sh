@@ -3,6 +3,7 @@
 #
 #     bench-rivals.sh BIN [ARGUMENTS of rivals.py]
 #
+# onnxruntime wants sympy where it quantizes.
 # Takes the folders corpus and rivals of the one that RESAT_SHARED names, else of ../shared. Python's packages go beside the build.
 set -eu
 bin=$(realpath "$1")
@@ -20,7 +21,7 @@ if [ ! -x "$python" ] && ! python3 -m venv "$here/target/venv"; then
     echo "speed beside rivals: skipped, as python3 can't make a virtual environment here (Debian's package python3-venv)"
     exit 0
 fi
-for package in numpy onnx onnxruntime openvino; do
+for package in numpy onnx onnxruntime openvino sympy; do
     "$python" -c "import $package" 2>/dev/null || "$python" -m pip install -q "$package" || {
         echo "speed beside rivals: $package can't be installed; what needs it is skipped"
     }
