@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 from . import _resat
 from ._config import BuildConfig, cache_folder, current
 from ._passes import Pass, Pipeline, as_pass, default_pipeline
-from ._passes import _tell
+from ._passes import _warn_and_trace
 from ._resat import Executable, Library, Module, Node
 from ._trace import active
 
@@ -90,7 +90,7 @@ def build(
     module = _bound(module, params)
     folder = cache_folder() if cache is True else (os.fspath(cache) if cache else None)
     trace = active()
-    made, told = _resat.build(
+    made, outcome = _resat.build(
         module,
         _item(pipeline, config),
         config.settings(),
@@ -107,7 +107,7 @@ def build(
         bounds=_extents(bounds),
         on_phase=progress,
     )
-    _tell(told, trace)
+    _warn_and_trace(outcome, trace)
     return made
 
 

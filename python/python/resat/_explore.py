@@ -16,7 +16,7 @@ from ._config import BuildConfig, current
 from ._errors import Refused
 from ._module import _of_parts
 from ._passes import _FunctionPass, _Optional, as_pass
-from ._progress import teller
+from ._progress import reporter
 from ._resat import Module
 
 __all__ = ["Exploration", "RayExecutor", "explore"]
@@ -433,9 +433,9 @@ def explore(
     with _lock:
         _driving += 1
     try:
-        with teller(progress) as told:
+        with reporter(progress) as report:
             here = {**given, "own": _functions(own)}
-            data, page, summary = _resat.run_exploration(module, arrays, config.settings(), here, crew, told)
+            data, page, summary = _resat.run_exploration(module, arrays, config.settings(), here, crew, report)
     finally:
         if crew is not None:
             crew.end()

@@ -64,8 +64,8 @@ class Pass:
     def __call__(self, module: Module, config: "BuildConfig | None" = None) -> Module:
         config = current(config)
         trace = active()
-        made, told = _resat.run_pass(module, self.item(), config.settings(), trace is not None)
-        _tell(told, trace)
+        made, outcome = _resat.run_pass(module, self.item(), config.settings(), trace is not None)
+        _warn_and_trace(outcome, trace)
         return made
 
     def __eq__(self, other: object) -> bool:
@@ -81,11 +81,11 @@ class Pass:
         return f"<resat pass {self.text}>"
 
 
-def _tell(told: dict, trace) -> None:
-    for warning in told["warnings"]:
+def _warn_and_trace(outcome: dict, trace) -> None:
+    for warning in outcome["warnings"]:
         warnings.warn(warning, ResatWarning, stacklevel=4)
     if trace is not None:
-        trace._take(told)
+        trace._take(outcome)
 
 
 def _of_text(name: str, text: str, samples) -> Pass:

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Callable, Iterator
 
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 
 
 def _shell() -> Any:
@@ -50,7 +50,7 @@ class _Bar:
 
 
 @contextlib.contextmanager
-def teller(progress: "Told | bool | None") -> "Iterator[Told | None]":
+def reporter(progress: "Progress | bool | None") -> "Iterator[Progress | None]":
     """Who hears of progress: the user's function, a bar, or nobody."""
     notebook = _shell() is not None
     if progress is False or progress is None and not notebook:

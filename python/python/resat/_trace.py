@@ -79,8 +79,8 @@ class Trace:
     def __exit__(self, *_: Any) -> None:
         _traces.reset(self._token)
 
-    def _take(self, told: dict[str, Any]) -> None:
-        all_ = told["passes"]
+    def _take(self, outcome: dict[str, Any]) -> None:
+        all_ = outcome["passes"]
         for i, one in enumerate(all_):
             # Passes come in the order in which they end: right after a deeper one comes the one around it.
             if i > 0 and all_[i - 1]["depth"] > one["depth"] and _is_sequence(one["name"]):
@@ -89,7 +89,7 @@ class Trace:
             self.passes.append(
                 PassRecord(number, one["name"], one["seconds"], one["before"], one["after"], one["reports"], one["depth"])
             )
-        self.warnings += told["warnings"]
+        self.warnings += outcome["warnings"]
 
     @property
     def rules(self) -> list[dict[str, Any]]:
@@ -139,9 +139,9 @@ class _Many:
     def __init__(self, traces: tuple[Trace, ...]):
         self.traces = traces
 
-    def _take(self, told: dict[str, Any]) -> None:
+    def _take(self, outcome: dict[str, Any]) -> None:
         for trace in self.traces:
-            trace._take(told)
+            trace._take(outcome)
 
 
 def active() -> "_Many | None":
