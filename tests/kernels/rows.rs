@@ -178,3 +178,24 @@ fn attention_keeps_no_scores_in_memory() {
     let workspace = kernel.workspace().1;
     assert!(workspace <= keys + 4096, "{workspace} bytes; the keys take {keys}, the scores would take {scores}");
 }
+
+/// Windows that overlap much are read from a copy with padding, which is made for a block of channels at a time: vectors lie along these.
+#[test]
+fn padded_copies_have_blocks_of_channels() {
+    for batch in [1, 2] {
+        let text = format!(
+            "def @main(%x: Tensor[({batch}, 3, 14, 14, 16), float32], %w: Tensor[(3, 1, 5, 5, 1, 16), float32]) {{
+               nn.contrib_depthwise_conv2d_NCHWc(%x, %w, padding=[2, 2, 2, 2], groups=48, kernel_size=[5, 5], data_layout=\"NCHW16c\",
+                 kernel_layout=\"OIHW1i16o\", out_layout=\"NCHW16c\")
+             }}"
+        );
+        agree("windows.relay", &text, "none", 2);
+        let m = parse_module("windows.relay", &format!("#[version = \"0.0.5\"]\n{text}")).expect("is read");
+        let mut options = Options::new(Settings::new(Target::parse("llvm -mcpu=skylake-avx512").expect("is a target")));
+        options.passes = Some(Box::new(sequence("none", &options.settings).expect("it is a list of passes")));
+        let built = build(m, &[], options).unwrap_or_else(|e| panic!("{e}"));
+        let made = &built.record().expect("it is built here").kernels[0];
+        let copies = made.buffers.iter().filter(|b| b.len == batch * 18 * 18 * 16).count();
+        assert_eq!(copies, 1, "{made}");
+    }
+}

@@ -177,8 +177,14 @@ impl Emitter {
             heavy.iter().enumerate().any(same)
         };
         if heavy.iter().any(|h| !h.is_empty()) {
+            let several = |s: &Shared| s.extent > 1 && again(s);
             let rows =
-                |p: &Plan| (0..p.shared.len()).filter(|&i| again(&p.shared[i])).max_by_key(|&i| p.shared[i].extent);
+                |p: &Plan| (0..p.shared.len()).filter(|&i| several(&p.shared[i])).max_by_key(|&i| p.shared[i].extent);
+            // Products fill vectors along the densest axis.
+            let dense = (0..plan.shared.len()).find(|&i| plan.is_dense(steps, i));
+            if let Some(dense) = dense.filter(|d| rows(&plan) != Some(*d)) {
+                plan.shared.remove(dense);
+            }
             let others = steps.iter().filter(|s| !self.is_copy(s)).count();
             plan.block = rows(&plan).filter(|_| others > 1).and_then(|i| {
                 // Where products with what is the same for all rows are summed up: as many as a register tile has.
