@@ -93,13 +93,17 @@ fn pairs(left: &[Number], right: &[Number]) -> (Vec<Number>, Vec<Number>) {
 fn both(m: &Module, inputs: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) {
     let args: Vec<Value> = inputs.iter().cloned().map(Value::from).collect();
     let want = interp::run_flat(m, "main", args).unwrap_or_else(|e| panic!("{e}"));
+    (want, compiled(m, inputs))
+}
+
+/// A program's results compiled as it stands.
+fn compiled(m: &Module, inputs: &[Tensor]) -> Vec<Tensor> {
     let settings = Settings::new(Target::host());
     let mut options = Options::new(settings.clone());
     options.passes = Some(Box::new(sequence("none", &settings).expect("it is a list of passes")));
     options.threads = 1;
     let built = build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{e}"));
-    let got = built.executable.run(inputs).unwrap_or_else(|e| panic!("{e}"));
-    (want, got)
+    built.executable.run(inputs).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Distance in units of the last place that the type has at that size.
@@ -332,11 +336,18 @@ fn odd_images(shape: &[usize]) -> Vec<Tensor> {
         .collect()
 }
 
-/// Infinities and NaN of Winograd's convolution are where a direct convolution has them, and nowhere else.
-#[test]
-fn tiles_of_winograd_keep_infinities_apart() {
-    let text = |extents: &str, pads: &str, (i, o): (usize, usize)| {
-        format!(
+/// A weight of ordinary numbers, of which some are 0 and some nearly.
+fn ordinary_weight() -> Tensor {
+    Tensor::from_f64_fn(DType::F32, &[32, 16, 3, 3], |i| match i % 11 {
+        3 => 0.0,
+        7 => 1e-12,
+        k => (k as f64 - 5.0) / 16.0 + (i % 7) as f64 / 100.0,
+    })
+}
+
+/// A direct convolution with blocks of channels, and the same by Winograd's algorithm.
+fn winograds(extents: &str, pads: &str, (i, o): (usize, usize)) -> String {
+    format!(
             "#[version = \"0.0.5\"] def @main(%x: Tensor[({extents}, {i}), float32], %w: Tensor[(32, 16, 3, 3), float32]) {{
                 %0 = layout_transform(%w, src_layout=\"OIHW\", dst_layout=\"OIHW{i}i{o}o\");
                 %1 = nn.contrib_conv2d_NCHWc(%x, %0, padding={pads}, channels=32, kernel_size=[3, 3], data_layout=\"NCHW{i}c\",
@@ -348,20 +359,19 @@ fn tiles_of_winograd_keep_infinities_apart() {
                     out_layout=\"NCHW{o}c\");
                 (%1, %5) }}"
         )
-    };
-    // A weight of ordinary numbers, of which some are 0 and some nearly.
-    let w = Tensor::from_f64_fn(DType::F32, &[32, 16, 3, 3], |i| match i % 11 {
-        3 => 0.0,
-        7 => 1e-12,
-        k => (k as f64 - 5.0) / 16.0 + (i % 7) as f64 / 100.0,
-    });
+}
+
+/// Infinities and NaN of Winograd's convolution are where a direct convolution has them, and nowhere else.
+#[test]
+fn tiles_of_winograd_keep_infinities_apart() {
+    let w = ordinary_weight();
     let cases = [
         ("2, 2, 11, 14", "[1, 1, 1, 1]", (8, 8)),
         ("1, 1, 12, 8", "[0, 1, 2, 0]", (16, 16)),
         ("?, 2, ?, ?", "[1, 1, 1, 1]", (8, 16)),
     ];
     for (extents, pads, blocks) in cases {
-        let m = parse_module("tiles", &text(extents, pads, blocks)).unwrap_or_else(|e| panic!("{e}"));
+        let m = parse_module("tiles", &winograds(extents, pads, blocks)).unwrap_or_else(|e| panic!("{e}"));
         let shape = match extents.starts_with('?') {
             true => vec![1, 2, 10, 13, blocks.0],
             false => extents.split(", ").map(|n| n.parse().expect("a number")).chain([blocks.0]).collect(),
@@ -380,6 +390,23 @@ fn tiles_of_winograd_keep_infinities_apart() {
                     assert!(same, "{extents}, {pads}: {a} became {b} at {i}");
                 }
             }
+        }
+    }
+}
+
+/// Images of so many tiles that these go band by band.
+#[test]
+fn bands_of_winograd() {
+    let shape = [1, 1, 122, 125, 16];
+    let m =
+        parse_module("bands", &winograds("1, 1, 122, 125", "[1, 1, 1, 1]", (16, 16))).unwrap_or_else(|e| panic!("{e}"));
+    let ordinary = compiled(&m, &[odd_images(&shape)[0].clone(), ordinary_weight()]);
+    let most = 1e-5 * largest(&ordinary[0]);
+    for x in odd_images(&shape).iter().filter(|x| largest(x) < 1e30) {
+        let got = compiled(&m, &[x.clone(), ordinary_weight()]);
+        for i in 0..got[0].len() {
+            let (a, b) = (got[0].get_f64(i), got[1].get_f64(i));
+            assert!(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most, "{a} became {b} at {i}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Winograd's convolution of data in blocks of channels, as loops: transform all tiles, then, for some tiles and some blocks of
-//! results at a time, multiply point by point and transform back while the products are at hand.
+//! results at a time, multiply point by point and transform back while the products are at hand. Where the transformed tiles of an image are
+//! more than a second cache holds, and weights are few, that is done band by band.
 //!
 //! The algorithm adds and subtracts what lies in a tile, so that one infinity makes the whole tile infinite or NaN. Whatever is not finite in
 //! a window of the data leaves no result of that window finite, though, and neither does what overflows before the transform back. So
@@ -93,66 +94,106 @@ pub(super) fn lower(
     let fits = PRODUCTS / (points * points * wide * lanes * dtype.bytes() as i64);
     let batch = (fits / rows).clamp(1, 4) * rows;
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
-    // Of images of every size, the last tiles of a group may be none.
     let changing = b.is_for_all_sizes();
-    let pieces = if changing { pieces_of_any(tiles, batch, rows) } else { cut_evenly(tiles, batch) };
-    let computed = pieces.last().map_or(tiles, |(start, many, size)| tiles.max(start + many * size));
+    let bytes = dtype.bytes() as i64;
+    let (of_tile, of_weights) = (points * points * channels * bytes, points * points * channels * outs * lanes * bytes);
+    let bands = match changing {
+        true => vec![(0, 1, tiles)],
+        false => bands(tiles, batch, images * of_tile, of_weights, (outs + wide - 1) / wide),
+    };
+    // Of images of every size, the last tiles of a group may be none.
+    let pieces = |band: i64| if changing { pieces_of_any(band, batch, rows) } else { cut_evenly(band, batch) };
+    let room = |band: i64| pieces(band).last().map_or(band, |(start, many, size)| band.max(start + many * size));
+    let computed = bands.iter().map(|band| room(band.2)).max().unwrap_or(tiles);
     b.routine(|n| {
         let out = n.output(shape, dtype);
         let values = n.scratch(&[images, points, points, computed, channels], dtype);
-        n.parallel_each(&[images, tiles], |n, i| {
-            let (y, z) = tile_at(n, &i[1], [down, across], changing);
-            n.for_(blocks, |n, k| {
-                n.vector(block, |n, lane| {
-                    let at = |n: &Nest<'_>, r: usize, c: usize| {
-                        let (r, c) = (y.clone() * tile + r as i64, z.clone() * tile + c as i64);
-                        n.read(x, [i[0].clone(), k.clone(), r, c, lane.clone()])
-                    };
-                    both_sides(n, &data, dtype, at, |n, p, q, value| {
-                        let channel = k.clone() * block + lane.clone();
-                        let place = [i[0].clone(), Scalar::index(p as i64), (q as i64).into(), i[1].clone(), channel];
-                        n.store(values, place, value);
-                    });
-                });
-            });
-        });
         let mut checks = Vec::new();
-        for &(first, turns, wide) in &groups {
-            for &(start, many, batch) in &pieces {
-                let check = signs.map(|_| n.scratch(&[images * turns * many, lanes], dtype));
-                checks.extend(check);
-                let each = if changing && batch > rows { Some((tiles / rows, batch / rows)) } else { None };
-                each_piece(n, changing, [images, turns, many], start, each, |n, i, number, start, register_tiles| {
-                    let group = Group {
-                        image: i[0].clone(),
-                        out: i[1].clone() * wide + first,
-                        tile: i[2].clone() * batch + start,
-                        wide,
-                        batch,
-                        register_tiles,
-                        computed,
+        for &(first_of_bands, bands, band) in &bands {
+            let pieces = pieces(band);
+            let by_piece: Vec<Vec<Option<TensorId>>> = groups
+                .iter()
+                .map(|&(_, turns, _)| {
+                    let mut check =
+                        |&(_, many, _): &(i64, i64, i64)| n.scratch(&[bands * images * turns * many, lanes], dtype);
+                    pieces.iter().map(|piece| signs.map(|_| check(piece))).collect()
+                })
+                .collect();
+            checks.extend(by_piece.iter().flatten().flatten().copied());
+            let all = |n: &mut Nest<'_>, number_of_band: Scalar| {
+                let base = number_of_band.clone() * band + first_of_bands;
+                n.parallel_each(&[images, band], |n, i| {
+                    let number = match bands > 1 || first_of_bands > 0 {
+                        true => n.let_index(base.clone() + i[1].clone(), tiles),
+                        false => i[1].clone(),
                     };
-                    let sums = n.local(&[points, points, batch, wide, lanes], dtype);
-                    products(n, &group, values, w, sums, rows);
-                    let total = check.map(|_| n.registers(&[lanes], dtype));
-                    total.into_iter().for_each(|t| n.vector(lanes, |n, lane| n.store(t, [lane], zero.clone())));
-                    let here = group.register_tiles.as_ref().map_or(Scalar::index(batch), |t| t.clone() * rows);
-                    n.for_(here, |n, t| {
-                        let number = n.let_index(group.tile.clone() + t.clone(), computed);
-                        let sums = Sums { sums, number, turn: t, wide, back: &back, total };
-                        let store = |n: &mut Nest<'_>| sums.store(n, out, &group, tile, changing);
-                        match changing {
-                            true => n.if_(sums.number.clone().lt(Scalar::index(tiles)), store),
-                            false => store(n),
-                        }
-                    });
-                    if let (Some(check), Some(total)) = (check, total) {
-                        n.vector(lanes, |n, lane| {
-                            let total = n.read(total, [lane.clone()]);
-                            n.store(check, [number.clone(), lane], total);
+                    let (y, z) = tile_at(n, &number, [down, across], changing);
+                    n.for_(blocks, |n, k| {
+                        n.vector(block, |n, lane| {
+                            let at = |n: &Nest<'_>, r: usize, c: usize| {
+                                let (r, c) = (y.clone() * tile + r as i64, z.clone() * tile + c as i64);
+                                n.read(x, [i[0].clone(), k.clone(), r, c, lane.clone()])
+                            };
+                            both_sides(n, &data, dtype, at, |n, p, q, value| {
+                                let channel = k.clone() * block + lane.clone();
+                                let [p, q] = [p as i64, q as i64].map(Scalar::index);
+                                n.store(values, [i[0].clone(), p, q, i[1].clone(), channel], value);
+                            });
                         });
-                    }
+                    });
                 });
+                for (&(first, turns, wide), checks) in groups.iter().zip(&by_piece) {
+                    for (&(start, many, batch), check) in pieces.iter().zip(checks) {
+                        let each = if changing && batch > rows { Some((tiles / rows, batch / rows)) } else { None };
+                        each_piece(
+                            n,
+                            changing,
+                            [images, turns, many],
+                            start,
+                            each,
+                            |n, i, number, start, register_tiles| {
+                                let group = Group {
+                                    image: i[0].clone(),
+                                    out: i[1].clone() * wide + first,
+                                    tile: i[2].clone() * batch + start,
+                                    wide,
+                                    batch,
+                                    register_tiles,
+                                    computed,
+                                };
+                                let sums = n.local(&[points, points, batch, wide, lanes], dtype);
+                                products(n, &group, values, w, sums, rows);
+                                let total = check.map(|_| n.registers(&[lanes], dtype));
+                                total
+                                    .into_iter()
+                                    .for_each(|t| n.vector(lanes, |n, lane| n.store(t, [lane], zero.clone())));
+                                let here =
+                                    group.register_tiles.as_ref().map_or(Scalar::index(batch), |t| t.clone() * rows);
+                                n.for_(here, |n, t| {
+                                    let at = base.clone() + group.tile.clone() + t.clone();
+                                    let number = n.let_index(at, if changing { computed } else { tiles });
+                                    let sums = Sums { sums, number, turn: t, wide, back: &back, total };
+                                    let store = |n: &mut Nest<'_>| sums.store(n, out, &group, tile, changing);
+                                    match changing {
+                                        true => n.if_(sums.number.clone().lt(Scalar::index(tiles)), store),
+                                        false => store(n),
+                                    }
+                                });
+                                if let (Some(check), Some(total)) = (check, total) {
+                                    let number = number_of_band.clone() * (images * turns * many) + number;
+                                    n.vector(lanes, |n, lane| {
+                                        let total = n.read(total, [lane.clone()]);
+                                        n.store(*check, [number.clone(), lane], total);
+                                    });
+                                }
+                            },
+                        );
+                    }
+                }
+            };
+            match bands {
+                1 => all(n, Scalar::index(0)),
+                _ => n.for_(bands, all),
             }
         }
         if let Some(signs) = signs {
@@ -161,6 +202,19 @@ pub(super) fn lower(
         }
         out
     })
+}
+
+/// Bytes of transformed tiles at a time where there are more than twice as many: what second caches hold.
+const BAND: i64 = 1 << 20;
+
+/// Tiles in bands, as [`cut_evenly`] says it: all at once, unless to read the weights again for each band is less than to read all transformed
+/// tiles from memory for each of `turns` groups of results. A band has `least` tiles at least.
+fn bands(tiles: i64, least: i64, bytes_of_tile: i64, bytes_of_weights: i64, turns: i64) -> Vec<(i64, i64, i64)> {
+    let count = (tiles * bytes_of_tile / BAND + 1).min(tiles / least);
+    match count > 2 && bytes_of_weights * count < tiles * bytes_of_tile * turns {
+        true => cut_evenly(tiles, (tiles + count - 1) / count),
+        false => vec![(0, 1, tiles)],
+    }
 }
 
 /// Whether an element of some tensors of two axes, or their sum, is infinite or NaN.
