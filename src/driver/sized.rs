@@ -631,6 +631,9 @@ fn served(samples: &[Sample], spans: &[Span]) -> Option<Vec<bool>> {
 /// Refuses more sizes than a limit.
 fn all_sizes(ranges: &[ExtentRange], limit: i64) -> Result<Vec<Vec<i64>>, String> {
     let counts: Vec<i64> = ranges.iter().map(|r| r.count() as i64).collect();
+    if counts.contains(&0) {
+        return Err("bounds of extents that have to be equal have no extent in common".into());
+    }
     let count = counts.iter().try_fold(1i64, |n, s| n.checked_mul(*s)).filter(|n| *n <= limit);
     let count = count.ok_or_else(|| {
         let counts: Vec<String> = counts.iter().map(i64::to_string).collect();
@@ -641,7 +644,7 @@ fn all_sizes(ranges: &[ExtentRange], limit: i64) -> Result<Vec<Vec<i64>>, String
         )
     })?;
     let size = |k: i64| -> Vec<i64> {
-        let mut rest = k * STRIDE % count.max(1);
+        let mut rest = k * STRIDE % count;
         let extent = |range: &ExtentRange| {
             let of = range.count() as i64;
             let n = range.nth((rest % of) as usize);

@@ -84,9 +84,9 @@ int main(void) {
   }
   /* Ten of twelve places are taken. */
   if (!refused(3, RESAT_TOO_SMALL, x, y)) return 5;
-  lengths[0][0] = ROOM + 1;
+  lengths[0][0] = lengths[1][0] = ROOM + 1;
   if (!refused(1, RESAT_TOO_SMALL, x, y)) return 5;
-  lengths[0][0] = -1;
+  lengths[0][0] = -1, lengths[1][0] = 10;
   if (!refused(1, RESAT_BAD_SHAPE, x, y)) return 5;
   lengths[0][0] = 9;
   if (!refused(1, RESAT_BAD_SHAPE, x, y)) return 5;

@@ -739,10 +739,14 @@ mod tests {
             sizes.iter().zip(&values).for_each(|(s, &v)| assert_eq!(table.value(s), Some(v)));
             table
         };
-        assert_eq!(of(&|s| s[1] * 37 % 11).axes, [(1, 1, 1)]);
-        assert_eq!(of(&|s| (s[0] * 5 + s[2] * 37) % 23).axes, [(0, 2, 1), (2, 7, 3)]);
+        let axis = |extent, least, apart, by| TableAxis { extent, least, apart, by };
+        assert_eq!(of(&|s| s[1] * 37 % 11).axes, [axis(1, 1, 1, 1)]);
+        assert_eq!(of(&|s| (s[0] * 5 + s[2] * 37) % 23).axes, [axis(0, 2, 1, 1), axis(2, 7, 1, 3)]);
         assert_eq!(of(&|_| 5).values, [5]);
         assert_eq!(of(&|s| s[0] * 100 + s[1] * 10 + s[2]).values.len(), 60);
         assert_eq!(of(&|s| s[1]).value(&[2, 5, 7]), None);
+        // Extents in steps take no more room than there are of them.
+        let table = Table::of(&[&[64, 1], &[96, 2], &[160, 1]], &[3, 4, 5]);
+        assert_eq!((&table.axes[..], &table.values[..]), (&[axis(0, 64, 32, 1)][..], &[3, 4, 0, 5][..]));
     }
 }
