@@ -17,7 +17,8 @@ use pyo3::{
 use resat::{
     diag::{Diagnostic, Refused, nearest},
     driver::{
-        self, Built, Cache, EmitError, Options, Origin, Record, Runnable, Said, Specialize, tuned_in, tuned_of_user,
+        self, Built, Cache, EmitError, ExtentBound, Options, Origin, Record, Runnable, Said, Specialize, tuned_in,
+        tuned_of_user,
     },
     ir::{Dim, TensorType as TypeOfTensor, Type, input_names, output_names},
     machine::Known,
@@ -442,7 +443,7 @@ fn build<'py>(
         other => return Err(refuse(format!("specialize is \"off\", \"hot\" or \"all\", not `{other}`"))),
     };
     options.state = state;
-    (options.hints, options.bounds) = (hints, bounds);
+    (options.hints, options.bounds) = (hints, ranges(bounds));
     options.tuned = Some(Arc::new(tuned_in(&settings.rust.target, tuned_of_user())));
     options.tune = tune.map(|t| seconds("tune", t)).transpose()?;
     if let Some(f) = on_phase {
@@ -521,7 +522,7 @@ fn emit_c(
     let mut options = Options::new(settings.rust.clone());
     options.passes = Some(make(item, settings, &rust_of(settings)?)?);
     options.name = name;
-    (options.hints, options.bounds) = (hints, bounds);
+    (options.hints, options.bounds) = (hints, ranges(bounds));
     let written = long(py, &settings.shared, move || driver::emit_c(module.0, &[], options, &path).map_err(failure))?;
     unserved(py, written.unserved)?;
     Ok([written.source, written.header].into_iter().chain(written.weights).collect())
@@ -549,4 +550,9 @@ pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(build, m)?)?;
     m.add_function(wrap_pyfunction!(emit_c, m)?)?;
     m.add_function(wrap_pyfunction!(machine, m)?)
+}
+
+/// Bounds that are no more than the greatest extents.
+fn ranges(bounds: Vec<Said>) -> Vec<ExtentBound> {
+    bounds.into_iter().map(|(name, most)| (name, most.into_iter().map(|n| n.map(Into::into)).collect())).collect()
 }

@@ -8,7 +8,9 @@ use super::{Failure, config::ConfigArgs};
 use crate::{
     cost,
     diag::{Diagnostic, Refused, nearest, read_text},
-    driver::{Built, Cache, Native, Options, Said, Stopwatch, machine, tuned_in, tuned_of_user},
+    driver::{
+        Built, Cache, ExtentBound, ExtentRange, Native, Options, Said, Stopwatch, machine, tuned_in, tuned_of_user,
+    },
     extract,
     frontend::{self, LoadOptions, Model},
     infer::{TypedModule, infer_types},
@@ -141,7 +143,8 @@ impl RegionArgs {
 #[derive(Args, Debug)]
 pub(super) struct StateArgs {
     /// An input, and the output that is this input at the next run; again for more of them. It begins as zeros, with extents of 0 where
-    /// they are unknown, unless the inputs give it, and is updated where it lies where the program allows it
+    /// they are unknown, unless the inputs give it, and is updated where it lies where the program allows it. A library has it in memory of
+    /// the caller's
     #[arg(long, value_name = "INPUT=OUTPUT", value_parser = input_and_output)]
     pub state: Vec<(String, String)>,
 }
@@ -159,19 +162,24 @@ pub(super) struct ExtentArgs {
     /// Extents to reckon with where they are unknown, as "batch=1,length=128" by names of dimensions or as "x=1x3x224x224" by input, where `?`
     /// is an axis of which nothing is said. Prices take them, and decisions are made for that size; else both take a guess, or the middle
     /// of what `--max` allows
-    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said)]
+    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said::<usize>)]
     hint: Vec<Said>,
-    /// How great unknown extents may be, said like hints and of all of them. Memory is planned for that and taken beforehand; inputs
-    /// beyond it are refused. A library serves sizes up to it
-    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said)]
-    max: Vec<Said>,
+    /// How great unknown extents may be, said like hints and of all of them: "height=512" for 1 to 512, "height=512/32" for multiples of 32 only,
+    /// "height=128..512/32" for those from 128 on. Memory is planned for the greatest and taken beforehand; other inputs are refused. A library
+    /// serves these sizes
+    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said::<ExtentRange>)]
+    max: Vec<ExtentBound>,
 }
 
-fn said(text: &str) -> Result<Said, String> {
+fn said<T: std::str::FromStr>(text: &str) -> Result<(String, Vec<Option<T>>), String>
+where
+    T::Err: std::fmt::Display,
+{
     let form = || "should be of the form batch=8 or x=8x3x224x224".to_owned();
     // Names of inputs may hold an equals sign: the last one counts.
     let (name, extents) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
-    let extent = |d: &str| if d == "?" { Ok(None) } else { d.parse().map(Some).map_err(|_| form()) };
+    let extent =
+        |d: &str| if d == "?" { Ok(None) } else { d.parse().map(Some).map_err(|e| format!("{}: {e}", form())) };
     Ok((name.to_owned(), extents.split('x').map(extent).collect::<Result<_, String>>()?))
 }
 

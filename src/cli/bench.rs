@@ -102,7 +102,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     if args.model.file.extension().is_some_and(|e| e == "so") {
         args.extents.refuse("go with programs that are to be built")?;
         let library = super::library::open(&args.model, args.threads)?;
-        let tensors = paths.iter().map(|&p| library.inputs(p)).collect::<Result<Vec<_>, _>>()?;
+        let tensors = paths.iter().map(|&p| library.inputs(p, None)).collect::<Result<Vec<_>, _>>()?;
         let runs = measure(&args, &tensors, |tensors| library.run(tensors).map(drop))?;
         return report(&args, &runs, 0.0, None, None);
     }

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::{
     Failure,
-    args::{CacheArgs, ExtentArgs, ModelArgs, PassArgs, RegionArgs, TuneArgs, tell_tuning},
+    args::{CacheArgs, ExtentArgs, ModelArgs, PassArgs, RegionArgs, StateArgs, TuneArgs, tell_tuning},
     dump::{Dump, DumpArgs},
     kept::Kept,
     progress::Progress,
@@ -32,6 +32,8 @@ pub(super) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     tune: TuneArgs,
+    #[command(flatten)]
+    state: StateArgs,
     #[command(flatten)]
     extents: ExtentArgs,
     #[command(flatten)]
@@ -63,7 +65,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings()?;
     let name = symbol(&args.output);
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.report || args.tune.asked() || args.dump.asked());
-    let kept = if args.extents.asked() { kept.nothing() } else { kept };
+    let kept = if args.extents.asked() || !args.state.state.is_empty() { kept.nothing() } else { kept };
     let progress = Progress::new();
     let dump = args.dump.start()?;
     if args.emit == Emit::C {
@@ -72,6 +74,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         options.passes = Some(Box::new(args.passes.sequence(&settings)?));
         options.name = name;
         args.extents.fill(&mut options);
+        options.state = args.state.state.clone();
         options.on_phase = Some(Box::new(progress.teller()));
         dump.iter().for_each(|d| d.fill(&mut options));
         let Model { module, params } = args.model.read()?;
@@ -92,6 +95,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             args.tune.fill(&args.passes, &mut options)?;
             options.name = name;
             args.extents.fill(&mut options);
+            options.state = args.state.state.clone();
             options.on_phase = Some(Box::new(progress.teller()));
             dump.iter().for_each(|d| d.fill(&mut options));
             kept.fill(&mut options);

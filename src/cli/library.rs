@@ -11,7 +11,8 @@ use crate::{
     diag::{Diagnostic, Refused},
     interp::random_value,
     ir::Type,
-    runtime::{LoadedLibrary, export::PortType},
+    relay::npz,
+    runtime::{LoadedLibrary, LoadedRuns, RunError, export::PortType},
     tensor::Tensor,
 };
 
@@ -33,8 +34,26 @@ pub(super) fn open(args: &ModelArgs, threads: Option<NonZeroUsize>) -> Result<Li
 }
 
 impl Library {
-    /// The inputs in order, from an archive or at random.
-    pub(super) fn inputs(&self, path: Option<&Path>) -> Result<Vec<Tensor>, Failure> {
+    /// Runs that keep its state; none where it has none.
+    pub(super) fn stateful(&self) -> Option<LoadedRuns<'_>> {
+        match &self.0 {
+            LoadedLibrary::Sized(m) if !m.states().is_empty() => Some(m.stateful()),
+            _ => None,
+        }
+    }
+
+    /// State as it is now, by its name as an output.
+    pub(super) fn state(&self, runs: &LoadedRuns<'_>) -> Vec<(String, Tensor)> {
+        let LoadedLibrary::Sized(m) = &self.0 else { return Vec::new() };
+        m.states().iter().filter_map(|s| Some((s.output.clone(), runs.get(&s.port.name)?))).collect()
+    }
+
+    /// The inputs in order, from an archive or at random. State that an archive gives is that of the next run.
+    pub(super) fn inputs(
+        &self,
+        path: Option<&Path>,
+        runs: Option<&mut LoadedRuns<'_>>,
+    ) -> Result<Vec<Tensor>, Failure> {
         let ports = self.0.inputs();
         let Some(path) = path else {
             let random = |(i, p): (usize, &PortType)| {
@@ -49,8 +68,16 @@ impl Library {
             let values: Vec<Option<Tensor>> = ports.iter().enumerate().map(random).collect::<Result<_, Refused>>()?;
             return Ok(values.into_iter().flatten().collect());
         };
+        let mut given = inputs(path)?;
+        if let (LoadedLibrary::Sized(m), Some(runs)) = (&self.0, runs) {
+            for PortType { name, dtype, .. } in m.states().iter().map(|s| &s.port) {
+                if let Some(at) = given.iter().position(|(n, _)| n.as_str() == name) {
+                    runs.set(name, &npz::as_element(given.remove(at).1, *dtype)).map_err(refused)?;
+                }
+            }
+        }
         let wanted: Vec<_> = ports.into_iter().map(|p| (p.name, p.dtype)).collect();
-        Ok(in_order(&wanted, inputs(path)?)?)
+        Ok(in_order(&wanted, given)?)
     }
 
     /// The outputs' names, in order; as many as there are results where the library does not say how many there will be.
@@ -61,6 +88,11 @@ impl Library {
 
     /// Runs once.
     pub(super) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Failure> {
-        self.0.run(inputs).map_err(|e| Failure::Refused(Diagnostic::new(e.to_string()).into()))
+        self.0.run(inputs).map_err(refused)
     }
+}
+
+/// Why a library did not run.
+pub(super) fn refused(e: RunError) -> Failure {
+    Failure::Refused(Diagnostic::new(e.to_string()).into())
 }

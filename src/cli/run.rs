@@ -92,9 +92,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     if !args.state.state.is_empty() {
         return run_with_state(&args);
     }
-    if args.inputs.len() > 1 {
-        return Err(refused("`--inputs` is taken several times where runs follow each other: with `--state`"));
-    }
+    one_archive(&args)?;
     let start = Instant::now();
     let settings = args.passes.settings()?;
     let native = args.backend == Backend::Llvm && !args.validate;
@@ -377,6 +375,14 @@ fn refused(message: &str) -> Failure {
     Failure::Refused(Diagnostic::new(message).into())
 }
 
+/// Refuses several archives.
+fn one_archive(args: &Args) -> Result<(), Failure> {
+    match args.inputs.len() {
+        0 | 1 => Ok(()),
+        _ => Err(refused("`--inputs` is taken several times where runs follow each other: with `--state`")),
+    }
+}
+
 /// Runs that follow each other, one for each archive.
 fn run_with_state(args: &Args) -> Result<(), Failure> {
     if args.validate || args.backend == Backend::Interp {
@@ -459,8 +465,26 @@ pub(super) fn beside_state(
 }
 
 fn run_library(args: &Args) -> Result<(), Failure> {
+    if !args.state.state.is_empty() {
+        return Err(refused("a compiled library keeps what it was built to keep: `--state` has no place here"));
+    }
     let library = super::library::open(&args.model, args.threads)?;
-    let tensors = library.inputs(args.inputs.first().map(PathBuf::as_path))?;
-    let outputs = library.run(&tensors)?;
-    write_outputs(args.outputs.as_deref(), &library.output_names(outputs.len()), &outputs, &[])
+    let first = args.inputs.first().map(PathBuf::as_path);
+    let Some(mut runs) = library.stateful() else {
+        one_archive(args)?;
+        let outputs = library.run(&library.inputs(first, None)?)?;
+        return write_outputs(args.outputs.as_deref(), &library.output_names(outputs.len()), &outputs, &[]);
+    };
+    let mut outputs = Vec::new();
+    let further = args.inputs.iter().skip(1).map(|p| Some(p.as_path()));
+    for path in [first].into_iter().chain(further) {
+        let inputs = library.inputs(path, Some(&mut runs))?;
+        outputs = runs.run(&inputs).map_err(super::library::refused)?;
+    }
+    let mut names = library.output_names(outputs.len());
+    for (name, state) in library.state(&runs) {
+        names.push(name);
+        outputs.push(state);
+    }
+    write_outputs(args.outputs.as_deref(), &names, &outputs, &[])
 }

@@ -11,7 +11,7 @@ use std::{
 use super::{
     backend::Backend,
     cache::{Cache, module_key, settings_key},
-    extents::{Extents, Said},
+    extents::{ExtentBound, Extents, Said},
     external::{Handling, Regions, compile_regions, fallback_warning},
     phases::{Interface, Linked, bind, machine_program, optimize, plain_program, to_kernels},
     runnable::{Runnable, Specialize},
@@ -93,10 +93,10 @@ pub struct Options {
     /// sizes is then made with the program. By the name of a dimension, or of an input with one for each axis. Without one, the middle of
     /// what [`Options::bounds`] allows, or a guess. Such a program is not kept on disk.
     pub hints: Vec<Said>,
-    /// How great unknown extents may be. Memory is planned for that when the program is built, and takes no more at any size; sizes beyond it
-    /// are refused. Takes programs that are a plain sequence of calls but for their extents, and bounds of all of these. Exports of programs whose
+    /// What unknown extents may be, said like hints: see [`ExtentRange`](super::ExtentRange). Memory is planned for the greatest size when the
+    /// program is built, and takes no more at any size; other sizes are refused. Takes programs that are a plain sequence of calls but for their extents, and bounds of all of these. Exports of programs whose
     /// extents are unknown need them.
-    pub bounds: Vec<Said>,
+    pub bounds: Vec<ExtentBound>,
     /// Whether memory that the build frees goes back to the system at once, and code that ran once is dropped from memory, by settings of the
     /// whole process: for programs that do nothing else, such as the command line. Off by default: a library leaves its host's allocator alone.
     pub release_memory: bool,

@@ -7,6 +7,7 @@ use super::{
     backend::Backend,
     extents::Extents,
     external::{Handling, refuse_regions, without_regions_of},
+    library::with_state,
     phases::{Linked, bind, machine_program},
     specialize::Machine,
 };
@@ -69,9 +70,9 @@ enum Emitted {
 }
 
 fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Result<Emitted, BuildError> {
-    let Options { settings, passes, name, on_phase, hints, bounds, .. } = options;
+    let Options { settings, passes, name, on_phase, state, hints, bounds, .. } = options;
     let mut cx = PassContext { on_start: on_phase, ..PassContext::default() };
-    let (typed, interface) = bind(module, params, &[])?;
+    let (typed, interface) = bind(module, params, &state)?;
     let extents = Extents::of(&typed, &hints, &bounds)?;
     let module = extents.noted_in(typed.into_module());
     let passes: Box<dyn Pass> = match passes {
@@ -85,9 +86,15 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
     refuse_regions(&typed)?;
     let mut code = c_source::no_kernels();
     code.cancel = settings.limits.cancel.clone();
+    let pairs: Vec<(usize, usize)> = interface.state.iter().map(|p| (p.input, p.output)).collect();
     if is_plain(&typed, "main")? {
+        code.state = pairs;
         let assembled = assemble(&typed, "main", &name, &mut code)?;
-        return Ok(Emitted::Plain(Box::new((assembled, code))));
+        if interface.state.is_empty() {
+            return Ok(Emitted::Plain(Box::new((assembled, code))));
+        }
+        let whole = SizedParts::Whole(with_state(&name, &assembled.program, &interface.state)?);
+        return Ok(Emitted::Sized(Box::new(whole), code.kernels, None));
     }
     // Kernels of the form that C has, whoever makes code of them here.
     let backend = Backend::of(&settings.target)?.for_core(code.unit());
@@ -99,7 +106,7 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
         cache: None,
         tuned: None,
         times: false,
-        state: Vec::new(),
+        state: pairs,
         cancel: settings.limits.cancel.clone(),
     };
     let Linked { executable, code, .. } =

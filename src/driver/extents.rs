@@ -12,6 +12,97 @@ use crate::{
 /// A dimension by its name with its extent, or an input with one for each axis, none where nothing is said.
 pub type Said = (String, Vec<Option<usize>>);
 
+/// The same with what extents may be.
+pub type ExtentBound = (String, Vec<Option<ExtentRange>>);
+
+/// What an unknown extent may be: multiples of `step` from `least` to `most`. As text, `512`, `512/32`, `128..512` or `128..512/32`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ExtentRange {
+    /// The least: 0 where nothing is said.
+    pub least: usize,
+    /// The greatest.
+    pub most: usize,
+    /// What it is a multiple of: 1 where nothing is said.
+    pub step: usize,
+}
+
+impl ExtentRange {
+    /// Any extent up to that one.
+    pub fn up_to(most: usize) -> ExtentRange {
+        ExtentRange { least: 0, most, step: 1 }
+    }
+
+    /// Whether an extent is in it.
+    pub fn contains(&self, n: usize) -> bool {
+        self.least <= n && n <= self.most && n.is_multiple_of(self.step)
+    }
+
+    /// What is in both.
+    pub(super) fn and(self, other: ExtentRange) -> ExtentRange {
+        let (mut a, mut b) = (self.step, other.step);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        let step = (self.step / a).saturating_mul(other.step);
+        ExtentRange { least: self.least.max(other.least), most: self.most.min(other.most), step }
+    }
+
+    /// The least extent in it but 0.
+    pub(super) fn first(&self) -> usize {
+        self.least.max(1).checked_next_multiple_of(self.step).unwrap_or(usize::MAX)
+    }
+
+    /// How many extents are in it, 0 left out.
+    pub(super) fn count(&self) -> usize {
+        self.most.checked_sub(self.first()).map_or(0, |span| span / self.step + 1)
+    }
+
+    /// The extent of that number, from 0 on; the greatest where there are not so many.
+    pub(super) fn nth(&self, k: usize) -> usize {
+        self.first() + k.min(self.count().saturating_sub(1)) * self.step
+    }
+
+    /// An extent in it that is near to that one.
+    pub(super) fn near(&self, n: usize) -> usize {
+        self.nth(n.saturating_sub(self.first()) / self.step)
+    }
+}
+
+impl From<usize> for ExtentRange {
+    fn from(most: usize) -> ExtentRange {
+        ExtentRange::up_to(most)
+    }
+}
+
+impl std::fmt::Display for ExtentRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.least {
+            0 | 1 => write!(f, "{} at most", self.most)?,
+            least => write!(f, "{least} to {}", self.most)?,
+        }
+        match self.step {
+            1 => Ok(()),
+            step => write!(f, ", a multiple of {step}"),
+        }
+    }
+}
+
+/// A text says no range of extents.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` should be of the form 512, 512/32, 128..512 or 128..512/32")]
+pub struct NoRange(String);
+
+impl std::str::FromStr for ExtentRange {
+    type Err = NoRange;
+
+    fn from_str(text: &str) -> Result<ExtentRange, NoRange> {
+        let number = |n: &str| n.parse::<usize>().map_err(|_| NoRange(text.to_owned()));
+        let (span, step) = text.split_once('/').unwrap_or((text, "1"));
+        let (least, most) = span.split_once("..").unwrap_or(("0", span));
+        Ok(ExtentRange { least: number(least)?, most: number(most)?, step: number(step)? })
+    }
+}
+
 /// An input of the program: one of the tensors of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 struct Input {
@@ -21,9 +112,9 @@ struct Input {
     /// Names of its extents; empty where they have none.
     dims: Vec<String>,
     /// By axis, the number that prices reckon with, where one is said.
-    likely: Vec<Option<i64>>,
-    /// By axis, the most that it may be, where that is said.
-    most: Vec<Option<i64>>,
+    likely: Vec<Option<usize>>,
+    /// By axis, what it may be, where that is said.
+    range: Vec<Option<ExtentRange>>,
 }
 
 /// What is said of the extents of a program's inputs.
@@ -33,6 +124,10 @@ pub(super) struct Extents(Vec<Input>);
 impl Input {
     fn name(&self) -> &str {
         self.names.last().map_or("", String::as_str)
+    }
+
+    fn likely(&self) -> Vec<Option<i64>> {
+        self.likely.iter().map(|n| n.map(|n| n as i64)).collect()
     }
 
     /// An axis in words.
@@ -54,27 +149,31 @@ impl Extents {
     /// What users say of a program.
     ///
     /// Refuses names that nothing unknown has, extents of 0, and what contradicts itself or the program.
-    pub(super) fn of(typed: &TypedModule, hints: &[Said], bounds: &[Said]) -> Result<Extents, Refused> {
+    pub(super) fn of(typed: &TypedModule, hints: &[Said], bounds: &[ExtentBound]) -> Result<Extents, Refused> {
         if hints.is_empty() && bounds.is_empty() {
             return Ok(Extents::default());
         }
         let mut extents = Extents::nothing_said(typed)?;
         for said in bounds {
-            extents.say("bound", said, |input| &mut input.most)?;
+            extents.say("bound", said, |range| range.most, |input| &mut input.range)?;
         }
         for said in hints {
-            extents.say("hint", said, |input| &mut input.likely)?;
+            extents.say("hint", said, |n| n, |input| &mut input.likely)?;
         }
         for input in &mut extents.0 {
             for axis in 0..input.ty.rank() {
-                match (input.likely[axis], input.most[axis]) {
-                    (Some(n), Some(most)) if n > most => {
-                        let what = input.called(axis);
-                        return Err(Diagnostic::new(format!("hint: {what} is {n}, but {most} at most")).into());
+                let Some(range) = input.range[axis] else { continue };
+                let refuse = |message: String| Err(Diagnostic::new(message).into());
+                if range.step == 0 || range.count() == 0 {
+                    return refuse(format!("bound: {} is to be {range}: there is no such extent", input.called(axis)));
+                }
+                match input.likely[axis] {
+                    Some(n) if !range.contains(n) => {
+                        return refuse(format!("hint: {} is {n}, but {range}", input.called(axis)));
                     }
+                    Some(_) => {}
                     // The middle of what it may be.
-                    (None, Some(most)) => input.likely[axis] = Some((1 + most) / 2),
-                    _ => {}
+                    None => input.likely[axis] = Some(range.nth((range.count() - 1) / 2)),
                 }
             }
         }
@@ -86,29 +185,28 @@ impl Extents {
         let mut inputs = Vec::new();
         for (names, parameter, ty) in named_inputs(typed, "extents")? {
             let dims = dims.get(parameter).filter(|d| d.len() == ty.rank()).cloned().unwrap_or_default();
-            let nothing = vec![None; ty.rank()];
-            inputs.push(Input { names, ty, dims, likely: nothing.clone(), most: nothing });
+            let (likely, range) = (vec![None; ty.rank()], vec![None; ty.rank()]);
+            inputs.push(Input { names, ty, dims, likely, range });
         }
         Ok(Extents(inputs))
     }
 
-    /// Notes what is said of one name.
-    fn say(
+    /// Notes what is said of one name. `greatest` is the number that an extent which is known has to be.
+    fn say<T: Copy + PartialEq + std::fmt::Display>(
         &mut self,
         what: &str,
-        (name, said): &Said,
-        of: impl Fn(&mut Input) -> &mut Vec<Option<i64>>,
+        (name, said): &(String, Vec<Option<T>>),
+        greatest: impl Fn(T) -> usize,
+        of: impl Fn(&mut Input) -> &mut Vec<Option<T>>,
     ) -> Result<(), Refused> {
         let refuse = |message: String| Refused::from(Diagnostic::new(format!("{what} `{name}`: {message}")));
         let named = |dims: &[String], axis: usize, name: &str| dims.get(axis).is_some_and(|d| d == name);
-        let mut places: Vec<(usize, usize, i64)> = Vec::new();
-        let mut add = |i: usize, axis: usize, n: usize| match places.iter().find(|p| (p.0, p.1) == (i, axis)) {
-            Some(known) if known.2 != n as i64 => {
-                Err(refuse(format!("two extents of one name are {} and {n}", known.2)))
-            }
+        let mut places: Vec<(usize, usize, T)> = Vec::new();
+        let mut add = |i: usize, axis: usize, n: T| match places.iter().find(|p| (p.0, p.1) == (i, axis)) {
+            Some(known) if known.2 != n => Err(refuse(format!("two extents of one name are {} and {n}", known.2))),
             Some(_) => Ok(()),
             None => {
-                places.push((i, axis, n as i64));
+                places.push((i, axis, n));
                 Ok(())
             }
         };
@@ -131,7 +229,7 @@ impl Extents {
                 }
                 for (axis, n) in said.iter().enumerate().filter_map(|(axis, n)| Some((axis, (*n)?))) {
                     match ty.shape[axis].known() {
-                        Some(known) if known == n as i64 => {}
+                        Some(known) if known == greatest(n) as i64 => {}
                         Some(known) => return Err(refuse(format!("axis {axis} is {known}, not {n}"))),
                         None => add(i, axis, n)?,
                     }
@@ -150,7 +248,7 @@ impl Extents {
         for (i, axis, n) in places {
             let place = &mut of(&mut self.0[i])[axis];
             match *place {
-                _ if n == 0 => return Err(refuse("an extent of 0 says nothing of others".into())),
+                _ if greatest(n) == 0 => return Err(refuse("an extent of 0 says nothing of others".into())),
                 Some(other) if other != n => return Err(refuse(format!("{other} is said of it, too"))),
                 _ => *place = Some(n),
             }
@@ -169,7 +267,7 @@ impl Extents {
 
     /// The program with the numbers that prices reckon with.
     pub(super) fn noted_in(&self, mut m: Module) -> Module {
-        let numbers: Vec<Vec<Option<i64>>> = self.0.iter().map(|i| i.likely.clone()).collect();
+        let numbers: Vec<Vec<Option<i64>>> = self.0.iter().map(Input::likely).collect();
         if let (Some((name, value)), Some(main)) = (likely_extents_attr(&numbers), m.function_id("main")) {
             let mut func = m.func(main).clone();
             func.attrs = func.attrs.with(&name, value);
@@ -183,7 +281,7 @@ impl Extents {
     /// The size that prices reckon with; none where nothing is said.
     pub(super) fn likely(&self) -> Option<Vec<Shape>> {
         let shape = |i: &Input| {
-            let ty = likely_input(&i.ty.clone().into(), std::slice::from_ref(&i.likely));
+            let ty = likely_input(&i.ty.clone().into(), &[i.likely()]);
             ty.as_tensor().and_then(TensorType::known_shape).map(|s| s.iter().map(|&n| n as usize).collect())
         };
         if self.0.is_empty() { None } else { self.0.iter().map(shape).collect() }
@@ -193,11 +291,12 @@ impl Extents {
     ///
     /// Refuses bounds of some extents where others are unknown and have none.
     pub(super) fn greatest(&self) -> Result<Option<Vec<Shape>>, Refused> {
-        if self.0.iter().all(|i| i.most.iter().all(Option::is_none)) {
+        if self.0.iter().all(|i| i.range.iter().all(Option::is_none)) {
             return Ok(None);
         }
-        let extent = |i: &Input, axis: usize, d: &Dim| match (d.known(), i.most[axis]) {
-            (Some(n), _) | (None, Some(n)) => Ok(n as usize),
+        let extent = |i: &Input, axis: usize, d: &Dim| match (d.known(), i.range[axis]) {
+            (Some(n), _) => Ok(n as usize),
+            (None, Some(range)) => Ok(range.nth(usize::MAX)),
             (None, None) => {
                 let what = i.called(axis);
                 Err(Diagnostic::new(format!(
@@ -210,9 +309,9 @@ impl Extents {
         self.0.iter().map(shape).collect::<Result<Vec<Shape>, Refused>>().map(Some)
     }
 
-    /// The most that an input's axis may be, where that is said.
-    pub(super) fn most(&self, input: usize, axis: usize) -> Option<i64> {
-        self.0.get(input).and_then(|i| i.most.get(axis).copied().flatten())
+    /// What an input's axis may be, where that is said.
+    pub(super) fn range(&self, input: usize, axis: usize) -> Option<ExtentRange> {
+        self.0.get(input).and_then(|i| i.range.get(axis).copied().flatten())
     }
 
     /// The types of the inputs.
@@ -220,13 +319,13 @@ impl Extents {
         self.0.iter().map(|i| &i.ty)
     }
 
-    /// How inputs of these extents are larger than they may be; none where they are not.
+    /// How inputs of these extents are others than they may be; none where they are not.
     pub(super) fn beyond<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> Option<String> {
         self.0.iter().zip(shapes).find_map(|(input, shape)| {
-            let mut axes = input.most.iter().zip(shape).enumerate();
-            let (axis, (most, n)) = axes.find(|(_, (most, n))| most.is_some_and(|most| **n as i64 > most))?;
+            let mut axes = input.range.iter().zip(shape).enumerate();
+            let (axis, (range, n)) = axes.find(|(_, (range, n))| range.is_some_and(|r| !r.contains(**n)))?;
             let what = input.called(axis);
-            Some(format!("{what} is {n}, but the program was built for {} at most", (*most)?))
+            Some(format!("{what} is {n}, but the program was built for {}", (*range)?))
         })
     }
 

@@ -7,8 +7,9 @@ use hashbrown::HashMap;
 use super::{
     BuildError, Built, EmitError, Runnable,
     runnable::{MachineProgram, Parameter},
-    sized::AllSizes,
+    sized::{AllSizes, in_form},
     specialize::Code,
+    state::StatePair,
 };
 use crate::{
     codegen::{CodegenTarget, ObjectCode},
@@ -16,10 +17,9 @@ use crate::{
     ir::{Dim, Type},
     loops::Kernel,
     runtime::{
-        NotSized, Sample, SizedProgram,
+        NotSized, Program, Sample, SizedProgram,
         export::{
-            Exportable, Exported, Form, MachineParts, PortType, SizedFunction, SizedParts, export_linked,
-            export_machine, export_sized,
+            Exportable, Exported, Form, MachineParts, PortType, SizedFunction, SizedParts, export_linked, export_sized,
         },
     },
     vm,
@@ -33,7 +33,11 @@ impl Built {
     pub fn export(&self, name: &str, target: &CodegenTarget, path: &Path) -> Result<Exported, EmitError> {
         let parts = self.exportable(target).map_err(BuildError::from)?;
         match &self.executable {
-            Runnable::Plain(exe) => Ok(export_linked(exe.program(), &parts, path)?),
+            Runnable::Plain(exe) if self.state.is_empty() => Ok(export_linked(exe.program(), &parts, path)?),
+            Runnable::Plain(exe) => {
+                let whole = with_state(name, exe.program(), &self.state).map_err(BuildError::from)?;
+                Ok(export_sized(name, &SizedParts::Whole(whole), &parts, path)?)
+            }
             Runnable::Machine(m) => m.export(name, parts, &self.objects, path),
         }
     }
@@ -53,11 +57,7 @@ impl MachineProgram {
         let more = self.objects(&code)?;
         let objects = parts.objects.iter().cloned().chain(more.iter().map(|o| Cow::Borrowed(&o.bytes[..]))).collect();
         let parts = Exportable { objects, ..parts };
-        let done = match &program {
-            SizedParts::Whole(function) => export_sized(name, function, &parts, path)?,
-            SizedParts::Machine(program) => export_machine(name, program, &parts, path)?,
-        };
-        Ok(Exported { unserved, ..done })
+        Ok(Exported { unserved, ..export_sized(name, &program, &parts, path)? })
     }
 
     /// The program for all sizes, under a name, those of its kernels that were not made with it, and why sizes within bounds are not served,
@@ -76,6 +76,15 @@ impl MachineProgram {
             },
             None => None,
         };
+        if let Some(&(input, _)) = self.kernels.machine.state.first() {
+            return Err(whole.unwrap_or_else(|| {
+                let message = format!(
+                    "state `{}` can't be exported: libraries keep that of plain sequences of calls, and this program is none",
+                    inputs[input].name
+                );
+                Diagnostic::new(message).into()
+            }));
+        }
         let one = |(number, k): (usize, &vm::Kernel)| self.kernel(number, &k.name);
         let kernels = self.program().kernels().iter().enumerate().map(one).collect::<Result<_, Refused>>();
         let kernels = kernels.map_err(|e| whole.unwrap_or(e))?;
@@ -142,19 +151,38 @@ impl MachineProgram {
 
 /// A function whose extents are known.
 fn fixed(name: &str, code: &Code) -> Result<SizedFunction, NotSized> {
-    let program = code.executable().program().clone();
+    of_one_size(name, code.executable().program(), code.counted(), &[])
+}
+
+/// A plain program that keeps state.
+pub(super) fn with_state(name: &str, program: &Program, state: &[StatePair]) -> Result<SizedFunction, Refused> {
+    let pairs: Vec<(usize, usize)> = state.iter().map(|p| (p.input, p.output)).collect();
+    of_one_size(name, program, &[], &pairs)
+        .map_err(|e| Diagnostic::new(format!("`{name}` can't be exported with state: {e}")).into())
+}
+
+/// What a program of known extents does as a function of one form.
+fn of_one_size(
+    name: &str,
+    program: &Program,
+    counted: &[(usize, usize)],
+    state: &[(usize, usize)],
+) -> Result<SizedFunction, NotSized> {
     let inputs = program.inputs().iter().map(|p| PortType {
         name: p.name.to_string(),
         dtype: p.dtype,
         shape: p.shape.iter().map(|&n| Some(n)).collect(),
     });
     let inputs = inputs.collect();
-    let sample = Sample { extents: Vec::new(), program, counted: code.counted().to_vec(), about: Vec::new() };
-    let program = SizedProgram::of(&[sample], 1)?;
+    let sample =
+        [Sample { extents: Vec::new(), program: program.clone(), counted: counted.to_vec(), about: Vec::new() }];
+    let in_form = state.iter().map(|&pair| in_form(&sample, pair)).collect();
+    let program = SizedProgram::of(&sample, 1)?;
     Ok(SizedFunction {
         name: name.to_owned(),
         inputs,
-        forms: vec![Form { extents: vec![], least: vec![], most: vec![], serves: None, program }],
+        forms: vec![Form { extents: vec![], classes: vec![], serves: None, program, state: in_form }],
+        state: state.to_vec(),
     })
 }
 

@@ -59,7 +59,7 @@ pub use difference::{Allowed, Mismatch, difference, difference_within, shortest_
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};
 #[cfg(feature = "llvm")]
-pub use extents::Said;
+pub use extents::{ExtentBound, ExtentRange, NoRange, Said};
 #[cfg(feature = "llvm")]
 pub use frozen::Frozen;
 pub use load::{load_module, load_params};

@@ -6,9 +6,10 @@
 //! for, are refused by the library.
 
 use hashbrown::{HashMap, HashSet};
+use rayon::prelude::*;
 
 use super::{
-    extents::{Extents, called},
+    extents::{ExtentRange, Extents, called},
     sizes::{LOOKED_AT, others},
     specialize::{Machine, Primitive, Primitives, entry_name},
 };
@@ -17,16 +18,16 @@ use crate::{
     infer::TypedModule,
     ir::{TensorType, Type},
     loops::{Body, Definition, Kernel, Stages},
-    lower::{Assembled, CodeSet, Group, Made, Met, Sites, assemble, groups},
+    lower::{Assembled, CodeSet, Group, Made, Met, Seen, Sites, assemble, groups},
     runtime::{
         Sample, SizedProgram, alike,
-        export::{ExtentOf, Form, PortType, SizedFunction},
+        export::{ExtentOf, Form, InForm, PortType, SizedFunction, Span},
     },
     tensor::Shape,
 };
 
 /// Small extents that are looked at one after another.
-const SMALL: i64 = 33;
+const SMALL: usize = 33;
 /// So many sizes are taken at random to find formulas.
 const RANDOM: usize = 64;
 /// A form of a function is for so many sizes at most, each of which is lowered: a few seconds where that takes a millisecond, some minutes
@@ -34,6 +35,8 @@ const RANDOM: usize = 64;
 const MOST_SIZES: i64 = 4096;
 /// Sizes are met in steps of this prime, which has no factor with their number: what is unlike shows early.
 const STRIDE: i64 = 1_000_003;
+/// So many sizes are looked at at once.
+const AT_ONCE: usize = 16;
 /// Kernels for sizes that none serves are looked for so often.
 const WIDENED: usize = 8;
 /// Extents that types are asked about are multiples of these.
@@ -42,7 +45,7 @@ const MULTIPLES: [i64; 10] = [1, 2, 3, 4, 5, 7, 8, 12, 64, 840];
 const MOST_EXTENTS: usize = 10;
 /// A function has so many forms at most.
 const MOST_FORMS: usize = 16;
-/// So many sizes at most, of which calls have no kernel that serves several, have kernels of their own.
+/// So many sizes at most bring kernels of their own for calls that none serves; others may call the same ones.
 const ALONE: usize = 8;
 /// So many calls in all are looked at, at as many sizes as that makes, for extents that broadcast where others of that size are equal.
 const BROADCAST_CALLS: i64 = 16384;
@@ -54,11 +57,11 @@ struct Sampler<'a> {
     tensors: Vec<TensorType>,
     /// Arguments and axes of each unknown extent: of several ones, where they have the same name.
     unknown: Vec<Vec<(usize, usize)>>,
-    /// The most that each may be.
-    most: Vec<i64>,
+    /// What each may be.
+    ranges: Vec<ExtentRange>,
     /// What each is likely to be.
     likely: Vec<i64>,
-    instance: &'a dyn Fn(&[Shape]) -> Option<TypedModule>,
+    instance: &'a (dyn Fn(&[Shape]) -> Option<TypedModule> + Sync),
     state: Vec<(usize, usize)>,
     name: &'a str,
 }
@@ -88,6 +91,8 @@ struct Pattern {
     refused: Option<String>,
     /// How many sizes were looked at.
     sizes: usize,
+    /// Arguments and axes of state that grows.
+    grows: Vec<(usize, usize)>,
 }
 
 /// A function for all sizes that it has forms for.
@@ -125,7 +130,7 @@ impl Primitives {
         };
         let unbounded: Vec<String> = all
             .iter()
-            .filter(|&&(tensor, axis)| extents.most(tensor, axis).is_none())
+            .filter(|&&(tensor, axis)| extents.range(tensor, axis).is_none())
             .map(|&(tensor, axis)| called(names.get(tensor + 1).map_or("", |n| n), axis, dimension(tensor, axis)))
             .collect();
         if !unbounded.is_empty() {
@@ -144,15 +149,14 @@ impl Primitives {
                 None => unknown.push(vec![(tensor, axis)]),
             }
         }
-        let of_each = |of: &dyn Fn(usize, usize) -> Option<i64>| -> Vec<i64> {
-            unknown.iter().map(|u| u.iter().filter_map(|&(tensor, axis)| of(tensor, axis)).min().unwrap_or(1)).collect()
-        };
         let shapes = extents.likely().unwrap_or_default();
-        let likely = of_each(&|tensor, axis| Some(*shapes.get(tensor)?.get(axis)? as i64));
-        let most = of_each(&|tensor, axis| extents.most(tensor, axis));
-        let types = &types[..];
-        let sampler =
-            Sampler { machine: &self.machine, types, tensors, unknown, most, likely, instance: &instance, state, name };
+        let at = |&(tensor, axis): &(usize, usize)| Some(*shapes.get(tensor)?.get(axis)? as i64);
+        let likely = unknown.iter().map(|u| u.iter().filter_map(at).min().unwrap_or(1)).collect();
+        let of_place = |&(tensor, axis): &(usize, usize)| extents.range(tensor, axis);
+        let in_all = |u: &Vec<(usize, usize)>| u.iter().filter_map(of_place).reduce(ExtentRange::and);
+        let ranges = unknown.iter().map(|u| in_all(u).unwrap_or(ExtentRange::up_to(1))).collect();
+        let (machine, types, instance) = (&self.machine, &types[..], &instance);
+        let sampler = Sampler { machine, types, tensors, unknown, ranges, likely, instance, state, name };
         let (mut forms, refused) = sampler.forms(kernels).map_err(refuse)?;
         // Of an extent with a name, each place has it.
         for form in &mut forms {
@@ -165,7 +169,8 @@ impl Primitives {
             shape: t.shape.iter().map(|d| d.known().map(|n| n as usize)).collect(),
         };
         let inputs = sampler.tensors.iter().enumerate().map(port).collect();
-        Ok(AllSizes { function: SizedFunction { name: name.to_owned(), inputs, forms }, refused })
+        let state = sampler.state;
+        Ok(AllSizes { function: SizedFunction { name: name.to_owned(), inputs, forms, state }, refused })
     }
 }
 
@@ -180,15 +185,26 @@ impl Sampler<'_> {
     /// The forms, and why sizes are refused that the program takes, where some are.
     fn forms(&self, kernels: &mut HashMap<String, Kernel>) -> Result<(Vec<Form>, Option<String>), Diagnostic> {
         let free = vec![None; self.unknown.len()];
-        let Pattern { extents, mut forms, refused, .. } = self.pattern(&free, MOST_SIZES, kernels)?;
+        let Pattern { extents, mut forms, mut refused, grows, .. } = self.pattern(&free, MOST_SIZES, kernels)?;
+        // State that grows begins as nothing. These come first, so that of such state they say what else does not fit.
+        if let Some(fixed) = self.beginning(&extents, &grows) {
+            match self.pattern(&fixed, MOST_SIZES, kernels) {
+                Ok(Pattern { forms: first, refused: why, .. }) => {
+                    forms.splice(0..0, first);
+                    refused = refused.or(why);
+                }
+                Err(why) => refused = refused.or_else(|| Some(format!("state without elements is not served: {why}"))),
+            }
+        }
         // Sizes at which extents that are equal elsewhere are not, as where one of them is 1 and broadcasts.
         let mut patterns: Vec<Vec<Option<i64>>> = vec![free];
-        let classes = forms.first().map_or(0, |f| f.least.len());
+        let number = |e: &ExtentOf| if let ExtentOf::Number(c) = e { Some(c + 1) } else { None };
+        let classes = extents.iter().filter_map(number).max().unwrap_or(0);
         for class in 0..classes {
             let members: Vec<usize> =
                 (0..self.unknown.len()).filter(|&u| extents[u] == ExtentOf::Number(class)).collect();
             for at in 0..patterns.len() {
-                for &u in members.iter().filter(|_| members.len() > 1) {
+                for &u in members.iter().filter(|&&u| members.len() > 1 && self.ranges[u].contains(1)) {
                     let mut fixed = patterns[at].clone();
                     fixed[u] = Some(1);
                     patterns.push(fixed);
@@ -211,7 +227,24 @@ impl Sampler<'_> {
         // Rows are counted alike by all.
         let counted = forms.first().map(|f| f.program.counted().to_vec());
         forms.retain(|f| Some(f.program.counted()) == counted.as_deref());
+        if !self.state.is_empty() && counted.is_some_and(|c| !c.is_empty()) {
+            let message = format!(
+                "`{}` can't be exported with state: of some results only as many rows are meant as it counts",
+                self.name
+            );
+            return Err(Diagnostic::new(message));
+        }
         Ok((forms, refused))
+    }
+
+    /// What is fixed where state has nothing yet along the axes that grow, and so have all extents that are the same; none where there are
+    /// none, or users say that it has something.
+    fn beginning(&self, extents: &[ExtentOf], grows: &[(usize, usize)]) -> Option<Vec<Option<i64>>> {
+        let is_grown = |u: usize| self.unknown[u].iter().any(|place| grows.contains(place));
+        let grown: Vec<ExtentOf> = (0..extents.len()).filter(|&u| is_grown(u)).map(|u| extents[u]).collect();
+        let fixed = |u: usize| grown.contains(&extents[u]).then_some(0);
+        let all = (0..extents.len()).all(|u| fixed(u).is_none() || self.ranges[u].contains(0));
+        (all && !grown.is_empty()).then(|| (0..extents.len()).map(fixed).collect())
     }
 
     /// Refuses to go on once the build is cancelled.
@@ -291,21 +324,22 @@ impl Sampler<'_> {
         let extents = self.classes(fixed).ok_or_else(|| refuse("which extents must be equal is not clear"))?;
         let count = extents.iter().filter_map(|e| if let ExtentOf::Number(c) = e { Some(c + 1) } else { None }).max();
         let classes = 0..count.unwrap_or(0);
-        let least_of = |all: &[i64], c: usize| {
-            let members = (0..extents.len()).filter(|&u| extents[u] == ExtentOf::Number(c));
-            members.map(|u| all[u]).min().unwrap_or(1)
-        };
-        let most: Vec<i64> = classes.clone().map(|c| least_of(&self.most, c)).collect();
-        let likely: Vec<i64> = classes.map(|c| least_of(&self.likely, c).min(most[c])).collect();
-        let sizes = all_sizes(&most, limit).map_err(|why| refuse(&why))?;
-        let mut search = Search { sampler: self, extents: &extents, sites: None, tried: HashMap::new() };
+        let of = &extents[..];
+        let members = |c: usize| (0..of.len()).filter(move |&u| of[u] == ExtentOf::Number(c));
+        let range = |c: usize| members(c).map(|u| self.ranges[u]).reduce(ExtentRange::and);
+        let ranges: Vec<ExtentRange> = classes.clone().map(|c| range(c).unwrap_or(ExtentRange::up_to(1))).collect();
+        let guess = |c: usize| members(c).map(|u| self.likely[u]).min().unwrap_or(1);
+        let likely: Vec<i64> = classes.map(|c| ranges[c].near(guess(c) as usize) as i64).collect();
+        let sizes = all_sizes(&ranges, limit).map_err(|why| refuse(&why))?;
+        let mut search =
+            Search { sampler: self, extents: &extents, sites: None, tried: HashMap::new(), own: Vec::new() };
         search.decide(&likely, &sizes).map_err(|why| refuse(&why))?;
         let mut code = self.machine.code(Vec::new());
         code.state = self.state.clone();
         search.meet_all(&sizes, &mut code)?;
         let Search { mut tried, .. } = search;
         // Those that formulas are found by come first.
-        let mut order = likely_sizes(&likely, &most);
+        let mut order = likely_sizes(&likely, &ranges);
         let looked_at: HashSet<Vec<i64>> = order.iter().cloned().collect();
         order.extend(sizes.iter().filter(|s| !looked_at.contains(*s)).cloned());
         let mut alikes: Vec<Vec<Sample>> = Vec::new();
@@ -326,14 +360,18 @@ impl Sampler<'_> {
                 .push((lost.extents, format!("calls are others than at most sizes, in more than {MOST_FORMS} ways")));
         }
         let bound = |c: usize, of: fn(i64, i64) -> i64| alikes.iter().flatten().map(|s| s.extents[c]).reduce(of);
-        let bounds = |of| (0..most.len()).filter_map(|c| bound(c, of)).collect::<Vec<i64>>();
+        let bounds = |of| (0..ranges.len()).filter_map(|c| bound(c, of)).collect::<Vec<i64>>();
         let (least, most) = (bounds(i64::min), bounds(i64::max));
+        let step: Vec<i64> = ranges.iter().map(|r| r.step as i64).collect();
         let mut forms = Vec::new();
         for all in &alikes {
             let looked = all.iter().filter(|s| looked_at.contains(&s.extents)).count().max(RANDOM);
             let program = SizedProgram::of(all, looked).map_err(|e| refuse(&e.to_string()))?;
-            let serves = served(all, &least, &most);
-            forms.push(Form { extents: extents.clone(), least: least.clone(), most: most.clone(), serves, program });
+            let classes: Vec<Span> =
+                (0..step.len()).map(|c| Span { least: least[c], most: most[c], step: step[c] }).collect();
+            let serves = served(all, &classes);
+            let state = self.state.iter().map(|&pair| in_form(all, pair)).collect();
+            forms.push(Form { extents: extents.clone(), classes, serves, program, state });
             self.go_on()?;
         }
         let total: usize = refused.len() + alikes.iter().map(Vec::len).sum::<usize>();
@@ -343,11 +381,35 @@ impl Sampler<'_> {
         if let (true, Some(why)) = (forms.is_empty(), &refused) {
             return Err(refuse(why));
         }
+        let grown = |&(input, output): &(usize, usize)| -> Vec<(usize, usize)> {
+            let differs =
+                |s: &Sample, axis: usize| s.program.inputs()[input].shape[axis] != output_extents(s, output)[axis];
+            let rank = self.tensors[input].rank();
+            (0..rank)
+                .filter(|&axis| alikes.iter().flatten().any(|s| differs(s, axis)))
+                .map(|axis| (input, axis))
+                .collect()
+        };
+        let grows = self.state.iter().flat_map(grown).collect();
         let called: HashSet<String> = forms.iter().flat_map(|f| f.program.functions()).map(str::to_owned).collect();
         for k in code.kernels.into_iter().filter(|k| called.contains(&k.name)) {
             kernels.entry(k.name.clone()).or_insert(k);
         }
-        Ok(Pattern { extents, forms, refused, sizes: sizes.len() })
+        Ok(Pattern { extents, forms, refused, sizes: sizes.len(), grows })
+    }
+}
+
+fn output_extents(s: &Sample, output: usize) -> &[usize] {
+    s.program.outputs().nth(output).map_or(&[], |p| &p.shape)
+}
+
+/// What is done with a state, an input and an output, at these sizes.
+pub(super) fn in_form(samples: &[Sample], (input, output): (usize, usize)) -> InForm {
+    let shapes = |s: &Sample| [s.program.inputs()[input].shape.to_vec(), output_extents(s, output).to_vec()];
+    let greater = |a: Vec<usize>, b: Vec<usize>| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect();
+    InForm {
+        in_place: samples.iter().all(|s| s.program.may_share(input, output)),
+        most: samples.iter().flat_map(shapes).reduce(greater).unwrap_or_default(),
     }
 }
 
@@ -357,6 +419,8 @@ struct Search<'a> {
     extents: &'a [ExtentOf],
     sites: Option<Sites>,
     tried: HashMap<Vec<i64>, Tried>,
+    /// Calls that have kernels of their own: of one token after any number of others, what does not read those is always the same.
+    own: Vec<Group>,
 }
 
 impl Search<'_> {
@@ -365,6 +429,16 @@ impl Search<'_> {
             ExtentOf::Fixed(n) => n,
             ExtentOf::Number(c) => size[c],
         })
+    }
+
+    /// These extents but for those that are fixed.
+    fn with_fixed(&self, mut shapes: Vec<Shape>) -> Vec<Shape> {
+        for (same, extent) in self.sampler.unknown.iter().zip(self.extents) {
+            if let ExtentOf::Fixed(n) = extent {
+                same.iter().for_each(|&(tensor, axis)| shapes[tensor][axis] = *n as usize);
+            }
+        }
+        shapes
     }
 
     fn look_at(&self, shapes: &[Shape]) -> Option<Looked> {
@@ -377,7 +451,7 @@ impl Search<'_> {
     fn beside(&self, size: &[i64], ones_stay: bool) -> Option<Vec<Vec<Group>>> {
         let shapes = self.shapes(size);
         let first = self.look_at(&shapes)?.groups;
-        let found = others(self.sampler.types, &shapes, ones_stay).into_iter();
+        let found = others(self.sampler.types, &shapes, ones_stay).into_iter().map(|other| self.with_fixed(other));
         let found = found.filter_map(|other| Some(self.look_at(&other)?.groups)).filter(|g| g.len() == first.len());
         let found: Vec<Vec<Group>> = found.take(LOOKED_AT - 1).collect();
         Some([first].into_iter().chain(found).collect())
@@ -397,22 +471,32 @@ impl Search<'_> {
     fn meet_all(&mut self, sizes: &[Vec<i64>], code: &mut CodeSet) -> Result<(), Diagnostic> {
         for round in 0..=WIDENED {
             let mut unserved: Vec<(Vec<usize>, Vec<&Vec<i64>>)> = Vec::new();
-            for size in sizes {
+            for some in sizes.chunks(AT_ONCE) {
                 self.sampler.go_on()?;
                 let changes = self.sites.as_ref().map_or(0, Sites::changes);
-                match self.tried.get(size) {
-                    Some(Tried::Untyped) => continue,
-                    Some(Tried::Sample(at, _)) if *at == changes => continue,
-                    _ => {}
-                }
-                let (tried, calls) = self.meet(size, false, code);
-                self.tried.insert(size.clone(), tried);
-                if calls.is_empty() {
-                    continue;
-                }
-                match unserved.iter_mut().find(|u| u.0 == calls) {
-                    Some((_, all)) => all.push(size),
-                    None => unserved.push((calls, vec![size])),
+                let is_due = |size: &&Vec<i64>| match self.tried.get(*size) {
+                    Some(Tried::Untyped) => false,
+                    Some(Tried::Sample(at, _)) => *at != changes,
+                    _ => true,
+                };
+                let due: Vec<&Vec<i64>> = some.iter().filter(is_due).collect();
+                let seen: Vec<Option<(TypedModule, Seen)>> =
+                    due.par_iter().with_max_len(1).map(|size| self.see(size)).collect();
+                for (size, seen) in due.into_iter().zip(seen) {
+                    let (tried, calls) = self.meet(size, seen, false, code);
+                    // Of what was seen before others joined it is not known that it is still so.
+                    let tried = match tried {
+                        Tried::Sample(_, sample) => Tried::Sample(changes, sample),
+                        other => other,
+                    };
+                    self.tried.insert(size.clone(), tried);
+                    if calls.is_empty() {
+                        continue;
+                    }
+                    match unserved.iter_mut().find(|u| u.0 == calls) {
+                        Some((_, all)) => all.push(size),
+                        None => unserved.push((calls, vec![size])),
+                    }
                 }
             }
             if round == WIDENED {
@@ -438,27 +522,47 @@ impl Search<'_> {
                 break;
             }
         }
-        let unserved = sizes.iter().filter(|size| matches!(self.tried.get(*size), Some(Tried::Unserved(_))));
-        for size in unserved.take(ALONE).cloned().collect::<Vec<_>>() {
-            let (tried, _) = self.meet(&size, true, code);
+        let is_unserved = |size: &&Vec<i64>| matches!(self.tried.get(*size), Some(Tried::Unserved(_)));
+        let unserved: Vec<Vec<i64>> = sizes.iter().filter(is_unserved).cloned().collect();
+        let mut alone = 0;
+        for size in unserved {
+            self.sampler.go_on()?;
+            let (seen, before) = (self.see(&size), self.own.len());
+            let (tried, _) = self.meet(&size, seen, alone < ALONE, code);
+            alone += usize::from(self.own.len() > before);
             self.tried.insert(size, tried);
         }
         Ok(())
     }
 
-    /// What is made of a size, and the calls that no kernel serves: which is then one for that size, where `alone`.
-    fn meet(&mut self, size: &[i64], alone: bool, code: &mut CodeSet) -> (Tried, Vec<usize>) {
-        let looked = self.look_at(&self.shapes(size));
-        let (Some(Looked { typed, groups }), Some(sites)) = (looked, &mut self.sites) else {
+    /// What a size is, and what its calls are made of by the kernels that there are.
+    fn see(&self, size: &[i64]) -> Option<(TypedModule, Seen)> {
+        let Looked { typed, groups } = self.look_at(&self.shapes(size))?;
+        Some((typed, self.sites.as_ref()?.look(groups)))
+    }
+
+    /// What is made of a size, and the calls that no kernel serves: which have kernels of their own, where `alone` or where they are known.
+    fn meet(
+        &mut self,
+        size: &[i64],
+        seen: Option<(TypedModule, Seen)>,
+        alone: bool,
+        code: &mut CodeSet,
+    ) -> (Tried, Vec<usize>) {
+        let (Some((typed, seen)), Some(sites)) = (seen, &mut self.sites) else {
             return (Tried::Untyped, Vec::new());
         };
-        let (met, unserved) = sites.meet(groups);
-        if let Some(&call) = unserved.first().filter(|_| !alone) {
+        let (met, unserved) = sites.settle(seen);
+        let changes = sites.changes();
+        let new = |&call: &usize| !self.own.contains(&met[call].group);
+        let new: Vec<usize> = unserved.iter().copied().filter(new).collect();
+        if let Some(&call) = new.first().filter(|_| !alone) {
             let groups: Vec<Group> = met.into_iter().map(|m| m.group).collect();
             return (Tried::Unserved(described(&groups, call)), unserved);
         }
+        self.own.extend(new.into_iter().map(|call| met[call].group.clone()));
         match sample(size, &typed, met, code) {
-            Ok(sample) => (Tried::Sample(sites.changes(), Box::new(sample)), Vec::new()),
+            Ok(sample) => (Tried::Sample(changes, Box::new(sample)), Vec::new()),
             Err(why) => (Tried::Unserved(why), Vec::new()),
         }
     }
@@ -507,58 +611,66 @@ fn extents_of(stages: &Stages) -> Vec<i64> {
     all
 }
 
-/// Which sizes between bounds these are; none where all are.
-fn served(samples: &[Sample], least: &[i64], most: &[i64]) -> Option<Vec<bool>> {
-    let count: i64 = least.iter().zip(most).map(|(l, m)| m - l + 1).product();
+/// Which sizes within spans these are; none where all are.
+fn served(samples: &[Sample], spans: &[Span]) -> Option<Vec<bool>> {
+    let count: i64 = spans.iter().map(Span::count).product();
     let mut serves = vec![false; count as usize];
     for s in samples {
-        let (mut at, mut step) = (0, 1);
-        for ((n, least), most) in s.extents.iter().zip(least).zip(most) {
-            at += (n - least) * step;
-            step *= most - least + 1;
+        let (mut at, mut by) = (0, 1);
+        for (n, span) in s.extents.iter().zip(spans) {
+            at += (n - span.least) / span.step * by;
+            by *= span.count();
         }
         serves[at as usize] = true;
     }
     if serves.iter().all(|s| *s) { None } else { Some(serves) }
 }
 
-/// All sizes up to these extents.
+/// All sizes within ranges.
 ///
-/// Refuses more than a limit.
-fn all_sizes(most: &[i64], limit: i64) -> Result<Vec<Vec<i64>>, String> {
-    let count = most.iter().try_fold(1i64, |n, s| n.checked_mul(*s)).filter(|n| *n <= limit);
+/// Refuses more sizes than a limit.
+fn all_sizes(ranges: &[ExtentRange], limit: i64) -> Result<Vec<Vec<i64>>, String> {
+    let counts: Vec<i64> = ranges.iter().map(|r| r.count() as i64).collect();
+    if counts.contains(&0) {
+        return Err("bounds of extents that have to be equal have no extent in common".into());
+    }
+    let count = counts.iter().try_fold(1i64, |n, s| n.checked_mul(*s)).filter(|n| *n <= limit);
     let count = count.ok_or_else(|| {
-        let spans: Vec<String> = most.iter().map(i64::to_string).collect();
+        let counts: Vec<String> = counts.iter().map(i64::to_string).collect();
         format!(
-            "bounds leave {} sizes, each of which would have to be looked at, and {limit} is the limit; give lesser bounds by `--max`",
-            spans.join(" x ")
+            "bounds leave {} sizes, each of which would have to be looked at, and {limit} is the limit; give lesser bounds by `--max`, or \
+             steps as in `--max height=512/32`",
+            counts.join(" x ")
         )
     })?;
     let size = |k: i64| -> Vec<i64> {
         let mut rest = k * STRIDE % count;
-        let extent = |&most: &i64| {
-            let n = rest % most + 1;
-            rest /= most;
-            n
+        let extent = |range: &ExtentRange| {
+            let of = range.count() as i64;
+            let n = range.nth((rest % of) as usize);
+            rest /= of;
+            n as i64
         };
-        most.iter().map(extent).collect()
+        ranges.iter().map(extent).collect()
     };
     Ok((0..count).map(size).collect())
 }
 
 /// Sizes to look at, each once: the likely one first.
-fn likely_sizes(likely: &[i64], most: &[i64]) -> Vec<Vec<i64>> {
-    let usual: Vec<i64> = likely.iter().enumerate().map(|(c, n)| n + 2 + 3 * c as i64).collect();
+fn likely_sizes(likely: &[i64], ranges: &[ExtentRange]) -> Vec<Vec<i64>> {
+    let further = |(c, (n, range)): (usize, (&i64, &ExtentRange))| n + (2 + 3 * c as i64) * range.step as i64;
+    let usual: Vec<i64> = likely.iter().zip(ranges).enumerate().map(further).collect();
     let mut all = vec![likely.to_vec()];
-    for (c, &most) in most.iter().enumerate() {
+    for (c, range) in ranges.iter().enumerate() {
+        let small = (0..SMALL).map(|k| range.nth(k) as i64);
         let powers = (5..12).map(|p| 1 << p);
-        for n in (1..=SMALL).chain(powers).chain([most]) {
+        for n in small.chain(powers).chain([range.most as i64]) {
             all.push(usual.iter().enumerate().map(|(k, &u)| if k == c { n } else { u }).collect());
         }
     }
     let mut random = Random(0);
     all.extend((0..RANDOM).map(|_| likely.iter().map(|&n| random.extent(n)).collect()));
-    let within = |size: Vec<i64>| size.iter().zip(most).map(|(n, most)| *n.min(most)).collect();
+    let within = |size: Vec<i64>| size.iter().zip(ranges).map(|(n, range)| range.near(*n as usize) as i64).collect();
     let mut seen: HashSet<Vec<i64>> = HashSet::new();
     all.into_iter().map(within).filter(|size: &Vec<i64>| seen.insert(size.clone())).collect()
 }

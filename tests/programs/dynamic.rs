@@ -3,7 +3,7 @@
 
 use crate::common::{Data, Rng, difference, random_tensor};
 use resat::{
-    driver::{self, Built, Options, Runnable, Said},
+    driver::{self, Built, ExtentBound, ExtentRange, Options, Runnable, Said},
     interp,
     ir::{Expr, Module, TensorType, name_attrs},
     pass::Settings,
@@ -371,8 +371,13 @@ fn said(name: &str, extents: &[Option<usize>]) -> Said {
 
 /// The program with these numbers to reckon with and these bounds, or why it was refused.
 fn built_for(m: Module, hints: &[Said], bounds: &[Said]) -> Result<Built, String> {
+    let up_to = |(name, most): &Said| (name.clone(), most.iter().map(|n| n.map(ExtentRange::up_to)).collect());
+    built_within(m, hints, bounds.iter().map(up_to).collect())
+}
+
+fn built_within(m: Module, hints: &[Said], bounds: Vec<ExtentBound>) -> Result<Built, String> {
     let mut options = Options::new(Settings::new(Target::host()));
-    (options.hints, options.bounds) = (hints.into(), bounds.into());
+    (options.hints, options.bounds) = (hints.into(), bounds);
     driver::build(m, &[], options).map_err(|e| e.to_string())
 }
 
@@ -424,6 +429,41 @@ fn bounds_make_the_workspace_static() {
     assert!(message.contains("`batch`") && message.contains("is 5") && message.contains("4 at most"), "{message}");
     let message = exe.run(&[floats(&[1, 16, 8, 37], 1)]).expect_err("too wide").to_string();
     assert!(message.contains("`width`") && message.contains("axis 3 of `x`"), "{message}");
+}
+
+/// Bounds that say the least and a step: what is none of these is refused, and nothing else.
+#[test]
+fn bounds_have_a_least_and_steps() {
+    let text = network("(?, 16, ?, ?)");
+    let dims: &[&[&str]] = &[&["batch", "", "height", "width"]];
+    let bounds = |height: &str| -> Vec<ExtentBound> {
+        let said = [("batch", "2"), ("height", height), ("width", "36")];
+        let range = |text: &str| text.parse().unwrap_or_else(|e| panic!("{e}"));
+        said.into_iter().map(|(name, text)| (name.to_owned(), vec![Some(range(text))])).collect()
+    };
+    let m = with_dims(parsed(&text), dims);
+    let exe = built_within(m.clone(), &[], bounds("12..40/8")).unwrap_or_else(|e| panic!("{e}")).executable;
+    for (seed, h) in [16, 40, 24].into_iter().enumerate() {
+        checked(&text, &exe, &[floats(&[2, 16, h, 36 - h / 2], seed as u64)]);
+    }
+    for h in [8, 20, 48] {
+        let message = exe.run(&[floats(&[1, 16, h, 8], 1)]).expect_err("no such height").to_string();
+        let parts = [&format!("`height`) is {h}"), "built for 12 to 40, a multiple of 8"];
+        assert!(parts.iter().all(|p| message.contains(*p)), "{message}");
+    }
+    for (hints, height, parts) in [
+        (vec![said("height", &[Some(20)])], "40/8", ["hint", "20, but 40 at most, a multiple of 8"]),
+        (vec![], "9..15/8", ["bound", "9 to 15, a multiple of 8: there is no such extent"]),
+        (vec![], "8/0", ["bound", "there is no such extent"]),
+        (vec![], "9..8", ["bound", "9 to 8: there is no such extent"]),
+    ] {
+        let message = built_within(m.clone(), &hints, bounds(height)).map(|_| ()).expect_err("it is refused");
+        assert!(parts.iter().all(|p| message.contains(p)), "{message}: {parts:?}");
+    }
+    for text in ["", "x", "1..", "..8", "8/", "1..8/x", "1..8..9"] {
+        let message = text.parse::<ExtentRange>().expect_err("no range").to_string();
+        assert!(message.contains("128..512/32"), "{message}");
+    }
 }
 
 #[test]
@@ -489,6 +529,8 @@ fn the_command_line_takes_hints_and_bounds() {
     for (arguments, part) in [
         (["--hint", "x"], "of the form"),
         (["--max", "x=axb"], "of the form"),
+        (["--max", "x=4/x8"], "of the form"),
+        (["--max", "x=4/4x8"], "axis 0 of `x` is 2, but the program was built for 4 at most, a multiple of 4"),
         (["--hint", "y=3"], "no dimension and no input is called so; there are x"),
         (["--backend=interp", "--hint=x=2x?"], "go with native code"),
     ] {

@@ -17,11 +17,11 @@ const ROWS: usize = 64;
 const DEPTH: usize = 32;
 const COLUMNS: usize = 48;
 
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/export").join(name)
 }
 
-fn cc(args: &[&str], paths: &[&Path]) {
+pub(crate) fn cc(args: &[&str], paths: &[&Path]) {
     let output = Command::new("cc").args(args).args(paths).output().expect("the system has a C compiler");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -147,6 +147,7 @@ mod sized {
     use crate::{
         common::{Data, Rng, difference, random_tensor},
         dynamic::{AT_ALL_SIZES, network},
+        vm::CELLS,
     };
     use resat::{
         driver::{self, Built, Options, emit_c},
@@ -173,10 +174,19 @@ mod sized {
         &[("x", &[2, 0, 20, 24])],
     ];
 
+    /// Bounds as text.
+    fn within(bounds: &[(&str, &str)]) -> Options {
+        let mut options = options(&[]);
+        let range = |n: &str| if n == "?" { None } else { Some(n.parse().unwrap_or_else(|e| panic!("{e}"))) };
+        options.bounds =
+            bounds.iter().map(|(name, all)| ((*name).into(), all.split('x').map(range).collect())).collect();
+        options
+    }
+
     fn options(bounds: &Bounds) -> Options {
         let mut options = Options::new(Settings::new(Target::host()));
         options.name = "net".into();
-        let known = |&n: &usize| (n > 0).then_some(n);
+        let known = |&n: &usize| (n > 0).then_some(n.into());
         options.bounds = bounds.iter().map(|(name, most)| ((*name).into(), most.iter().map(known).collect())).collect();
         options
     }
@@ -190,9 +200,12 @@ mod sized {
     }
 
     fn library(text: &str, bounds: &Bounds, dir: &Path) -> PathBuf {
+        library_of(&built(text, bounds), dir)
+    }
+
+    fn library_of(built: &Built, dir: &Path) -> PathBuf {
         let path = dir.join("libnet.so");
-        let target = Target::host().codegen();
-        built(text, bounds).export("net", &target, &path).unwrap_or_else(|e| panic!("{text}: {e}"));
+        built.export("net", &Target::host().codegen(), &path).unwrap_or_else(|e| panic!("{e}"));
         path
     }
 
@@ -269,6 +282,49 @@ mod sized {
         let sizes: &[&[&[i64]]] =
             &[&[&[1, 16, 20, 16]], &[&[2, 16, 13, 9]], &[&[2, 16, 5, 16]], &[&[1, 16, 17, 7]], &[&[1, 16, 21, 7]]];
         check_sizes(&text, bounds, &model, sizes);
+    }
+
+    /// Of images in steps of 16 there are few sizes, however large they are.
+    #[test]
+    fn sizes_in_steps() {
+        let text = network("(?, 16, ?, ?)");
+        let bounds = within(&[("x", "2x?x48..128/16x160/16")]);
+        let built = driver::build(parsed(&text), &[], bounds).unwrap_or_else(|e| panic!("{e}"));
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let model = LoadedSizedModel::load(&library_of(&built, dir.path())).expect("it can be loaded");
+        let model = model.expect("its sizes are found out when it runs");
+        for (seed, shape) in [[1, 16, 48, 16], [2, 16, 128, 160], [1, 16, 96, 48], [2, 16, 64, 112]].iter().enumerate()
+        {
+            assert!(check(&text, &model, &[floats(shape, seed as u64)]).is_some());
+        }
+        for (shape, part) in [
+            ([1, 16, 56, 16], "axis 2 of input `x` has 56 elements; the library serves multiples of 16 from 48 to 128"),
+            ([1, 16, 32, 16], "has 32 elements; the library serves 48 and more"),
+            ([1, 16, 48, 176], "axis 3 of input `x` has 176 elements; the library serves 160 and fewer"),
+            ([1, 16, 48, 8], "the library serves 16 and more"),
+            ([3, 16, 48, 16], "axis 0 of input `x` has 3 elements; the library serves 2 and fewer"),
+        ] {
+            let message = model.run(&[floats(&shape, 1)]).expect_err("it is not served").to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    /// Sizes in steps whose numbers have no formula.
+    #[test]
+    fn sizes_that_types_refuse_in_steps() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let text = "def @main(%x: Tensor[(?, 5), float32]) {
+            let %s = split(%x, indices_or_sections=3, axis=0); nn.softmax(subtract(%s.0, %s.2)) }";
+        let built = driver::build(parsed(text), &[], within(&[("x", "6..42/2x?")])).unwrap_or_else(|e| panic!("{e}"));
+        let model = LoadedSizedModel::load(&library_of(&built, dir.path())).expect("it can be loaded");
+        let model = model.expect("its sizes are found out when it runs");
+        for n in 1..46 {
+            let x = [floats(&[n, 5], n as u64)];
+            match n % 6 == 0 && (6..=42).contains(&n) {
+                true => assert!(check(text, &model, &x).is_some()),
+                false => assert!(model.run(&x).is_err(), "{n}"),
+            }
+        }
     }
 
     /// Sizes within bounds that the program itself refuses.
@@ -394,22 +450,7 @@ mod sized {
                 (%out, ref_read(%r)) }",
             &[1, 3],
         ),
-        (
-            "type Node { Link(int32, ref(Node)), End, }
-            def @length(%n: Node, %limit: int32) -> int32 {
-                match (%n) {
-                    Link(_, %next) => { if (equal(%limit, 0)) { 0 } else { add(1, @length(ref_read(%next), subtract(%limit, 1))) } },
-                    End => { 0 },
-                } }
-            def @main(%x: int32) {
-                let %r = ref(End);
-                let %one = Link(%x, %r);
-                let %two = Link(2, ref(%one));
-                let %before = @length(%two, 100);
-                let %u = ref_write(%r, %two);
-                (%before, @length(%one, 100)) }",
-            &[5],
-        ),
+        (CELLS, &[5]),
         (
             "def @pair(%x: Tensor[(2, 2), int32], %n: int32) -> (Tensor[(2, 1), int32], Tensor[(2, 1), int32]) {
                 let %s = split(%x, indices_or_sections=2, axis=1);
@@ -507,6 +548,7 @@ mod sized {
         assert!(message.contains("no bound: axis 0 of `x`, axis 1 of `x`") && message.contains("--max"), "{message}");
         let message = refused(text, &[("x", &[64, 65, 0])]);
         assert!(message.contains("64 x 65 sizes") && message.contains("4096 is the limit"), "{message}");
+        assert!(message.contains("--max height=512/32"), "{message}");
         let dir = tempfile::tempdir().expect("a temporary folder");
         let emitted = emit_c(parsed(text), &[], options(&[]), &dir.path().join("net.c"));
         assert!(emitted.expect_err("it is refused").to_string().contains("no bound: axis 0 of `x`"));

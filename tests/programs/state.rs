@@ -1,23 +1,34 @@
 //! State: inputs that come back as outputs, kept from one run to the next and updated where they lie.
 #![cfg(feature = "llvm")]
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
-use crate::common::{Data, Rng, random_tensor};
+use crate::{
+    common::{Data, Rng, random_tensor},
+    export::{cc, source},
+};
 use resat::{
-    driver::{self, BuildError, Built, Options, Runnable},
-    ir::TensorType,
+    driver::{self, BuildError, Built, Options, Runnable, emit_c},
+    ir::{Module, TensorType},
     pass::Settings,
     relay::{npz, text::parse_module},
+    runtime::LoadedSizedModel,
     target::Target,
     tensor::{DType, Tensor},
 };
 
-fn build(text: &str, state: &[(&str, &str)]) -> Result<Built, BuildError> {
-    let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"));
+fn parsed(text: &str) -> Module {
+    parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn options(state: &[(&str, &str)]) -> Options {
     let mut options = Options::new(Settings::new(Target::host()));
     options.state = state.iter().map(|&(a, b)| (a.into(), b.into())).collect();
-    driver::build(m, &[], options)
+    options
+}
+
+fn build(text: &str, state: &[(&str, &str)]) -> Result<Built, BuildError> {
+    driver::build(parsed(text), &[], options(state))
 }
 
 fn built(text: &str, state: &[(&str, &str)]) -> Built {
@@ -222,4 +233,205 @@ fn the_command_line_keeps_state() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let found: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
     assert_eq!(found["runs"].as_array().map(Vec::len), Some(2));
+}
+
+/// What is to be exported: bounds are said by input.
+fn bounded(state: &[(&str, &str)], bounds: &[(&str, &str)]) -> Options {
+    let mut options = options(state);
+    options.name = "net".into();
+    let range = |n: &str| if n == "?" { None } else { Some(n.parse().unwrap_or_else(|e| panic!("{e}"))) };
+    options.bounds = bounds.iter().map(|(name, all)| ((*name).into(), all.split('x').map(range).collect())).collect();
+    options
+}
+
+/// A library and what it is made of as C, both loaded.
+fn libraries(text: &str, options: impl Fn() -> Options, dir: &Path) -> [LoadedSizedModel; 2] {
+    let load = |path: &Path| {
+        let model = LoadedSizedModel::load(path).unwrap_or_else(|e| panic!("{text}: {e}"));
+        model.expect("it keeps state")
+    };
+    let library = dir.join("libnet.so");
+    let built = driver::build(parsed(text), &[], options()).unwrap_or_else(|e| panic!("{text}: {e}"));
+    built.export("net", &Target::host().codegen(), &library).unwrap_or_else(|e| panic!("{text}: {e}"));
+    let files = emit_c(parsed(text), &[], options(), &dir.join("emitted.c")).unwrap_or_else(|e| panic!("{text}: {e}"));
+    let (entry, emitted) = (dir.join("entry.c"), dir.join("emitted.so"));
+    let model = "#include \"emitted.h\"\nconst resat_stateful_model *resat_stateful_model_v1(void);\n\
+                 const resat_stateful_model *resat_stateful_model_v1(void) { return net_model(); }\n";
+    std::fs::write(&entry, model).expect("it can be written");
+    let flags = ["-std=c99", "-pedantic", "-Wall", "-Werror", "-O1", "-fPIC", "-shared", "-o"];
+    cc(&flags, &[&emitted, &files.source, &entry, Path::new("-lm")]);
+    [load(&library), load(&emitted)]
+}
+
+/// A library's runs give what those in process do: from one to the next, inputs of these shapes.
+fn runs_alike(
+    text: &str,
+    state: &[(&str, &str)],
+    bounds: &[(&str, &str)],
+    first: &[(&str, &[i64])],
+    runs: &[&[&[i64]]],
+) {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let in_process = built(text, state);
+    for model in libraries(text, || bounded(state, bounds), dir.path()) {
+        let (mut want, mut got) = (in_process.stateful(), model.stateful());
+        for (k, (name, shape)) in first.iter().enumerate() {
+            let value = floats(shape, 100 + k as u64);
+            got.set(name, &value).unwrap_or_else(|e| panic!("{text}: {e}"));
+            want.set(name, value).unwrap_or_else(|e| panic!("{text}: {e}"));
+        }
+        for (seed, shapes) in runs.iter().enumerate() {
+            let inputs = shapes.iter().enumerate().map(|(i, s)| floats(s, (5 * seed + i) as u64));
+            let inputs: Vec<Tensor> = inputs.collect();
+            let want_outputs = want.run(&inputs).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let outputs = got.run(&inputs).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(outputs.len(), want_outputs.len());
+            outputs.iter().zip(&want_outputs).for_each(|(g, w)| assert_close(g, w));
+            for (name, _) in state {
+                assert_close(&got.get(name).expect("it is kept"), want.get(name).expect("it is kept"));
+            }
+        }
+    }
+}
+
+#[test]
+fn libraries_keep_state() {
+    // Appended to in place.
+    let [one, three]: [&[&[i64]]; 2] = [&[&[1, 8], &[8, 8]], &[&[3, 8], &[8, 8]]];
+    let [head, row, rows3]: [&[&[i64]]; 3] = [&[&[2, 1, 4]], &[&[4, 6]], &[&[3, 6]]];
+    runs_alike(GROWS, &[("cache", "1")], &[("x", "3x8"), ("cache", "9x8")], &[], &[three, one, one, three, one]);
+    runs_alike(GROWS, &[("cache", "1")], &[("x", "1..1x8"), ("cache", "4..9x8")], &[("cache", &[4, 8])], &[one, one]);
+    // Heads that grow each by itself, through a second memory.
+    let heads = "def @main(%x: Tensor[(2, 1, 4), float32], %cache: Tensor[(2, ?, 4), float32]) {
+        let %all = concatenate((%cache, %x), axis=1);
+        (%all, sum(%all, axis=[1])) }";
+    runs_alike(heads, &[("cache", "0")], &[("cache", "?x6x?")], &[], &[head; 6]);
+    // Of known extents: computed after its last use, element by element, and neither.
+    let known = "def @main(%x: Tensor[(4, 6), float32], %h: Tensor[(4, 6), float32], %s: Tensor[(4, 6), float32], %t: Tensor[(4, 6), float32]) {
+        let %w = reshape(multiply(arange(0f, 36f, 1f, dtype=\"float32\"), 0.01f), newshape=[6, 6]);
+        let %now = tanh(add(nn.dense(%h, %w, units=6), %x));
+        (sum(%now), add(%s, %x), %now, add(nn.dense(%t, %w, units=6), %t)) }";
+    runs_alike(known, &[("t", "3"), ("h", "2"), ("s", "1")], &[], &[("s", &[4, 6])], &[row; 4]);
+    // Of an unknown number of rows, which do not grow.
+    let rows = "def @main(%x: Tensor[(?, 6), float32], %h: Tensor[(?, 6), float32]) { tanh(add(%h, %x)) }";
+    runs_alike(rows, &[("h", "0")], &[("x", "5x6"), ("h", "5x6")], &[("h", &[3, 6])], &[rows3; 3]);
+}
+
+/// Keys and values of all tokens, in caches that grow by one place a token.
+const DECODER: &str =
+    "def @main(%x: Tensor[(?, 8), float32], %keys: Tensor[(?, 8), float32], %values: Tensor[(?, 8), float32]) {
+    let %w = sin(reshape(arange(0f, 64f, 1f, dtype=\"float32\"), newshape=[8, 8]));
+    let %k = concatenate((%keys, nn.dense(%x, %w, units=8)), axis=0);
+    let %v = concatenate((%values, nn.relu(nn.dense(%x, transpose(%w), units=8))), axis=0);
+    let %a = nn.softmax(nn.dense(%x, %k, units=None), axis=-1);
+    (nn.matmul(%a, %v, units=None), %k, %v) }";
+
+#[test]
+fn a_c_program_decodes() {
+    let state = [("keys", "1"), ("values", "2")];
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let bounds = bounded(&state, &[("x", "4x8"), ("keys", "16x8"), ("values", "16x8")]);
+    let built = driver::build(parsed(DECODER), &[], bounds).unwrap_or_else(|e| panic!("{e}"));
+    let library = dir.path().join("libnet.so");
+    built.export("net", &Target::host().codegen(), &library).unwrap_or_else(|e| panic!("{e}"));
+    std::fs::rename(library.with_extension("h"), dir.path().join("net.h")).expect("the header was written");
+    let binary = dir.path().join("main").display().to_string();
+    let [include, folder] = ["-I", "-L"].map(|f| format!("{f}{}", dir.path().display()));
+    let rpath = format!("-Wl,-rpath,{}", dir.path().display());
+    let flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", &include, "-o", &binary];
+    let main = source("state.c").display().to_string();
+    cc(&[&flags[..], &[&main, &folder, &rpath, "-lnet"]].concat(), &[]);
+    let output = Command::new(&binary).output().expect("it was linked");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let mut lines = said.lines();
+    let mut runs = built.stateful();
+    let mut past = 0;
+    while past < 10 {
+        let tokens = if past == 0 { 3 } else { 1 };
+        let x = Tensor::from_f64_fn(DType::F32, &[tokens, 8], |i| ((7 * past + i) % 11) as f64 / 11.0 - 0.5);
+        let want = runs.run(&[x]).unwrap_or_else(|e| panic!("{e}"));
+        let line = lines.next().expect("a line for each run");
+        let got: Vec<f32> = line.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+        assert_eq!(got.len(), want[0].len());
+        for (g, w) in got.iter().zip(want[0].as_slice::<f32>()) {
+            assert!((g - w).abs() <= 1e-5 * w.abs().max(1.0), "{g} and {w}");
+        }
+        past += tokens;
+    }
+    let wanted = [
+        "6: net: state `keys` has room for 12 elements along axis 0, but needs 13",
+        "6: net: state `keys` has room for 12 elements along axis 0, but is said to have 13",
+        "5: net: axis 0 of input `keys` has -1 elements",
+        "5: net: axis 0 of input `values` has 10 elements, but others that should be equal have 9",
+        "6: net: state `keys` has room for 12 elements along axis 0, but needs 13",
+        "net: the data of state `values` is null or not aligned",
+    ];
+    assert_eq!(lines.collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn state_that_libraries_can_not_keep_is_refused_by_name() {
+    let refused = |text: &str, state: &[(&str, &str)], bounds: &[(&str, &str)]| {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let built = driver::build(parsed(text), &[], bounded(state, bounds)).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let done = built.export("net", &Target::host().codegen(), &dir.path().join("libnet.so"));
+        done.expect_err("it is refused").to_string()
+    };
+    let text = "def @main(%x: Tensor[(4), float32], %c: bool, %h: Tensor[(4), float32]) {
+        if (%c) { (%x, add(%h, %x)) } else { (%h, %h) } }";
+    let message = refused(text, &[("h", "1")], &[]);
+    assert!(message.contains("state `h` can't be exported") && message.contains("plain sequences"), "{message}");
+    let message = refused(GROWS, &[("cache", "1")], &[]);
+    assert!(message.contains("no bound: axis 0 of `x`, axis 0 of `cache`"), "{message}");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let [model, _] = libraries(GROWS, || bounded(&[("cache", "1")], &[("x", "3x8"), ("cache", "9x8")]), dir.path());
+    let message = model.run(&[floats(&[1, 8], 1), floats(&[8, 8], 2)]).expect_err("no state").to_string();
+    assert!(message.contains("keeps state"), "{message}");
+    let mut runs = model.stateful();
+    let message = runs.set("cashe", &floats(&[1, 8], 1)).expect_err("no such state").to_string();
+    assert!(message.contains("`cashe`"), "{message}");
+    let message = runs.set("cache", &floats(&[13, 8], 1)).expect_err("it is too long").to_string();
+    assert!(message.contains("[12, 8] at most"), "{message}");
+}
+
+#[test]
+fn the_command_line_exports_state() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("program.relay"), format!("#[version = \"0.0.5\"] {DECODER}")).expect("it can be written");
+    for i in 0..3 {
+        archive(&at(&format!("{i}.npz")), &[("x", &floats(&[1 + i % 2, 8], i as u64))]);
+    }
+    archive(
+        &at("again.npz"),
+        &[("x", &floats(&[1, 8], 7)), ("keys", &floats(&[2, 8], 8)), ("values", &floats(&[2, 8], 9))],
+    );
+    let resat = |args: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_resat")).current_dir(folder.path()).args(args).output();
+        let done = done.expect("it runs");
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let state = ["--state", "keys=1", "--state", "values=2"];
+    let bounds = ["--max", "x=2x8,keys=6x8,values=6x8", "-o", "net.so"];
+    let (code, said) = resat(&[&["build", "program.relay", "--no-cache"], &state[..], &bounds].concat());
+    assert_eq!(code, Some(0), "{said}");
+    let runs = ["--inputs", "0.npz", "--inputs", "1.npz", "--inputs", "2.npz"];
+    for runs in [&runs[..], &[&runs[..], &["--inputs", "again.npz"]].concat()] {
+        let (code, said) = resat(&[&["run", "net.so", "--outputs", "got.npz"], runs].concat());
+        assert_eq!(code, Some(0), "{said}");
+        let run = [&["run", "program.relay", "--no-cache", "--outputs", "want.npz"], &state[..], runs].concat();
+        let (code, said) = resat(&run);
+        assert_eq!(code, Some(0), "{said}");
+        let [got, want] = ["got.npz", "want.npz"]
+            .map(|file| npz::read(file, &std::fs::read(at(file)).expect("results")).expect("an archive"));
+        assert_eq!(got.len(), 3);
+        for (name, w) in &want {
+            assert_close(&got.iter().find(|(n, _)| n == name).expect("the same names").1, w);
+        }
+    }
+    let (code, said) = resat(&["run", "net.so", "--state", "keys=1", "--inputs", "0.npz"]);
+    assert!(code == Some(2) && said.contains("--state"), "{said}");
+    let (code, said) = resat(&["bench", "net.so", "--inputs", "0.npz"]);
+    assert!(code == Some(2) && said.contains("keeps state"), "{said}");
 }

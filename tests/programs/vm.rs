@@ -168,26 +168,28 @@ fn what_never_ends_is_not_run_too_early() {
     assert_eq!(ints(text, &[3]), [5]);
 }
 
+/// Cells that hold each other, and one that a function writes.
+pub(crate) const CELLS: &str = "type Node { Link(int32, ref(Node)), End, }
+def @length(%n: Node, %limit: int32) -> int32 {
+    match (%n) {
+        Link(_, %next) => { if (equal(%limit, 0)) { 0 } else { add(1, @length(ref_read(%next), subtract(%limit, 1))) } },
+        End => { 0 },
+    }
+}
+def @main(%x: int32) {
+    let %r = ref(End);
+    let %one = Link(%x, %r);
+    let %two = Link(2, ref(%one));
+    let %before = @length(%two, 100);
+    let %u = ref_write(%r, %two);
+    let %counter = ref(%x);
+    let %bump = fn (%by: int32) { let %w = ref_write(%counter, add(ref_read(%counter), %by)); ref_read(%counter) };
+    (%before, @length(%one, 100), %bump(1), %bump(10), %bump(100))
+}";
+
 #[test]
 fn references() {
-    let text = "type Node { Link(int32, ref(Node)), End, }
-    def @length(%n: Node, %limit: int32) -> int32 {
-        match (%n) {
-            Link(_, %next) => { if (equal(%limit, 0)) { 0 } else { add(1, @length(ref_read(%next), subtract(%limit, 1))) } },
-            End => { 0 },
-        }
-    }
-    def @main(%x: int32) {
-        let %r = ref(End);
-        let %one = Link(%x, %r);
-        let %two = Link(2, ref(%one));
-        let %before = @length(%two, 100);
-        let %u = ref_write(%r, %two);
-        let %counter = ref(%x);
-        let %bump = fn (%by: int32) { let %w = ref_write(%counter, add(ref_read(%counter), %by)); ref_read(%counter) };
-        (%before, @length(%one, 100), %bump(1), %bump(10), %bump(100))
-    }";
-    assert_eq!(ints(text, &[5]), [2, 100, 6, 16, 116]);
+    assert_eq!(ints(CELLS, &[5]), [2, 100, 6, 16, 116]);
     // Recursion through a cell.
     let text = "def @main(%n: int32) {
         let %r = ref(fn (%x: int32) { %x });

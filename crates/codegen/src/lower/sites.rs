@@ -82,6 +82,23 @@ enum Found {
     Other(Vec<(usize, Kernel)>),
 }
 
+/// Calls at one size, of which it was looked up by what they are made.
+pub struct Seen {
+    met: Vec<Met>,
+    found: FoundCalls,
+}
+
+/// What was found out about some calls.
+struct FoundCalls {
+    /// What is clear of some.
+    clear: Vec<(usize, Made)>,
+    unserved: Vec<usize>,
+    /// The others, of each the first that is the same, and of these what was found.
+    open: Vec<usize>,
+    same: Vec<usize>,
+    found: Vec<Option<Found>>,
+}
+
 impl Sites {
     /// For calls that compute these groups: first those of the size that decisions are made for, then the same calls' at other sizes.
     pub fn new(unit: Core, sizes: &[Vec<Group>]) -> Sites {
@@ -138,20 +155,38 @@ impl Sites {
 
     /// What all calls are made of at a size where they compute these groups, and the numbers of those that no family serves.
     pub fn meet(&mut self, groups: Vec<Group>) -> (Vec<Met>, Vec<usize>) {
-        let mut met: Vec<Met> = groups.into_iter().map(|group| Met { group, made: Made::Alone }).collect();
+        let seen = self.look(groups);
+        self.settle(seen)
+    }
+
+    /// Looks up what calls are made of at a size where they compute these groups, which may go on at many sizes at once.
+    pub fn look(&self, groups: Vec<Group>) -> Seen {
+        let met: Vec<Met> = groups.into_iter().map(|group| Met { group, made: Made::Alone }).collect();
         let all: Vec<usize> = (0..met.len()).collect();
-        let unserved = self.meet_again(&mut met, &all);
+        let found = self.find_calls(&met, &all);
+        Seen { met, found }
+    }
+
+    /// What the calls are made of, and the numbers of those that no family serves. Families may take further numbers for that.
+    pub fn settle(&mut self, seen: Seen) -> (Vec<Met>, Vec<usize>) {
+        let Seen { mut met, found } = seen;
+        let unserved = self.settle_calls(&mut met, found);
         (met, unserved)
     }
 
-    /// The same for some of the calls.
+    /// The same as [`Sites::meet`] for some of the calls.
     pub fn meet_again(&mut self, met: &mut [Met], calls: &[usize]) -> Vec<usize> {
-        let mut unserved = Vec::new();
+        let found = self.find_calls(met, calls);
+        self.settle_calls(met, found)
+    }
+
+    fn find_calls(&self, met: &[Met], calls: &[usize]) -> FoundCalls {
+        let (mut clear, mut unserved) = (Vec::new(), Vec::new());
         let mut open: Vec<(usize, &[usize])> = Vec::new();
         for &i in calls {
             let group = &met[i].group;
             match self.sites.get(i) {
-                Some(Site::View(arg)) if as_view(group) == Some(*arg) => met[i].made = Made::View(*arg),
+                Some(Site::View(arg)) if as_view(group) == Some(*arg) => clear.push((i, Made::View(*arg))),
                 Some(Site::Same(same)) if **same == *group => {}
                 Some(Site::Changing(families)) => open.push((i, families)),
                 _ => unserved.push(i),
@@ -164,13 +199,17 @@ impl Sites {
                 (0..k).find(is_same).unwrap_or(k)
             })
             .collect();
-        let (this, known) = (&*self, &*met);
         let found: Vec<Option<Found>> = (0..open.len())
             .into_par_iter()
             .with_max_len(1)
-            .map(|k| (same[k] == k).then(|| this.find(open[k].1, &known[open[k].0].group.stages)))
+            .map(|k| (same[k] == k).then(|| self.find(open[k].1, &met[open[k].0].group.stages)))
             .collect();
-        let open: Vec<usize> = open.into_iter().map(|o| o.0).collect();
+        FoundCalls { clear, unserved, open: open.into_iter().map(|o| o.0).collect(), same, found }
+    }
+
+    fn settle_calls(&mut self, met: &mut [Met], calls: FoundCalls) -> Vec<usize> {
+        let FoundCalls { clear, mut unserved, open, same, found } = calls;
+        clear.into_iter().for_each(|(i, made)| met[i].made = made);
         for (k, found) in found.into_iter().enumerate() {
             let made = match found {
                 None => met[open[same[k]]].made.clone(),

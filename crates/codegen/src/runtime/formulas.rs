@@ -34,11 +34,30 @@ pub(super) enum Formula {
     Table(usize),
 }
 
+/// An extent by which a table is looked up.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) struct TableAxis {
+    /// Its number.
+    pub extent: usize,
+    /// The least.
+    pub least: i64,
+    /// How far the extents are apart.
+    pub apart: i64,
+    /// By how many values the next one is further on.
+    pub by: i64,
+}
+
+impl TableAxis {
+    fn at(&self, n: i64) -> i64 {
+        (n - self.least) / self.apart * self.by
+    }
+}
+
 /// A number by extents, of which it depends on some.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
-    /// Numbers of these extents, the least of each, and by how many values the next one of it is further on.
-    pub axes: Vec<(usize, i64, i64)>,
+    /// The extents that tell its values apart.
+    pub axes: Vec<TableAxis>,
     /// The values; 0 where no size was looked at.
     pub values: Vec<i64>,
 }
@@ -497,22 +516,24 @@ impl Table {
             if greatest { all.max() } else { all.min() }.unwrap_or(0)
         };
         let spans: Vec<(i64, i64)> = (0..extents).map(|k| (bound(k, false), bound(k, true))).collect();
+        let apart = |k: usize| sizes.iter().map(|s| s[k] - spans[k].0).fold(0, gcd).max(1);
+        let apart: Vec<i64> = (0..extents).map(apart).collect();
         let mut needed: Vec<usize> = (0..extents).collect();
-        let axes = |needed: &[usize]| -> (Vec<(usize, i64, i64)>, i64) {
-            let mut step = 1;
+        let axes = |needed: &[usize]| -> (Vec<TableAxis>, i64) {
+            let mut by = 1;
             let axis = |&k: &usize| {
-                let axis = (k, spans[k].0, step);
-                step *= spans[k].1 - spans[k].0 + 1;
+                let axis = TableAxis { extent: k, least: spans[k].0, apart: apart[k], by };
+                by *= (spans[k].1 - spans[k].0) / apart[k] + 1;
                 axis
             };
-            (needed.iter().map(axis).collect(), step)
+            (needed.iter().map(axis).collect(), by)
         };
         // The table by these extents, where they tell all values apart.
         let by = |needed: &[usize]| -> Option<Table> {
             let (axes, count) = axes(needed);
             let mut found: Vec<Option<i64>> = vec![None; count as usize];
             for (size, &v) in sizes.iter().zip(values) {
-                let at: i64 = axes.iter().map(|&(k, least, step)| (size[k] - least) * step).sum();
+                let at: i64 = axes.iter().map(|a| a.at(size[a.extent])).sum();
                 if *found[at as usize].get_or_insert(v) != v {
                     return None;
                 }
@@ -530,7 +551,7 @@ impl Table {
     }
 
     fn value(&self, extents: &[i64]) -> Option<i64> {
-        let at = self.axes.iter().map(|&(k, least, step)| Some((extents.get(k)? - least) * step)).sum::<Option<i64>>();
+        let at = self.axes.iter().map(|a| Some(a.at(*extents.get(a.extent)?))).sum::<Option<i64>>();
         at.and_then(|at| self.values.get(usize::try_from(at).ok()?).copied())
     }
 }
@@ -718,10 +739,14 @@ mod tests {
             sizes.iter().zip(&values).for_each(|(s, &v)| assert_eq!(table.value(s), Some(v)));
             table
         };
-        assert_eq!(of(&|s| s[1] * 37 % 11).axes, [(1, 1, 1)]);
-        assert_eq!(of(&|s| (s[0] * 5 + s[2] * 37) % 23).axes, [(0, 2, 1), (2, 7, 3)]);
+        let axis = |extent, least, apart, by| TableAxis { extent, least, apart, by };
+        assert_eq!(of(&|s| s[1] * 37 % 11).axes, [axis(1, 1, 1, 1)]);
+        assert_eq!(of(&|s| (s[0] * 5 + s[2] * 37) % 23).axes, [axis(0, 2, 1, 1), axis(2, 7, 1, 3)]);
         assert_eq!(of(&|_| 5).values, [5]);
         assert_eq!(of(&|s| s[0] * 100 + s[1] * 10 + s[2]).values.len(), 60);
         assert_eq!(of(&|s| s[1]).value(&[2, 5, 7]), None);
+        // Extents in steps take no more room than there are of them.
+        let table = Table::of(&[&[64, 1], &[96, 2], &[160, 1]], &[3, 4, 5]);
+        assert_eq!((&table.axes[..], &table.values[..]), (&[axis(0, 64, 32, 1)][..], &[3, 4, 0, 5][..]));
     }
 }

@@ -164,7 +164,44 @@ struct RawResults {
     arrays: *const RawArray,
 }
 
+/// `resat_state` of exported headers.
+#[repr(C)]
+struct RawState {
+    data: *mut c_void,
+    spare: *mut c_void,
+    capacity: *const i64,
+    shape: *mut i64,
+}
+
+/// `resat_state_type` of exported headers.
+#[repr(C)]
+struct RawStateType {
+    tensor: RawTensor,
+    output: *const c_char,
+    most: *const i64,
+    spare: c_int,
+}
+
 type RawCall = unsafe extern "C" fn(*const *const c_void, *const *const i64, *mut *mut RawResults) -> c_int;
+
+type RawStatefulCall =
+    unsafe extern "C" fn(*const *const c_void, *const *const i64, *mut RawState, *mut *mut RawResults) -> c_int;
+
+/// `resat_stateful_model` of exported headers.
+#[repr(C)]
+struct RawStatefulModel {
+    name: *const c_char,
+    input_count: u32,
+    output_count: u32,
+    state_count: u32,
+    inputs: *const RawTensor,
+    outputs: *const RawTensor,
+    states: *const RawStateType,
+    call: RawStatefulCall,
+    release: unsafe extern "C" fn(*mut RawResults),
+    set_threads: unsafe extern "C" fn(c_int) -> c_int,
+    error: unsafe extern "C" fn() -> *const c_char,
+}
 
 /// `resat_sized_model` of exported headers.
 #[repr(C)]
@@ -243,17 +280,38 @@ impl LoadedLibrary {
     }
 }
 
-/// A library of a program whose extents, or whose results, are found out when it runs: what [`export_sized`](super::export::export_sized) and
-/// [`export_machine`](super::export::export_machine) wrote. Any number of threads may run it at once.
+/// A library of a program whose extents, or whose results, are found out when it runs: what [`export_sized`](super::export::export_sized)
+/// wrote. Any number of threads may run it at once.
 pub struct LoadedSizedModel {
     name: String,
     inputs: Vec<PortType>,
     outputs: Vec<String>,
-    call: RawCall,
+    states: Vec<StateType>,
+    call: AnyCall,
     release: unsafe extern "C" fn(*mut RawResults),
     set_threads: unsafe extern "C" fn(c_int) -> c_int,
     error: unsafe extern "C" fn() -> *const c_char,
     _library: libloading::Library,
+}
+
+/// What runs a library once.
+enum AnyCall {
+    Plain(RawCall),
+    /// With state.
+    Keeping(RawStatefulCall),
+}
+
+/// A state of a library: an input that is an output, too, which is kept from one run to the next.
+#[derive(Clone, Debug)]
+pub struct StateType {
+    /// The input.
+    pub port: PortType,
+    /// Its name as an output.
+    pub output: String,
+    /// Extents that are room enough.
+    pub most: Vec<usize>,
+    /// Whether it needs a second memory, at some sizes at least.
+    spare: bool,
 }
 
 impl LoadedSizedModel {
@@ -262,27 +320,47 @@ impl LoadedSizedModel {
     pub fn load(path: &Path) -> Result<Option<LoadedSizedModel>, LoadError> {
         let refuse = |reason: String| LoadError { library: path.display().to_string(), reason };
         let full = std::path::absolute(path).map_err(|e| refuse(e.to_string()))?;
-        // SAFETY: the user asked for this library to be run; `resat_sized_model_v1` is a name that only exported libraries have, and
-        // there it is of this type and points at a static description. What it points at lives while the library is loaded.
+        // SAFETY: the user asked for this library to be run; `resat_sized_model_v1` and `resat_stateful_model_v1` are names that only exported
+        // libraries have, and there they are of these types and point at a static description. What it points at lives while the library is
+        // loaded.
         unsafe {
             let library = libloading::Library::new(&full).map_err(|e| refuse(e.to_string()))?;
-            let describe = library.get::<unsafe extern "C" fn() -> *const RawSizedModel>(b"resat_sized_model_v1");
-            let Ok(describe) = describe.map(|f| *f) else { return Ok(None) };
+            let sized = library.get::<unsafe extern "C" fn() -> *const RawSizedModel>(b"resat_sized_model_v1");
+            if let Ok(describe) = sized.map(|f| *f) {
+                let raw = &*describe();
+                let inputs = (0..raw.input_count as usize).map(|i| port_type(&*raw.inputs.add(i)));
+                let outputs = (0..raw.output_count as usize).map(|i| text((*raw.outputs.add(i)).name)).collect();
+                return Ok(Some(LoadedSizedModel {
+                    name: text(raw.name),
+                    inputs: inputs.collect::<Result<_, _>>().map_err(refuse)?,
+                    outputs,
+                    states: Vec::new(),
+                    call: AnyCall::Plain(raw.call),
+                    release: raw.release,
+                    set_threads: raw.set_threads,
+                    error: raw.error,
+                    _library: library,
+                }));
+            }
+            let keeping = library.get::<unsafe extern "C" fn() -> *const RawStatefulModel>(b"resat_stateful_model_v1");
+            let Ok(describe) = keeping.map(|f| *f) else { return Ok(None) };
             let raw = &*describe();
-            let input = |i| {
-                let t = &*raw.inputs.add(i);
-                let dtype: DType = text(t.dtype).parse().map_err(|e| refuse(format!("{e}")))?;
-                let shape = std::slice::from_raw_parts(t.shape, t.rank as usize);
-                let shape = shape.iter().map(|&n| usize::try_from(n).ok()).collect();
-                Ok(PortType { name: text(t.name), dtype, shape })
-            };
-            let inputs = (0..raw.input_count as usize).map(input).collect::<Result<_, _>>()?;
+            let inputs = (0..raw.input_count as usize).map(|i| port_type(&*raw.inputs.add(i)));
             let outputs = (0..raw.output_count as usize).map(|i| text((*raw.outputs.add(i)).name)).collect();
+            let state = |k: usize| -> Result<StateType, String> {
+                let s = &*raw.states.add(k);
+                let most = std::slice::from_raw_parts(s.most, s.tensor.rank as usize);
+                let most =
+                    most.iter().map(|&n| usize::try_from(n).map_err(|e| e.to_string())).collect::<Result<_, _>>()?;
+                Ok(StateType { port: port_type(&s.tensor)?, output: text(s.output), most, spare: s.spare != 0 })
+            };
+            let states = (0..raw.state_count as usize).map(state);
             Ok(Some(LoadedSizedModel {
                 name: text(raw.name),
-                inputs,
+                inputs: inputs.collect::<Result<_, _>>().map_err(refuse)?,
                 outputs,
-                call: raw.call,
+                states: states.collect::<Result<_, _>>().map_err(refuse)?,
+                call: AnyCall::Keeping(raw.call),
                 release: raw.release,
                 set_threads: raw.set_threads,
                 error: raw.error,
@@ -291,7 +369,18 @@ impl LoadedSizedModel {
         }
     }
 
-    /// The inputs, in order.
+    /// What it keeps from one run to the next.
+    pub fn states(&self) -> &[StateType] {
+        &self.states
+    }
+
+    /// Runs that keep its state, from its beginning on: zeros, with extents of 0 where they are unknown. Takes memory for the greatest that
+    /// the library serves.
+    pub fn stateful(&self) -> LoadedRuns<'_> {
+        LoadedRuns { model: self, kept: self.states.iter().map(LoadedState::new).collect() }
+    }
+
+    /// The inputs, in order, without state.
     pub fn inputs(&self) -> &[PortType] {
         &self.inputs
     }
@@ -308,8 +397,25 @@ impl LoadedSizedModel {
         unsafe { (self.set_threads)(threads) == 0 }
     }
 
-    /// Runs once.
+    /// Runs once. Refuses libraries that keep state: see [`LoadedSizedModel::stateful`].
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        match self.call {
+            // SAFETY: what the library takes.
+            AnyCall::Plain(call) => self.run_by(inputs, |read, shapes, results| unsafe { call(read, shapes, results) }),
+            AnyCall::Keeping(_) => {
+                let reason =
+                    "the library keeps state from one run to the next, for which there is no place here".into();
+                Err(RunError::Function { function: self.name.clone(), reason })
+            }
+        }
+    }
+
+    /// Runs once by a function of the library.
+    fn run_by(
+        &self,
+        inputs: &[Tensor],
+        call: impl FnOnce(*const *const c_void, *const *const i64, *mut *mut RawResults) -> c_int,
+    ) -> Result<Vec<Tensor>, RunError> {
         if inputs.len() != self.inputs.len() {
             return Err(RunError::Count { what: "input", wanted: self.inputs.len(), given: inputs.len() });
         }
@@ -335,7 +441,7 @@ impl LoadedSizedModel {
         // SAFETY: as many pointers as the library counts, to arrays of the types and ranks that it states, aligned as all tensors are, and
         // to their extents. What it gives is described by itself, and freed once it is copied.
         unsafe {
-            if (self.call)(read.as_ptr(), shapes.as_ptr(), &mut results) != 0 {
+            if call(read.as_ptr(), shapes.as_ptr(), &mut results) != 0 {
                 return Err(RunError::Function { function: self.name.clone(), reason: text((self.error)()) });
             }
             let raw = &*results;
@@ -356,6 +462,97 @@ impl LoadedSizedModel {
     }
 }
 
+/// Runs of a library one after another, each of which begins with the state that the last one left.
+pub struct LoadedRuns<'a> {
+    model: &'a LoadedSizedModel,
+    kept: Vec<LoadedState>,
+}
+
+/// What is kept, in memory that has room for the greatest.
+struct LoadedState {
+    data: Block,
+    spare: Option<Block>,
+    capacity: Vec<i64>,
+    shape: Vec<i64>,
+}
+
+impl LoadedState {
+    fn new(ty: &StateType) -> LoadedState {
+        let bytes = ty.most.iter().product::<usize>() * ty.port.dtype.bytes();
+        let shape: Vec<i64> = ty.port.shape.iter().map(|n| n.unwrap_or(0) as i64).collect();
+        let data = Block::new(bytes);
+        let filled = shape.iter().product::<i64>() as usize * ty.port.dtype.bytes();
+        // SAFETY: known extents are those of the greatest: so many bytes are within the block.
+        unsafe { data.at(0).write_bytes(0, filled) };
+        let capacity = ty.most.iter().map(|&n| n as i64).collect();
+        LoadedState { data, spare: ty.spare.then(|| Block::new(bytes)), capacity, shape }
+    }
+}
+
+impl LoadedRuns<'_> {
+    fn number(&self, input: &str) -> Option<usize> {
+        self.model.states.iter().position(|s| s.port.name == input)
+    }
+
+    /// A copy of the state of that input; none where no such input is kept.
+    pub fn get(&self, input: &str) -> Option<Tensor> {
+        let k = self.number(input)?;
+        let (ty, kept) = (&self.model.states[k].port, &self.kept[k]);
+        let shape: Shape = kept.shape.iter().map(|&n| n as usize).collect();
+        // SAFETY: the library says that the array has these extents, for which there is room, and has written or been given all of it.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(kept.data.at(0), shape.iter().product::<usize>() * ty.dtype.bytes()) };
+        Tensor::from_bytes(ty.dtype, &shape, bytes).ok()
+    }
+
+    /// Gives the state of an input. Refuses what does not fit its type, or what the library has no room for.
+    pub fn set(&mut self, input: &str, value: &Tensor) -> Result<(), RunError> {
+        let Some(number) = self.number(input) else {
+            let reason = format!("there is no state `{input}`");
+            return Err(RunError::Function { function: self.model.name.clone(), reason });
+        };
+        let (StateType { port, most, .. }, kept) = (&self.model.states[number], &mut self.kept[number]);
+        let extents_fit =
+            || port.shape.iter().zip(value.shape()).all(|(known, n)| known.is_none_or(|known| known == *n));
+        let fits = port.dtype == value.dtype() && port.shape.len() == value.shape().len() && extents_fit();
+        if !fits || value.shape().iter().zip(most).any(|(n, most)| n > most) {
+            return Err(RunError::Type {
+                what: "state",
+                number,
+                name: port.name.clone(),
+                wanted: format!("{} of shape {most:?} at most", port.dtype),
+                given: format!("{} of shape {:?}", value.dtype(), value.shape()),
+            });
+        }
+        let bytes = value.bytes();
+        // SAFETY: the block has room for the greatest extents, which these are not beyond; nobody else has it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), kept.data.at(0), bytes.len()) };
+        kept.shape = value.shape().iter().map(|&n| n as i64).collect();
+        Ok(())
+    }
+
+    /// Runs once. Inputs and outputs are those that are not state, in order. Where the library refuses a run, the state is as it was.
+    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        let AnyCall::Keeping(call) = self.model.call else { return self.model.run(inputs) };
+        let raw = |s: &mut LoadedState| RawState {
+            data: s.data.at(0).cast(),
+            spare: s.spare.as_ref().map_or(std::ptr::null_mut(), |b| b.at(0).cast()),
+            capacity: s.capacity.as_ptr(),
+            shape: s.shape.as_mut_ptr(),
+        };
+        let mut states: Vec<RawState> = self.kept.iter_mut().map(raw).collect();
+        let at = states.as_mut_ptr();
+        // SAFETY: what the library takes, and as many states as it counts, each with the memory and the extents that it says of it.
+        let done = self.model.run_by(inputs, |read, shapes, results| unsafe { call(read, shapes, at, results) });
+        for (kept, raw) in self.kept.iter_mut().zip(&states) {
+            if let (true, Some(spare)) = (raw.data != kept.data.at(0).cast(), &mut kept.spare) {
+                std::mem::swap(&mut kept.data, spare);
+            }
+        }
+        done
+    }
+}
+
 impl std::fmt::Debug for LoadedModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "LoadedModel({}, {:?} -> {:?})", self.name, self.inputs, self.outputs)
@@ -367,6 +564,16 @@ impl std::fmt::Debug for LoadedModel {
 unsafe fn text(s: *const c_char) -> String {
     // SAFETY: as the caller promises.
     unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned()
+}
+
+/// # Safety
+/// `t` has texts, and as many extents as it says.
+unsafe fn port_type(t: &RawTensor) -> Result<PortType, String> {
+    // SAFETY: as the caller promises.
+    let (name, dtype, shape) =
+        unsafe { (text(t.name), text(t.dtype), std::slice::from_raw_parts(t.shape, t.rank as usize)) };
+    let dtype: DType = dtype.parse().map_err(|e| format!("{e}"))?;
+    Ok(PortType { name, dtype, shape: shape.iter().map(|&n| usize::try_from(n).ok()).collect() })
 }
 
 /// # Safety

@@ -1,14 +1,8 @@
 //! Libraries of programs with control flow, functions as values and data types: the program as words, and a machine in C that runs them.
 
-use std::path::Path;
-
 use super::{
-    Driver, ExportError, Exportable, Exported, link,
-    sized::{
-        CALL, Constants, PortType, SIZED, SizedFunction, header, interface, library_interface, limits, list, ports,
-        preamble, tables,
-    },
-    source::{THREADS, prefix, quoted},
+    sized::{CALL, Constants, PortType, RESULTS, SIZED, SizedFunction, interface, list, ports, tables},
+    source::quoted,
 };
 use crate::tensor::Tensor;
 
@@ -69,32 +63,10 @@ pub struct MachineParts {
     pub parameters: Vec<i32>,
 }
 
-/// Writes a shared library of a program for the machine, and a C header beside it: as [`export_linked`](super::export_linked) does of a
-/// plain program.
-pub fn export_machine(
-    name: &str,
-    program: &MachineParts,
-    parts: &Exportable<'_>,
-    path: &Path,
-) -> Result<Exported, ExportError> {
-    let p = prefix(name);
-    let mut constants = Constants::default();
-    let text = preamble(name, &p, &parts.ready)
-        + &limits(&program.kernels, true)
-        + THREADS
-        + &machine_text(&p, program, &mut constants)
-        + &library_interface(&p);
-    let visible = ["call", "free", "set_threads", "model", "error"].map(|v| format!("{p}_{v}"));
-    let symbols = visible.into_iter().chain(["resat_sized_model_v1".into()]).collect();
-    let header = header(&p, &program.inputs, None, None);
-    let driver = Driver { header, text, constants: constants.all(), weights: format!("{p}_weights"), symbols };
-    link(&driver, parts, path)
-}
-
 /// What follows where the system's part is done.
 pub(super) fn machine_text(p: &str, program: &MachineParts, constants: &mut Constants) -> String {
     let MachineParts { words, kernels, inputs, parameters } = program;
-    let mut text = format!("\n{SIZED}\n{CALL}\n");
+    let mut text = format!("\n{SIZED}\n{RESULTS}\n{CALL}\n");
     for (what, n) in [
         ("ENTRY", words.entry as usize),
         ("CONSTANT_COUNT", words.constants.len()),

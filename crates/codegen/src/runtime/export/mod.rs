@@ -15,9 +15,9 @@ use std::{
 };
 
 pub use c99::{ExportedC, FunctionText, c_function, export_c, works_in_place};
-pub use machine::{Entry, MachineParts, Word, Words, export_machine};
-pub use sized::{ExtentOf, Form, PortType, SizedFunction, export_sized};
-pub use sized_c::{SizedParts, export_sized_c};
+pub use machine::{Entry, MachineParts, Word, Words};
+pub use sized::{ExtentOf, Form, InForm, PortType, SizedFunction, SizedParts, Span, export_sized};
+pub use sized_c::export_sized_c;
 
 use super::{abi::ALIGN, program::Program};
 use crate::{output::WorkFolder, tensor::Tensor};
@@ -92,9 +92,9 @@ pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> 
     }
     let driver = Driver {
         header: source::header(program, &plan, &parts.ready),
-        text: source::driver(program, &plan, &weights, &parts.ready, HEADER),
+        text: source::driver(program, &plan, &weights, &parts.ready),
         constants: program.constants(),
-        weights: source::weights_symbol(program),
+        weights: source::weights_symbol(program.name()),
         symbols: source::symbols(program),
     };
     link(&driver, parts, path)

@@ -15,11 +15,16 @@ struct step {
   uint32_t args, workspace;
 };
 
+/* Which extents of a class a form may be for: from the least on, so far apart. */
+struct span {
+  int64_t least, most, step;
+};
+
 /* What a function does at the sizes of one form. */
 struct form {
   uint32_t classes, numbers;
   const int32_t *extents; /* by unknown extent: its class, or -1 - n where it must be n */
-  const int64_t *least, *most; /* by class */
+  const struct span *span; /* by class */
   const unsigned char *serves; /* a bit for each size between these, the first class's extents fastest; NULL where all are served */
   int (*compute)(const int64_t *n, int64_t *t);
   uint32_t slots, parameters, steps, appended;
@@ -92,7 +97,10 @@ static int fit(const char *name, const resat_tensor *types, uint32_t count, cons
   for (uint32_t i = 0; i < count; i++)
     for (uint32_t axis = 0; axis < types[i].rank; axis++) {
       int64_t want = types[i].shape[axis];
-      if (shapes[i][axis] < 0 || (want >= 0 && shapes[i][axis] != want))
+      if (shapes[i][axis] < 0)
+        return fail(RESAT_BAD_SHAPE, "%s: axis %u of input `%s` has %lld elements", name, (unsigned)axis, types[i].name,
+                    (long long)shapes[i][axis]);
+      if (want >= 0 && shapes[i][axis] != want)
         return fail(RESAT_BAD_SHAPE, "%s: axis %u of input `%s` should have %lld elements, but has %lld", name, (unsigned)axis,
                     types[i].name, (long long)want, (long long)shapes[i][axis]);
     }
@@ -119,16 +127,18 @@ static int choose(const struct function *f, const int64_t *const *shapes, const 
         if (!failed)
           fail(0, "%s: axis %u of input `%s` has %lld elements, but others that should be equal have %lld", f->name, (unsigned)axis,
                f->input[input].name, (long long)extent, (long long)n[c]);
-      } else if (extent < m->least[c]) {
+      } else if (extent < m->span[c].least || extent > m->span[c].most) {
+        const int less = extent < m->span[c].least;
         good = 0;
         if (!failed)
-          fail(0, "%s: axis %u of input `%s` has %lld elements; the library serves %lld and more", f->name, (unsigned)axis,
-               f->input[input].name, (long long)extent, (long long)m->least[c]);
-      } else if (extent > m->most[c]) {
+          fail(0, "%s: axis %u of input `%s` has %lld elements; the library serves %lld and %s", f->name, (unsigned)axis,
+               f->input[input].name, (long long)extent, (long long)(less ? m->span[c].least : m->span[c].most), less ? "more" : "fewer");
+      } else if ((extent - m->span[c].least) % m->span[c].step != 0) {
         good = 0;
         if (!failed)
-          fail(0, "%s: axis %u of input `%s` has %lld elements; the library serves %lld and fewer", f->name, (unsigned)axis,
-               f->input[input].name, (long long)extent, (long long)m->most[c]);
+          fail(0, "%s: axis %u of input `%s` has %lld elements; the library serves multiples of %lld from %lld to %lld", f->name,
+               (unsigned)axis, f->input[input].name, (long long)extent, (long long)m->span[c].step, (long long)m->span[c].least,
+               (long long)m->span[c].most);
       } else {
         n[c] = extent;
       }
@@ -136,8 +146,8 @@ static int choose(const struct function *f, const int64_t *const *shapes, const 
     if (good && m->serves != NULL) {
       int64_t at = 0, step = 1;
       for (uint32_t c = 0; c < m->classes; c++) {
-        at += (n[c] - m->least[c]) * step;
-        step *= m->most[c] - m->least[c] + 1;
+        at += (n[c] - m->span[c].least) / m->span[c].step * step;
+        step *= (m->span[c].most - m->span[c].least) / m->span[c].step + 1;
       }
       good = m->serves[at / 8] >> at % 8 & 1;
       if (!good && !failed) fail(0, "%s: the library does not serve inputs of these extents", f->name);

@@ -3,12 +3,13 @@
 use std::{fmt::Write, path::Path};
 
 use super::{
-    Driver, ExportError, Exportable, Exported, link,
-    source::{THREADS, TYPES, comment, declare, prefix, quoted},
+    Driver, ExportError, Exportable, Exported, MachineParts, link,
+    machine::machine_text,
+    source::{THREADS, comment, declared_threads, header_text, prefix, prologue, quoted, weights_symbol},
 };
 use crate::{
     runtime::{
-        formulas::Formula,
+        formulas::{Formula, TableAxis},
         program::{Source, Step},
         sized::SizedProgram,
     },
@@ -18,10 +19,13 @@ use crate::{
 /// Calls of functions at sizes.
 pub(super) const SIZED: &str = include_str!("sized.c");
 /// Results in memory of the library's.
+pub(super) const RESULTS: &str = include_str!("results.c");
 pub(super) const CALL: &str = include_str!("call.c");
 /// Programs that are one function.
+const RUN: &str = include_str!("run.c");
 const WHOLE: &str = include_str!("whole.c");
 const CALL_WHOLE: &str = include_str!("call_whole.c");
+const STATE: &str = include_str!("state.c");
 /// What takes the place of threads in C that needs the C library only.
 pub(super) const ALONE: &str = include_str!("alone.c");
 
@@ -45,19 +49,46 @@ pub enum ExtentOf {
     Number(usize),
 }
 
+/// Which extents of a class a form may be for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The least.
+    pub least: i64,
+    /// The greatest.
+    pub most: i64,
+    /// How far they are apart.
+    pub step: i64,
+}
+
+impl Span {
+    /// How many there are.
+    pub fn count(&self) -> i64 {
+        (self.most - self.least) / self.step + 1
+    }
+}
+
 /// What a function does at some sizes: those within bounds that it is for.
 #[derive(Clone, Debug)]
 pub struct Form {
     /// By unknown extent of the arguments, in order.
     pub extents: Vec<ExtentOf>,
-    /// By class of extents: the least that it is for.
-    pub least: Vec<i64>,
-    /// By class of extents: the greatest.
-    pub most: Vec<i64>,
+    /// By class of extents.
+    pub classes: Vec<Span>,
     /// Whether it is for each size between these, the first class's extents fastest; none where it is for all.
     pub serves: Option<Vec<bool>>,
     /// Calls and numbers.
     pub program: SizedProgram,
+    /// By pair of [`SizedFunction::state`].
+    pub state: Vec<InForm>,
+}
+
+/// What a form does with a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForm {
+    /// Whether it is updated where it lies; else the new one goes into other memory.
+    pub in_place: bool,
+    /// The greatest extents that it has before and after runs.
+    pub most: Vec<usize>,
 }
 
 /// A function for all sizes that one of its forms is for.
@@ -69,6 +100,8 @@ pub struct SizedFunction {
     pub inputs: Vec<PortType>,
     /// The first that is for a size counts.
     pub forms: Vec<Form>,
+    /// Inputs that are outputs, too, which the caller keeps from one run to the next: pairs of their numbers.
+    pub state: Vec<(usize, usize)>,
 }
 
 impl SizedFunction {
@@ -106,44 +139,127 @@ impl SizedFunction {
             .collect()
     }
 
+    /// The inputs that are not state.
+    fn given(&self) -> Vec<PortType> {
+        let given = |i: usize| self.state.iter().all(|s| s.0 != i);
+        self.inputs.iter().enumerate().filter(|(i, _)| given(*i)).map(|(_, p)| p.clone()).collect()
+    }
+
+    /// The outputs that are not state.
+    fn made(&self) -> Vec<PortType> {
+        let made = |o: usize| self.state.iter().all(|s| s.1 != o);
+        self.outputs().into_iter().enumerate().filter(|(o, _)| made(*o)).map(|(_, p)| p).collect()
+    }
+
+    /// Extents that are room enough for a state.
+    fn most(&self, state: usize) -> Vec<usize> {
+        let all = self.forms.iter().map(|f| f.state[state].most.clone());
+        let greater = |a: Vec<usize>, b: Vec<usize>| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect();
+        all.reduce(greater).unwrap_or_default()
+    }
+
+    /// Whether a state needs a second memory at some sizes.
+    fn spare(&self, state: usize) -> bool {
+        self.forms.iter().any(|f| !f.state[state].in_place)
+    }
+
     /// Whether the extents of all outputs follow from those of the inputs.
     fn is_direct(&self) -> bool {
         self.forms.iter().all(|f| f.program.counted.is_empty())
     }
 }
 
-/// Writes a shared library of a function for all sizes, and a C header beside it: as [`export_linked`](super::export_linked) does of a program
+/// A program whose extents, or whose results, are found out when it runs.
+#[derive(Clone, Debug)]
+pub enum SizedParts {
+    /// One function.
+    Whole(SizedFunction),
+    /// What the machine runs.
+    Machine(MachineParts),
+}
+
+impl SizedParts {
+    /// The functions that it consists of, or calls.
+    pub(super) fn functions(&self) -> &[SizedFunction] {
+        match self {
+            SizedParts::Whole(f) => std::slice::from_ref(f),
+            SizedParts::Machine(m) => &m.kernels,
+        }
+    }
+
+    /// Whether it keeps state.
+    fn keeps(&self) -> bool {
+        matches!(self, SizedParts::Whole(f) if !f.state.is_empty())
+    }
+
+    /// The kernels that it calls, each once, by name.
+    fn kernels(&self) -> Vec<&str> {
+        let programs = self.functions().iter().flat_map(|f| &f.forms).map(|f| &f.program.program);
+        let mut kernels: Vec<&str> = programs.flat_map(|p| p.functions()).collect();
+        kernels.sort_unstable();
+        kernels.dedup();
+        kernels
+    }
+
+    /// Whether it calls the kernel of that name.
+    pub fn calls(&self, kernel: &str) -> bool {
+        self.kernels().binary_search(&kernel).is_ok()
+    }
+
+    /// What follows where the system's part is done.
+    pub(super) fn text(&self, p: &str, constants: &mut Constants) -> String {
+        match self {
+            SizedParts::Whole(f) => whole_text(p, f, constants),
+            SizedParts::Machine(m) => machine_text(p, m, constants),
+        }
+    }
+
+    /// The header that C programs include.
+    ///
+    /// `weights` where it is C that needs a C compiler: bytes of the file that has them, 0 where the source does.
+    pub(super) fn header(&self, p: &str, weights: Option<u64>) -> String {
+        match self {
+            SizedParts::Whole(f) => header(p, &f.inputs, Some(f), weights),
+            SizedParts::Machine(m) => header(p, &m.inputs, None, weights),
+        }
+    }
+}
+
+/// Writes a shared library of a program for all sizes, and a C header beside it: as [`export_linked`](super::export_linked) does of a program
 /// of known extents.
 pub fn export_sized(
     name: &str,
-    whole: &SizedFunction,
+    program: &SizedParts,
     parts: &Exportable<'_>,
     path: &Path,
 ) -> Result<Exported, ExportError> {
     let p = prefix(name);
     let mut constants = Constants::default();
-    let text = preamble(name, &p, &parts.ready)
-        + &limits(std::slice::from_ref(whole), true)
+    let text = prologue(name, &parts.ready, program.kernels())
+        + &limits(program.functions())
         + THREADS
-        + &whole_text(&p, whole, &mut constants)
-        + &library_interface(&p);
+        + &program.text(&p, &mut constants)
+        + &library_interface(&p, program.keeps());
     let mut visible = vec!["call", "free", "set_threads", "model", "error"];
-    visible.extend(if whole.is_direct() { &["sizes", "run"][..] } else { &[] });
-    let symbols: Vec<String> =
-        visible.iter().map(|v| format!("{p}_{v}")).chain(["resat_sized_model_v1".into()]).collect();
-    let header = header(&p, &whole.inputs, Some(whole), None);
-    let driver = Driver { header, text, constants: constants.all(), weights: format!("{p}_weights"), symbols };
-    link(&driver, parts, path)
+    if matches!(program, SizedParts::Whole(f) if f.is_direct()) {
+        visible.extend(["sizes", "run"]);
+    }
+    let described = if program.keeps() { "resat_stateful_model_v1" } else { "resat_sized_model_v1" };
+    let symbols: Vec<String> = visible.iter().map(|v| format!("{p}_{v}")).chain([described.to_owned()]).collect();
+    let (header, weights) = (program.header(&p, None), weights_symbol(name));
+    link(&Driver { header, text, constants: constants.all(), weights, symbols }, parts, path)
 }
 
-/// What follows where the system's part is done.
-pub(super) fn whole_text(p: &str, whole: &SizedFunction, constants: &mut Constants) -> String {
-    let mut text = format!("\n{SIZED}\n{CALL}\n");
-    text += &tables(std::slice::from_ref(whole), constants);
-    text += "#define inputs_of_model input0_ports\n";
-    text += CALL_WHOLE;
+/// Of one function, what follows where the system's part is done.
+fn whole_text(p: &str, whole: &SizedFunction, constants: &mut Constants) -> String {
+    let mut text = format!("\n{SIZED}\n{RESULTS}\n");
+    let tables = tables(std::slice::from_ref(whole), constants);
+    if !whole.state.is_empty() {
+        return text + &tables + &state_tables(whole) + RUN + "\n" + STATE + &state_interface(p, whole);
+    }
+    text += &format!("{CALL}\n{tables}#define inputs_of_model input0_ports\n{CALL_WHOLE}");
     if whole.is_direct() {
-        text += WHOLE;
+        text += &format!("{RUN}\n{WHOLE}");
         text += &format!(
             "int {p}_sizes(const int64_t *const *input_shapes, int64_t *const *output_shapes, uint64_t *workspace_bytes) {{\n  \
              return sizes(input_shapes, output_shapes, workspace_bytes);\n}}\n\
@@ -153,6 +269,62 @@ pub(super) fn whole_text(p: &str, whole: &SizedFunction, constants: &mut Constan
         );
     }
     text + &interface(p, whole.inputs.len(), Some(whole.results()))
+}
+
+/// What a function that keeps state says of it.
+fn state_tables(whole: &SizedFunction) -> String {
+    let mut out = format!("#define STATES {}u\n", whole.state.len());
+    let number = |n: Option<usize>| n.map_or(-1, |n| n as i64);
+    let of_input = |i: usize| number(whole.state.iter().position(|s| s.0 == i));
+    let of_output = |o: usize| number(whole.state.iter().position(|s| s.1 == o));
+    out += &list("int state_of_input[]", (0..whole.inputs.len()).map(of_input));
+    out += &list("int state_of_output[]", (0..whole.results()).map(of_output));
+    out += &list("uint32_t state_outputs[]", whole.state.iter().map(|s| s.1));
+    let in_place = |f: &Form| {
+        let each: Vec<&str> = f.state.iter().map(|s| if s.in_place { "1" } else { "0" }).collect();
+        format!("{{{}}}", each.join(", "))
+    };
+    out += &list("unsigned char in_place_by_form[][STATES]", whole.forms.iter().map(in_place));
+    ports(&mut out, "given", &whole.given());
+    ports(&mut out, "made", &whole.made());
+    let states: Vec<PortType> = whole.state.iter().map(|s| whole.inputs[s.0].clone()).collect();
+    let tensors = port_rows(&states, "state_extents");
+    let most = (0..states.len()).flat_map(|k| whole.most(k));
+    out += &list("int64_t state_extents[]", states.iter().flat_map(extents_of_port));
+    out += &list("int64_t state_most[]", most);
+    out += "static const resat_state_type states_of_model[] = {\n";
+    let (outputs, mut first) = (whole.outputs(), 0);
+    for (k, (tensor, state)) in tensors.iter().zip(&whole.state).enumerate() {
+        let (output, spare) = (quoted(&outputs[state.1].name), u8::from(whole.spare(k)));
+        out += &format!("  {{{tensor}, {output}, state_most + {first}, {spare}}},\n");
+        first += states[k].shape.len();
+    }
+    out + "};\n\n"
+}
+
+/// What programs that keep state have.
+fn state_interface(p: &str, whole: &SizedFunction) -> String {
+    let (given, made) = (whole.inputs.len() - whole.state.len(), whole.results() - whole.state.len());
+    format!(
+        "static const char *last_error(void) {{ return message; }}
+static const resat_stateful_model model = {{
+  MODEL_NAME, {given}, {made}, STATES, given_ports, made_ports, states_of_model, call, release, set_threads, last_error
+}};
+int {p}_sizes(const int64_t *const *input_shapes, const resat_state *states, int64_t *const *output_shapes, uint64_t *workspace_bytes) {{
+  return sizes(input_shapes, states, output_shapes, workspace_bytes);
+}}
+int {p}_run(const void *const *inputs, const int64_t *const *input_shapes, resat_state *states, void *const *outputs, void *workspace,
+            uint64_t workspace_bytes) {{
+  return run(inputs, input_shapes, states, outputs, workspace, workspace_bytes);
+}}
+int {p}_call(const void *const *inputs, const int64_t *const *input_shapes, resat_state *states, resat_results **results) {{
+  return call(inputs, input_shapes, states, results);
+}}
+void {p}_free(resat_results *results) {{ release(results); }}
+const char *{p}_error(void) {{ return message; }}
+const resat_stateful_model *{p}_model(void) {{ return &model; }}
+"
+    )
 }
 
 /// Constants of all functions, each once, and where they lie.
@@ -182,30 +354,12 @@ impl Constants {
     }
 }
 
-/// What stands before everything else.
-pub(super) fn preamble(name: &str, p: &str, ready: &[String]) -> String {
-    let mut out = String::from(
-        "#define _POSIX_C_SOURCE 200809L\n#include \"model.h\"\n#include <pthread.h>\n#include <sched.h>\n",
-    );
-    out += "#include <stdarg.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\n";
-    out += &declare(ready);
-    out += &format!("#define MODEL_NAME {}\n", quoted(name));
-    out += &format!("extern const unsigned char {p}_weights[] __attribute__((visibility(\"hidden\")));\n");
-    out + &format!("#define WEIGHTS {p}_weights\n\n")
-}
-
-/// The greatest numbers of things, and the kernels that functions call, where these are to be declared.
-pub(super) fn limits(functions: &[SizedFunction], declared: bool) -> String {
+/// The greatest numbers of things.
+pub(super) fn limits(functions: &[SizedFunction]) -> String {
     let mut out = String::new();
     let programs = || functions.iter().flat_map(|f| &f.forms).map(|f| &f.program.program);
-    let mut kernels: Vec<&str> = programs().flat_map(|p| p.functions()).collect();
-    kernels.sort_unstable();
-    kernels.dedup();
-    for k in kernels.into_iter().filter(|_| declared) {
-        out += &format!("void {k}(const struct ResatCtx *, void *const *, void *);\n");
-    }
     let args = programs().flat_map(|p| &p.steps).map(|Step::Call(c)| c.args.len()).max().unwrap_or(0);
-    let classes = functions.iter().flat_map(|f| &f.forms).map(|f| f.least.len()).max().unwrap_or(0);
+    let classes = functions.iter().flat_map(|f| &f.forms).map(|f| f.classes.len()).max().unwrap_or(0);
     let outputs = programs().map(|p| p.outputs.len()).max().unwrap_or(0);
     let inputs = programs().map(|p| p.inputs.len()).max().unwrap_or(0);
     let rank = programs().flat_map(|p| &p.outputs).map(|(port, _)| port.shape.len()).max().unwrap_or(0);
@@ -254,9 +408,9 @@ pub(super) fn tables(functions: &[SizedFunction], constants: &mut Constants) -> 
             let p = &form.program;
             let parameters: usize = p.parameters.iter().flatten().map(|c| padded(c.len())).sum();
             out += &format!(
-                "  {{{}, {}, extents{n}_{k}, least{n}_{k}, most{n}_{k}, {}, compute{n}_{k}, {}, {parameters}, {}, {}, slot_ends{n}_{k}, slot_bytes{n}_{k},\n   \
+                "  {{{}, {}, extents{n}_{k}, span{n}_{k}, {}, compute{n}_{k}, {}, {parameters}, {}, {}, slot_ends{n}_{k}, slot_bytes{n}_{k},\n   \
                  parameters{n}_{k}, places{n}_{k}, steps{n}_{k}, results{n}_{k}, result_bytes{n}_{k}, output_extents{n}_{k}, append{n}_{k}}},\n",
-                form.least.len(),
+                form.classes.len(),
                 p.formulas.all().len(),
                 if form.serves.is_some() { format!("serves{n}_{k}") } else { "NULL".into() },
                 p.slots.len(),
@@ -315,7 +469,7 @@ fn form_tables(out: &mut String, form: &Form, id: &str, constants: &mut Constant
             Formula::Reciprocal(a, true) => format!("bits((double)(1.0f / (float)t[{a}]))"),
             Formula::Table(k) => {
                 let axes = &sized.formulas.tables()[k].axes;
-                let axis = |&(e, least, step): &(usize, i64, i64)| format!("(n[{e}] - {least}) * {step}");
+                let axis = |a: &TableAxis| format!("(n[{}] - {}) / {} * {}", a.extent, a.least, a.apart, a.by);
                 let at: Vec<String> = axes.iter().map(axis).collect();
                 format!("table{id}_{k}[{}]", if at.is_empty() { "0".into() } else { at.join(" + ") })
             }
@@ -328,8 +482,10 @@ fn form_tables(out: &mut String, form: &Form, id: &str, constants: &mut Constant
         ExtentOf::Number(c) => *c as i64,
     };
     *out += &list(&format!("int32_t extents{id}[]"), form.extents.iter().map(extent));
-    *out += &list(&format!("int64_t least{id}[]"), &form.least);
-    *out += &list(&format!("int64_t most{id}[]"), form.most.iter().map(|&n| literal(n)));
+    let span = |s: &Span| format!("{{{}, {}, {}}}", literal(s.least), literal(s.most), literal(s.step));
+    let spans: Vec<String> =
+        if form.classes.is_empty() { vec!["{0, 0, 1}".into()] } else { form.classes.iter().map(span).collect() };
+    *out += &list(&format!("struct span span{id}[]"), spans);
     let ends = sized.slots.iter().scan(0, |end, s| {
         *end += s.bytes.len();
         Some(*end)
@@ -394,28 +550,37 @@ fn literal(v: i64) -> String {
 }
 
 pub(super) fn ports(out: &mut String, what: &str, ports: &[PortType]) {
-    let extents = ports.iter().flat_map(|p| p.shape.iter().map(|n| n.map_or(-1, |n| n as i64)));
-    *out += &list(&format!("int64_t {what}_extents[]"), extents);
+    *out += &list(&format!("int64_t {what}_extents[]"), ports.iter().flat_map(extents_of_port));
     *out += &format!("static const resat_tensor {what}_ports[] = {{\n");
-    let mut first = 0;
-    for p in ports {
-        let bytes = p.shape.iter().copied().product::<Option<usize>>().map_or(0, |n| n * p.dtype.bytes());
-        *out += &format!(
-            "  {{{}, \"{}\", {}, {what}_extents + {first}, {bytes}}},\n",
-            quoted(&p.name),
-            p.dtype,
-            p.shape.len()
-        );
-        first += p.shape.len();
+    for row in port_rows(ports, &format!("{what}_extents")) {
+        *out += &format!("  {row},\n");
     }
     *out += &format!("  {{NULL, NULL, 0, {what}_extents, 0}}\n}};\n");
 }
 
+/// Its extents as C has them.
+fn extents_of_port(p: &PortType) -> impl Iterator<Item = i64> {
+    p.shape.iter().map(|n| n.map_or(-1, |n| n as i64))
+}
+
+/// As C has them, where that array has their extents.
+fn port_rows(ports: &[PortType], extents: &str) -> Vec<String> {
+    let mut first = 0;
+    let row = |p: &PortType| {
+        let bytes = p.shape.iter().copied().product::<Option<usize>>().map_or(0, |n| n * p.dtype.bytes());
+        let row = format!("{{{}, \"{}\", {}, {extents} + {first}, {bytes}}}", quoted(&p.name), p.dtype, p.shape.len());
+        first += p.shape.len();
+        row
+    };
+    ports.iter().map(row).collect()
+}
+
 /// What libraries have and C has not.
-pub(super) fn library_interface(p: &str) -> String {
+fn library_interface(p: &str, keeps: bool) -> String {
+    let kind = if keeps { "resat_stateful_model" } else { "resat_sized_model" };
     format!(
         "int {p}_set_threads(int threads) {{ return set_threads(threads); }}
-const resat_sized_model *resat_sized_model_v1(void) {{ return &model; }}
+const {kind} *{kind}_v1(void) {{ return &model; }}
 "
     )
 }
@@ -450,31 +615,63 @@ fn ports_text(what: &str, ports: &[PortType]) -> String {
     ports.iter().enumerate().map(line).collect()
 }
 
+/// State, for comments: a line each.
+fn states_text(whole: &SizedFunction) -> String {
+    let outputs = whole.outputs();
+    let line = |(k, &(input, output)): (usize, &(usize, usize))| {
+        let p = &whole.inputs[input];
+        let text = ports_text("states", std::slice::from_ref(p)).replacen("states[0]", &format!("states[{k}]"), 1);
+        let how = if whole.spare(k) { "needs spare memory" } else { "updated where it lies" };
+        format!(
+            "{}, the output {:?}; {how}; {:?} is room enough\n",
+            text.trim_end(),
+            comment(&outputs[output].name),
+            whole.most(k)
+        )
+    };
+    whole.state.iter().enumerate().map(line).collect()
+}
+
 /// The header that C programs include. `whole` where the program is one function.
-/// `weights` where it is C that needs a C compiler: bytes of the file that has them, 0 where the source does.
-pub(super) fn header(p: &str, inputs: &[PortType], whole: Option<&SizedFunction>, weights: Option<u64>) -> String {
+fn header(p: &str, inputs: &[PortType], whole: Option<&SizedFunction>, weights: Option<u64>) -> String {
     let upper = p.to_ascii_uppercase();
-    let outputs = whole.map(SizedFunction::outputs);
+    let keeps = whole.filter(|w| !w.state.is_empty());
+    let outputs = whole.map(SizedFunction::made);
+    let given = whole.map(SizedFunction::given);
+    let inputs = given.as_deref().unwrap_or(inputs);
     let mut about = ports_text("inputs", inputs);
     about += &outputs.as_ref().map_or_else(
         || "     What it gives, and how much of it, is found out when it runs: the tensors of the result, depth first.\n".into(),
         |o| ports_text("outputs", o),
     );
-    let counts = match &outputs {
+    about += &keeps.map_or_else(String::new, states_text);
+    let mut counts = match &outputs {
         Some(o) => format!("#define {upper}_INPUTS {}\n#define {upper}_OUTPUTS {}\n", inputs.len(), o.len()),
         None => format!("#define {upper}_INPUTS {}\n", inputs.len()),
     };
+    counts += &keeps.map_or_else(String::new, |w| format!("#define {upper}_STATES {}\n", w.state.len()));
+    // With state, all functions take it after the inputs.
+    let (state, may_change) =
+        if keeps.is_some() { ("const resat_state *states, ", "resat_state *states, ") } else { ("", "") };
+    let of_state = match keeps {
+        Some(_) => format!(
+            " `states` has {upper}_STATES of them, which no other call\n   uses meanwhile. Where a run is refused, they are as they were; after RESAT_FAILED, \
+             what was updated where it lies is lost."
+        ),
+        None => String::new(),
+    };
+    let kind = if keeps.is_some() { "resat_stateful_model" } else { "resat_sized_model" };
     let direct = match whole.filter(|w| w.is_direct()) {
         None => String::new(),
         Some(_) => format!(
             "/* Extents of the outputs, and bytes that the workspace must have, for inputs of these extents: a pointer to its extents for each
    input and output (those of outputs, and `workspace_bytes`, may be NULL). Nothing runs. Returns RESAT_OK or RESAT_BAD_SHAPE. */
-int {p}_sizes(const int64_t *const *input_shapes, int64_t *const *output_shapes, uint64_t *workspace_bytes);
+int {p}_sizes(const int64_t *const *input_shapes, {state}int64_t *const *output_shapes, uint64_t *workspace_bytes);
 
 /* Runs the model once. Inputs are only read. Outputs, as large as {p}_sizes says, must not overlap each other, inputs or the workspace.
    `workspace` is scratch memory of as many bytes as {p}_sizes says for the time of this call, which no other call uses meanwhile; where
-   it is NULL, the call takes and frees its own. Returns RESAT_OK or what was wrong. */
-int {p}_run(const void *const *inputs, const int64_t *const *input_shapes, void *const *outputs, void *workspace,
+   it is NULL, the call takes and frees its own.{of_state} Returns RESAT_OK or what was wrong. */
+int {p}_run(const void *const *inputs, const int64_t *const *input_shapes, {may_change}void *const *outputs, void *workspace,
             uint64_t workspace_bytes);
 
 "
@@ -491,13 +688,7 @@ int {p}_run(const void *const *inputs, const int64_t *const *input_shapes, void 
         }
     };
     let threads = match weights {
-        None => format!(
-            "/* Sets how many threads share the work of runs to come, the caller counted: 1 at first, at most 256. Waits for runs under
-   way. Where the system gives fewer, returns RESAT_NO_MEMORY and uses those. */
-int {p}_set_threads(int threads);
-
-"
-        ),
+        None => declared_threads(p) + "\n",
         Some(0) => String::new(),
         Some(n) => format!(
             "/* Gives the model its weights, which stay where they are: the {n} bytes of the file `.weights` beside the source, aligned to
@@ -508,35 +699,25 @@ int {p}_set_weights(const void *weights, uint64_t bytes);
 "
         ),
     };
-    format!(
-        "/* A compiled model whose sizes are found out when it runs. {how}
+    let about = format!(
+        "A compiled model whose sizes are found out when it runs. {how}
 {about}
    Extents that do not fit, or that the library has no code for, are refused with RESAT_BAD_SHAPE, and {p}_error says which.
-   Functions may be called from several threads at once, each with outputs and a workspace of its own; inputs and weights are shared. */
-#ifndef {upper}_H
-#define {upper}_H
-
-{TYPES}
-#ifdef __cplusplus
-extern \"C\" {{
-#endif
-
-{counts}
+   Functions may be called from several threads at once, each with outputs and a workspace of its own; inputs and weights are shared."
+    );
+    let declared = format!(
+        "{counts}
 {direct}/* Runs the model once, and gives what it gives in memory of the library's, to be freed by {p}_free. `input_shapes` points at the extents
    of each input. Returns RESAT_OK or what was wrong: then there are no results. */
-int {p}_call(const void *const *inputs, const int64_t *const *input_shapes, resat_results **results);
+int {p}_call(const void *const *inputs, const int64_t *const *input_shapes, {may_change}resat_results **results);
 void {p}_free(resat_results *results);
 
 {threads}/* Names, types and sizes. */
-const resat_sized_model *{p}_model(void);
+const {kind} *{p}_model(void);
 
 /* What was wrong in the calling thread's last call that did not return RESAT_OK; an empty text before. */
 const char *{p}_error(void);
-
-#ifdef __cplusplus
-}}
-#endif
-#endif
 "
-    )
+    );
+    header_text(p, &about, &declared)
 }

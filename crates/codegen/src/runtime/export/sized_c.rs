@@ -3,34 +3,13 @@
 use std::path::Path;
 
 use super::{
-    ExportError, ExportedC, MachineParts, SizedFunction,
+    ExportError, ExportedC, SizedParts,
     c99::INLINE_WEIGHTS,
-    machine::machine_text,
-    sized::{ALONE, Constants, header, limits, whole_text},
+    sized::{ALONE, Constants, limits},
     source::{prefix, quoted},
     write_tensors,
 };
 use crate::{output::WorkFolder, runtime::abi::ALIGN};
-
-/// A program whose extents, or whose results, are found out when it runs.
-#[derive(Clone, Debug)]
-pub enum SizedParts {
-    /// One function.
-    Whole(SizedFunction),
-    /// What the machine runs.
-    Machine(MachineParts),
-}
-
-impl SizedParts {
-    /// Whether it calls the kernel of that name.
-    pub fn calls(&self, kernel: &str) -> bool {
-        let functions = match self {
-            SizedParts::Whole(f) => std::slice::from_ref(f),
-            SizedParts::Machine(m) => &m.kernels[..],
-        };
-        functions.iter().flat_map(|f| &f.forms).any(|f| f.program.program.functions().any(|k| k == kernel))
-    }
-}
 
 /// Writes a program as C99 that needs a C compiler and libm: as [`export_c`](super::export_c) does of one of known extents. `kernels` is the text
 /// of the functions that it calls, with what they rely on.
@@ -41,10 +20,7 @@ pub fn export_sized_c(name: &str, program: &SizedParts, kernels: &str, path: &Pa
     };
     let p = prefix(name);
     let mut constants = Constants::default();
-    let (functions, body) = match program {
-        SizedParts::Whole(f) => (std::slice::from_ref(f), whole_text(&p, f, &mut constants)),
-        SizedParts::Machine(m) => (&m.kernels[..], machine_text(&p, m, &mut constants)),
-    };
+    let body = program.text(&p, &mut constants);
     let bytes: usize = constants.all().iter().map(|t| t.bytes().len().next_multiple_of(ALIGN)).sum();
     let apart = bytes > INLINE_WEIGHTS;
     let (header_path, weights_path) = (path.with_extension("h"), path.with_extension("weights"));
@@ -82,13 +58,10 @@ pub fn export_sized_c(name: &str, program: &SizedParts, kernels: &str, path: &Pa
          {}\n{weights}{}{ALONE}{body}{set}",
         quoted(&include),
         quoted(name),
-        limits(functions, false)
+        limits(program.functions())
     );
     let size = if apart { bytes as u64 } else { 0 };
-    let header = match program {
-        SizedParts::Whole(f) => header(&p, &f.inputs, Some(f), Some(size)),
-        SizedParts::Machine(m) => header(&p, &m.inputs, None, Some(size)),
-    };
+    let header = program.header(&p, Some(size));
     let work = WorkFolder::beside(path).map_err(at(path))?;
     std::fs::write(work.path().join("source"), text).map_err(at(path))?;
     std::fs::write(work.path().join("header"), header).map_err(at(&header_path))?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::HEADER;
 use crate::runtime::{
     Port,
     plan::Plan,
@@ -53,24 +54,18 @@ pub(super) fn header(program: &Program, plan: &Plan, ready: &[String]) -> String
         true => "",
         false => ",\n   and libraries of the system for some of its functions: runs say what is missing (RESAT_FAILED)",
     };
-    format!(
-        "/* A compiled model. Link with the shared library beside this header; it needs the C library, libm and POSIX threads{needs}.
+    let about = format!(
+        "A compiled model. Link with the shared library beside this header; it needs the C library, libm and POSIX threads{needs}.
 
    Arrays are dense and row-major. Every pointer is to memory aligned to RESAT_ALIGN (64) bytes:
 {ports}
    A model that was built for a processor with matrix registers (AMX) asks Linux for them when the library is loaded; where they are
    refused, runs return RESAT_REFUSED.
 
-   Functions may be called from several threads at once, runs with outputs and workspaces of their own; inputs and weights are shared. */
-#ifndef {upper}_H
-#define {upper}_H
-
-{TYPES}
-#ifdef __cplusplus
-extern \"C\" {{
-#endif
-
-#define {upper}_INPUTS {}
+   Functions may be called from several threads at once, runs with outputs and workspaces of their own; inputs and weights are shared."
+    );
+    let declared = format!(
+        "#define {upper}_INPUTS {}
 #define {upper}_OUTPUTS {}
 
 /* Bytes that `workspace` must have, on a boundary of RESAT_ALIGN. */
@@ -82,25 +77,19 @@ extern \"C\" {{
    Returns RESAT_OK or what was wrong. */
 int {p}_run(const void *const *inputs, void *const *outputs, void *workspace);
 
-/* Sets how many threads share the work of runs to come, the caller counted: 1 at first, at most 256. Waits for runs under
-   way. Where the system gives fewer, returns RESAT_NO_MEMORY and uses those. */
-int {p}_set_threads(int threads);
-
+{threads}
 /* Names, types and sizes. */
 const resat_model *{p}_model(void);
 
 /* What was wrong in the calling thread's last run that returned RESAT_FAILED; NULL before. */
 const char *{p}_error(void);
-
-#ifdef __cplusplus
-}}
-#endif
-#endif
 ",
         program.inputs().len(),
         program.outputs().len(),
         plan.arena,
-    )
+        threads = declared_threads(&p),
+    );
+    header_text(&p, &about, &declared)
 }
 
 /// Inputs and outputs, for comments: a line each.
@@ -128,7 +117,7 @@ pub(super) fn symbols(program: &Program) -> Vec<String> {
 }
 
 /// What kernels are called with, and functions that say what keeps others from being called.
-pub(super) fn declare(ready: &[String]) -> String {
+fn declare(ready: &[String]) -> String {
     let mut out = String::from(
         "typedef void (*parallel_body)(void *env, int64_t begin, int64_t end);
 struct ResatCtx {
@@ -148,13 +137,62 @@ struct ResatCtx {
     out + "  NULL\n};\n"
 }
 
-/// The driver. `weights` gives each constant's offset in the block of weights. `header` is the header's file name.
+/// What stands before everything else in the C of a library: what it includes, its name and weights, and the kernels that it calls.
+pub(super) fn prologue<'a>(name: &str, ready: &[String], kernels: impl IntoIterator<Item = &'a str>) -> String {
+    let mut out = format!("#define _POSIX_C_SOURCE 200809L\n#include {}\n", quoted(HEADER));
+    for file in ["pthread", "sched", "stdarg", "stdio", "stdlib", "string"] {
+        out += &format!("#include <{file}.h>\n");
+    }
+    out.push('\n');
+    out += &declare(ready);
+    for k in kernels {
+        out += &format!("void {k}(const struct ResatCtx *, void *const *, void *);\n");
+    }
+    let weights = weights_symbol(name);
+    out += &format!("#define MODEL_NAME {}\n", quoted(name));
+    out += &format!("extern const unsigned char {weights}[] __attribute__((visibility(\"hidden\")));\n");
+    out + &format!("#define WEIGHTS {weights}\n")
+}
+
+/// A header: what it is about, for a comment, and what it declares.
+pub(super) fn header_text(p: &str, about: &str, declared: &str) -> String {
+    let upper = p.to_ascii_uppercase();
+    format!(
+        "/* {about} */
+#ifndef {upper}_H
+#define {upper}_H
+
+{TYPES}
+#ifdef __cplusplus
+extern \"C\" {{
+#endif
+
+{declared}
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"
+    )
+}
+
+/// How threads are set, as headers declare it.
+pub(super) fn declared_threads(p: &str) -> String {
+    format!(
+        "/* Sets how many threads share the work of runs to come, the caller counted: 1 at first, at most 256. Waits for runs under
+   way. Where the system gives fewer, returns RESAT_NO_MEMORY and uses those. */
+int {p}_set_threads(int threads);
+"
+    )
+}
+
+/// The driver. `weights` gives each constant's offset in the block of weights.
 ///
 /// `ready` are functions that say what keeps others from being called.
-pub(super) fn driver(program: &Program, plan: &Plan, weights: &[usize], ready: &[String], header: &str) -> String {
+pub(super) fn driver(program: &Program, plan: &Plan, weights: &[usize], ready: &[String]) -> String {
     let mut out = String::new();
     // Writing into a String does not fail.
-    let _ = write_driver(&mut out, program, plan, weights, ready, header);
+    let _ = write_driver(&mut out, program, plan, weights, ready);
     out
 }
 
@@ -164,22 +202,10 @@ fn write_driver(
     plan: &Plan,
     weights: &[usize],
     ready: &[String],
-    header: &str,
 ) -> std::fmt::Result {
     let p = prefix(program.name());
-    writeln!(out, "#define _POSIX_C_SOURCE 200809L")?;
-    writeln!(out, "#include {}\n#include <pthread.h>\n#include <sched.h>", quoted(header))?;
-    writeln!(out, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n")?;
-    write!(out, "{}", declare(ready))?;
-    for f in program.functions() {
-        writeln!(out, "void {f}(const struct ResatCtx *, void *const *, void *);")?;
-    }
-    writeln!(out, "#define MODEL_NAME {}", quoted(program.name()))?;
-    writeln!(
-        out,
-        "extern const unsigned char {}[] __attribute__((visibility(\"hidden\")));\n",
-        weights_symbol(program)
-    )?;
+    *out += &prologue(program.name(), ready, program.functions());
+    out.push('\n');
     write_ports(out, "input", program.inputs())?;
     write_ports(out, "output", &program.outputs().cloned().collect::<Vec<_>>())?;
 
@@ -226,7 +252,7 @@ static void *locate(const struct place *p, const void *const *inputs, void *cons
   switch (p->kind) {{
     case INPUT: return (void *)(uintptr_t)inputs[p->at];
     case OUTPUT: return outputs[p->at];
-    case CONSTANT: return (void *)(uintptr_t)({weights} + p->at);
+    case CONSTANT: return (void *)(uintptr_t)(WEIGHTS + p->at);
     case ARENA: return arena + p->at;
   }}
   return NULL;
@@ -244,7 +270,6 @@ const char *{p}_error(void) {{ return error; }}
 const resat_model *{p}_model(void) {{ return &model; }}
 const char *resat_error_v1(void) {{ return error; }}
 const resat_model *resat_model_v1(void) {{ return &model; }}",
-        weights = weights_symbol(program),
         inputs = program.inputs().len(),
         outputs = program.outputs().len(),
         arena = plan.arena,
@@ -252,8 +277,8 @@ const resat_model *resat_model_v1(void) {{ return &model; }}",
 }
 
 /// The symbol of the block of weights.
-pub(super) fn weights_symbol(program: &Program) -> String {
-    format!("{}_weights", prefix(program.name()))
+pub(super) fn weights_symbol(name: &str) -> String {
+    format!("{}_weights", prefix(name))
 }
 
 fn write_ports(out: &mut String, what: &str, ports: &[Port]) -> std::fmt::Result {

@@ -67,4 +67,38 @@ typedef struct {
   int (*set_threads)(int threads);
   const char *(*error)(void);
 } resat_sized_model;
+
+/* State: what a model keeps from one run to the next, an array in memory of the caller's. It begins with the elements and extents that the
+   caller gives it, as none along the axis that grows. A run takes it as an input, puts the new one in its place and sets `shape`; where the
+   new one has more extents than there is room for, the run is refused with RESAT_TOO_SMALL, and nothing is written. */
+typedef struct {
+  void *data;              /* the array, dense and row-major, on a boundary of RESAT_ALIGN */
+  void *spare;             /* as much memory again, where the model says that it needs it: runs then exchange both; else NULL */
+  const int64_t *capacity; /* extents that there is room for, outermost first; may be NULL where all are known */
+  int64_t *shape;          /* extents that it has; likewise */
+} resat_state;
+
+/* What there is to know of a state. */
+typedef struct {
+  resat_tensor tensor; /* its name as an input, type and extents */
+  const char *output;  /* its name as an output */
+  const int64_t *most; /* extents that are room enough, whatever the sizes of inputs */
+  int spare;           /* whether it needs spare memory, at some sizes at least; else it is updated where it lies */
+} resat_state_type;
+
+/* The same of models that keep state, all of which `states` points at; `inputs` and `outputs` are the others. Every library of such a model
+   has the function `const resat_stateful_model *resat_stateful_model_v1(void)`. */
+typedef struct {
+  const char *name;
+  uint32_t input_count;
+  uint32_t output_count;
+  uint32_t state_count;
+  const resat_tensor *inputs;
+  const resat_tensor *outputs;
+  const resat_state_type *states;
+  int (*call)(const void *const *inputs, const int64_t *const *input_shapes, resat_state *states, resat_results **results);
+  void (*release)(resat_results *results);
+  int (*set_threads)(int threads);
+  const char *(*error)(void);
+} resat_stateful_model;
 #endif
