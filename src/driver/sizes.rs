@@ -99,6 +99,8 @@ impl Sizes {
         let assembled = assemble(typed, entry, entry, &mut self.set);
         self.set.met = None;
         let assembled = assembled?;
+        // These are many small pieces: to give them back takes longer than the rest that is to be done.
+        rayon::spawn(move || drop(here));
         if self.compiled < self.set.kernels.len() {
             let code = compile_kernels(&self.set.kernels[self.compiled..], machine);
             self.broken |= code.is_err();
