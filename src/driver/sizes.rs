@@ -19,7 +19,7 @@ use super::{
 use crate::{
     infer::TypedModule,
     ir::{Dim, TensorType, Type},
-    lower::{CodeSet, Group, Sites, assemble, groups},
+    lower::{CodeSet, Group, Made, Sites, assemble, groups},
     runtime::CompiledCode,
     tensor::Shape,
 };
@@ -95,6 +95,11 @@ impl Sizes {
             }
         }
         self.specialized += unserved.len();
+        // What has a kernel is asked for its tensors only. Expressions are many small pieces: all threads give them back.
+        for m in met.iter_mut().filter(|m| matches!(m.made, Made::Sized(..))) {
+            m.group.stages = Arc::new(m.group.stages.declared());
+        }
+        here.into_par_iter().for_each(drop);
         self.set.met = Some(met.into_iter());
         let assembled = assemble(typed, entry, entry, &mut self.set);
         self.set.met = None;

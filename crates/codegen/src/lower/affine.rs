@@ -1,8 +1,9 @@
 //! Index expressions as sums of axes times constants: what schedules reason about.
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
-use crate::loops::{AxisId, BinOp, Scalar, ScalarKind};
+use crate::loops::{AxisId, BinOp, Scalar, ScalarKind, Seen};
 
 /// `base + sum of coefficient * axis`; axes in ascending order, coefficients not zero.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -122,10 +123,18 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
         // The original is kept beside the result so that its address, the key, is not reused.
         // What stands in one place only is met once.
         let shared = e.is_shared();
-        if let Some((_, new)) = self.done.get(&e.key()).filter(|_| shared) {
+        if shared && let Some((_, new)) = self.done.get(&e.key()) {
             return new.clone();
         }
-        let rebuilt = e.map_operands(|o| self.apply(o));
+        let operands: SmallVec<[Scalar; 3]> = e.operands().into_iter().map(|o| self.apply(o)).collect();
+        let is_same = operands.iter().zip(e.operands()).all(|(new, old)| new.key() == old.key());
+        let rebuilt = match is_same {
+            true => e.clone(),
+            false => {
+                let mut operands = operands.into_iter();
+                e.map_operands(|o| operands.next().unwrap_or_else(|| o.clone()))
+            }
+        };
         let new = match rebuilt.kind() {
             ScalarKind::Axis(_) | ScalarKind::Read(..) => (self.replace)(&rebuilt).unwrap_or(rebuilt),
             _ => rebuilt,
@@ -139,6 +148,9 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
 
 /// The expression with axes replaced.
 pub(crate) fn replace_axes(e: &Scalar, with: &HashMap<AxisId, Scalar>) -> Scalar {
+    if with.is_empty() {
+        return e.clone();
+    }
     Substitution::new(|s: &Scalar| match s.kind() {
         ScalarKind::Axis(a) => with.get(a).cloned(),
         _ => None,
@@ -148,17 +160,15 @@ pub(crate) fn replace_axes(e: &Scalar, with: &HashMap<AxisId, Scalar>) -> Scalar
 
 /// Calls `f` on every distinct node of an expression, operands first.
 pub(crate) fn for_each_node(e: &Scalar, f: &mut impl FnMut(&Scalar)) {
-    fn walk(e: &Scalar, seen: &mut hashbrown::HashSet<usize>, f: &mut impl FnMut(&Scalar)) {
-        // What stands in one place only is met once.
-        let operands = e.operands();
-        if !operands.is_empty() && !e.is_shared() || seen.insert(e.key()) {
-            for o in operands {
+    fn walk(e: &Scalar, seen: &mut Seen, f: &mut impl FnMut(&Scalar)) {
+        if seen.is_new(e) {
+            for o in e.operands() {
                 walk(o, seen, f);
             }
             f(e);
         }
     }
-    walk(e, &mut hashbrown::HashSet::new(), f);
+    walk(e, &mut Seen::default(), f);
 }
 
 #[cfg(test)]

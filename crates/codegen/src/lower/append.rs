@@ -1,6 +1,8 @@
 //! State that grows: where a call gives what a program keeps from run to run, and something after it, only that is computed, and stored
 //! behind what is there.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 use super::affine::replace_axes;
@@ -11,12 +13,18 @@ use crate::{
 };
 
 /// What a call of a kernel computes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Group {
     /// All of the result, or what comes after an argument in it.
-    pub stages: Stages,
+    pub stages: Arc<Stages>,
     /// The number of that argument: the result is its elements, and after these what the stages compute.
     pub after: Option<usize>,
+}
+
+impl PartialEq for Group {
+    fn eq(&self, other: &Group) -> bool {
+        self.after == other.after && (Arc::ptr_eq(&self.stages, &other.stages) || self.stages == other.stages)
+    }
 }
 
 /// Calls that give an output which the program keeps as an input for its next run: which output, which input, and the input's variable.

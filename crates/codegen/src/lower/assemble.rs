@@ -39,6 +39,8 @@ pub struct CodeSet {
     memory: Vec<(usize, Vec<(u32, u32)>)>,
     /// Groups that are lowered already, and the number of their kernel.
     known: HashMap<String, usize>,
+    /// By digest: the number of a kernel that serves many sizes.
+    sized: HashMap<u64, usize>,
     /// What was measured about reductions.
     tuned: Option<Arc<Tuned>>,
     /// By name of a kernel: the cycles of its reductions by the model; none of kernels that serve many sizes.
@@ -108,6 +110,7 @@ impl CodeSet {
             external: Vec::new(),
             memory: Vec::new(),
             known: HashMap::new(),
+            sized: HashMap::new(),
             cycles: HashMap::new(),
             tuned: None,
             tunable: Vec::new(),
@@ -125,7 +128,8 @@ impl CodeSet {
     /// The same without kernels: programs are going to be assembled again.
     pub fn emptied(self) -> CodeSet {
         let (kernels, memory, tunable) = (Vec::new(), Vec::new(), Vec::new());
-        CodeSet { kernels, memory, known: HashMap::new(), cycles: HashMap::new(), tunable, ..self }
+        let (known, sized, cycles) = (HashMap::new(), HashMap::new(), HashMap::new());
+        CodeSet { kernels, memory, known, sized, cycles, tunable, ..self }
     }
 
     /// The number of the kernel of that name.
@@ -243,8 +247,8 @@ fn group(typed: &TypedModule, call: ExprId, f: &Function, kept: &Kept, all_sizes
     });
     let tail = state.and_then(|arg| Some((append::after(&stages, arg)?, arg)));
     Ok(match tail {
-        Some((stages, arg)) => Group { stages, after: Some(arg) },
-        None => Group { stages, after: None },
+        Some((stages, arg)) => Group { stages: Arc::new(stages), after: Some(arg) },
+        None => Group { stages: Arc::new(stages), after: None },
     })
 }
 
@@ -515,9 +519,13 @@ impl Assembler<'_> {
 
     /// The same of a kernel that serves many sizes.
     fn add_sized(&mut self, f: &Function, sized: &SizedKernel) -> usize {
+        if let Some(&known) = self.code.sized.get(&sized.digest) {
+            return known;
+        }
         let name = self.symbol(f, sized.digest);
-        let known = self.code.number(&name);
-        known.unwrap_or_else(|| self.code.add(Kernel { name, ..sized.kernel.clone() }, None))
+        let number = self.code.add(Kernel { name, ..sized.kernel.clone() }, None);
+        self.code.sized.insert(sized.digest, number);
+        number
     }
 
     /// What a call of a kernel is expected to take.

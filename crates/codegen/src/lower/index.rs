@@ -118,7 +118,9 @@ impl<'a> Simplifier<'a> {
 
     /// An equal expression.
     pub(crate) fn simplify(&mut self, e: &Scalar) -> Scalar {
-        if let Some((_, new)) = self.done.get(&e.key()) {
+        // What stands in one place only is met once.
+        let shared = e.is_shared();
+        if shared && let Some((_, new)) = self.done.get(&e.key()) {
             return new.clone();
         }
         let new = match e.kind() {
@@ -128,7 +130,9 @@ impl<'a> Simplifier<'a> {
             }
             _ => e.map_operands(|o| self.simplify(o)),
         };
-        self.done.insert(e.key(), (e.clone(), new.clone()));
+        if shared {
+            self.done.insert(e.key(), (e.clone(), new.clone()));
+        }
         new
     }
 

@@ -1,6 +1,8 @@
 //! Which tensors of a group exist in memory: cheap definitions are written into their readers, the rest become *steps*, and a
 //! step that only post-processes a reduction becomes that reduction's epilogue. Routines stand between runs of steps.
 
+use std::borrow::Cow;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::{
@@ -60,14 +62,14 @@ fn value_of(stage: &Stage) -> &Scalar {
 
 /// A part of a group's work, after that of the parts before.
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
+pub(crate) enum Part<'a> {
     /// Computations that schedules arrange, in order.
     Steps(Vec<Step>),
     /// Statements that run as they are.
-    Routine(Routine),
+    Routine(Cow<'a, Routine>),
 }
 
-impl Part {
+impl Part<'_> {
     /// The tensors that it reads.
     pub(crate) fn reads(&self) -> Vec<TensorId> {
         match self {
@@ -92,20 +94,24 @@ fn is_read_by(d: &Definition, t: TensorId) -> bool {
 /// The work of a group, in order. `whole` says of which types operands of products are read whole rows at a time, so that padding can't
 /// be decided where it is read. `decide` gets what tells whether a definition is to be written into its readers, and has the last word. The
 /// extents of `changing` axes are others at other sizes.
-pub(crate) fn parts(
-    group: &Stages,
+pub(crate) fn parts<'a>(
+    group: &'a Stages,
     whole: &dyn Fn(DType) -> bool,
     changing: Option<&HashSet<AxisId>>,
     decide: &mut dyn FnMut(&dyn Fn() -> bool) -> bool,
-) -> Vec<Part> {
+) -> Vec<Part<'a>> {
     let mut inlined: HashMap<TensorId, (Vec<AxisId>, Scalar)> = HashMap::new();
-    let mut kept: Vec<Definition> = Vec::new();
+    let mut kept: Vec<Cow<'a, Definition>> = Vec::new();
     for (at, definition) in group.definitions.iter().enumerate() {
         let expand = |e: &Scalar| expand(e, &inlined);
         let stage = match definition {
             Definition::Stage(s) => s,
+            Definition::Routine(_) if inlined.is_empty() => {
+                kept.push(Cow::Borrowed(definition));
+                continue;
+            }
             Definition::Routine(r) => {
-                kept.push(Definition::Routine(r.map(&mut |e| expand(e))));
+                kept.push(Cow::Owned(Definition::Routine(r.map(&mut |e| expand(e)))));
                 continue;
             }
         };
@@ -122,19 +128,22 @@ pub(crate) fn parts(
             {
                 inlined.insert(stage.tensor, (stage.axes.iter().map(|a| a.id).collect(), v.clone()));
             }
-            _ => kept.push(Definition::Stage(stage)),
+            _ => kept.push(Cow::Owned(Definition::Stage(stage))),
         }
     }
     let mut parts = Vec::new();
     let mut run: Vec<Stage> = Vec::new();
     for (at, d) in kept.iter().enumerate() {
-        match d {
-            Definition::Stage(s) => run.push(s.clone()),
-            Definition::Routine(r) => {
-                finish_run(group, std::mem::take(&mut run), &kept[at..], changing, &mut parts);
-                parts.push(Part::Routine(r.clone()));
+        let routine = match d {
+            Cow::Borrowed(Definition::Routine(r)) => Cow::Borrowed(r),
+            Cow::Owned(Definition::Routine(r)) => Cow::Owned(r.clone()),
+            Cow::Borrowed(Definition::Stage(s)) | Cow::Owned(Definition::Stage(s)) => {
+                run.push(s.clone());
+                continue;
             }
-        }
+        };
+        finish_run(group, std::mem::take(&mut run), &kept[at..], changing, &mut parts);
+        parts.push(Part::Routine(routine));
     }
     finish_run(group, run, &[], changing, &mut parts);
     parts
@@ -152,9 +161,9 @@ pub(crate) fn map_step(stage: &Stage, changing: Option<&HashSet<AxisId>>) -> Ste
 fn finish_run(
     group: &Stages,
     run: Vec<Stage>,
-    later: &[Definition],
+    later: &[Cow<'_, Definition>],
     changing: Option<&HashSet<AxisId>>,
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<Part<'_>>,
 ) {
     if run.is_empty() {
         return;
@@ -306,7 +315,7 @@ fn is_identity(index: &[Scalar], axes: &[Axis]) -> bool {
         })
 }
 
-fn attach_epilogues(group: &Stages, kept: Vec<Stage>, later: &[Definition]) -> Vec<Step> {
+fn attach_epilogues(group: &Stages, kept: Vec<Stage>, later: &[Cow<'_, Definition>]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for (at, stage) in kept.iter().enumerate() {
         match &stage.body {

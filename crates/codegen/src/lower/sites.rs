@@ -115,7 +115,7 @@ impl Sites {
     /// Makes further families for some calls, by what all calls compute at some sizes, the first of which decisions are made for.
     pub fn widen<S: AsRef<[Group]>>(&mut self, calls: &[usize], sizes: &[S]) {
         let sizes: Vec<&[Group]> = sizes.iter().map(S::as_ref).filter(|s| s.len() == self.sites.len()).collect();
-        let column = |i: usize| -> Vec<&Stages> { sizes.iter().map(|s| &s[i].stages).collect() };
+        let column = |i: usize| -> Vec<&Stages> { sizes.iter().map(|s| &*s[i].stages).collect() };
         let columns: Vec<Vec<&Stages>> = calls.iter().map(|&i| column(i)).collect();
         let same: Vec<usize> =
             (0..calls.len()).map(|i| (0..i).find(|&j| columns[j] == columns[i]).unwrap_or(i)).collect();

@@ -1,8 +1,9 @@
 //! Index expressions as sums: what the checker and the back end know about where an access goes.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::HashMap;
+use smallvec::{SmallVec, smallvec};
 
-use super::{AxisId, BinOp, Scalar, ScalarKind, UnOp};
+use super::{AxisId, BinOp, Scalar, ScalarKind, Seen, UnOp};
 use crate::tensor::DType;
 
 /// Least and greatest value, where they are known.
@@ -330,12 +331,18 @@ fn facts(s: &Scalar, scope: &impl Scope, memo: &mut Memo) -> Facts {
 
 /// Whether any part of an expression is as asked.
 pub fn any(s: &Scalar, found: &mut impl FnMut(&Scalar) -> bool) -> bool {
-    let (mut open, mut seen) = (vec![s], HashSet::new());
+    any_new(s, &mut Seen::default(), found)
+}
+
+/// The same, without what was seen before.
+pub(super) fn any_new(s: &Scalar, seen: &mut Seen, found: &mut impl FnMut(&Scalar) -> bool) -> bool {
+    let mut open: SmallVec<[&Scalar; 16]> = smallvec![s];
     while let Some(e) = open.pop() {
         if found(e) {
             return true;
         }
-        open.extend(e.operands().into_iter().filter(|o| !o.is_shared() || seen.insert(o.key())));
+        // To look at a constant or a variable again is no more than to note it.
+        open.extend(e.operands().into_iter().filter(|o| !o.is_shared() || seen.is_new(o)));
     }
     false
 }

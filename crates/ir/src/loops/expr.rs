@@ -2,6 +2,7 @@
 
 use std::{fmt, ops, sync::Arc};
 
+use hashbrown::HashSet;
 use smallvec::{SmallVec, smallvec};
 
 use crate::tensor::DType;
@@ -188,6 +189,35 @@ pub enum ScalarKind {
 struct Node {
     kind: ScalarKind,
     dtype: DType,
+}
+
+/// Nodes that a walk has met and may meet again.
+#[derive(Default, Debug)]
+pub struct Seen {
+    few: SmallVec<[usize; 16]>,
+    many: HashSet<usize>,
+}
+
+impl Seen {
+    /// Whether a node is met for the first time. Of one that stands in one place only nothing is noted: it is not met again.
+    pub fn is_new(&mut self, node: &Scalar) -> bool {
+        if Arc::strong_count(&node.0) == 1 {
+            return true;
+        }
+        let key = node.key();
+        if !self.many.is_empty() {
+            return self.many.insert(key);
+        }
+        if self.few.contains(&key) {
+            return false;
+        }
+        if self.few.len() < self.few.inline_size() {
+            self.few.push(key);
+        } else {
+            self.many.extend(self.few.drain(..).chain([key]));
+        }
+        true
+    }
 }
 
 /// A shared scalar expression. Indices have dtype `int64`.
@@ -557,5 +587,22 @@ impl fmt::Debug for Scalar {
             ScalarKind::MulShift(operands) => write!(f, "MulShift{operands:?}"),
             ScalarKind::Saturate(a) => write!(f, "Saturate {}({a:?})", self.dtype()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_nodes_are_new_once() {
+        let shared: Vec<Scalar> = (0..40).map(|i| Scalar::axis(AxisId(i)) + 1).collect();
+        let again = shared.clone();
+        let mut seen = Seen::default();
+        assert!(shared.iter().all(|s| seen.is_new(s)));
+        assert!(!again.iter().any(|s| seen.is_new(s)));
+        // Nothing else can lead to a node that stands in one place only.
+        let alone = Scalar::axis(AxisId(0)) + 2;
+        assert!(seen.is_new(&alone) && seen.is_new(&alone));
     }
 }

@@ -5,7 +5,7 @@
 //! the others become elements of an input, the *parameters*. The family's kernel, given a member's parameters, does what that member
 //! does: so whatever schedules and checks find out about a kernel, they find out about one whose extents are known.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, hash_map::Entry};
 
 use super::{
     AxisId, Buffer, BufferId, Digest, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId, TileStep,
@@ -63,7 +63,8 @@ impl Kernel {
             };
             h.add(space).add(number);
         }
-        let mut walk = Walk { kernel: self, h, axes: HashMap::new(), known: HashMap::new(), numbers: Vec::new() };
+        let mut walk =
+            Walk { kernel: self, h, axes: HashMap::new(), known: HashMap::new(), met: 0, numbers: Vec::new() };
         walk.stmt(&self.body);
         Outline { structure: Digest(walk.h.end()), numbers: walk.numbers, named: named(&self.body) }
     }
@@ -99,6 +100,7 @@ struct Walk<'a> {
     axes: HashMap<AxisId, u128>,
     /// Expressions that were met, by address, numbered in that order, and whether their numbers are part of the structure.
     known: HashMap<(usize, bool), u128>,
+    met: u128,
     numbers: Vec<i64>,
 }
 
@@ -198,12 +200,17 @@ impl Walk<'_> {
             }
             _ => {}
         }
-        let next = self.known.len() as u128;
-        if let Some(&met) = self.known.get(&(s.key(), fixed)) {
-            self.h.add(4).add(met);
-            return;
+        // What stands in one place only has a number, but is not met again.
+        if s.is_shared() {
+            match self.known.entry((s.key(), fixed)) {
+                Entry::Occupied(known) => {
+                    self.h.add(4).add(*known.get());
+                    return;
+                }
+                Entry::Vacant(new) => _ = new.insert(self.met),
+            }
         }
-        self.known.insert((s.key(), fixed), next);
+        self.met += 1;
         dtype(&mut self.h, s.dtype());
         let mut inside = fixed;
         match s.kind() {

@@ -21,7 +21,7 @@ mod tiles;
 pub use check::{Invalid, LANE_LIMIT, STACK_LIMIT, UNROLL_LIMIT, check};
 pub use digest::{Digest, digest_bytes};
 pub use eval::{EvalError, eval_stages};
-pub use expr::{AxisId, BinOp, Scalar, ScalarKind, TensorId, UnOp};
+pub use expr::{AxisId, BinOp, Scalar, ScalarKind, Seen, TensorId, UnOp};
 pub use family::{Family, Member, Outline};
 pub use interp::{RunError, run_kernel};
 pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt, cut_evenly};

@@ -50,7 +50,7 @@
 
 use hashbrown::HashMap;
 
-use super::{Axis, AxisId, BinOp, Body, Builder, Definition, LoopKind, Scalar, Stage, Stmt, TensorId};
+use super::{Axis, AxisId, BinOp, Body, Builder, Definition, LoopKind, Scalar, Seen, Stage, Stmt, TensorId};
 use crate::tensor::{DType, row_major_strides};
 
 /// The definition of some tensors by statements. Reads have one index per axis, as in other definitions; stores, and reads of the
@@ -78,9 +78,9 @@ pub struct Routine {
 impl Routine {
     /// All tensors that it reads, each once.
     pub fn reads(&self) -> Vec<TensorId> {
-        let mut found = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), Seen::default());
         let mut look = |e: &Scalar| {
-            super::affine::any(e, &mut |e| {
+            super::affine::any_new(e, &mut seen, &mut |e| {
                 if let super::ScalarKind::Read(t, _) = e.kind()
                     && !found.contains(t)
                 {

@@ -53,8 +53,8 @@ fn is_axis(index: Option<&Scalar>, axis: AxisId) -> bool {
 }
 
 impl Emitter {
-    /// All steps of a run. `later` names tensors that are read after it.
-    pub(super) fn steps(&mut self, steps: Vec<Step>, later: &HashSet<TensorId>) -> Vec<Stmt> {
+    /// All steps of a run. `later` tells tensors that are read after it; it is asked only where something is decided.
+    pub(super) fn steps(&mut self, steps: Vec<Step>, later: &dyn Fn(TensorId) -> bool) -> Vec<Stmt> {
         let (first, steps) = self.packed_first(steps, later);
         let mut all = self.one_by_one(&first);
         let Some(plan) = self.decide(|e| e.plan(&steps, later)).and_then(|plan| self.plan_here(plan, &steps)) else {
@@ -135,7 +135,7 @@ impl Emitter {
     }
 
     /// Copies of operands that could be made before all else, apart from the rest, where that lets the rest share more.
-    fn packed_first(&mut self, steps: Vec<Step>, later: &HashSet<TensorId>) -> (Vec<Step>, Vec<Step>) {
+    fn packed_first(&mut self, steps: Vec<Step>, later: &dyn Fn(TensorId) -> bool) -> (Vec<Step>, Vec<Step>) {
         let written: HashSet<TensorId> = steps.iter().map(|s| s.tensor).collect();
         let copies = |s: &Step| self.is_copy(s) && all_reads(s).iter().all(|(t, _)| !written.contains(t));
         let (first, rest): (Vec<Step>, Vec<Step>) = steps.iter().cloned().partition(copies);
@@ -163,7 +163,7 @@ impl Emitter {
     }
 
     /// How to go through the rows that the steps share; none where there are less than two.
-    fn plan(&self, steps: &[Step], later: &HashSet<TensorId>) -> Option<Plan> {
+    fn plan(&self, steps: &[Step], later: &dyn Fn(TensorId) -> bool) -> Option<Plan> {
         let last = steps.last().filter(|_| steps.len() > 1)?;
         let heavy: Vec<Vec<HashSet<AxisId>>> = steps.iter().map(|s| self.operands(s)).collect();
         let shared: Vec<Shared> = (0..last.axes.len()).filter_map(|k| shared_axis(steps, k)).collect();
@@ -231,12 +231,12 @@ impl Emitter {
         steps: &[Step],
         plan: &Plan,
         block: Option<(usize, i64)>,
-        later: &HashSet<TensorId>,
+        later: &dyn Fn(TensorId) -> bool,
     ) -> (HashMap<TensorId, TensorId>, i64) {
         let mut own: HashMap<TensorId, TensorId> = HashMap::new();
         let mut bytes = 0;
         for (k, s) in steps.iter().enumerate() {
-            if self.group.results.contains(&s.tensor) || later.contains(&s.tensor) {
+            if self.group.results.contains(&s.tensor) || later(s.tensor) {
                 continue;
             }
             // The stack has rows whose extents are known.

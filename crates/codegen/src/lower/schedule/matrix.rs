@@ -175,7 +175,7 @@ impl Emitter {
         stmts.push(tiles(if rest > 0 { rest } else { full }, TileStep::Store));
 
         // What is stored: tile by tile, row by row.
-        let value = self.flatten(job.value);
+        let value = job.flat_value.clone();
         let width: i64 = column_sizes.iter().sum();
         for (k, [r0, c0, m, n]) in block(full).tiles().enumerate() {
             let (row, lane) = (self.fresh(), self.fresh());

@@ -24,7 +24,9 @@ mod split;
 mod split_k;
 mod tiling;
 
-use hashbrown::HashMap;
+use std::cell::LazyCell;
+
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 pub use sizes::{Decisions, changing, schedule_sized};
@@ -172,15 +174,15 @@ fn scheduled(
     let changing = e.changing().cloned();
     let whole = |dtype| unit.has_tiles(dtype);
     let parts = parts(group, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline()));
-    let reads: Vec<Vec<TensorId>> = parts.iter().map(Part::reads).collect();
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
                 let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
                 e.extents.extend(axes.map(|a| (a.id, a.extent)));
                 let steps = e.pack_operands(steps.clone());
-                let later = reads[at + 1..].iter().flatten().copied().collect();
-                body.extend(e.steps(steps, &later));
+                let later =
+                    LazyCell::new(|| parts[at + 1..].iter().flat_map(Part::reads).collect::<HashSet<TensorId>>());
+                body.extend(e.steps(steps, &|t| later.contains(&t)));
             }
             Part::Routine(r) => body.push(e.routine(r)),
         }
@@ -310,6 +312,10 @@ impl Emitter {
         reads(e)
             .into_iter()
             .map(|(tensor, index)| {
+                if let Some(sum) = flat_sum(&self.group, tensor, &index) {
+                    let axes = sum.terms.iter().map(|t| t.0).collect();
+                    return Access { tensor: Some(tensor), offset: Some(sum), axes };
+                }
                 let flat = self.flat(tensor, &index);
                 let mut axes = Vec::new();
                 super::affine::for_each_node(&flat, &mut |n| {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     loops::{
         Axis, AxisId, BinOp, Buffer, BufferId, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId,
-        affine::reads,
+        affine::{self, reads},
     },
     lower::{
         affine::{Affine, Substitution, for_each_node, replace_axes},
@@ -94,6 +94,12 @@ pub(super) struct Job<'a> {
     prefetch: Option<Prefetch>,
     /// What a sum starts from; from 0 where nothing is given.
     start: Option<&'a Scalar>,
+    /// What is read of each combined value.
+    accesses: Vec<Access>,
+    /// What is stored, over flat buffers.
+    pub(super) flat_value: Scalar,
+    /// Whether conditions that read nothing decide what is combined.
+    is_conditional: bool,
 }
 
 impl Emitter {
@@ -187,12 +193,21 @@ impl Emitter {
             })
             .collect();
         let changes = reduction.axes.iter().any(|a| self.changes(a.id));
-        let prefetch = match changes {
-            true => None,
-            false => self.prefetch(&pieces, &self.accesses(&reduction.value), &reduction),
+        let accesses = self.accesses(&reduction.value);
+        let prefetch = if changes { None } else { self.prefetch(&pieces, &accesses, &reduction) };
+        let job = Job {
+            tensor,
+            sum,
+            to: &to,
+            value: &value,
+            reduction: &reduction,
+            tiling: &tiling,
+            prefetch,
+            start: start.as_ref(),
+            accesses,
+            flat_value: self.flatten(&value),
+            is_conditional: affine::any(&reduction.value, &mut |n| is_conditional(n)),
         };
-        let start = start.as_ref();
-        let job = Job { tensor, sum, to: &to, value: &value, reduction: &reduction, tiling: &tiling, prefetch, start };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // tails of tiles too: they meet the same operands while those are at hand.
         let outer = if parallel { self.decide(|_| outer_axes(&pieces)) } else { 0 };
@@ -352,7 +367,10 @@ impl Emitter {
         let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
         let mut value = replace_axes(&r.value, &with);
         if self.is_sized() {
-            value = self.resolved(&value, ranges_of(job, places, &turns, lane, lanes), &along(places, &turns));
+            value = match job.is_conditional {
+                true => self.resolved(&value, ranges_of(job, places, &turns, lane, lanes), &along(places, &turns)),
+                false => self.unconditional(value),
+            };
         }
         let value = self.flatten(&value);
 
@@ -442,7 +460,7 @@ impl Emitter {
             ScalarKind::Axis(a) => with.get(a).cloned(),
             _ => None,
         })
-        .apply(&self.flatten(job.value));
+        .apply(&job.flat_value);
         let store =
             Stmt::Store { buffer: self.buffer_of[&job.tensor], index: replace_axes(job.to, &with), value: stored };
         let mut store = unrolled(store, out_lanes);
@@ -475,7 +493,7 @@ impl Emitter {
             }
             overlaps.then_some(all)
         };
-        let loaded = self.accesses(&job.reduction.value).iter().filter_map(loaded).max().unwrap_or(0);
+        let loaded = job.accesses.iter().filter_map(loaded).max().unwrap_or(0);
         loaded > 0 && accumulators + loaded > self.unit.vector_registers
     }
 
@@ -636,6 +654,11 @@ fn started(value: &mut Scalar, sum: AxisId, r: &Reduction, tiling: &Tiling) -> O
     }
     *value = Substitution::new(|_| None).and(&started, Scalar::bound(sum, DType::I32)).apply(value);
     Some(start)
+}
+
+/// Whether an expression is a choice by a condition that reads nothing.
+fn is_conditional(e: &Scalar) -> bool {
+    matches!(e.kind(), ScalarKind::Select(cond, ..) if !reads(cond))
 }
 
 /// The axes that decide whether something is read.

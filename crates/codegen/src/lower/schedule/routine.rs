@@ -1,5 +1,7 @@
 //! Routines run as they are written: only places in tensors become places in buffers, and parallel loops stay so where they pay.
 
+use std::borrow::Cow;
+
 use super::{Emitter, PARALLEL_FROM};
 use crate::{
     loops::{BufferId, LoopKind, Routine, Space, Stmt, TensorId},
@@ -21,7 +23,7 @@ impl Emitter {
         r.registers.iter().for_each(|t| self.declare(*t, Space::Register));
         let starts: Vec<Step> = r.starts.iter().map(|s| map_step(s, self.changing())).collect();
         self.extents.extend(starts.iter().flat_map(|s| &s.axes).map(|a| (a.id, a.extent)));
-        let later = r.defines.iter().chain(&r.scratch).copied().collect();
+        let later = |t: TensorId| r.defines.contains(&t) || r.scratch.contains(&t);
         let mut all = self.steps(starts, &later);
         self.extents.extend(r.indices.iter().map(|a| (a.id, a.extent)));
         r.body.for_each(&mut |s| {
@@ -33,7 +35,10 @@ impl Emitter {
         });
         // Expressions of one statement are met again in others.
         let mut flat = Substitution::new(self.flattening());
-        let body = in_memory(r.body.clone(), &|t| self.buffer_of.contains_key(&t));
+        let is_there = |t: TensorId| self.buffer_of.contains_key(&t);
+        let mut all_there = true;
+        r.body.for_each(&mut |s| all_there &= !matches!(s, Stmt::Prefetch { buffer, .. } if !is_there(*buffer)));
+        let body = if all_there { Cow::Borrowed(&r.body) } else { Cow::Owned(in_memory(r.body.clone(), &is_there)) };
         let body = body.map(&mut |e| flat.apply(e), &|t| self.buffer_of[&t]);
         drop(flat);
         let shapes = self.group.tensors.clone();

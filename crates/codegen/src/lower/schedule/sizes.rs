@@ -32,7 +32,7 @@ struct Decision {
 
 /// What was chosen for a kernel at one size, to be chosen at others.
 #[derive(Clone, Default)]
-pub struct Decisions(Vec<Decision>);
+pub struct Decisions(Arc<Vec<Decision>>);
 
 impl std::fmt::Debug for Decisions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,7 +44,8 @@ impl std::fmt::Debug for Decisions {
 pub(super) struct Sizes {
     /// Axes and loop variables whose extents do.
     changing: HashSet<AxisId>,
-    decisions: Vec<Decision>,
+    /// What is decided here, or what was at another size.
+    decisions: Decisions,
     /// The decision that is taken next; none while they are made.
     next: Option<usize>,
     /// Whether what was chosen at another size can't be chosen here.
@@ -103,14 +104,14 @@ pub fn schedule_sized(
 ) -> Option<(Kernel, Decisions)> {
     let sizes = Sizes {
         changing: changing.clone(),
-        decisions: decisions.map_or_else(Vec::new, |d| d.0.clone()),
+        decisions: decisions.cloned().unwrap_or_default(),
         next: decisions.map(|_| 0),
         diverged: false,
         numbers: Vec::new(),
     };
     let (kernel, sizes) = super::scheduled(name, group, unit, &[], Some(sizes));
     let sizes = sizes.filter(|s| !s.diverged)?;
-    Some((kernel.kernel, Decisions(sizes.decisions)))
+    Some((kernel.kernel, sizes.decisions))
 }
 
 /// The intervals of values of variables, for conditions that hold all over a piece of a loop.
@@ -157,12 +158,12 @@ impl Emitter {
             let made = make(self);
             let decision = Decision { made: Arc::new(made.clone()), next_axis: self.next_axis };
             if let Some(sizes) = &mut self.sizes {
-                sizes.decisions.push(decision);
+                Arc::make_mut(&mut sizes.decisions.0).push(decision);
             }
             return made;
         };
         sizes.next = Some(next + 1);
-        let decision = sizes.decisions.get(next).cloned();
+        let decision = sizes.decisions.0.get(next);
         let made = decision.and_then(|d| Some((d.made.downcast_ref::<T>()?.clone(), d.next_axis)));
         match made {
             Some((made, next_axis)) => {
@@ -316,6 +317,14 @@ impl Emitter {
         let left: HashMap<usize, Scalar> =
             conditions.iter().zip(&decided).map(|(c, gone)| (c.key(), left(c, gone))).collect();
         rebuilt(value, &left, &mut HashMap::new())
+    }
+
+    /// [`Emitter::resolved`] of a value without conditions: there is nothing to decide at any size.
+    pub(super) fn unconditional(&mut self, value: Scalar) -> Scalar {
+        if !self.decide(|_| Vec::<Vec<bool>>::new()).is_empty() {
+            self.diverge();
+        }
+        value
     }
 
     /// The statement with the named numbers bound around it.

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::Emitter;
+use super::{Emitter, flat_sum};
 use crate::{
     loops::{Axis, AxisId, BinOp, Scalar, ScalarKind},
     lower::{
@@ -59,6 +59,10 @@ impl Emitter {
     fn blocked(&self, axes: &[Axis], exprs: &[&mut Scalar]) -> Option<(usize, i64)> {
         let mut blocks: HashMap<AxisId, i64> = HashMap::new();
         for (tensor, index) in exprs.iter().flat_map(|e| reads(e)) {
+            // In a sum of axes nothing is divided.
+            if flat_sum(&self.group, tensor, &index).is_some() {
+                continue;
+            }
             for_each_node(&self.flat(tensor, &index), &mut |n| {
                 if let ScalarKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, b) = n.kind()
                     && let (ScalarKind::Axis(axis), Some(block)) = (a.kind(), b.as_int())
