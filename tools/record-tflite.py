@@ -257,6 +257,21 @@ def dynamic_svdf():
     return g.bytes(), {"x": rows(r, 3, 12)}
 
 
+def integer_svdf():
+    """One step, whose memory is empty before."""
+    g, r = Graph(), np.random.default_rng(22)
+    x, feature = g.tensor("x", [3, 12], type="INT8", scale=0.05, zero=-3), bytes_of(g, r, "feature", [8, 12])
+    time = g.tensor("time", [8, 4], r.integers(-32767, 32768, (8, 4)).astype("i2"), type="INT16", scale=1e-4)
+    bias = g.tensor("bias", [4], r.integers(-2**20, 2**20, 4).astype("i4"), integer=True, scale=1e-7)
+    state = g.tensor("state", [3, 32], type="INT16", scale=0.001, variable=True)
+    options = s.SVDFOptionsT()
+    options.rank, options.fusedActivationFunction = 2, s.ActivationFunctionType.RELU
+    g.graph.inputs = [x]
+    y = g.tensor("y", [3, 4], type="INT8", scale=0.2, zero=-128)
+    g.graph.outputs = [g.op("SVDF", [x, feature, time, bias, state], y, "SVDFOptions", options)]
+    return g.bytes(), {"x": r.integers(-128, 128, (3, 12)).astype("i1")}
+
+
 def soft_suppression():
     """Scores fall off with overlap, some below the least; corners in any order, and a box without an area, which is chosen again and again."""
     g, r = Graph(), np.random.default_rng(20)
@@ -313,6 +328,7 @@ CASES = {
     "dynamic_lstm": (lambda: dynamic_lstm(False), "UNIDIRECTIONAL_SEQUENCE_LSTM", "dynamic", False),
     "dynamic_lstm_asymmetric": (lambda: dynamic_lstm(True), "UNIDIRECTIONAL_SEQUENCE_LSTM", "dynamic", False),
     "dynamic_svdf": (dynamic_svdf, "SVDF", "dynamic", False),
+    "integer_svdf": (integer_svdf, "SVDF", "int8", True),
     "soft_suppression": (soft_suppression, "NON_MAX_SUPPRESSION_V5", "float", False),
     "mean_open": (lambda: reduced_open("MEAN", "INT8"), "MEAN", "int8", True),
     "mean_open_unsigned": (lambda: reduced_open("MEAN", "UINT8"), "MEAN", "int8", True),

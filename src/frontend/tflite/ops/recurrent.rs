@@ -1,8 +1,9 @@
 //! Recurrent layers of one gate, and SVDF.
 
 use super::{
-    super::node::Node,
+    super::{node::Node, quant::Target},
     Results,
+    conv::biased,
     hybrid::{self, Data},
     unary,
 };
@@ -125,28 +126,51 @@ pub(in crate::frontend::tflite) fn bidirectional_rnn(n: &mut Node) -> Results {
 
 /// SVDF: a layer whose weights are products of a feature's and a time's part, with a memory.
 pub(in crate::frontend::tflite) fn svdf(n: &mut Node) -> Results {
-    let (x, state) = (n.x(0)?, n.x(4)?);
-    if n.quantized()? {
-        return n.refuse("quantized results are not supported");
-    }
-    let (rank, code) = (n.int(0, 0), n.byte(1));
-    let (feature, time) = (hybrid::weight(n, 1, DType::F32)?, n.x(2)?);
-    let time = if n.dtype(time)?.is_float() { time } else { unary::widened(n, 2)? };
+    let (x, state, mut time) = (n.x(0)?, n.x(4)?, n.x(2)?);
+    let (rank, code, quantized) = (n.int(0, 0), n.byte(1), n.quantized()?);
     let (filters, memory) = (n.extent(time, 0)?, n.extent(time, 1)?);
     if rank < 1 || filters % rank != 0 {
         return n.refuse(format!("{filters} filters do not divide by a rank of {rank}"));
     }
-    let seen = Data::new(x, n.flag(2)).times(n, &feature)?;
+    let seen = match quantized {
+        true => seen_in_integers(n, x)?,
+        false => {
+            let feature = hybrid::weight(n, 1, DType::F32)?;
+            Data::new(x, n.flag(2)).times(n, &feature)?
+        }
+    };
     let seen = n.expand(seen, -1)?;
     let state = n.reshape(state, &[-1, filters, memory])?;
     let kept = n.slice(state, 2, 1, memory)?;
-    let state = if memory > 1 { n.concat(&[kept, seen], 2)? } else { seen };
+    let mut state = if memory > 1 { n.concat(&[kept, seen], 2)? } else { seen };
+    if quantized {
+        (state, time) = (n.cast(state, DType::I32)?, n.cast(time, DType::I32)?);
+    } else if !n.dtype(time)?.is_float() {
+        time = unary::widened(n, 2)?;
+    }
     let weighted = n.bin("multiply", state, time)?;
     let sums = n.op("sum", &[weighted], &[("axis", [-1].into())])?;
     let sums = n.reshape(sums, &[-1, filters / rank, rank])?;
-    let mut e = n.op("sum", &[sums], &[("axis", [-1].into())])?;
-    if let Some(b) = n.opt(3) {
-        e = n.bin("add", e, b)?;
+    let e = n.op("sum", &[sums], &[("axis", [-1].into())])?;
+    if !quantized {
+        return Ok(vec![hybrid::finish(n, e, n.opt(3), code)?]);
     }
-    Ok(vec![n.activate(e, code)?])
+    // The kernel takes this activation alone, and means the range of the results by it.
+    if code != 1 {
+        return n.refuse(format!("fused activation {code} of integers is not supported"));
+    }
+    let e = biased(n, e, n.opt(3))?;
+    let ((of_time, _), (of_state, _), (scale, zero)) = (n.quant_in(2)?, n.quant_in(4)?, n.quant_out(0)?);
+    let dtype = n.out_dtype(0)?;
+    Ok(vec![n.scaled(e, 0, (of_state * of_time / scale) as f64, Target { zero, dtype })?])
+}
+
+/// What is new in the memory of an integer SVDF, of 16 bits.
+fn seen_in_integers(n: &mut Node, x: ExprId) -> Convert {
+    let (feature, one) = (n.x(1)?, n.f32(1.0));
+    let ((scale, zero), (of_feature, _), (of_state, _)) = (n.quant_in(0)?, n.quant_in(1)?, n.quant_in(4)?);
+    let (zx, zw) = (n.b.scalar(DType::I32, zero as f64), n.b.scalar(DType::I32, 0.0));
+    let attrs = [("units", n.extent(feature, 0)?.into()), ("out_dtype", DType::I32.into())];
+    let sums = n.op("qnn.dense", &[x, feature, zx, zw, one, one], &attrs)?;
+    n.scaled(sums, 0, (scale * of_feature / of_state) as f64, Target { zero: 0, dtype: DType::I16 })
 }
