@@ -130,7 +130,7 @@ fn falling_off(n: &mut Node, f: &Falling) -> Results {
         n.op("where", &[here, best, chosen], &[])?,
         n.op("where", &[here, score, values], &[])?,
     ];
-    let results = super::control::looped(&mut n.b, &params, go, &next, &start, &types);
+    let results = super::control::looped(n.b, &params, go, &next, &start, &types);
     Ok(vec![n.b.field(results, 2), n.b.field(results, 3), n.b.field(results, 0)])
 }
 
