@@ -60,17 +60,19 @@ fn difference(got: &Tensor, want: &Tensor, meta: &serde_json::Value) -> Option<S
         let most = (0..want.len()).map(|i| (got.get_i64(i) - want.get_i64(i)).abs()).max().unwrap_or(0);
         return (most > steps).then(|| format!("{most} steps"));
     }
+    let exact = meta["exact"].as_bool() == Some(true);
     let finite = (0..want.len()).map(|i| want.get_f64(i).abs()).filter(|v| v.is_finite());
     let scale = finite.fold(1.0, f64::max);
-    let loose = match meta["kind"].as_str() {
-        Some("dynamic") => 3e-2,
-        Some("int8") => 2e-2,
-        Some("int16") => 1e-3,
-        _ => 1e-5,
+    let (relative, loose) = match meta["kind"].as_str() {
+        _ if exact => (0.0, 0.0),
+        Some("dynamic") => (0.0, 1e-6),
+        Some("int8") => (1e-4, 2e-2),
+        Some("int16") => (1e-4, 1e-3),
+        _ => (1e-4, 1e-5),
     };
     let far = |i: &usize| {
         let (g, w) = (got.get_f64(*i), want.get_f64(*i));
-        !(g == w || g.is_nan() && w.is_nan() || (g - w).abs() <= 1e-4 * w.abs() + loose * scale)
+        !(g == w || g.is_nan() && w.is_nan() || !exact && (g - w).abs() <= relative * w.abs() + loose * scale)
     };
     let at = (0..want.len()).find(far)?;
     Some(format!("{} instead of {} at {at}", got.get_f64(at), want.get_f64(at)))

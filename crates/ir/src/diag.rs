@@ -215,10 +215,14 @@ impl Refused {
     }
 }
 
+/// Longer names are nobody's slip: comparing two takes time and memory by the product of their lengths.
+const LONGEST_NAME: usize = 200;
+
 /// The candidate that a misspelt name most likely meant: fewest edits, and no more than a third of its length.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
+        .filter(|c| c.len().max(name.len()) <= LONGEST_NAME)
         .map(|c| (strsim::damerau_levenshtein(name, c), c))
         .filter(|(edits, c)| *edits <= (c.len().max(name.len()) / 3).max(1))
         .min()
@@ -237,6 +241,14 @@ mod tests {
         let start = text.find(part).expect("the part is in the text");
         let span = Span { source, start: start as u32, end: (start + part.len()) as u32 };
         Refused::from(Diagnostic::new("no good").at(Some(span)).help("do better")).render()
+    }
+
+    #[test]
+    fn the_nearest_of_long_names_is_not_looked_for() {
+        assert_eq!(nearest("convv", ["conv", "dense"]), Some("conv"));
+        // These would take 80 GB.
+        let long = "x".repeat(100_000);
+        assert_eq!(nearest(&long, [format!("{long}y").as_str(), "dense"]), None);
     }
 
     #[test]

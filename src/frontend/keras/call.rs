@@ -354,6 +354,12 @@ impl Call<'_> {
         if let Some(&id) = self.s.made.get(&key) {
             return Ok(id);
         }
+        // Only its scale would say what it stands for.
+        if matches!(t.dtype(), DType::I8 | DType::U8) && dtype.is_float() && !self.layer.of_bytes() {
+            return Err(
+                self.refuse(format!("array `{name}` is of {}, but its dtype policy does not quantize", t.dtype()))
+            );
+        }
         let t = change(t).map_err(|e| self.refuse(format!("array `{name}`: {e}")))?;
         let called = format!("{}/{name}", self.layer.place.names.join("/"));
         let id = self.s.b.weight(&called, t);

@@ -26,6 +26,12 @@ pub struct Layer {
     pub(super) keras2: bool,
 }
 
+/// The policy of kernels of bytes beside floats.
+const BYTES: &str = "int8_from_float32";
+
+/// Classes of layers that may have it.
+const OF_BYTES: [&str; 3] = ["Dense", "EinsumDense", "Embedding"];
+
 /// What a layer computes in, and what its arrays are kept in.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
@@ -205,24 +211,46 @@ impl Layer {
         self.str("data_format") != Some("channels_first")
     }
 
-    /// What it computes in.
-    ///
-    /// # Errors
-    /// Policies that quantize, and types that are unknown.
-    pub fn policy(&self) -> Convert<Policy> {
+    /// The name of its dtype policy.
+    fn policy_name(&self) -> Convert<String> {
+        let text = |c: Option<&Json>, key: &str| c.and_then(|c| c.get(key)).and_then(Json::as_str).map(str::to_owned);
         let dtype = self.get("dtype").or_else(|| self.get("dtype_policy"));
         let name = match dtype {
-            None => "float32",
-            Some(Json::String(s)) => s.as_str(),
+            None => None,
+            Some(Json::String(s)) => Some(s.clone()),
             Some(policy) => {
                 let class = policy.get("class_name").and_then(Json::as_str).unwrap_or_default();
                 let config = policy.get("config");
-                let key = if class == "DTypePolicyMap" { "default_policy" } else { "name" };
-                config.and_then(|c| c.get(key)).and_then(Json::as_str).unwrap_or("float32")
+                if class == "DTypePolicyMap" {
+                    let parts = config.and_then(|c| c.get("policy_map")).and_then(Json::as_object);
+                    if parts.is_some_and(|m| !m.is_empty()) {
+                        return Err(self.refuse("dtype policies for each of its parts are not supported"));
+                    }
+                    text(config, "default_policy")
+                } else {
+                    // Policies that quantize have a mode instead of a name.
+                    let mode = text(config, "mode").zip(text(config, "source_name"));
+                    mode.map(|(mode, source)| format!("{mode}_from_{source}")).or_else(|| text(config, "name"))
+                }
             }
         };
+        Ok(name.unwrap_or_else(|| "float32".to_owned()))
+    }
+
+    /// Whether its kernel is of bytes, for which inputs are quantized.
+    pub(super) fn of_bytes(&self) -> bool {
+        OF_BYTES.contains(&self.class()) && self.policy_name().is_ok_and(|name| name == BYTES)
+    }
+
+    /// What it computes in.
+    ///
+    /// # Errors
+    /// Policies that quantize, where the layer is none that is known of bytes, and types that are unknown.
+    pub fn policy(&self) -> Convert<Policy> {
+        let name = self.policy_name()?;
         let of = |compute, variable| Ok(Policy { compute, variable });
-        match name {
+        match name.as_str() {
+            BYTES if OF_BYTES.contains(&self.class()) => of(DType::F32, DType::F32),
             "mixed_float16" => of(DType::F16, DType::F32),
             "mixed_bfloat16" => of(DType::BF16, DType::F32),
             // Keras 2's way to say that the type is that of the first input.

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::{
     super::call::{Arg, Call, Held, turned},
-    Class, Masks, activation, class,
+    Class, Masks, activation, bytes, class,
 };
 use crate::{frontend::Convert, ir::ExprId, tensor::DType};
 
@@ -42,8 +42,15 @@ pub(super) fn same(c: &mut Call) -> Convert<Arg> {
 fn dense(c: &mut Call) -> Convert<Arg> {
     let x = c.input()?;
     let kernel = c.weight_as(0, "kernel", "turned", |t| turned(&t))?;
-    let mut y = c.dense(x, kernel)?;
-    if c.layer.bool("use_bias", true) {
+    let biased = c.layer.bool("use_bias", true);
+    let mut y = match c.layer.of_bytes() {
+        true => {
+            let scale = c.weight(if biased { 2 } else { 1 }, "kernel_scale")?;
+            bytes::product(c, x, kernel, scale)?
+        }
+        false => c.dense(x, kernel)?,
+    };
+    if biased {
         let bias = c.weight(1, "bias")?;
         y = bias_along(c, y, bias, -1)?;
     }
@@ -108,13 +115,26 @@ fn contract(c: &mut Call, x: ExprId, weight: ExprId, (input, kernel, output): (&
         let mut shape = vec![0; lead];
         shape.push(k);
         let x = if summed.len() == 1 { x } else { c.reshape(x, &shape)? };
-        let y = c.dense(x, matrix)?;
+        let y = match c.layer.of_bytes() {
+            true => {
+                let at = if c.layer.str("bias_axes").is_some() { 2 } else { 1 };
+                let scale = c.weight(at, "kernel_scale")?;
+                let scale = c.reshape(scale, &[-1])?;
+                bytes::product(c, x, matrix, scale)?
+            }
+            false => c.dense(x, matrix)?,
+        };
         if kept.len() == 1 {
             return Ok(y);
         }
         let mut shape = vec![0; lead];
         shape.extend(sizes[summed.len()..].iter().map(|n| n.unwrap_or(1)));
         return c.reshape(y, &shape);
+    }
+    if c.layer.of_bytes() {
+        return Err(
+            c.refuse(format!("its equation `{input},{kernel}->{output}` is not supported with kernels of bytes"))
+        );
     }
     let tuple = c.s.b.tuple(&[x, weight]);
     c.op("einsum", &[tuple], &[("equation", format!("{input},{kernel}->{output}").as_str().into())])
@@ -125,7 +145,15 @@ fn looked_up(c: &mut Call, x: ExprId) -> Convert {
     let table = c.weight(0, "embeddings")?;
     let dtype = c.dtype(x)?;
     let places = if dtype.is_int() { x } else { c.cast(x, DType::I32)? };
-    c.op("take", &[table, places], &[("axis", 0.into())])
+    let rows = c.op("take", &[table, places], &[("axis", 0.into())])?;
+    if !c.layer.of_bytes() {
+        return Ok(rows);
+    }
+    let scale = c.weight(1, "embeddings_scale")?;
+    let scale = c.op("take", &[scale, places], &[("axis", 0.into())])?;
+    let scale = c.op("expand_dims", &[scale], &[("axis", (-1).into())])?;
+    let rows = c.cast(rows, DType::F32)?;
+    c.bin("divide", rows, scale)
 }
 
 fn embedding(c: &mut Call) -> Convert<Arg> {

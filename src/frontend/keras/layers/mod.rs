@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod augment;
+mod bytes;
 mod conv;
 mod core;
 mod encode;

@@ -408,18 +408,21 @@ fn round(c: &mut Call) -> Convert<Arg> {
     if integer(c, 1, "decimals", 0)? != 0 {
         return Err(c.refuse("rounding to decimals is not supported"));
     }
-    float(c, |c, x| {
-        let below = c.un("floor", x)?;
-        let part = c.bin("subtract", x, below)?;
-        let above = c.with("add", below, 1.0)?;
-        let even = c.with("multiply", above, 0.5)?;
-        let even = c.un("floor", even)?;
-        let even = c.with("multiply", even, 2.0)?;
-        let more = c.with("greater", part, 0.5)?;
-        let less = c.with("less", part, 0.5)?;
-        let rest = c.select(less, below, even)?;
-        c.select(more, above, rest)
-    })
+    float(c, rounded)
+}
+
+/// Floats to the nearest integers, halves to the even ones.
+pub(super) fn rounded(c: &mut Call, x: ExprId) -> Convert {
+    let below = c.un("floor", x)?;
+    let part = c.bin("subtract", x, below)?;
+    let above = c.with("add", below, 1.0)?;
+    let even = c.with("multiply", above, 0.5)?;
+    let even = c.un("floor", even)?;
+    let even = c.with("multiply", even, 2.0)?;
+    let more = c.with("greater", part, 0.5)?;
+    let less = c.with("less", part, 0.5)?;
+    let rest = c.select(less, below, even)?;
+    c.select(more, above, rest)
 }
 
 fn matmul(c: &mut Call) -> Convert<Arg> {

@@ -5,8 +5,8 @@ use super::super::{
     schema::{Graph, Operator},
 };
 use crate::{
-    frontend::Convert,
-    ir::{Expr, ExprId, TensorType, Type},
+    frontend::{Builder, Convert},
+    ir::{Expr, ExprId, TensorType, Type, VarId},
     tensor::DType,
 };
 
@@ -51,10 +51,10 @@ fn condition(im: &mut Import, e: ExprId) -> Convert {
 }
 
 /// Several expressions as one, and back.
-fn pack(im: &mut Import, es: &[ExprId]) -> ExprId {
+fn pack(b: &mut Builder, es: &[ExprId]) -> ExprId {
     match es {
         [one] => *one,
-        several => im.b.tuple(several),
+        several => b.tuple(several),
     }
 }
 
@@ -94,9 +94,34 @@ pub(in crate::frontend::tflite) fn branch(im: &mut Import, _: &Graph, op: &Opera
     }
     let types = then.iter().zip(&otherwise).map(|(&a, &b)| im.join(a, b)).collect::<Convert<Vec<TensorType>>>()?;
     let count = then.len();
-    let (then, otherwise) = (pack(im, &then), pack(im, &otherwise));
+    let (then, otherwise) = (pack(&mut im.b, &then), pack(&mut im.b, &otherwise));
     let e = im.b.if_else(cond, then, otherwise, tuple_type(&types));
     Ok(unpack(im, e, count))
+}
+
+/// A loop: the values `params` become `next` as long as `go`, from `start` on. A tuple of them where there are several.
+pub(super) fn looped(
+    b: &mut Builder,
+    params: &[(VarId, ExprId)],
+    go: ExprId,
+    next: &[ExprId],
+    start: &[ExprId],
+    types: &[TensorType],
+) -> ExprId {
+    let ty = tuple_type(types);
+    let func = crate::ir::FuncType {
+        type_params: Vec::new(),
+        params: types.iter().map(|t| Type::from(t.clone())).collect(),
+        ret: ty.clone(),
+    };
+    let (again, callee) = b.var("loop", Type::Func(func.into()));
+    let round = b.call(callee, next, ty.clone());
+    let done: Vec<ExprId> = params.iter().map(|p| p.1).collect();
+    let done = pack(b, &done);
+    let choice = b.if_else(go, round, done, ty.clone());
+    let function = b.func(params.iter().map(|p| p.0).collect(), choice, ty.clone());
+    let first = b.call(callee, start, ty.clone());
+    b.add(Expr::Let { var: again, value: function, body: first }, ty)
 }
 
 /// So often the types of a loop's values are widened until a round does not change them.
@@ -132,20 +157,7 @@ pub(in crate::frontend::tflite) fn repeat(im: &mut Import, _: &Graph, op: &Opera
             types = wider;
             continue;
         }
-        let ty = tuple_type(&types);
-        let func = crate::ir::FuncType {
-            type_params: Vec::new(),
-            params: types.iter().map(|t| Type::from(t.clone())).collect(),
-            ret: ty.clone(),
-        };
-        let (again, callee) = im.b.var("loop", Type::Func(func.into()));
-        let round = im.b.call(callee, &next, ty.clone());
-        let done: Vec<ExprId> = params.iter().map(|p| p.1).collect();
-        let done = pack(im, &done);
-        let choice = im.b.if_else(go, round, done, ty.clone());
-        let function = im.b.func(params.iter().map(|p| p.0).collect(), choice, ty.clone());
-        let first = im.b.call(callee, &start, ty.clone());
-        let e = im.b.add(Expr::Let { var: again, value: function, body: first }, ty);
+        let e = looped(&mut im.b, &params, go, &next, &start, &types);
         return Ok(unpack(im, e, start.len()));
     }
     Err(im.b.refuse("WHILE: the types of the loop's values do not come to a fixed point"))

@@ -3,6 +3,7 @@
 use super::{
     super::{node::Node, quant::Target, schema::Quant},
     Results,
+    hybrid::{self, Scales, Weight},
 };
 use crate::{
     frontend::Convert,
@@ -55,15 +56,6 @@ impl Window {
         }
         Ok(pads)
     }
-}
-
-/// A weight of float results: widened where it is stored in 8 or 16 bits.
-pub(super) fn float_weight(n: &mut Node, i: usize, dtype: DType) -> Convert {
-    let w = n.x(i)?;
-    if n.dtype(w)?.is_float() {
-        return n.cast(w, dtype);
-    }
-    super::unary::widened(n, i)
 }
 
 /// The factors from products of two scales to a result's, and whether they are one for each channel.
@@ -127,15 +119,15 @@ pub(super) fn zeros(n: &mut Node, zeros: &[i64]) -> ExprId {
     n.b.constant(t)
 }
 
-/// A convolution of two spatial axes. `w` has the axes of `kernel_layout`.
-fn conv2d(n: &mut Node, w: ExprId, layout: &str, groups: i64, win: &Window, code: i8) -> Results {
+/// A convolution of two spatial axes. The weight has the axes of `layout`.
+fn conv2d(n: &mut Node, w: Weight, layout: &str, groups: i64, win: &Window, code: i8) -> Results {
     win.check(n)?;
     let x = n.x(0)?;
     let pads = win.padding(n, x)?;
-    let attrs = |out: Option<DType>| {
+    let attrs = |padding: &[i64], out: Option<DType>| {
         let mut attrs = vec![
             ("strides", win.strides.clone().into()),
-            ("padding", pads.clone().into()),
+            ("padding", padding.into()),
             ("dilation", win.dilation.clone().into()),
             ("groups", groups.into()),
             ("kernel_size", win.kernel.clone().into()),
@@ -146,13 +138,24 @@ fn conv2d(n: &mut Node, w: ExprId, layout: &str, groups: i64, win: &Window, code
         attrs
     };
     let bias = n.opt(2);
+    if let Some(scales) = &w.scales {
+        let [zero, one] = [n.b.scalar(DType::I32, 0.0), n.f32(1.0)];
+        let asymmetric = scales.len() > 1 || groups > 1 || layout != "OHWI";
+        let around = [0, 0, pads[0], pads[2], pads[1], pads[3], 0, 0];
+        let rows = hybrid::quantized_padded(n, x, &[1, 2, 3], asymmetric, &around)?;
+        let e = n.op("qnn.conv2d", &[rows.q, w.e, zero, zero, one, one], &attrs(&[0; 4], Some(DType::I32)))?;
+        let results = n.extent(e, 3)?;
+        hybrid::check(n, scales, results)?;
+        let of_weight = hybrid::sums_of_weight(n, w.e, if layout == "OHWI" { &[1, 2, 3] } else { &[0, 1] })?;
+        let of_weight = n.reshape(of_weight, &[results])?;
+        let order = if asymmetric && layout == "OHWI" { Scales::OneByOne(scales) } else { Scales::AtOnce(scales) };
+        let e = hybrid::numbers(n, e, rows, order, of_weight)?;
+        return Ok(vec![hybrid::finish(n, e, bias, code)?]);
+    }
+    let w = w.e;
     if !n.quantized()? {
-        let e = n.op("nn.conv2d", &[x, w], &attrs(None))?;
-        let e = match bias {
-            Some(b) => n.bin("add", e, b)?,
-            None => e,
-        };
-        return Ok(vec![n.activate(e, code)?]);
+        let e = n.op("nn.conv2d", &[x, w], &attrs(&pads, None))?;
+        return Ok(vec![hybrid::finish(n, e, bias, code)?]);
     }
     let data = n.dtype(x)?;
     let f = factors(n, 0, 1, data != DType::U8)?;
@@ -161,17 +164,17 @@ fn conv2d(n: &mut Node, w: ExprId, layout: &str, groups: i64, win: &Window, code
     let (zx, zw) = (n.b.scalar(DType::I32, z as f64), zeros(n, &f.zeros));
     // The integers do not depend on the scales, which the change of scale has in full.
     let (sx, sw) = (n.f32(s), n.f32(1.0));
-    let e = n.op("qnn.conv2d", &[x, w, zx, zw, sx, sw], &attrs(Some(sums)))?;
+    let e = n.op("qnn.conv2d", &[x, w, zx, zw, sx, sw], &attrs(&pads, Some(sums)))?;
     Ok(vec![finish(n, e, bias, &f, 3, code)?])
 }
 
-/// The weight of a convolution: of floats where results are.
-fn weight(n: &mut Node, i: usize) -> Convert {
+/// The weight of a convolution: bytes as they are where results are quantized.
+fn weight(n: &mut Node, i: usize) -> Convert<Weight> {
     match n.quantized()? {
-        true => n.x(i),
+        true => Ok(Weight { e: n.x(i)?, scales: None }),
         false => {
             let out = n.out_dtype(0)?;
-            float_weight(n, i, out)
+            hybrid::weight(n, i, out)
         }
     }
 }
@@ -179,7 +182,7 @@ fn weight(n: &mut Node, i: usize) -> Convert {
 /// CONV_2D.
 pub(in crate::frontend::tflite) fn conv_2d(n: &mut Node) -> Results {
     let (x, w) = (n.x(0)?, weight(n, 1)?);
-    let shape = n.known(w)?;
+    let shape = n.known(w.e)?;
     if shape.len() != 4 || n.rank(x)? != 4 {
         return n.refuse("data and weight should have four axes");
     }
@@ -200,8 +203,8 @@ pub(in crate::frontend::tflite) fn conv_2d(n: &mut Node) -> Results {
 
 /// DEPTHWISE_CONV_2D.
 pub(in crate::frontend::tflite) fn depthwise_conv_2d(n: &mut Node) -> Results {
-    let (x, w) = (n.x(0)?, weight(n, 1)?);
-    let shape = n.known(w)?;
+    let (x, mut w) = (n.x(0)?, weight(n, 1)?);
+    let shape = n.known(w.e)?;
     if shape.len() != 4 || n.rank(x)? != 4 {
         return n.refuse("data and weight should have four axes");
     }
@@ -216,7 +219,7 @@ pub(in crate::frontend::tflite) fn depthwise_conv_2d(n: &mut Node) -> Results {
         same: n.byte(0) == 0,
     };
     let code = n.byte(4);
-    let w = n.reshape(w, &[shape[1], shape[2], channels, shape[3] / channels])?;
+    w.e = n.reshape(w.e, &[shape[1], shape[2], channels, shape[3] / channels])?;
     // One channel has no groups: its weight's last axis is that of the results.
     let layout = if channels == 1 { "HWIO" } else { "HWOI" };
     conv2d(n, w, layout, channels, &win, code)
@@ -246,7 +249,8 @@ fn transposed_padding(n: &Node, win: &Window, given: &[i64], wanted: &[i64]) -> 
 
 /// TRANSPOSE_CONV.
 pub(in crate::frontend::tflite) fn transpose_conv(n: &mut Node) -> Results {
-    let (w, x) = (weight(n, 1)?, n.x(2)?);
+    let (weight, x) = (weight(n, 1)?, n.x(2)?);
+    let w = weight.e;
     let (wanted, shape) = (n.ints(0)?, n.known(w)?);
     if shape.len() != 4 || wanted.len() != 4 || n.rank(x)? != 4 {
         return n.refuse("data, weight and output should have four axes");
@@ -274,13 +278,19 @@ pub(in crate::frontend::tflite) fn transpose_conv(n: &mut Node) -> Results {
         attrs.extend(out.map(|d| ("out_dtype", d.into())));
         attrs
     };
+    if let Some(scales) = &weight.scales {
+        // The kernel adds products up as floats.
+        let rows = hybrid::quantized(n, x, &[1, 2, 3], true)?;
+        let x = rows.differences(n)?;
+        let (x, w) = (n.cast(x, DType::F32)?, n.cast(w, DType::F32)?);
+        let e = n.op("nn.conv2d_transpose", &[x, w], &attrs(None))?;
+        hybrid::check(n, scales, shape[0])?;
+        let e = hybrid::scaled(n, e, rows, Scales::OneByOne(scales))?;
+        return Ok(vec![hybrid::finish(n, e, bias, code)?]);
+    }
     if !n.quantized()? {
         let e = n.op("nn.conv2d_transpose", &[x, w], &attrs(None))?;
-        let e = match bias {
-            Some(b) => n.bin("add", e, b)?,
-            None => e,
-        };
-        return Ok(vec![n.activate(e, code)?]);
+        return Ok(vec![hybrid::finish(n, e, bias, code)?]);
     }
     let data = n.dtype(x)?;
     let f = factors(n, 2, 1, data != DType::U8)?;
@@ -290,6 +300,12 @@ pub(in crate::frontend::tflite) fn transpose_conv(n: &mut Node) -> Results {
     let (sx, sw) = (n.f32(s), n.f32(1.0));
     let e = n.op("qnn.conv2d_transpose", &[x, w, zx, zw, sx, sw], &attrs(Some(sums)))?;
     Ok(vec![finish(n, e, bias, &f, 3, code)?])
+}
+
+/// The weight of a convolution of three spatial axes, which has no kernel for bytes.
+fn widened(n: &mut Node) -> Convert {
+    let (w, out) = (n.x(1)?, n.out_dtype(0)?);
+    if n.dtype(w)?.is_float() { n.cast(w, out) } else { super::unary::widened(n, 1) }
 }
 
 /// What the options of convolutions of three spatial axes say.
@@ -304,7 +320,7 @@ fn window_3d(n: &Node, kernel: &[i64]) -> Window {
 
 /// CONV_3D.
 pub(in crate::frontend::tflite) fn conv_3d(n: &mut Node) -> Results {
-    let (x, w) = (n.x(0)?, weight(n, 1)?);
+    let (x, w) = (n.x(0)?, widened(n)?);
     let shape = n.known(w)?;
     if shape.len() != 5 || n.rank(x)? != 5 {
         return n.refuse("data and weight should have five axes");
@@ -323,17 +339,12 @@ pub(in crate::frontend::tflite) fn conv_3d(n: &mut Node) -> Results {
         ("kernel_layout", "DHWIO".into()),
     ];
     let e = n.op("nn.conv3d", &[x, w], &attrs)?;
-    let e = match n.opt(2) {
-        Some(b) => n.bin("add", e, b)?,
-        None => e,
-    };
-    let code = n.byte(4);
-    Ok(vec![n.activate(e, code)?])
+    Ok(vec![hybrid::finish(n, e, n.opt(2), n.byte(4))?])
 }
 
 /// CONV_3D_TRANSPOSE.
 pub(in crate::frontend::tflite) fn conv_3d_transpose(n: &mut Node) -> Results {
-    let (w, x) = (weight(n, 1)?, n.x(2)?);
+    let (w, x) = (widened(n)?, n.x(2)?);
     let (wanted, shape) = (n.ints(0)?, n.known(w)?);
     if shape.len() != 5 || wanted.len() != 5 || n.rank(x)? != 5 {
         return n.refuse("data, weight and output should have five axes");
@@ -352,10 +363,5 @@ pub(in crate::frontend::tflite) fn conv_3d_transpose(n: &mut Node) -> Results {
         ("kernel_layout", "DHWOI".into()),
     ];
     let e = n.op("nn.conv3d_transpose", &[x, w], &attrs)?;
-    let e = match n.opt(3) {
-        Some(b) => n.bin("add", e, b)?,
-        None => e,
-    };
-    let code = n.byte(4);
-    Ok(vec![n.activate(e, code)?])
+    Ok(vec![hybrid::finish(n, e, n.opt(3), n.byte(4))?])
 }

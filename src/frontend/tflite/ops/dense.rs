@@ -3,7 +3,8 @@
 use super::{
     super::{node::Node, quant::Target},
     Results,
-    conv::{biased, factors, float_weight, sums_of, zeros},
+    conv::{biased, factors, sums_of, zeros},
+    hybrid::{self, Data, Scales, Weight},
 };
 use crate::{frontend::Convert, ir::ExprId, tensor::DType};
 
@@ -16,15 +17,9 @@ pub(in crate::frontend::tflite) fn fully_connected(n: &mut Node) -> Results {
     let keep = n.flag(2);
     let x = n.x(0)?;
     let quantized = n.quantized()?;
-    let w = match quantized {
-        true => n.x(1)?,
-        false => {
-            let out = n.out_dtype(0)?;
-            float_weight(n, 1, out)?
-        }
-    };
-    let weight = n.known(w)?;
-    let [units, depth] = weight[..] else { return n.refuse("the weight should be a matrix") };
+    let w = weight(n, quantized)?;
+    let extents = n.known(w.e)?;
+    let [units, depth] = extents[..] else { return n.refuse("the weight should be a matrix") };
     let shape = n.shape(x)?;
     let flat = match shape[..] {
         [_, d] if d == Some(depth) => x,
@@ -40,7 +35,7 @@ pub(in crate::frontend::tflite) fn fully_connected(n: &mut Node) -> Results {
             let (zx, zw) = (n.b.scalar(DType::I32, z as f64), zeros(n, &f.zeros));
             let (sx, sw) = (n.f32(s), n.f32(1.0));
             let attrs = [("units", units.into()), ("out_dtype", sums.into())];
-            let e = n.op("qnn.dense", &[flat, w, zx, zw, sx, sw], &attrs)?;
+            let e = n.op("qnn.dense", &[flat, w.e, zx, zw, sx, sw], &attrs)?;
             // The kernels of this operator multiply in floats.
             let (_, zero) = n.quant_out(0)?;
             let dtype = n.out_dtype(0)?;
@@ -49,12 +44,8 @@ pub(in crate::frontend::tflite) fn fully_connected(n: &mut Node) -> Results {
             n.activate_quantized(e, code)?
         }
         false => {
-            let e = n.op("nn.dense", &[flat, w], &[("units", units.into())])?;
-            let e = match bias {
-                Some(b) => n.bin("add", e, b)?,
-                None => e,
-            };
-            n.activate(e, code)?
+            let e = Data::new(flat, n.flag(3)).times(n, &w)?;
+            hybrid::finish(n, e, bias, code)?
         }
     };
     if !keep || shape.len() == 2 {
@@ -69,17 +60,47 @@ pub(in crate::frontend::tflite) fn fully_connected(n: &mut Node) -> Results {
     Ok(vec![n.reshape_exact(e, &out)?])
 }
 
+/// The weight of a product: bytes as they are where results are quantized.
+fn weight(n: &mut Node, quantized: bool) -> Convert<Weight> {
+    let dtype = n.out_dtype(0)?;
+    match quantized {
+        true => Ok(Weight { e: n.x(1)?, scales: None }),
+        false => hybrid::weight(n, 1, dtype),
+    }
+}
+
 /// BATCH_MATMUL.
 pub(in crate::frontend::tflite) fn batch_matmul(n: &mut Node) -> Results {
     let (x, quantized) = (n.x(0)?, n.quantized()?);
-    let y = match quantized || !n.dtype(x)?.is_float() {
-        true => n.x(1)?,
-        false => {
-            let dtype = n.dtype(x)?;
-            float_weight(n, 1, dtype)?
-        }
-    };
-    let (turn_x, turn_y) = (n.flag(0), n.flag(1));
+    let w = weight(n, quantized || !n.dtype(x)?.is_float())?;
+    let turns = [n.flag(0), n.flag(1)];
+    let Some(scales) = w.scales else { return products(n, [x, w.e], turns, quantized) };
+    // Each row of data has a scale of its own.
+    let (rank, of_weight) = (n.rank(x)? as i64, n.rank(w.e)? as i64);
+    let mut rows = hybrid::quantized(n, x, &[if turns[0] { rank - 2 } else { rank - 1 }], n.flag(2))?;
+    if turns[0] {
+        rows.scale = turned(n, rows.scale)?;
+        rows.zero = rows.zero.map(|z| turned(n, z)).transpose()?;
+    }
+    let (depth, columns) = if turns[1] { (of_weight - 1, of_weight - 2) } else { (of_weight - 2, of_weight - 1) };
+    let results = n.extent(w.e, columns.max(0) as usize)?;
+    hybrid::check(n, &scales, results)?;
+    let sums = products(n, [rows.q, w.e], turns, false)?[0];
+    let of_weight = n.cast(w.e, DType::I32)?;
+    let of_weight = n.op("sum", &[of_weight], &[("axis", [depth].into()), ("keepdims", true.into())])?;
+    let of_weight = if turns[1] { turned(n, of_weight)? } else { of_weight };
+    Ok(vec![hybrid::numbers(n, sums, rows, Scales::AtOnce(&scales), of_weight)?])
+}
+
+/// The last two axes the other way round.
+fn turned(n: &mut Node, x: ExprId) -> Convert {
+    let rank = n.rank(x)? as i64;
+    let axes: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
+    n.transpose(x, &axes)
+}
+
+/// Products of matrices, of `int32` for bytes.
+fn products(n: &mut Node, [x, y]: [ExprId; 2], [turn_x, turn_y]: [bool; 2], quantized: bool) -> Results {
     let (a, b) = (n.shape(x)?, n.shape(y)?);
     if a.len() < 2 || b.len() < 2 {
         return n.refuse("both sides should be matrices");
@@ -130,6 +151,10 @@ pub(in crate::frontend::tflite) fn batch_matmul(n: &mut Node) -> Results {
 fn product(n: &mut Node, [flat_x, flat_y]: [ExprId; 2], [turn_x, turn_y]: [bool; 2], quantized: bool) -> Convert {
     let turns = [("transpose_a", turn_x.into()), ("transpose_b", turn_y.into())];
     match quantized {
+        false if n.dtype(flat_x)? == DType::I8 => {
+            let attrs = [turns[0].clone(), turns[1].clone(), ("out_dtype", DType::I32.into())];
+            n.op("nn.batch_matmul", &[flat_x, flat_y], &attrs)
+        }
         false => n.op("nn.batch_matmul", &[flat_x, flat_y], &turns),
         true => {
             let ((s1, z1), (s2, z2), (so, zo)) = (n.quant_in(0)?, n.quant_in(1)?, n.quant_out(0)?);

@@ -4,7 +4,11 @@ use super::{
     super::{flex::Map, node::Node},
     Results, unary,
 };
-use crate::{frontend::Convert, ir::ExprId, tensor::DType};
+use crate::{
+    frontend::Convert,
+    ir::ExprId,
+    tensor::{DType, Tensor},
+};
 
 /// Indices of the boxes that are kept, best first, then -1: (1, boxes), of `scores` (boxes) and `boxes` (boxes, 4).
 fn kept(n: &mut Node, boxes: ExprId, scores: ExprId, most: i64, overlap: f64, least: f64) -> Convert {
@@ -46,17 +50,102 @@ fn first(n: &mut Node, indices: ExprId, most: i64) -> Convert {
     n.op("nn.pad", &[flat, none], &[("pad_width", super::shape::pairs(&[0, most - have]))])
 }
 
+/// A suppression under which scores fall off with overlap.
+struct Falling {
+    boxes: ExprId,
+    scores: ExprId,
+    most: i64,
+    overlap: f64,
+    least: f64,
+    /// A score becomes `exp(by * overlap^2)` times that.
+    by: f32,
+}
+
+/// The best box again and again, after each of which the scores of boxes that overlap it fall. As the kernel has it, a box competes with
+/// itself, too: one without an area, which overlaps nothing, is chosen again.
+fn falling_off(n: &mut Node, f: &Falling) -> Results {
+    let part = |k: i64| {
+        let e = n.slice(f.boxes, 1, k, k + 1)?;
+        n.reshape(e, &[-1])
+    };
+    let parts = (0..4).map(part).collect::<Convert<Vec<_>>>()?;
+    let mut sides = Vec::new();
+    for (relay, a, b) in [("minimum", 0, 2), ("minimum", 1, 3), ("maximum", 0, 2), ("maximum", 1, 3)] {
+        sides.push(n.bin(relay, parts[a], parts[b])?);
+    }
+    let (height, width) = (n.bin("subtract", sides[2], sides[0])?, n.bin("subtract", sides[3], sides[1])?);
+    let areas = n.bin("multiply", height, width)?;
+    let (dead, least) = (n.f32(f32::NEG_INFINITY), n.f32(f.least as f32));
+    let above = |n: &mut Node, e| n.bin("greater", e, least);
+    let candidates = above(n, f.scores)?;
+    let scores = n.op("where", &[candidates, f.scores, dead], &[])?;
+    let candidates = n.cast(candidates, DType::I32)?;
+    let count = n.op("sum", &[candidates], &[])?;
+    let limit = n.with("minimum", count, f.most as f64)?;
+    let places = Tensor::from_i64_fn(DType::I32, &[f.most as usize], |i| i as i64);
+    let places = n.b.constant(places);
+    let none = n.b.constant(Tensor::from_i64_fn(DType::I32, &[f.most as usize], |_| 0));
+    let no_score = n.cast(none, DType::F32)?;
+
+    let zero = n.b.scalar(DType::I32, 0.0);
+    let start = [zero, scores, none, no_score];
+    let types = start.iter().map(|&e| n.b.tensor(e).cloned()).collect::<Convert<Vec<_>>>()?;
+    let params: Vec<_> = types.iter().map(|t| n.b.var("v", t.clone().into())).collect();
+    let [done, scores, chosen, values] = [0, 1, 2, 3].map(|i| params[i].1);
+    let best = n.op("argmax", &[scores], &[("axis", [0].into())])?;
+    let best = n.cast(best, DType::I32)?;
+    let pick = |n: &mut Node, of| n.op("take", &[of, best], &[("axis", 0.into())]);
+    let score = pick(n, scores)?;
+    let (left, good) = (n.bin("less", done, limit)?, above(n, score)?);
+    let go = n.bin("logical_and", left, good)?;
+    let mut ends = Vec::new();
+    for (k, relay) in ["maximum", "maximum", "minimum", "minimum"].into_iter().enumerate() {
+        let own = pick(n, sides[k])?;
+        ends.push(n.bin(relay, sides[k], own)?);
+    }
+    let mut shared = Vec::new();
+    for k in 0..2 {
+        let extent = n.bin("subtract", ends[k + 2], ends[k])?;
+        shared.push(n.with("maximum", extent, 0.0)?);
+    }
+    let (area, shared) = (pick(n, areas)?, n.bin("multiply", shared[0], shared[1])?);
+    let both = n.bin("add", areas, area)?;
+    let both = n.bin("subtract", both, shared)?;
+    let overlap = n.bin("divide", shared, both)?;
+    let (some, own) = (n.with("greater", areas, 0.0)?, n.with("greater", area, 0.0)?);
+    let some = n.bin("logical_and", some, own)?;
+    let nothing = n.f32(0.0);
+    let overlap = n.op("where", &[some, overlap, nothing], &[])?;
+    let power = n.with("multiply", overlap, f.by as f64)?;
+    let power = n.bin("multiply", power, overlap)?;
+    let fall = n.un("exp", power)?;
+    let fallen = n.bin("multiply", scores, fall)?;
+    let (apart, good) = (n.with("less", overlap, f.overlap)?, above(n, fallen)?);
+    let kept = n.bin("logical_and", apart, good)?;
+    let fallen = n.op("where", &[kept, fallen, dead], &[])?;
+    let here = n.bin("equal", places, done)?;
+    let next = [
+        n.with("add", done, 1.0)?,
+        fallen,
+        n.op("where", &[here, best, chosen], &[])?,
+        n.op("where", &[here, score, values], &[])?,
+    ];
+    let results = super::control::looped(n.b, &params, go, &next, &start, &types);
+    Ok(vec![n.b.field(results, 2), n.b.field(results, 3), n.b.field(results, 0)])
+}
+
 /// NON_MAX_SUPPRESSION_V4 and V5: the indices, with V5 their scores, and how many there are.
 pub(in crate::frontend::tflite) fn non_max_suppression(n: &mut Node) -> Results {
     let (boxes, scores) = (n.x(0)?, n.x(1)?);
     let most = n.constant(2)?.get_i64(0);
     let (overlap, least) = (n.constant(3)?.get_f64(0), n.constant(4)?.get_f64(0));
     let soft = n.op.outputs.len() == 3;
-    if soft && n.constant(5)?.get_f64(0) != 0.0 {
-        return n.refuse("scores that fall off with overlap (a sigma other than 0) are not supported");
+    let sigma = if soft { n.constant(5)?.get_f64(0) } else { 0.0 };
+    if !(0..1 << 24).contains(&most) || sigma < 0.0 || sigma.is_nan() {
+        return n.refuse(format!("{most} results and a sigma of {sigma} are not possible"));
     }
-    if !(0..1 << 24).contains(&most) {
-        return n.refuse(format!("{most} results are not possible"));
+    if sigma > 0.0 && most > 0 {
+        return falling_off(n, &Falling { boxes, scores, most, overlap, least, by: (-0.5 / sigma) as f32 });
     }
     let indices = kept(n, boxes, scores, most, overlap, least)?;
     let indices = first(n, indices, most)?;

@@ -1,10 +1,11 @@
-//! LSTM layers of floats, with peepholes, projections, layer normalization, and input gates that are coupled to forget gates.
+//! LSTM layers of floats, also with weights of bytes, with peepholes, projections, layer normalization, and input gates that are coupled to forget gates.
 
 use super::{
     super::node::Node,
     Results,
-    conv::float_weight,
-    recurrent::{dense, sequence, steps},
+    hybrid::{self, Data, Weight},
+    recurrent::{sequence, steps},
+    unary,
 };
 use crate::{frontend::Convert, ir::ExprId, tensor::DType};
 
@@ -42,6 +43,8 @@ struct Options {
     activation: i8,
     cell_clip: f32,
     projection_clip: f32,
+    /// Whether data of products with bytes is quantized with a zero point.
+    asymmetric: bool,
 }
 
 const INPUT: usize = 0;
@@ -51,68 +54,84 @@ const OUTPUT: usize = 3;
 
 /// A gate's weights.
 struct Gate {
-    input: ExprId,
-    recurrent: ExprId,
+    input: Weight,
+    recurrent: Weight,
     peephole: Option<ExprId>,
     bias: Option<ExprId>,
     norm: Option<ExprId>,
-    aux: Option<ExprId>,
+    aux: Option<Weight>,
 }
 
-/// A cell, its weights widened.
+/// A cell.
 struct Lstm {
     gates: [Option<Gate>; 4],
-    projection: Option<(ExprId, Option<ExprId>)>,
+    projection: Option<(Weight, Option<ExprId>)>,
     options: Options,
 }
 
-fn weight(n: &mut Node, i: usize) -> Convert<Option<ExprId>> {
-    n.opt(i).map(|_| float_weight(n, i, DType::F32)).transpose()
+/// A matrix that data is multiplied by.
+fn matrix(n: &mut Node, i: usize) -> Convert<Option<Weight>> {
+    n.opt(i).map(|_| hybrid::weight(n, i, DType::F32)).transpose()
+}
+
+/// An argument as floats, also where it is stored as bytes.
+fn floats(n: &mut Node, i: usize) -> Convert<Option<ExprId>> {
+    let Some(e) = n.opt(i) else { return Ok(None) };
+    Ok(Some(if n.dtype(e)?.is_float() { n.cast(e, DType::F32)? } else { unary::widened(n, i)? }))
+}
+
+/// What the products of a step are of.
+struct Step {
+    x: Data,
+    aux: Option<Data>,
+    h: Data,
+    /// The cell state.
+    c: ExprId,
 }
 
 impl Lstm {
     fn new(n: &mut Node, p: &Places, options: Options) -> Convert<Lstm> {
         let mut gates = [None, None, None, None];
         for (k, gate) in gates.iter_mut().enumerate() {
-            let Some(input) = weight(n, p.input + k)? else { continue };
-            let Some(recurrent) = weight(n, p.recurrent + k)? else { continue };
+            let Some(input) = matrix(n, p.input + k)? else { continue };
+            let Some(recurrent) = matrix(n, p.recurrent + k)? else { continue };
             let peephole = match k {
-                INPUT => weight(n, p.peephole)?,
-                FORGET => weight(n, p.peephole + 1)?,
-                OUTPUT => weight(n, p.peephole + 2)?,
+                INPUT => floats(n, p.peephole)?,
+                FORGET => floats(n, p.peephole + 1)?,
+                OUTPUT => floats(n, p.peephole + 2)?,
                 _ => None,
             };
             let norm = match p.norm {
-                Some(at) => weight(n, at + k)?,
+                Some(at) => floats(n, at + k)?,
                 None => None,
             };
             let aux = match p.aux {
-                Some(at) => weight(n, at + k)?,
+                Some(at) => matrix(n, at + k)?,
                 None => None,
             };
-            *gate = Some(Gate { input, recurrent, peephole, bias: weight(n, p.bias + k)?, norm, aux });
+            *gate = Some(Gate { input, recurrent, peephole, bias: floats(n, p.bias + k)?, norm, aux });
         }
         if gates[FORGET..].iter().any(Option::is_none) {
             return n.refuse("weights of the forget, cell or output gate are missing");
         }
-        let projection = match weight(n, p.projection)? {
-            Some(w) => Some((w, weight(n, p.projection_bias)?)),
+        let projection = match matrix(n, p.projection)? {
+            Some(w) => Some((w, floats(n, p.projection_bias)?)),
             None => None,
         };
         Ok(Lstm { gates, projection, options })
     }
 
     /// What a gate sums up, without its activation.
-    fn gate(&self, n: &mut Node, k: usize, x: ExprId, aux: Option<ExprId>, h: ExprId, c: ExprId) -> Convert {
+    fn gate(&self, n: &mut Node, k: usize, of: &mut Step) -> Convert {
         let Some(g) = &self.gates[k] else { return n.refuse("a gate is missing") };
-        let (forward, back) = (dense(n, x, g.input)?, dense(n, h, g.recurrent)?);
+        let (forward, back) = (of.x.times(n, &g.input)?, of.h.times(n, &g.recurrent)?);
         let mut e = n.bin("add", forward, back)?;
-        if let (Some(a), Some(w)) = (aux, g.aux) {
-            let a = dense(n, a, w)?;
+        if let (Some(a), Some(w)) = (&mut of.aux, &g.aux) {
+            let a = a.times(n, w)?;
             e = n.bin("add", e, a)?;
         }
         if let Some(p) = g.peephole {
-            let seen = n.bin("multiply", c, p)?;
+            let seen = n.bin("multiply", of.c, p)?;
             e = n.bin("add", e, seen)?;
         }
         if let Some(norm) = g.norm {
@@ -127,12 +146,14 @@ impl Lstm {
 
     /// One step: the new output and cell state.
     fn step(&self, n: &mut Node, x: ExprId, aux: Option<ExprId>, h: ExprId, c: ExprId) -> Convert<(ExprId, ExprId)> {
-        let Options { activation, cell_clip, projection_clip } = self.options;
-        let forget = self.gate(n, FORGET, x, aux, h, c)?;
+        let Options { activation, cell_clip, projection_clip, asymmetric } = self.options;
+        let data = |x| Data::new(x, asymmetric);
+        let mut of = Step { x: data(x), aux: aux.map(data), h: data(h), c };
+        let forget = self.gate(n, FORGET, &mut of)?;
         let forget = n.un("sigmoid", forget)?;
         let input = match self.gates[INPUT] {
             Some(_) => {
-                let input = self.gate(n, INPUT, x, aux, h, c)?;
+                let input = self.gate(n, INPUT, &mut of)?;
                 n.un("sigmoid", input)?
             }
             None => {
@@ -140,7 +161,7 @@ impl Lstm {
                 n.bin("subtract", one, forget)?
             }
         };
-        let new = self.gate(n, CELL, x, aux, h, c)?;
+        let new = self.gate(n, CELL, &mut of)?;
         let new = n.activate(new, activation)?;
         let kept = n.bin("multiply", forget, c)?;
         let added = n.bin("multiply", input, new)?;
@@ -148,14 +169,15 @@ impl Lstm {
         if cell_clip > 0.0 {
             c = n.clip(c, -cell_clip as f64, cell_clip as f64)?;
         }
-        let output = self.gate(n, OUTPUT, x, aux, h, c)?;
+        of.c = c;
+        let output = self.gate(n, OUTPUT, &mut of)?;
         let output = n.un("sigmoid", output)?;
         let seen = n.activate(c, activation)?;
         let mut h = n.bin("multiply", output, seen)?;
-        if let Some((w, b)) = self.projection {
-            h = dense(n, h, w)?;
+        if let Some((w, b)) = &self.projection {
+            h = data(h).times(n, w)?;
             if let Some(b) = b {
-                h = n.bin("add", h, b)?;
+                h = n.bin("add", h, *b)?;
             }
             if projection_clip > 0.0 {
                 h = n.clip(h, -projection_clip as f64, projection_clip as f64)?;
@@ -189,9 +211,10 @@ fn run(n: &mut Node, p: &Places, options: Options, inputs: &[ExprId], aux: &[Exp
     Ok(results)
 }
 
-/// Options of all three layers.
-fn options(n: &Node) -> Options {
-    Options { activation: n.byte(0), cell_clip: n.number(1), projection_clip: n.number(2) }
+/// Options of all three layers; `asymmetric` is the place of one that they do not have in common.
+fn options(n: &Node, asymmetric: u16) -> Options {
+    let asymmetric = n.flag(asymmetric);
+    Options { activation: n.byte(0), cell_clip: n.number(1), projection_clip: n.number(2), asymmetric }
 }
 
 /// UNIDIRECTIONAL_SEQUENCE_LSTM.
@@ -200,7 +223,7 @@ pub(in crate::frontend::tflite) fn sequence_lstm(n: &mut Node) -> Results {
         return super::lstm_integer::sequence_lstm(n);
     }
     let (x, time_major) = (n.x(0)?, n.flag(3));
-    let options = options(n);
+    let options = options(n, 4);
     let inputs = steps(n, x, time_major)?;
     let results = run(n, &FORWARD, options, &inputs, &[])?;
     Ok(vec![sequence(n, &results, time_major)?])
@@ -213,13 +236,14 @@ pub(in crate::frontend::tflite) fn lstm(n: &mut Node) -> Results {
         return n.refuse("quantized results are not supported");
     }
     if n.byte(3) == 0 {
-        let options = options(n);
+        let options = options(n, 4);
         return run(n, &FORWARD, options, &[x], &[]);
     }
     // The basic kernel: input and state side by side, one weight for all gates in the order input, cell, forget, output.
-    let (h, w, b, c) = (n.x(1)?, float_weight(n, 2, DType::F32)?, n.x(3)?, n.x(4)?);
+    let (h, b, c) = (n.x(1)?, n.x(3)?, n.x(4)?);
+    let Some(w) = floats(n, 2)? else { return n.refuse("the weight is missing") };
     let both = n.concat(&[x, h], 1)?;
-    let all = dense(n, both, w)?;
+    let all = n.op("nn.dense", &[both, w], &[])?;
     let all = n.bin("add", all, b)?;
     let units = n.extent(c, 1)?;
     let gates = (0..4).map(|k| n.slice(all, 1, k * units, (k + 1) * units)).collect::<Convert<Vec<_>>>()?;
@@ -253,7 +277,7 @@ pub(in crate::frontend::tflite) fn bidirectional_lstm(n: &mut Node) -> Results {
     };
     let (x, merge) = (n.x(0)?, n.flag(3));
     let time_major = n.op.options.and_then(|o| o.byte(4)).unwrap_or(1) != 0;
-    let options = options(n);
+    let options = options(n, 5);
     let mut inputs = steps(n, x, time_major)?;
     let aux_steps = match n.opt(AUX) {
         Some(a) => steps(n, a, time_major)?,

@@ -8,6 +8,7 @@ pub(super) mod custom;
 pub(super) mod dense;
 pub(super) mod detection;
 pub(super) mod grid;
+mod hybrid;
 pub(super) mod index;
 pub(super) mod lstm;
 mod lstm_integer;

@@ -7,7 +7,12 @@ use super::{
     },
     Results,
 };
-use crate::{frontend::Convert, ir::ExprId, ops::fixed_point, tensor::DType};
+use crate::{
+    frontend::Convert,
+    ir::ExprId,
+    ops::fixed_point,
+    tensor::{DType, Tensor},
+};
 
 /// The axes, from 0, in order, each once.
 fn axes(n: &mut Node) -> Convert<Vec<usize>> {
@@ -50,18 +55,23 @@ plain! {
     any = "any";
 }
 
-/// The sum of quantized numbers, less their zero points, and how many there are of each.
-fn sum_of_integers(n: &mut Node) -> Convert<(ExprId, i64)> {
+/// How many elements make one result: a number, or what an extent that is known only at run time makes of it, as `int64`.
+enum Count {
+    Known(i64),
+    Open(ExprId),
+}
+
+fn count(n: &mut Node) -> Convert<Count> {
     let x = n.x(0)?;
-    let (_, zero) = n.quant_in(0)?;
-    let mut count = 1i64;
-    for a in axes(n)? {
-        count = count.saturating_mul(n.extent(x, a)?);
+    let (axes, shape) = (axes(n)?, n.shape(x)?);
+    if let Some(all) = axes.iter().map(|&a| shape[a]).collect::<Option<Vec<i64>>>() {
+        return Ok(Count::Known(all.into_iter().fold(1, i64::saturating_mul)));
     }
-    let x = n.cast(x, DType::I32)?;
-    let sum = fold(n, "sum", x)?;
-    let less = zero.saturating_mul(count);
-    Ok((if less == 0 { sum } else { n.with("subtract", sum, less as f64)? }, count))
+    let extents = n.op("shape_of", &[x], &[("dtype", DType::I64.into())])?;
+    let axes: Vec<i64> = axes.into_iter().map(|a| a as i64).collect();
+    let axes = n.b.ints(&axes);
+    let extents = n.op("take", &[extents, axes], &[("axis", 0.into())])?;
+    Ok(Count::Open(n.op("prod", &[extents], &[])?))
 }
 
 /// SUM.
@@ -74,17 +84,20 @@ pub(in crate::frontend::tflite) fn sum(n: &mut Node) -> Results {
     let ((s, z), (so, zo)) = (n.quant_in(0)?, n.quant_out(0)?);
     let dtype = n.out_dtype(0)?;
     let x = n.x(0)?;
-    let mut count = 1i64;
-    for a in axes(n)? {
-        count = count.saturating_mul(n.extent(x, a)?);
-    }
     let scale = s / so;
-    let bias = -(z as f32) * scale * count as f32;
+    let bias = -(z as f32) * scale;
+    let bias = match count(n)? {
+        Count::Known(count) => n.f32(bias * count as f32),
+        Count::Open(count) => {
+            let count = n.cast(count, DType::F32)?;
+            n.with("multiply", count, bias as f64)?
+        }
+    };
     let x = n.cast(x, DType::I32)?;
     let sum = fold(n, "sum", x)?;
     let sum = n.cast(sum, DType::F32)?;
     let e = n.with("multiply", sum, scale as f64)?;
-    let e = n.with("add", e, bias as f64)?;
+    let e = n.bin("add", e, bias)?;
     let e = n.un("round", e)?;
     let (least, most) = range(dtype);
     let e = n.with("add", e, zo as f64)?;
@@ -100,27 +113,74 @@ pub(in crate::frontend::tflite) fn mean(n: &mut Node) -> Results {
         if dtype.is_float() {
             return Ok(vec![fold(n, "mean", x)?]);
         }
-        let mut count = 1i64;
-        for a in axes(n)? {
-            count = count.saturating_mul(n.extent(x, a)?);
-        }
+        let count = match count(n)? {
+            Count::Known(count) => n.b.scalar(DType::I64, count as f64),
+            Count::Open(count) => count,
+        };
         let x = n.cast(x, DType::I64)?;
         let sum = fold(n, "sum", x)?;
-        let mean = n.with("trunc_divide", sum, count as f64)?;
+        let mean = n.bin("trunc_divide", sum, count)?;
         return Ok(vec![n.cast(mean, dtype)?]);
     }
-    let ((s, _), (so, zo)) = (n.quant_in(0)?, n.quant_out(0)?);
-    let (sum, count) = sum_of_integers(n)?;
-    if count < 1 {
-        return n.refuse("the mean of nothing is not supported");
-    }
-    // The number of elements divides the significand, which is lengthened so far before.
+    let ((s, z), (so, zo)) = (n.quant_in(0)?, n.quant_out(0)?);
+    let x = n.cast(x, DType::I32)?;
+    let sum = fold(n, "sum", x)?;
     let (significand, exponent) = fixed_point(s as f64 / so as f64);
-    let by = (63 - count.leading_zeros() as i64).min(32).min(31 + exponent).max(0);
-    let e = n.times(sum, (significand << by) / count, exponent - by)?;
+    let e = match count(n)? {
+        Count::Known(..1) => return n.refuse("the mean of nothing is not supported"),
+        Count::Known(count) => {
+            let less = z.saturating_mul(count);
+            let sum = if less == 0 { sum } else { n.with("subtract", sum, less as f64)? };
+            // The number of elements divides the significand, which is lengthened so far before.
+            let by = (63 - count.leading_zeros() as i64).min(32).min(31 + exponent).max(0);
+            n.times(sum, (significand << by) / count, exponent - by)?
+        }
+        Count::Open(count) => mean_of_open(n, sum, count, z, significand, exponent)?,
+    };
     let e = n.with("add", e, zo as f64)?;
     let e = n.within(e, range(dtype))?;
     Ok(vec![n.cast(e, dtype)?])
+}
+
+/// The same where the number of elements is known only at run time, in `int64`.
+fn mean_of_open(n: &mut Node, sum: ExprId, count: ExprId, zero: i64, significand: i64, exponent: i64) -> Convert {
+    let less = n.with("multiply", count, zero as f64)?;
+    let sum = n.cast(sum, DType::I64)?;
+    let sum = n.bin("subtract", sum, less)?;
+    let count = n.with("maximum", count, 1.0)?;
+    // As many powers of two as the number reaches.
+    let most = (31 + exponent).clamp(0, 32);
+    let mut by = n.b.scalar(DType::I64, 0.0);
+    if most > 0 {
+        let powers = Tensor::from_i64_fn(DType::I64, &[most as usize], |k| 2 << k);
+        let powers = n.b.constant(powers);
+        let reached = n.bin("greater_equal", count, powers)?;
+        let reached = n.cast(reached, DType::I64)?;
+        by = n.op("sum", &[reached], &[])?;
+    }
+    let significand = n.b.scalar(DType::I64, significand as f64);
+    let longer = n.bin("left_shift", significand, by)?;
+    let factor = n.bin("trunc_divide", longer, count)?;
+    let exponent = n.b.scalar(DType::I64, exponent.min(31) as f64);
+    let shift = n.bin("subtract", exponent, by)?;
+    let left = n.with("maximum", shift, 0.0)?;
+    let right = n.bin("subtract", left, shift)?;
+    let right = n.with("minimum", right, 62.0)?;
+    // A product of 31 fractional bits, halves up; then what is shifted, halves away from zero.
+    let e = n.bin("left_shift", sum, left)?;
+    let e = n.bin("multiply", e, factor)?;
+    let e = n.with("add", e, (1i64 << 30) as f64)?;
+    let e = n.with("right_shift", e, 31.0)?;
+    let one = n.num(e, 1.0)?;
+    let half = n.bin("left_shift", one, right)?;
+    let half = n.with("right_shift", half, 1.0)?;
+    let lower = n.with("subtract", half, 1.0)?;
+    let lower = n.with("maximum", lower, 0.0)?;
+    let negative = n.with("less", e, 0.0)?;
+    let round = n.op("where", &[negative, lower, half], &[])?;
+    let e = n.bin("add", e, round)?;
+    let e = n.bin("right_shift", e, right)?;
+    n.cast(e, DType::I32)
 }
 
 /// So many factors are multiplied one after the other.
