@@ -419,7 +419,7 @@ fn build<'py>(
     specialize: &str,
     state: Vec<(String, String)>,
     hints: Vec<Said>,
-    bounds: Vec<Said>,
+    bounds: Vec<(String, Vec<Option<String>>)>,
     on_phase: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let pass = make(item, settings, &rust_of(settings)?)?;
@@ -443,7 +443,7 @@ fn build<'py>(
         other => return Err(refuse(format!("specialize is \"off\", \"hot\" or \"all\", not `{other}`"))),
     };
     options.state = state;
-    (options.hints, options.bounds) = (hints, ranges(bounds));
+    (options.hints, options.bounds) = (hints, ranges(bounds)?);
     options.tuned = Some(Arc::new(tuned_in(&settings.rust.target, tuned_of_user())));
     options.tune = tune.map(|t| seconds("tune", t)).transpose()?;
     if let Some(f) = on_phase {
@@ -517,12 +517,12 @@ fn emit_c(
     name: String,
     path: PathBuf,
     hints: Vec<Said>,
-    bounds: Vec<Said>,
+    bounds: Vec<(String, Vec<Option<String>>)>,
 ) -> PyResult<Vec<PathBuf>> {
     let mut options = Options::new(settings.rust.clone());
     options.passes = Some(make(item, settings, &rust_of(settings)?)?);
     options.name = name;
-    (options.hints, options.bounds) = (hints, ranges(bounds));
+    (options.hints, options.bounds) = (hints, ranges(bounds)?);
     let written = long(py, &settings.shared, move || driver::emit_c(module.0, &[], options, &path).map_err(failure))?;
     unserved(py, written.unserved)?;
     Ok([written.source, written.header].into_iter().chain(written.weights).collect())
@@ -552,7 +552,12 @@ pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(machine, m)?)
 }
 
-/// Bounds that are no more than the greatest extents.
-fn ranges(bounds: Vec<Said>) -> Vec<ExtentBound> {
-    bounds.into_iter().map(|(name, most)| (name, most.into_iter().map(|n| n.map(Into::into)).collect())).collect()
+/// Bounds as the command line has them.
+fn ranges(bounds: Vec<(String, Vec<Option<String>>)>) -> PyResult<Vec<ExtentBound>> {
+    let range = |name: &str, text: String| text.parse().map_err(|e| refuse(format!("the bound of `{name}`: {e}")));
+    let all = |(name, axes): (String, Vec<Option<String>>)| {
+        let axes = axes.into_iter().map(|text| text.map(|t| range(&name, t)).transpose()).collect::<PyResult<_>>()?;
+        Ok((name, axes))
+    };
+    bounds.into_iter().map(all).collect()
 }

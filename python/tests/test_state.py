@@ -145,6 +145,21 @@ def test_bounds_and_hints(tmp_path):
     assert written[0].endswith("m.c") and all(map(os.path.exists, written))
 
 
+def test_bounds_with_steps(tmp_path):
+    w, exe = dense(bounds={"x": ("8..32/8", 32)})
+    exe.save(tmp_path / "m.so")
+    library = rs.load_library(tmp_path / "m.so", threads=1)
+    for run in (exe.run, library.run):
+        for n in (8, 32, 24):
+            x = np.random.default_rng(n).standard_normal((n, 32)).astype("float32")
+            np.testing.assert_allclose(run([x])[0], np.maximum(x @ w.T, 0), rtol=1e-3, atol=1e-4)
+        for n in (4, 12, 40):
+            with pytest.raises(rs.Refused):
+                run([np.zeros((n, 32), "float32")])
+    with pytest.raises(rs.Refused, match="the bound of `x`"):
+        dense(bounds={"x": ("8-32", 32)})
+
+
 def test_bounds_that_say_nothing_of_the_program(tmp_path):
     for bounds, said in (({"y": 4}, "`y`"), ({"x": (4, 31)}, "32"), ({"x": (0, 32)}, "0")):
         with pytest.raises(rs.Refused, match=said):

@@ -42,8 +42,20 @@ Extents = Mapping[str, Union[int, Sequence[Union[int, None]]]]
 """Extents by a dimension's name, or by an input's with one for each axis."""
 
 
+Bounds = Mapping[str, Union[int, str, Sequence[Union[int, str, None]]]]
+"""The same with the greatest extents, or with texts of what they may be: "512", multiples as "512/32", from a least as "128..512/32"."""
+
+
 def _extents(said: "Extents | None") -> "list[tuple[str, list[int | None]]]":
     return [(name, [of] if isinstance(of, int) else list(of)) for name, of in (said or {}).items()]
+
+
+def _bounds(said: "Bounds | None") -> "list[tuple[str, list[str | None]]]":
+    def axes(of: Any) -> "list[str | None]":
+        each = [of] if isinstance(of, (int, str)) else of
+        return [None if n is None else str(n) for n in each]
+
+    return [(name, axes(of)) for name, of in (said or {}).items()]
 
 
 def build(
@@ -58,7 +70,7 @@ def build(
     tune: "float | None" = None,
     state: "Mapping[str, str] | None" = None,
     hints: "Extents | None" = None,
-    bounds: "Extents | None" = None,
+    bounds: "Bounds | None" = None,
     specialize: str = "off",
     fallback: bool = False,
     check_regions: bool = False,
@@ -76,7 +88,8 @@ def build(
       numbers, as "0". `Executable.stateful` makes runs that keep them, and update them where they lie.
     - `hints`: what unknown extents are likely to be, by a dimension's name or an input's with an extent for each axis, None where nothing is
       said: `{"batch": 1, "x": (None, 3, 224, 224)}`. Prices and schedules reckon with them; other sizes are served as well.
-    - `bounds`: how great unknown extents may be, said alike and of all of them. Memory is planned for that; larger inputs are refused.
+    - `bounds`: how great unknown extents may be, said alike and of all of them, with a least and a step where these are given:
+      `{"height": "224..512/32"}`. Memory is planned for that; other inputs are refused.
       `Executable.save` of a program of unknown extents needs them.
     - `specialize`: which sizes of a program whose extents are unknown get code of their own, made in the background: "off", "hot" (those at
       which it has run for as long as it took to make the code for all sizes) or "all". Results may then differ in rounding from run to run.
@@ -104,7 +117,7 @@ def build(
         specialize=specialize,
         state=list((state or {}).items()),
         hints=_extents(hints),
-        bounds=_extents(bounds),
+        bounds=_bounds(bounds),
         on_phase=progress,
     )
     _warn_and_trace(outcome, trace)
@@ -120,7 +133,7 @@ def emit_c(
     config: "BuildConfig | None" = None,
     name: str = "main",
     hints: "Extents | None" = None,
-    bounds: "Extents | None" = None,
+    bounds: "Bounds | None" = None,
 ) -> list[str]:
     """Writes a module as C99 that needs a C compiler and libm: a source at `path`, a header beside it, and weights, where they are large, as a
     file of their own. Gives the paths of these files. For the arguments see `build`."""
@@ -133,7 +146,7 @@ def emit_c(
         name=name,
         path=os.fspath(path),
         hints=_extents(hints),
-        bounds=_extents(bounds),
+        bounds=_bounds(bounds),
     )
     return [os.fspath(p) for p in written]
 

@@ -329,7 +329,7 @@ def build(
     specialize: str,
     state: list[tuple[str, str]],
     hints: list[tuple[str, list[int | None]]],
-    bounds: list[tuple[str, list[int | None]]],
+    bounds: list[tuple[str, list[str | None]]],
     on_phase: Callable[[str], None] | None,
 ) -> tuple[Executable, Outcome]: ...
 def emit_c(
@@ -340,7 +340,7 @@ def emit_c(
     name: str,
     path: Path,
     hints: list[tuple[str, list[int | None]]],
-    bounds: list[tuple[str, list[int | None]]],
+    bounds: list[tuple[str, list[str | None]]],
 ) -> list[PathLike[str]]: ...
 def prices(nodes: list[Node], settings: Settings) -> NDArray[np.float64]: ...
 def machine(measure: bool) -> str: ...
