@@ -507,7 +507,7 @@ fn unserved(py: Python<'_>, why: Option<String>) -> PyResult<()> {
 
 /// Writes a module as C99: the files that were written.
 #[pyfunction]
-#[pyo3(signature = (module, item, settings, *, name, path, hints, bounds))]
+#[pyo3(signature = (module, item, settings, *, name, path, state, hints, bounds))]
 #[allow(clippy::too_many_arguments, reason = "the package's Python part alone calls it, by name")]
 fn emit_c(
     py: Python<'_>,
@@ -516,12 +516,14 @@ fn emit_c(
     settings: &Settings,
     name: String,
     path: PathBuf,
+    state: Vec<(String, String)>,
     hints: Vec<Said>,
     bounds: Vec<(String, Vec<Option<String>>)>,
 ) -> PyResult<Vec<PathBuf>> {
     let mut options = Options::new(settings.rust.clone());
     options.passes = Some(make(item, settings, &rust_of(settings)?)?);
     options.name = name;
+    options.state = state;
     (options.hints, options.bounds) = (hints, ranges(bounds)?);
     let written = long(py, &settings.shared, move || driver::emit_c(module.0, &[], options, &path).map_err(failure))?;
     unserved(py, written.unserved)?;

@@ -160,6 +160,18 @@ def test_bounds_with_steps(tmp_path):
         dense(bounds={"x": ("8-32", 32)})
 
 
+def test_state_is_exported(tmp_path):
+    bounds = {"cache": (8, 4)}
+    rs.build(rs.parse(APPEND), state={"cache": "1"}, bounds=bounds).save(tmp_path / "m.so")
+    assert "resat_state" in (tmp_path / "m.h").read_text()
+    library = rs.load_library(tmp_path / "m.so")
+    assert [n for n, _ in library.inputs] == ["x"]
+    with pytest.raises(rs.Refused, match="keeps state"):
+        library.run([np.zeros((1, 4), "float32")])
+    written = rs.emit_c(rs.parse(APPEND), tmp_path / "m.c", state={"cache": "1"}, bounds=bounds)
+    assert "resat_state" in open(written[1]).read()
+
+
 def test_bounds_that_say_nothing_of_the_program(tmp_path):
     for bounds, said in (({"y": 4}, "`y`"), ({"x": (4, 31)}, "32"), ({"x": (0, 32)}, "0")):
         with pytest.raises(rs.Refused, match=said):

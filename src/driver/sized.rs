@@ -18,7 +18,7 @@ use crate::{
     infer::TypedModule,
     ir::{TensorType, Type},
     loops::{Body, Definition, Kernel, Stages},
-    lower::{Assembled, CodeSet, Group, Made, Met, Seen, Sites, assemble, groups},
+    lower::{Assembled, CodeSet, Group, LookedUp, Made, Met, Sites, assemble, groups},
     runtime::{
         Sample, SizedProgram, alike,
         export::{ExtentOf, Form, InForm, PortType, SizedFunction, Span},
@@ -480,7 +480,7 @@ impl Search<'_> {
                     _ => true,
                 };
                 let due: Vec<&Vec<i64>> = some.iter().filter(is_due).collect();
-                let seen: Vec<Option<(TypedModule, Seen)>> =
+                let seen: Vec<Option<(TypedModule, LookedUp)>> =
                     due.par_iter().with_max_len(1).map(|size| self.see(size)).collect();
                 for (size, seen) in due.into_iter().zip(seen) {
                     let (tried, calls) = self.meet(size, seen, false, code);
@@ -536,23 +536,23 @@ impl Search<'_> {
     }
 
     /// What a size is, and what its calls are made of by the kernels that there are.
-    fn see(&self, size: &[i64]) -> Option<(TypedModule, Seen)> {
+    fn see(&self, size: &[i64]) -> Option<(TypedModule, LookedUp)> {
         let Looked { typed, groups } = self.look_at(&self.shapes(size))?;
-        Some((typed, self.sites.as_ref()?.look(groups)))
+        Some((typed, self.sites.as_ref()?.look_up(groups)))
     }
 
     /// What is made of a size, and the calls that no kernel serves: which have kernels of their own, where `alone` or where they are known.
     fn meet(
         &mut self,
         size: &[i64],
-        seen: Option<(TypedModule, Seen)>,
+        seen: Option<(TypedModule, LookedUp)>,
         alone: bool,
         code: &mut CodeSet,
     ) -> (Tried, Vec<usize>) {
         let (Some((typed, seen)), Some(sites)) = (seen, &mut self.sites) else {
             return (Tried::Untyped, Vec::new());
         };
-        let (met, unserved) = sites.settle(seen);
+        let (met, unserved) = sites.assign(seen);
         let changes = sites.changes();
         let new = |&call: &usize| !self.own.contains(&met[call].group);
         let new: Vec<usize> = unserved.iter().copied().filter(new).collect();

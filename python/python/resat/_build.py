@@ -132,6 +132,7 @@ def emit_c(
     pipeline: Any = None,
     config: "BuildConfig | None" = None,
     name: str = "main",
+    state: "Mapping[str, str] | None" = None,
     hints: "Extents | None" = None,
     bounds: "Bounds | None" = None,
 ) -> list[str]:
@@ -145,6 +146,7 @@ def emit_c(
         config.settings(),
         name=name,
         path=os.fspath(path),
+        state=list((state or {}).items()),
         hints=_extents(hints),
         bounds=_bounds(bounds),
     )
@@ -185,7 +187,8 @@ def run(module: "Module | str | os.PathLike[str]", inputs: Any, **options: Any) 
 
 
 def load_library(path: "str | os.PathLike[str]", threads: "int | None" = None) -> Library:
-    """A library that `Executable.save` or `resat build` wrote; all cores run it where `threads` is not given."""
+    """A library that `Executable.save` or `resat build` wrote; all cores run it where `threads` is not given. One that keeps state is run from C, Rust
+    or by `resat run`: its `run` refuses here."""
     return Library(os.path.abspath(os.fspath(path)), threads)
 
 

@@ -339,6 +339,7 @@ def emit_c(
     *,
     name: str,
     path: Path,
+    state: list[tuple[str, str]],
     hints: list[tuple[str, list[int | None]]],
     bounds: list[tuple[str, list[str | None]]],
 ) -> list[PathLike[str]]: ...

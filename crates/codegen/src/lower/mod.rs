@@ -20,6 +20,6 @@ pub use form::Form;
 use function::stages_of;
 pub use function::{FunctionGroup, stages};
 pub use schedule::{Decisions, Reduced, Scheduled, changing, is_view, kernel, schedule, schedule_sized};
-pub use sites::{Made, Met, Seen, Sites, SizedKernel};
+pub use sites::{LookedUp, Made, Met, Sites, SizedKernel};
 pub use tuned::Tuned;
 pub use tuned::worth_measuring;

@@ -83,7 +83,7 @@ enum Found {
 }
 
 /// Calls at one size, of which it was looked up by what they are made.
-pub struct Seen {
+pub struct LookedUp {
     met: Vec<Met>,
     found: FoundCalls,
 }
@@ -155,29 +155,29 @@ impl Sites {
 
     /// What all calls are made of at a size where they compute these groups, and the numbers of those that no family serves.
     pub fn meet(&mut self, groups: Vec<Group>) -> (Vec<Met>, Vec<usize>) {
-        let seen = self.look(groups);
-        self.settle(seen)
+        let seen = self.look_up(groups);
+        self.assign(seen)
     }
 
     /// Looks up what calls are made of at a size where they compute these groups, which may go on at many sizes at once.
-    pub fn look(&self, groups: Vec<Group>) -> Seen {
+    pub fn look_up(&self, groups: Vec<Group>) -> LookedUp {
         let met: Vec<Met> = groups.into_iter().map(|group| Met { group, made: Made::Alone }).collect();
         let all: Vec<usize> = (0..met.len()).collect();
         let found = self.find_calls(&met, &all);
-        Seen { met, found }
+        LookedUp { met, found }
     }
 
     /// What the calls are made of, and the numbers of those that no family serves. Families may take further numbers for that.
-    pub fn settle(&mut self, seen: Seen) -> (Vec<Met>, Vec<usize>) {
-        let Seen { mut met, found } = seen;
-        let unserved = self.settle_calls(&mut met, found);
+    pub fn assign(&mut self, seen: LookedUp) -> (Vec<Met>, Vec<usize>) {
+        let LookedUp { mut met, found } = seen;
+        let unserved = self.assign_calls(&mut met, found);
         (met, unserved)
     }
 
     /// The same as [`Sites::meet`] for some of the calls.
     pub fn meet_again(&mut self, met: &mut [Met], calls: &[usize]) -> Vec<usize> {
         let found = self.find_calls(met, calls);
-        self.settle_calls(met, found)
+        self.assign_calls(met, found)
     }
 
     fn find_calls(&self, met: &[Met], calls: &[usize]) -> FoundCalls {
@@ -207,7 +207,7 @@ impl Sites {
         FoundCalls { clear, unserved, open: open.into_iter().map(|o| o.0).collect(), same, found }
     }
 
-    fn settle_calls(&mut self, met: &mut [Met], calls: FoundCalls) -> Vec<usize> {
+    fn assign_calls(&mut self, met: &mut [Met], calls: FoundCalls) -> Vec<usize> {
         let FoundCalls { clear, mut unserved, open, same, found } = calls;
         clear.into_iter().for_each(|(i, made)| met[i].made = made);
         for (k, found) in found.into_iter().enumerate() {

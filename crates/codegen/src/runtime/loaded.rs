@@ -404,7 +404,7 @@ impl LoadedSizedModel {
             AnyCall::Plain(call) => self.run_by(inputs, |read, shapes, results| unsafe { call(read, shapes, results) }),
             AnyCall::Keeping(_) => {
                 let reason =
-                    "the library keeps state from one run to the next, for which there is no place here".into();
+                    "the library keeps state from one run to the next, so that it can't be run once by itself".into();
                 Err(RunError::Function { function: self.name.clone(), reason })
             }
         }

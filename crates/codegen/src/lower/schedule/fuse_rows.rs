@@ -53,7 +53,7 @@ fn is_axis(index: Option<&Scalar>, axis: AxisId) -> bool {
 }
 
 impl Emitter {
-    /// All steps of a run. `later` tells tensors that are read after it; it is asked only where something is decided.
+    /// All steps of a run. `later` says whether a tensor is read after it, and is asked only where something is decided.
     pub(super) fn steps(&mut self, steps: Vec<Step>, later: &dyn Fn(TensorId) -> bool) -> Vec<Stmt> {
         let (first, steps) = self.packed_first(steps, later);
         let mut all = self.one_by_one(&first);
