@@ -6,9 +6,13 @@ mod backend;
 mod build;
 #[cfg(feature = "llvm")]
 mod cache;
+#[cfg(feature = "llvm")]
+mod calls;
 mod difference;
 #[cfg(feature = "llvm")]
 mod emit_c;
+#[cfg(feature = "llvm")]
+mod entry;
 #[cfg(feature = "llvm")]
 mod extents;
 #[cfg(feature = "llvm")]

@@ -9,9 +9,10 @@ use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 
 use super::{
+    entry::entry_name,
     extents::{ExtentRange, Extents, called},
     sizes::{LOOKED_AT, others},
-    specialize::{Machine, Primitive, Primitives, entry_name},
+    specialize::{Machine, Primitive, Primitives},
 };
 use crate::{
     diag::{Diagnostic, Refused},

@@ -9,17 +9,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 
 use super::{
     build::BuildError,
+    calls::{Memo, Sequence},
+    entry::of_extents,
     specialize::{Code, Machine, compile_kernels},
 };
 use crate::{
-    infer::TypedModule,
-    ir::{Dim, TensorType, Type},
-    lower::{CodeSet, Group, Made, Sites, assemble, groups},
+    diag::Refused,
+    ir::{Dim, ExprId, TensorType, Type},
+    lower::{CodeSet, FunctionAt, Group, Made, Met, ProgramAt, Sites, as_view, assemble_at},
     runtime::CompiledCode,
     tensor::Shape,
 };
@@ -30,8 +32,10 @@ pub(super) const LOOKED_AT: usize = 6;
 /// The code of a function, for all sizes that were met.
 pub(super) struct Sizes {
     set: CodeSet,
-    /// The calls of kernels, from the first size on.
-    sites: Option<Sites>,
+    /// The calls that were met, at any size.
+    memo: Memo,
+    /// What the program is made of, in order, and its calls of kernels, from the first size on.
+    sites: Option<(Vec<ExprId>, Sites)>,
     /// What was looked at for calls that no family served: which of the unknown extents were 1, where what there is to do may take
     /// another form.
     classes: HashSet<Vec<bool>>,
@@ -53,6 +57,7 @@ impl Sizes {
         set.state = state;
         Sizes {
             set,
+            memo: Memo::default(),
             sites: None,
             classes: HashSet::new(),
             compiled: 0,
@@ -63,47 +68,19 @@ impl Sizes {
         }
     }
 
-    /// The code for one size, which `typed` says; `instance` gives the function at others.
+    /// The code for one size of a function whose parameters have these types; none where its calls do not follow from extents.
     pub(super) fn code(
         &mut self,
         machine: &Machine,
+        sequence: &Sequence,
         entry: &str,
         types: &[Type],
-        typed: &TypedModule,
         shapes: &[Shape],
-        instance: impl Fn(&[Shape]) -> Option<TypedModule> + Sync,
-    ) -> Result<Arc<Code>, BuildError> {
+    ) -> Result<Option<Arc<Code>>, BuildError> {
         let start = Instant::now();
-        let here = groups(typed, entry, &self.set.state)?;
-        let state = &self.set.state;
-        let looked_at = |ones_stay: bool| -> Vec<Vec<Group>> {
-            let others = others(types, shapes, ones_stay);
-            let alike = |other: &Vec<Shape>| {
-                groups(&instance(other)?, entry, state).ok().filter(|g: &Vec<Group>| g.len() == here.len())
-            };
-            let found =
-                others.chunks(LOOKED_AT - 1).flat_map(|some| some.par_iter().filter_map(alike).collect::<Vec<_>>());
-            [here.clone()].into_iter().chain(found.take(LOOKED_AT - 1)).collect()
-        };
-        let sites = self.sites.get_or_insert_with(|| Sites::new(machine.backend.core, &looked_at(false)));
-        let (mut met, mut unserved) = sites.meet(here.clone());
-        if !unserved.is_empty() {
-            let class = unknown_extents(types, shapes).into_iter().map(|n| n == 1).collect();
-            if self.classes.insert(class) {
-                sites.widen(&unserved, &looked_at(true));
-                unserved = sites.meet_again(&mut met, &unserved);
-            }
-        }
-        self.specialized += unserved.len();
-        // What has a kernel is asked for its tensors only. Expressions are many small pieces: all threads give them back.
-        for m in met.iter_mut().filter(|m| matches!(m.made, Made::Sized(..))) {
-            m.group.stages = Arc::new(m.group.stages.declared());
-        }
-        here.into_par_iter().for_each(drop);
-        self.set.met = Some(met.into_iter());
-        let assembled = assemble(typed, entry, entry, &mut self.set);
-        self.set.met = None;
-        let assembled = assembled?;
+        let Some(here) = sequence.at(of_shapes(types, shapes), &mut self.memo) else { return Ok(None) };
+        self.assign(machine, sequence, types, shapes, &here)?;
+        let assembled = assemble_at(sequence.typed(), Some(&here), entry, entry, &mut self.set)?;
         if self.compiled < self.set.kernels.len() {
             let code = compile_kernels(&self.set.kernels[self.compiled..], machine);
             self.broken |= code.is_err();
@@ -111,13 +88,98 @@ impl Sizes {
             self.compiled = self.set.kernels.len();
             self.took += start.elapsed();
         }
-        Code::link(assembled, self.code.clone(), machine)
+        Code::link(assembled, self.code.clone(), machine).map(Some)
+    }
+
+    /// Finds kernels for those calls at a size that have none.
+    fn assign(
+        &mut self,
+        machine: &Machine,
+        sequence: &Sequence,
+        types: &[Type],
+        shapes: &[Shape],
+        here: &ProgramAt,
+    ) -> Result<(), Refused> {
+        let calls: Vec<&FunctionAt> = here.in_order().map(|(_, call)| &*call.function).collect();
+        let new: Vec<usize> = (0..calls.len()).filter(|&i| calls[i].met().is_none()).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let groups = groups(&calls)?;
+        let looked_at = |ones_stay: bool| -> Vec<Vec<Group>> {
+            let others = others(types, shapes, ones_stay);
+            let alike = |other: &Vec<Shape>| {
+                let other = sequence.at(of_shapes(types, other), &mut Memo::default())?;
+                let calls: Vec<&FunctionAt> = other.in_order().map(|(_, call)| &*call.function).collect();
+                if other.order == here.order { self::groups(&calls).ok() } else { None }
+            };
+            let found =
+                others.chunks(LOOKED_AT - 1).flat_map(|some| some.par_iter().filter_map(alike).collect::<Vec<_>>());
+            [groups.clone()].into_iter().chain(found.take(LOOKED_AT - 1)).collect()
+        };
+        let (order, sites) =
+            self.sites.get_or_insert_with(|| (here.order.clone(), Sites::new(machine.backend.core, &looked_at(false))));
+        let met = |(group, call): (&Group, &&FunctionAt)| match call.met() {
+            Some(met) => met.clone(),
+            None => Met { group: group.clone(), made: Made::Alone },
+        };
+        let mut met: Vec<Met> = groups.iter().zip(&calls).map(met).collect();
+        let mut unserved = new.clone();
+        // Where a call's result is known at one size only, calls have no places in common.
+        if *order == here.order {
+            unserved = sites.meet_again(&mut met, &new);
+            let class = unknown_extents(types, shapes).into_iter().map(|n| n == 1).collect();
+            if !unserved.is_empty() && self.classes.insert(class) {
+                sites.widen(&unserved, &looked_at(true));
+                unserved = sites.meet_again(&mut met, &unserved);
+            }
+        }
+        self.specialized += unserved.len();
+        let mut groups = groups;
+        for &i in &new {
+            let Met { group, made } = &mut met[i];
+            // What has a kernel is asked for its tensors only.
+            match made {
+                Made::Sized(..) => group.stages = Arc::new(group.stages.declared()),
+                Made::Alone => match as_view(group) {
+                    Some(arg) => *made = Made::View(arg),
+                    None => continue,
+                },
+                Made::View(_) => {}
+            }
+        }
+        // Expressions are many small pieces: all threads give them back.
+        groups.par_drain(..).for_each(drop);
+        for i in new {
+            calls[i].meet(met[i].clone());
+        }
+        Ok(())
     }
 
     /// How many calls have one kernel for all sizes, and how many one for each.
     pub(super) fn counts(&self) -> (usize, usize) {
-        self.sites.as_ref().map_or((0, 0), Sites::counts)
+        self.sites.as_ref().map_or((0, 0), |(_, sites)| sites.counts())
     }
+}
+
+/// What each call computes; those that are the same share it.
+fn groups(calls: &[&FunctionAt]) -> Result<Vec<Group>, Refused> {
+    let mut first: HashMap<*const FunctionAt, usize> = HashMap::new();
+    let same: Vec<usize> =
+        calls.iter().enumerate().map(|(i, c)| *first.entry(std::ptr::from_ref(*c)).or_insert(i)).collect();
+    let group = |i: usize| match calls[i].met() {
+        _ if same[i] != i => Ok(None),
+        Some(met) => Ok(Some(met.group.clone())),
+        None => calls[i].group().map(Some),
+    };
+    let groups: Vec<Option<Group>> = (0..calls.len()).into_par_iter().map(group).collect::<Result<_, Refused>>()?;
+    Ok(same.iter().filter_map(|&i| groups[i].clone()).collect())
+}
+
+/// The types with these extents for their tensors, which are taken in order.
+fn of_shapes(types: &[Type], shapes: &[Shape]) -> Vec<Type> {
+    let mut given = shapes.iter();
+    types.iter().map(|t| of_extents(t, &mut given)).collect()
 }
 
 /// The extents at hand of those that are unknown.

@@ -19,6 +19,8 @@ use super::{
     backend::{Backend, in_process},
     build::BuildError,
     cache::Cache,
+    calls::Sequence,
+    entry::{concrete, define_entry, entry_name, of_extents},
     extents::{Extents, guessed},
     external::{Handling, Regions, compile_regions},
     phases::compiling,
@@ -30,7 +32,7 @@ use crate::{
     codegen::ObjectCode,
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
-    ir::{Attrs, Copier, Dim, Expr, ExprId, Function, Module, OpId, TensorType, Type, VarId, reachable},
+    ir::{Attrs, Copier, Expr, ExprId, Function, Module, OpId, Type, VarId, reachable},
     loops::Kernel,
     lower::{Assembled, CodeSet, Form, Tuned, assemble, is_plain, is_plain_once_known, shapes_follow_from_types},
     partition::CompilerError,
@@ -108,7 +110,8 @@ struct Made {
     ran: HashMap<Key, Option<Duration>>,
     /// Sizes that have got code of their own.
     special: usize,
-    /// What serves all extents, from the first call on.
+    /// The calls that it makes, and what serves all extents, from the first call on.
+    sequence: Option<Sequence>,
     sizes: Option<Sizes>,
 }
 
@@ -499,7 +502,7 @@ impl Primitives {
             return Ok(code.clone());
         }
         let at = || self.module.span(f.func).cloned();
-        let mut code = self.made_for(f, call, &mut made.sizes).map_err(|e| match e {
+        let mut code = self.made_for(f, call, &mut made).map_err(|e| match e {
             BuildError::Refused(r) => r,
             e => Diagnostic::new(e.to_string()).at(at()).into(),
         })?;
@@ -521,7 +524,7 @@ impl Primitives {
         self.whole.as_ref().is_some_and(|w| std::ptr::eq(w, f))
     }
 
-    fn made_for(&self, f: &Primitive, call: &Call<'_>, sizes: &mut Option<Sizes>) -> Result<Arc<Code>, BuildError> {
+    fn made_for(&self, f: &Primitive, call: &Call<'_>, made: &mut Made) -> Result<Arc<Code>, BuildError> {
         let func = self.module.func(f.func);
         // An extent of nothing says little of others, and what other compilers make is for known extents.
         let empty = call.args.iter().any(Tensor::is_empty);
@@ -535,19 +538,27 @@ impl Primitives {
             return self.specialize(f, call);
         }
         let entry = entry_name(0);
-        let instance = |shapes: &[Shape]| self.at_extents(f, &types, shapes);
-        let typed = instance(&shapes)?;
         let state = if self.is_whole(f) { self.machine.state.clone() } else { Vec::new() };
-        let sizes = sizes.get_or_insert_with(|| Sizes::new(&self.machine, state));
-        let other = |shapes: &[Shape]| instance(shapes).ok();
-        if !sizes.broken {
-            match sizes.code(&self.machine, &entry, &types, &typed, &shapes, other) {
+        if made.sequence.is_none() {
+            let computes = self.is_whole(f) && self.computes_extents;
+            let typed = self.at_all_extents(f, &types)?;
+            made.sequence = Sequence::new(typed, &entry, &state, computes);
+        }
+        let sizes = made.sizes.get_or_insert_with(|| Sizes::new(&self.machine, state));
+        if let Some(sequence) = made.sequence.as_ref().filter(|_| !sizes.broken) {
+            match sizes.code(&self.machine, sequence, &entry, &types, &shapes) {
+                Ok(Some(code)) => return Ok(code),
+                Ok(None) => {}
                 Err(BuildError::Codegen(_)) if !self.is_whole(f) => {}
-                made => return made,
+                Err(e) => return Err(e),
             }
         }
+        let code = match self.is_whole(f) {
+            true => self.whole_at(func, &types, &shapes)?,
+            false => self.specialize(f, call)?,
+        };
         sizes.specialized += 1;
-        self.specialize(f, call)
+        Ok(code)
     }
 
     /// A module of the function, called `f0`, for tensors of these extents.
@@ -561,6 +572,18 @@ impl Primitives {
             true => self.whole_instance(self.module.func(f.func), types, shapes),
             false => self.instance(f, types, shapes),
         }
+    }
+
+    /// A module of the function, called `f0`, for tensors of any extents.
+    fn at_all_extents(&self, f: &Primitive, types: &[Type]) -> Result<TypedModule, BuildError> {
+        let m = &self.module;
+        let mut out = m.derive();
+        let callee = Copier::new().copy(m, f.func, &mut out);
+        match self.is_whole(f) {
+            true => out.define(entry_name(0), callee),
+            false => define_entry(&mut out, 0, callee, types),
+        }
+        Ok(infer_types(out)?)
     }
 
     /// A module that calls the function on tensors of these extents.
@@ -714,43 +737,6 @@ pub(super) fn compile_code(
         code.push(Arc::new(callables));
     }
     Ok((objects, code))
-}
-
-pub(super) fn entry_name(number: usize) -> String {
-    format!("f{number}")
-}
-
-/// Defines a function that does nothing but call `callee` on parameters of these types.
-fn define_entry(m: &mut Module, number: usize, callee: ExprId, types: &[Type]) {
-    let params: Vec<VarId> =
-        types.iter().enumerate().map(|(i, t)| m.new_var(format!("x{i}"), Some(t.clone()))).collect();
-    let args = params.iter().map(|&p| m.add(Expr::Var(p))).collect();
-    let body = m.add(Expr::Call { callee, args, attrs: Attrs::empty(), type_args: vec![] });
-    let func = m.add(Expr::Func(Box::new(Function::new(params, body, None))));
-    m.define(entry_name(number), func);
-}
-
-/// The type with the extents that are given for its tensors, which are taken in order.
-fn of_extents<'a>(ty: &Type, given: &mut impl Iterator<Item = &'a Shape>) -> Type {
-    match ty {
-        Type::Tuple(fields) => Type::tuple(fields.iter().map(|f| of_extents(f, given)).collect::<Vec<_>>()),
-        Type::Tensor(t) => match given.next() {
-            Some(shape) => TensorType::of(shape.iter().map(|&n| Dim::Known(n as i64)), t.dtype).into(),
-            None => ty.clone(),
-        },
-        _ => ty.clone(),
-    }
-}
-
-/// The type with the extents of the tensors that are given for it, which are taken in order.
-fn concrete<'a>(ty: &Type, given: &mut impl Iterator<Item = (usize, &'a Tensor)>) -> Type {
-    match ty {
-        Type::Tuple(fields) => Type::tuple(fields.iter().map(|f| concrete(f, given)).collect::<Vec<_>>()),
-        _ => match given.next() {
-            Some((_, t)) => TensorType::of(t.shape().iter().map(|&n| Dim::Known(n as i64)), t.dtype()).into(),
-            None => ty.clone(),
-        },
-    }
 }
 
 /// The operator that runs as it is, where the function is a call of one with its own parameters.

@@ -7,7 +7,7 @@ use super::fold_constant::{Folded, fold_calls};
 use crate::{
     diag::{Diagnostic, Refused},
     infer::{TypedModule, infer_types},
-    ir::{Copier, Expr, ExprId, Module, reachable},
+    ir::{Copier, Expr, ExprId, Module, Type, reachable},
     tensor::{Tensor, Value},
 };
 #[cfg(feature = "llvm")]
@@ -46,7 +46,7 @@ pub(super) fn known_shapes(m: Module) -> Result<Module, Refused> {
     for (name, id) in m.functions() {
         let new = copier.copy_with(m, id, &mut out, |out, from, _| {
             let (op, ..) = m.op_call(from)?;
-            let value = op.op().reads_types_only().then(|| shape_value(&typed, from))??;
+            let value = op.op().reads_types_only().then(|| shape_value(&typed, &|e| typed.ty(e), from))??;
             Some(out.add_at(Expr::Constant(value), m.span(from).cloned()))
         });
         out.define(name.clone(), new);
@@ -83,22 +83,15 @@ pub(crate) fn resolve_extents(m: Module, entry: &str) -> Result<TypedModule, Ref
     Ok(typed)
 }
 
-/// One round; `None` where nothing is left to do.
+/// What decides extents, and all that it is made of, in a body whose operators stand in primitive functions.
 #[cfg(feature = "llvm")]
-fn resolve_once(typed: &TypedModule, entry: &str) -> Result<Option<Module>, Refused> {
-    let m = typed.module();
-    let body = typed.entry(entry)?.body;
-    let primitive = |callee: ExprId| match &m[callee] {
-        Expr::Func(f) if f.is_primitive() && f.compiler().is_none() => Some(&**f),
-        _ => None,
-    };
-    // What decides extents, and all that it is made of.
+pub(crate) fn deciding(m: &Module, body: ExprId) -> HashSet<ExprId> {
     let order = reachable_outside(m, [body], |e| matches!(e, Expr::Func(_)));
     let mut deciding: HashSet<ExprId> = HashSet::new();
     for &e in order.iter().rev() {
         match &m[e] {
             Expr::Call { callee, args, .. } => {
-                let decisive = primitive(*callee).map_or_else(Vec::new, |f| decisive(m, f));
+                let decisive = primitive(m, *callee).map_or_else(Vec::new, |f| decisive(m, f));
                 let decides = |i: usize| deciding.contains(&e) || decisive.contains(&i);
                 let args: Vec<ExprId> = args.iter().enumerate().filter(|(i, _)| decides(*i)).map(|a| *a.1).collect();
                 deciding.extend(args);
@@ -107,12 +100,30 @@ fn resolve_once(typed: &TypedModule, entry: &str) -> Result<Option<Module>, Refu
             _ => {}
         }
     }
+    deciding
+}
+
+/// The primitive function that stands there, where one does that is not for another compiler.
+#[cfg(feature = "llvm")]
+pub(crate) fn primitive(m: &Module, callee: ExprId) -> Option<&Function> {
+    match &m[callee] {
+        Expr::Func(f) if f.is_primitive() && f.compiler().is_none() => Some(&**f),
+        _ => None,
+    }
+}
+
+/// One round; `None` where nothing is left to do.
+#[cfg(feature = "llvm")]
+fn resolve_once(typed: &TypedModule, entry: &str) -> Result<Option<Module>, Refused> {
+    let m = typed.module();
+    let body = typed.entry(entry)?.body;
+    let deciding = deciding(m, body);
     let (mut out, mut copier, mut changed) = (m.derive(), Copier::new(), false);
     for (name, id) in m.functions() {
         let new = copier.copy_with(m, id, &mut out, |out, from, expr| {
             let Expr::Call { args, attrs, type_args, .. } = expr else { return None };
             let Expr::Call { callee, .. } = &m[from] else { return None };
-            let f = primitive(*callee)?;
+            let f = primitive(m, *callee)?;
             let span = || m.span(from).cloned();
             let given: Vec<Option<Tensor>> = args
                 .iter()
@@ -123,7 +134,7 @@ fn resolve_once(typed: &TypedModule, entry: &str) -> Result<Option<Module>, Refu
                 .collect();
             let value = match &m[f.body] {
                 Expr::Constant(t) => Some(t.clone()),
-                _ if deciding.contains(&from) => evaluated(typed, f, &given),
+                _ if deciding.contains(&from) => evaluated(m, f, &|e| typed.ty(e), &given),
                 _ => None,
             };
             if let Some(value) = value {
@@ -158,7 +169,7 @@ fn resolve_once(typed: &TypedModule, entry: &str) -> Result<Option<Module>, Refu
 
 /// The places of a function's parameters whose values decide extents within it.
 #[cfg(feature = "llvm")]
-fn decisive(m: &Module, f: &Function) -> Vec<usize> {
+pub(crate) fn decisive(m: &Module, f: &Function) -> Vec<usize> {
     let mut found = Vec::new();
     for e in reachable(m, [f.body]) {
         let Some((op, args, attrs)) = m.op_call(e) else { continue };
@@ -171,10 +182,15 @@ fn decisive(m: &Module, f: &Function) -> Vec<usize> {
     found
 }
 
-/// The result of a function of operators, where it is a tensor and follows from those arguments that are given and from extents.
+/// The result of a function of operators, where it is a tensor and follows from those arguments that are given and from extents, which
+/// the types of the expressions within say.
 #[cfg(feature = "llvm")]
-fn evaluated(typed: &TypedModule, f: &Function, given: &[Option<Tensor>]) -> Option<Tensor> {
-    let m = typed.module();
+pub(crate) fn evaluated<'t>(
+    m: &Module,
+    f: &Function,
+    ty: &dyn Fn(ExprId) -> &'t Type,
+    given: &[Option<Tensor>],
+) -> Option<Tensor> {
     let mut values: HashMap<ExprId, Value> = HashMap::new();
     for e in reachable(m, [f.body]) {
         let value = match &m[e] {
@@ -191,7 +207,7 @@ fn evaluated(typed: &TypedModule, f: &Function, given: &[Option<Tensor>]) -> Opt
                 _ => None,
             },
             _ => match m.op_call(e) {
-                Some((op, ..)) if op.op().reads_types_only() => shape_value(typed, e).map(Value::from),
+                Some((op, ..)) if op.op().reads_types_only() => shape_value(m, ty, e).map(Value::from),
                 Some((op, args, attrs)) => {
                     let args: Option<Vec<Value>> = args.iter().map(|a| values.get(a).cloned()).collect();
                     // What is not legal is reported where it runs.
@@ -220,7 +236,7 @@ fn step(typed: &TypedModule) -> Result<Option<Module>, Refused> {
             let Expr::Op(op) = out[*callee] else { return None };
             let span = || m.span(from).cloned();
             if op.op().reads_types_only() {
-                let value = shape_value(typed, from)?;
+                let value = shape_value(m, &|e| typed.ty(e), from)?;
                 changed = true;
                 return Some(out.add_at(Expr::Constant(value), span()));
             }
@@ -270,9 +286,9 @@ fn step(typed: &TypedModule) -> Result<Option<Module>, Refused> {
 }
 
 /// The value of a call that reads nothing but the types of its arguments, where these are known.
-fn shape_value(typed: &TypedModule, call: ExprId) -> Option<Tensor> {
-    let (op, args, attrs) = typed.module().op_call(call)?;
-    let extents: Vec<Vec<i64>> = args.iter().map(|&a| typed.ty(a).as_tensor()?.known_shape()).collect::<Option<_>>()?;
+fn shape_value<'t>(m: &Module, ty: &dyn Fn(ExprId) -> &'t Type, call: ExprId) -> Option<Tensor> {
+    let (op, args, attrs) = m.op_call(call)?;
+    let extents: Vec<Vec<i64>> = args.iter().map(|&a| ty(a).as_tensor()?.known_shape()).collect::<Option<_>>()?;
     op.op().of_extents(attrs, &extents)
 }
 

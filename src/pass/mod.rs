@@ -44,7 +44,7 @@ pub use dead_code::dead_code;
 pub use defuse::{defuse, dissolve_composites};
 pub use dynamic_to_static::dynamic_to_static;
 #[cfg(feature = "llvm")]
-pub(crate) use dynamic_to_static::{resolve_extents, static_calls};
+pub(crate) use dynamic_to_static::{deciding, decisive, evaluated, primitive, resolve_extents, static_calls};
 pub use eta_expand::eta_expand;
 pub use fold_constant::fold_constant;
 pub use fuse::fuse;

@@ -27,6 +27,14 @@ impl PartialEq for Group {
     }
 }
 
+/// What a call computes: where it gives what is kept, and puts something after the argument of that number, only that.
+pub(super) fn group(stages: Stages, kept: Option<usize>) -> Group {
+    match kept.and_then(|arg| Some((after(&stages, arg)?, arg))) {
+        Some((stages, arg)) => Group { stages: Arc::new(stages), after: Some(arg) },
+        None => Group { stages: Arc::new(stages), after: None },
+    }
+}
+
 /// Calls that give an output which the program keeps as an input for its next run: which output, which input, and the input's variable.
 pub(super) type Kept = HashMap<ExprId, (usize, usize, VarId)>;
 
@@ -51,6 +59,11 @@ pub(super) fn kept(typed: &TypedModule, entry: &str, state: &[(usize, usize)]) -
     state.iter().filter_map(pair).collect()
 }
 
+/// The calls that give what is kept, each with the variable of the input that it is the next time.
+pub fn kept_calls(typed: &TypedModule, entry: &str, state: &[(usize, usize)]) -> HashMap<ExprId, VarId> {
+    kept(typed, entry, state).into_iter().map(|(call, (_, _, var))| (call, var)).collect()
+}
+
 /// The expressions that outputs are.
 fn outputs(m: &Module, body: ExprId) -> Vec<ExprId> {
     match &m[body] {
@@ -60,7 +73,7 @@ fn outputs(m: &Module, body: ExprId) -> Vec<ExprId> {
 }
 
 /// The number of the tensor among a call's arguments that is this variable.
-pub(super) fn argument(typed: &TypedModule, args: &[ExprId], var: VarId) -> Option<usize> {
+pub fn argument(typed: &TypedModule, args: &[ExprId], var: VarId) -> Option<usize> {
     let mut before = 0;
     for &a in args {
         if matches!(typed.module()[a], Expr::Var(v) if v == var) {

@@ -1,6 +1,9 @@
 //! A module of primitive functions as a program for the runtime: buffers, calls, and the kernels that they need.
 
-use std::sync::Arc;
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
 
 use hashbrown::HashMap;
 use rayon::prelude::*;
@@ -8,6 +11,7 @@ use rayon::prelude::*;
 use super::{
     Group, Reduced, Scheduled, Tuned,
     append::{self, Kept},
+    call::{FunctionAt, ProgramAt, estimate},
     form::Form,
     sites::{Made, Met, SizedKernel},
     worth_measuring,
@@ -91,6 +95,8 @@ enum Slot {
 
 struct Assembler<'a> {
     typed: &'a TypedModule,
+    /// The types, where those of the module are for all sizes.
+    at: Option<&'a ProgramAt>,
     code: &'a mut CodeSet,
     program: Program,
     /// Buffers whose outermost extent is a bound: that bound with the other extents, and the buffer that holds the number
@@ -245,27 +251,35 @@ fn group(typed: &TypedModule, call: ExprId, f: &Function, kept: &Kept, all_sizes
         Expr::Call { args, .. } => append::argument(typed, args, var),
         _ => None,
     });
-    let tail = state.and_then(|arg| Some((append::after(&stages, arg)?, arg)));
-    Ok(match tail {
-        Some((stages, arg)) => Group { stages: Arc::new(stages), after: Some(arg) },
-        None => Group { stages: Arc::new(stages), after: None },
-    })
+    Ok(append::group(stages, state))
 }
 
 /// The program of a function, whose body must be [plain](is_plain). What it calls joins `code`.
 pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet) -> Result<Assembled, Refused> {
+    assemble_at(typed, None, entry, name, code)
+}
+
+/// The same at one size, where the module's own extents are unknown. Its calls are known to be of [kernels](FunctionAt::met).
+pub fn assemble_at(
+    typed: &TypedModule,
+    at: Option<&ProgramAt>,
+    entry: &str,
+    name: &str,
+    code: &mut CodeSet,
+) -> Result<Assembled, Refused> {
     let main = typed.entry(entry)?;
     let kept = append::kept(typed, entry, &code.state);
-    let mut a = Assembler { typed, code, program: Program::new(name), counted: HashMap::new(), kept, calls: 0 };
+    let mut a = Assembler { typed, at, code, program: Program::new(name), counted: HashMap::new(), kept, calls: 0 };
     let mut slots: HashMap<ExprId, Slot> = HashMap::new();
     let mut params = HashMap::new();
     let own = input_names(typed.module()).filter(|_| entry == "main").unwrap_or_default();
     for (i, &p) in main.params.iter().enumerate() {
-        let ty = typed.var_ty(p).clone();
+        let ty = at.and_then(|at| at.params.get(i)).unwrap_or_else(|| typed.var_ty(p)).clone();
         let name = typed.module().var(p).name.clone();
         params.insert(p, a.input(&name, own.get(i).map(String::as_str), &ty)?);
     }
-    for id in scope(typed, main.body) {
+    let order = at.map_or_else(|| Cow::Owned(scope(typed, main.body)), |at| Cow::Borrowed(&at.order));
+    for &id in order.iter() {
         a.code.cancel.go_on()?;
         if let Some(slot) = a.expr(id, &slots, &params)? {
             slots.insert(id, slot);
@@ -273,7 +287,7 @@ pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet
     }
     let mut results = Vec::new();
     flatten(&slots[&main.body], &mut results);
-    let types = tensors(typed.ty(main.body), "the result")?;
+    let types = tensors(a.ty(main.body), "the result")?;
     let names = output_names(typed.module()).filter(|names| names.len() == types.len() && entry == "main");
     let mut counts = Vec::new();
     for (i, (buffer, ty)) in results.into_iter().zip(types).enumerate() {
@@ -297,7 +311,7 @@ pub fn assemble(typed: &TypedModule, entry: &str, name: &str, code: &mut CodeSet
 }
 
 /// The expressions of a body, without those inside of functions.
-fn scope(typed: &TypedModule, body: ExprId) -> Vec<ExprId> {
+pub fn scope(typed: &TypedModule, body: ExprId) -> Vec<ExprId> {
     reachable_outside(typed.module(), [body], |e| matches!(e, Expr::Func(_)))
 }
 
@@ -330,7 +344,23 @@ fn shaped(ty: &Type, buffers: &mut impl Iterator<Item = BufferId>) -> Slot {
     }
 }
 
-impl Assembler<'_> {
+/// A call of a kernel that is about to join a program.
+struct KernelCall<'a> {
+    /// The primitive function, and the module that it is in.
+    function: (&'a Module, &'a Function),
+    inputs: Vec<BufferId>,
+    ty: Type,
+    met: Met,
+    /// What it is expected to take, but for cycles.
+    estimate: Estimate,
+}
+
+impl<'a> Assembler<'a> {
+    fn ty(&self, id: ExprId) -> &'a Type {
+        let own = self.at.and_then(|at| at.types.get(id.index())?.as_ref());
+        own.unwrap_or_else(|| self.typed.ty(id))
+    }
+
     /// The buffers of a parameter, which the model may have a name of its own for.
     fn input(&mut self, name: &str, own: Option<&str>, ty: &Type) -> Result<Slot, Refused> {
         match ty {
@@ -363,6 +393,9 @@ impl Assembler<'_> {
                 .at(m.span(id).cloned())
                 .into()
         };
+        if let Some(known) = self.at.and_then(|at| at.values.get(&id)) {
+            return Ok(Some(Slot::Tensor(self.program.constant(known.clone()))));
+        }
         let slot = match &m[id] {
             Expr::Var(v) => params.get(v).cloned().ok_or_else(|| refuse("captured variables"))?,
             Expr::Constant(t) => Slot::Tensor(self.program.constant(t.clone())),
@@ -382,6 +415,13 @@ impl Assembler<'_> {
                     _ => return Err(refuse("calls of closures")),
                 };
                 let mut inputs = Vec::new();
+                if let Some(call) = self.at.and_then(|at| at.calls.get(&id)) {
+                    match &call.taken {
+                        Some(taken) => taken.iter().for_each(|&i| flatten(&slots[&args[i]], &mut inputs)),
+                        None => args.iter().for_each(|a| flatten(&slots[a], &mut inputs)),
+                    }
+                    return self.call_at(id, &call.function, inputs).map(Some);
+                }
                 args.iter().for_each(|a| flatten(&slots[a], &mut inputs));
                 let f = m.func(func);
                 match (f.compiler(), f.is_primitive()) {
@@ -397,11 +437,29 @@ impl Assembler<'_> {
 
     fn call_kernel(&mut self, id: ExprId, f: &Function, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
         let met = self.code.met.as_mut().and_then(Iterator::next);
-        let Met { group: Group { stages: group, after }, made } = match met {
+        let met = match met {
             Some(met) => met,
             None => Met { group: group(self.typed, id, f, &self.kept, false)?, made: Made::Alone },
         };
-        let ty = self.typed.ty(id).clone();
+        let typed = self.typed;
+        let estimate = estimate(typed.module(), f, &|e| typed.ty(e).clone());
+        let function = (typed.module(), f);
+        let call = KernelCall { function, inputs, ty: typed.ty(id).clone(), met, estimate };
+        Ok(self.call(id, call, &OnceLock::new()))
+    }
+
+    /// The same of a function for extents at hand, whose kernel is known.
+    fn call_at(&mut self, id: ExprId, at: &FunctionAt, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
+        let met = at.met().cloned().ok_or_else(|| Refused::from(Diagnostic::new("a call that has no kernel")))?;
+        let (function, ty) = (at.function(), at.result().clone());
+        let call = KernelCall { function, inputs, ty, met, estimate: at.estimate };
+        Ok(self.call(id, call, &at.number))
+    }
+
+    /// `known` is the number of the kernel, once it has one.
+    fn call(&mut self, id: ExprId, call: KernelCall<'_>, known: &OnceLock<usize>) -> Slot {
+        let KernelCall { function: f, inputs, ty, met: Met { group: Group { stages: group, after }, made }, estimate } =
+            call;
         let view = match &made {
             Made::View(arg) => Some(*arg),
             Made::Sized(..) => None,
@@ -411,11 +469,15 @@ impl Assembler<'_> {
         };
         if let Some(arg) = view {
             // The same bytes in the same order: no code, no copy.
-            return Ok(shaped(&ty, &mut std::iter::once(inputs[arg])));
+            return shaped(&ty, &mut std::iter::once(inputs[arg]));
         }
-        let (number, member) = match made {
-            Made::Sized(kernel, member) => (self.add_sized(f, &kernel), Some(member)),
-            _ => (self.kernel(f, &group), None),
+        let number = match &made {
+            Made::Sized(kernel, _) => *known.get_or_init(|| self.add_sized(f, kernel)),
+            _ => *known.get_or_init(|| self.kernel(f, &group)),
+        };
+        let member = match made {
+            Made::Sized(_, member) => Some(member),
+            _ => None,
         };
         let (workspace, pairs) = self.code.memory[number].clone();
         let function = self.program.function(&self.code.kernels[number].name);
@@ -462,9 +524,10 @@ impl Assembler<'_> {
         };
         let in_place = pairs.iter().map(|&(from, to)| (inputs[from as usize], to));
         let in_place = in_place.filter(|&(b, to)| gives_way(b, to)).map(|(b, to)| (b, args[to as usize].0)).collect();
-        let estimate = self.estimate(f, number);
+        let cycles = self.code.cycles.get(&self.code.kernels[number].name).copied().unwrap_or(0.0);
+        let estimate = Estimate { cycles, ..estimate };
         self.program.step(Step::Call(Call { function, args, workspace, in_place, estimate }));
-        Ok(shaped(&ty, &mut results.into_iter().map(|r| r.0)))
+        shaped(&ty, &mut results.into_iter().map(|r| r.0))
     }
 
     fn outputs(&mut self, ty: &Type, args: &mut Vec<(BufferId, bool)>) -> Result<Slot, Refused> {
@@ -484,7 +547,7 @@ impl Assembler<'_> {
     }
 
     /// The kernel of a group: a known one where it is the same.
-    fn kernel(&mut self, f: &Function, group: &Stages) -> usize {
+    fn kernel(&mut self, f: (&Module, &Function), group: &Stages) -> usize {
         let key = format!("{group:?}");
         if let Some(&known) = self.code.known.get(&key) {
             self.code.tunable.iter_mut().filter(|t| t.kernel == known).for_each(|t| t.calls += 1);
@@ -512,13 +575,13 @@ impl Assembler<'_> {
     }
 
     /// The number of a kernel, which gets a name.
-    fn add_kernel(&mut self, f: &Function, mut kernel: Kernel, cycles: Option<f64>) -> usize {
+    fn add_kernel(&mut self, f: (&Module, &Function), mut kernel: Kernel, cycles: Option<f64>) -> usize {
         kernel.name = self.symbol(f, kernel.digest().0 as u64);
         self.code.add(kernel, cycles)
     }
 
     /// The same of a kernel that serves many sizes.
-    fn add_sized(&mut self, f: &Function, sized: &SizedKernel) -> usize {
+    fn add_sized(&mut self, f: (&Module, &Function), sized: &SizedKernel) -> usize {
         if let Some(&known) = self.code.sized.get(&sized.digest) {
             return known;
         }
@@ -528,49 +591,9 @@ impl Assembler<'_> {
         number
     }
 
-    /// What a call of a kernel is expected to take.
-    fn estimate(&self, f: &Function, kernel: usize) -> Estimate {
-        let m = self.typed.module();
-        let cycles = self.code.cycles.get(&self.code.kernels[kernel].name).copied().unwrap_or(0.0);
-        let mut estimate = Estimate { cycles, ..Estimate::default() };
-        let mut most = 0.0;
-        let bytes =
-            |ty: &Type| ty.flatten().map_or(0, |ts| ts.iter().filter_map(TensorType::bytes).sum::<i64>()) as f64;
-        // What several operators read of an argument is read once.
-        let mut read: HashMap<ExprId, f64> = HashMap::new();
-        for e in crate::ir::reachable(m, [f.body]) {
-            let Some((op, args, attrs)) = m.op_call(e) else { continue };
-            let types: Vec<Type> = args.iter().map(|&a| self.typed.ty(a).clone()).collect();
-            let work = op.op().work(attrs, &types, self.typed.ty(e));
-            for (&arg, ty) in
-                args.iter().zip(&types).filter(|(a, _)| matches!(m[**a], Expr::Var(_) | Expr::Constant(_)))
-            {
-                let bytes = work.bytes_read.min(bytes(ty));
-                read.entry(arg).and_modify(|known| *known = known.max(bytes)).or_insert(bytes);
-            }
-            estimate.operations += work.flops;
-            if work.flops > most {
-                most = work.flops;
-                estimate.factors = types.first().and_then(|t| t.flatten()?.first().map(|t| t.dtype));
-            }
-        }
-        estimate.bytes = read.values().sum::<f64>() + bytes(self.typed.ty(f.body));
-        estimate
-    }
-
     /// Kernels are named by content: what is the same in another program has the same code, name included.
-    fn symbol(&self, f: &Function, digest: u64) -> String {
-        format!("{}_{digest:016x}", self.describe(f))
-    }
-
-    /// The operators of a function, as the beginning of a symbol's name.
-    fn describe(&self, f: &Function) -> String {
-        const LONGEST: usize = 60;
-        let m = self.typed.module();
-        let ops = crate::ir::reachable(m, [f.body]).into_iter().filter_map(|e| m.op_call(e));
-        let mut name = ops.map(|(op, _, _)| op.op().name().replace('.', "_")).collect::<Vec<_>>().join("_");
-        name.truncate(LONGEST);
-        name
+    fn symbol(&self, f: (&Module, &Function), digest: u64) -> String {
+        format!("{}_{digest:016x}", describe(f))
     }
 
     fn call_external(
@@ -605,4 +628,13 @@ impl Assembler<'_> {
         }));
         Ok(result)
     }
+}
+
+/// The operators of a function, as the beginning of a symbol's name.
+fn describe((m, f): (&Module, &Function)) -> String {
+    const LONGEST: usize = 60;
+    let ops = reachable(m, [f.body]).into_iter().filter_map(|e| m.op_call(e));
+    let mut name = ops.map(|(op, _, _)| op.op().name().replace('.', "_")).collect::<Vec<_>>().join("_");
+    name.truncate(LONGEST);
+    name
 }

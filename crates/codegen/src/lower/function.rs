@@ -33,7 +33,7 @@ pub(super) fn stages_of(typed: &TypedModule, f: &Function, all_sizes: bool) -> R
     stages_with(b, typed.module(), f, &|p| typed.var_ty(p))
 }
 
-fn stages_with<'a>(
+pub(super) fn stages_with<'a>(
     mut b: Builder,
     m: &Module,
     f: &Function,
@@ -46,6 +46,14 @@ fn stages_with<'a>(
     }
     let body = Lowering { m, b: &mut b, values, done: HashMap::new() }.function(f)?;
     Ok(FunctionGroup { stages: b.finish_with(&body) })
+}
+
+/// The types of a function's parameters, given in their order.
+pub(super) fn argument_types<'a>(f: &'a Function, types: &'a [Type]) -> impl Fn(VarId) -> &'a Type {
+    move |p| {
+        let at = f.params.iter().position(|known| *known == p);
+        at.and_then(|at| types.get(at)).expect("there is a type for each parameter")
+    }
 }
 
 struct Lowering<'a> {

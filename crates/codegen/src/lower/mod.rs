@@ -4,6 +4,7 @@
 mod affine;
 mod append;
 mod assemble;
+mod call;
 mod form;
 mod function;
 mod index;
@@ -12,14 +13,16 @@ mod schedule;
 mod sites;
 mod tuned;
 
-pub use append::Group;
+pub use append::{Group, argument, kept_calls};
 pub use assemble::{
-    Assembled, CodeSet, Tunable, assemble, groups, is_plain, is_plain_once_known, shapes_follow_from_types,
+    Assembled, CodeSet, Tunable, assemble, assemble_at, groups, is_plain, is_plain_once_known, scope,
+    shapes_follow_from_types,
 };
+pub use call::{CallAt, FunctionAt, ProgramAt};
 pub use form::Form;
 use function::stages_of;
 pub use function::{FunctionGroup, stages};
 pub use schedule::{Decisions, Reduced, Scheduled, changing, is_view, kernel, schedule, schedule_sized};
-pub use sites::{LookedUp, Made, Met, Sites, SizedKernel};
+pub use sites::{LookedUp, Made, Met, Sites, SizedKernel, as_view};
 pub use tuned::Tuned;
 pub use tuned::worth_measuring;

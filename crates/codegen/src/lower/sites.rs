@@ -339,7 +339,7 @@ impl Sized {
 }
 
 /// The argument that a call's result is, byte for byte. What is put after something is stored there.
-fn as_view(group: &Group) -> Option<usize> {
+pub fn as_view(group: &Group) -> Option<usize> {
     if group.after.is_some() { None } else { is_view(&group.stages) }
 }
 

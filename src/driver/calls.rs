@@ -1,0 +1,421 @@
+//! A plain sequence of calls at given extents: types, and values that decide extents, are found call by call, and what is found out
+//! about a call is kept for others that are the same, be it at other sizes.
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::{
+    infer::{TypedModule, infer_types},
+    ir::{Copier, Expr, ExprId, Function, Module, Type, VarId, reachable},
+    lower::{CallAt, Form, FunctionAt, ProgramAt, argument, kept_calls, scope},
+    pass::{deciding, decisive, evaluated, primitive, static_calls},
+    tensor::{DType, Shape, Tensor},
+};
+
+/// So many calls are remembered. A program that makes more different ones starts over.
+const REMEMBERED: usize = 1 << 14;
+
+/// A function that makes calls of primitive functions, one after another.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    typed: Arc<TypedModule>,
+    body: ExprId,
+    params: Vec<VarId>,
+    /// The expressions outside of primitive functions.
+    order: Vec<ExprId>,
+    calls: HashMap<ExprId, Callee>,
+    /// What decides extents, and all that it is made of.
+    deciding: HashSet<ExprId>,
+}
+
+/// What one of the calls calls.
+#[derive(Debug)]
+struct Callee {
+    func: ExprId,
+    /// Equal for functions that are the same.
+    form: usize,
+    /// The arguments whose values decide extents within.
+    decisive: Vec<usize>,
+    /// Whether extents within may follow from values, constants among them.
+    decides: bool,
+    /// The variable of the input that the call's result is in the next run.
+    kept: Option<VarId>,
+}
+
+/// What a call is known by: calls that have this in common are the same.
+#[derive(PartialEq, Eq, Hash, Debug)]
+struct Key {
+    form: usize,
+    types: Vec<Type>,
+    values: Vec<(usize, DType, Shape, Vec<u8>)>,
+    kept: Option<usize>,
+}
+
+/// What is known of a call.
+#[derive(Clone, Debug)]
+enum Known {
+    /// Its result.
+    Value(Tensor),
+    /// What it calls, as a function of the arguments whose values are not known.
+    Call(CallAt),
+}
+
+/// The calls that were met.
+#[derive(Default, Debug)]
+pub(super) struct Memo(HashMap<Key, Known>);
+
+impl Sequence {
+    /// The function of that name. `computes` where extents within it may be computed.
+    pub(super) fn new(typed: TypedModule, entry: &str, state: &[(usize, usize)], computes: bool) -> Option<Sequence> {
+        let m = typed.module();
+        let main = m.function(entry)?;
+        let (body, params) = (main.body, main.params.clone());
+        let kept = kept_calls(&typed, entry, state);
+        let order = scope(&typed, body);
+        let deciding = if computes { deciding(m, body) } else { HashSet::new() };
+        let mut forms: HashMap<Form, usize> = HashMap::new();
+        let mut calls = HashMap::new();
+        for (number, &e) in order.iter().enumerate() {
+            let Expr::Call { callee, .. } = &m[e] else { continue };
+            let f = primitive(m, *callee)?;
+            let form = Form::of(m, f, |p| Some(typed.var_ty(p).clone()));
+            let form = form.map_or(number, |form| *forms.entry(form).or_insert(number));
+            let by_values = |e: ExprId| {
+                m.op_call(e).is_some_and(|(op, _, attrs)| {
+                    !op.op().decided_by(attrs).is_empty() || op.op().reads_types_only() || op.op().runs_as_is()
+                })
+            };
+            let decides = reachable(m, [f.body]).into_iter().any(by_values);
+            let callee = Callee { func: *callee, form, decisive: decisive(m, f), decides, kept: kept.get(&e).copied() };
+            calls.insert(e, callee);
+        }
+        Some(Sequence { typed: Arc::new(typed), body, params, order, calls, deciding })
+    }
+
+    /// The module of the function.
+    pub(super) fn typed(&self) -> &TypedModule {
+        &self.typed
+    }
+
+    /// The program for arguments of these types, whose extents are known. None where a type does not fit, or extents depend on values
+    /// that only a run knows.
+    pub(super) fn at(&self, params: Vec<Type>, memo: &mut Memo) -> Option<ProgramAt> {
+        let m = self.typed.module();
+        let fits = |(p, ty): (&VarId, &Type)| is_instance(ty, self.typed.var_ty(*p));
+        if params.len() != self.params.len() || !self.params.iter().zip(&params).all(fits) {
+            return None;
+        }
+        let mut types: Vec<Option<Type>> = vec![None; m.len()];
+        let mut values: HashMap<ExprId, Tensor> = HashMap::new();
+        let mut calls: HashMap<ExprId, CallAt> = HashMap::new();
+        for &e in &self.order {
+            let ty = match &m[e] {
+                Expr::Var(v) => params[self.params.iter().position(|p| p == v)?].clone(),
+                Expr::Constant(_) => self.typed.ty(e).clone(),
+                Expr::Tuple(fields) => {
+                    Type::tuple(fields.iter().map(|f| types[f.index()].clone()).collect::<Option<Vec<Type>>>()?)
+                }
+                Expr::Proj(tuple, i) => match types[tuple.index()].as_ref()? {
+                    Type::Tuple(fields) => fields.get(*i)?.clone(),
+                    _ => return None,
+                },
+                Expr::Call { args, .. } => match self.call(e, args, &types, &values, memo)? {
+                    Known::Value(value) => {
+                        let ty = Type::tensor(&extents(&value), value.dtype());
+                        values.insert(e, value);
+                        ty
+                    }
+                    Known::Call(call) => {
+                        let ty = call.function.result().clone();
+                        calls.insert(e, call);
+                        ty
+                    }
+                },
+                _ => continue,
+            };
+            if !is_instance(&ty, self.typed.ty(e)) {
+                return None;
+            }
+            types[e.index()] = Some(ty);
+        }
+        let order = self.needed(&values, &calls);
+        values.retain(|e, _| order.binary_search(e).is_ok());
+        calls.retain(|e, _| order.binary_search(e).is_ok());
+        Some(ProgramAt { params, types, values, order, calls })
+    }
+
+    /// What the result is made of, in order.
+    fn needed(&self, values: &HashMap<ExprId, Tensor>, calls: &HashMap<ExprId, CallAt>) -> Vec<ExprId> {
+        let m = self.typed.module();
+        let mut needed: HashSet<ExprId> = HashSet::from_iter([self.body]);
+        let mut order = Vec::new();
+        for &e in self.order.iter().rev() {
+            if !needed.contains(&e) {
+                continue;
+            }
+            order.push(e);
+            match &m[e] {
+                _ if values.contains_key(&e) => {}
+                Expr::Tuple(fields) => needed.extend(fields),
+                Expr::Proj(tuple, _) => _ = needed.insert(*tuple),
+                Expr::Call { args, .. } => match calls.get(&e).and_then(|c| c.taken.as_ref()) {
+                    Some(taken) => needed.extend(taken.iter().map(|&i| args[i])),
+                    None => needed.extend(args),
+                },
+                _ => {}
+            }
+        }
+        order.reverse();
+        order
+    }
+
+    fn call(
+        &self,
+        e: ExprId,
+        args: &[ExprId],
+        types: &[Option<Type>],
+        values: &HashMap<ExprId, Tensor>,
+        memo: &mut Memo,
+    ) -> Option<Known> {
+        let m = self.typed.module();
+        let callee = self.calls.get(&e)?;
+        let arg_types: Vec<Type> = args.iter().map(|a| types[a.index()].clone()).collect::<Option<_>>()?;
+        let decides = self.deciding.contains(&e);
+        let value = |(i, a): (usize, &ExprId)| match &m[*a] {
+            _ if !decides && !callee.decisive.contains(&i) => None,
+            Expr::Constant(t) => Some(t.clone()),
+            _ => values.get(a).cloned(),
+        };
+        let given: Vec<Option<Tensor>> = args.iter().enumerate().map(value).collect();
+        let values = given.iter().enumerate().filter_map(|(i, t)| {
+            let t = t.as_ref()?;
+            Some((i, t.dtype(), t.shape().into(), t.bytes().to_vec()))
+        });
+        let kept = self.kept(callee, args);
+        let key = Key { form: callee.form, types: arg_types, values: values.collect(), kept };
+        if let Some(known) = memo.0.get(&key) {
+            return Some(known.clone());
+        }
+        let known = self.made(callee, args, &key.types, &given, decides)?;
+        if memo.0.len() >= REMEMBERED {
+            memo.0.clear();
+        }
+        memo.0.insert(key, known.clone());
+        Some(known)
+    }
+
+    /// The number of the argument that is what the program keeps, where the call gives that for the next run.
+    fn kept(&self, callee: &Callee, args: &[ExprId]) -> Option<usize> {
+        callee.kept.and_then(|var| argument(&self.typed, args, var))
+    }
+
+    fn made(
+        &self,
+        callee: &Callee,
+        args: &[ExprId],
+        params: &[Type],
+        given: &[Option<Tensor>],
+        decides: bool,
+    ) -> Option<Known> {
+        let m = self.typed.module();
+        let f = m.func(callee.func);
+        let within = types_within(&self.typed, f, params)?;
+        let hole = Type::Hole(0);
+        let ty = |e: ExprId| within.get(&e).unwrap_or(&hole);
+        if let Expr::Constant(t) = &m[f.body] {
+            return Some(Known::Value(t.clone()));
+        }
+        if let Some(value) = decides.then(|| evaluated(m, f, &ty, given)).flatten() {
+            return Some(Known::Value(value));
+        }
+        if !callee.decides {
+            let result = Some(ty(f.body).clone()).filter(is_known)?;
+            let (typed, kept) = (self.typed.clone(), self.kept(callee, args));
+            let function = FunctionAt::new(typed, callee.func, params.to_vec(), result, kept, &|e| ty(e).clone());
+            return Some(Known::Call(CallAt { function: Arc::new(function), taken: None }));
+        }
+        let known: Vec<usize> = callee.decisive.iter().copied().filter(|&i| given[i].is_some()).collect();
+        let left: Vec<usize> = (0..f.params.len()).filter(|i| !known.contains(i)).collect();
+        let params: Vec<Type> = left.iter().map(|&i| params[i].clone()).collect();
+        let typed = with_values(m, f, &left, &params, given)?;
+        let func = typed.module().function_id(ALONE)?;
+        let result = Some(typed.result_type(ALONE).clone()).filter(is_known)?;
+        let args: Vec<ExprId> = left.iter().map(|&i| args[i]).collect();
+        let (typed, kept) = (Arc::new(typed), self.kept(callee, &args));
+        let function = FunctionAt::new(typed.clone(), func, params, result, kept, &|e| typed.ty(e).clone());
+        Some(Known::Call(CallAt { function: Arc::new(function), taken: Some(left) }))
+    }
+}
+
+/// What a function of which some arguments are known is called in a module of its own.
+const ALONE: &str = "alone";
+
+/// The function with the values that are given in the place of parameters that are not `left`.
+fn with_values(
+    m: &Module,
+    f: &Function,
+    left: &[usize],
+    types: &[Type],
+    given: &[Option<Tensor>],
+) -> Option<TypedModule> {
+    let mut out = m.derive();
+    let mut bound: HashMap<VarId, ExprId> = HashMap::new();
+    let mut params = Vec::new();
+    for (&i, ty) in left.iter().zip(types) {
+        let var = out.new_var(m.var(f.params[i]).name.clone(), Some(ty.clone()));
+        bound.insert(f.params[i], out.add(Expr::Var(var)));
+        params.push(var);
+    }
+    for (i, &p) in f.params.iter().enumerate().filter(|(i, _)| !left.contains(i)) {
+        bound.insert(p, out.constant(given[i].clone()?));
+    }
+    let body = Copier::new().copy_with(m, f.body, &mut out, |_, _, e| match e {
+        Expr::Var(v) => bound.get(v).copied(),
+        _ => None,
+    });
+    let func = Function { type_params: vec![], params, ret: None, body, attrs: f.attrs.clone() };
+    let func = out.add(Expr::Func(Box::new(func)));
+    out.define(ALONE, func);
+    static_calls(infer_types(out).ok()?).ok()
+}
+
+/// The types of the expressions within a function of operators, for parameters of these types.
+fn types_within(typed: &TypedModule, f: &Function, params: &[Type]) -> Option<HashMap<ExprId, Type>> {
+    let m = typed.module();
+    let order = reachable(m, [f.body]);
+    let bound = order.iter().filter_map(|&e| match &m[e] {
+        Expr::Let { var, value, .. } => Some((*var, *value)),
+        _ => None,
+    });
+    let bound: HashMap<VarId, ExprId> = bound.collect();
+    let mut types: HashMap<ExprId, Type> = HashMap::with_capacity(order.len());
+    // Of a variable that is bound, the value may have a greater number than the variable's uses.
+    let mut left = order;
+    while !left.is_empty() {
+        let mut later = Vec::new();
+        for &e in &left {
+            let of = |e: &ExprId| types.get(e).cloned();
+            let ty = match &m[e] {
+                Expr::Op(_) => continue,
+                Expr::Var(v) => match (f.params.iter().position(|p| p == v), bound.get(v)) {
+                    (Some(at), _) => Some(params.get(at)?.clone()),
+                    (None, Some(value)) => of(value),
+                    (None, None) => return None,
+                },
+                Expr::Constant(_) => Some(typed.ty(e).clone()),
+                Expr::Tuple(fields) => fields.iter().map(of).collect::<Option<Vec<Type>>>().map(Type::tuple),
+                Expr::Proj(tuple, i) => match of(tuple) {
+                    Some(Type::Tuple(fields)) => Some(fields.get(*i)?.clone()),
+                    Some(_) => return None,
+                    None => None,
+                },
+                Expr::Let { body, .. } => of(body),
+                Expr::Call { .. } => {
+                    let (op, args, attrs) = m.op_call(e)?;
+                    match args.iter().map(of).collect::<Option<Vec<Type>>>() {
+                        Some(args) => Some(op.op().infer(attrs, &args).ok().filter(is_sensible)?),
+                        None => None,
+                    }
+                }
+                _ => return None,
+            };
+            match ty {
+                Some(ty) => _ = types.insert(e, ty),
+                None => later.push(e),
+            }
+        }
+        if later.len() == left.len() {
+            return None;
+        }
+        left = later;
+    }
+    Some(types)
+}
+
+fn is_sensible(ty: &Type) -> bool {
+    ty.flatten().is_some_and(|all| all.iter().all(|t| t.is_sensible()))
+}
+
+fn is_known(ty: &Type) -> bool {
+    ty.flatten().is_some_and(|all| all.iter().all(|t| t.known_shape().is_some()))
+}
+
+/// Whether a type is another one whose unknown extents may be any.
+fn is_instance(ty: &Type, of: &Type) -> bool {
+    match (ty, of) {
+        (Type::Tensor(t), Type::Tensor(of)) => {
+            let fits = |(n, of): (&crate::ir::Dim, &crate::ir::Dim)| of.known().is_none() || n == of;
+            t.dtype == of.dtype && t.shape.len() == of.shape.len() && t.shape.iter().zip(of.shape.iter()).all(fits)
+        }
+        (Type::Tuple(fields), Type::Tuple(of)) => {
+            fields.len() == of.len() && fields.iter().zip(of.iter()).all(|(t, of)| is_instance(t, of))
+        }
+        _ => ty == of,
+    }
+}
+
+fn extents(t: &Tensor) -> Vec<i64> {
+    t.shape().iter().map(|&n| n as i64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::text::parse_module;
+
+    /// Two calls that are the same but for extents, and one whose extents are computed.
+    const PROGRAM: &str = "#[version = \"0.0.5\"]
+        def @main(%x: Tensor[(?, 8, ?, 6), float32]) {
+            %0 = fn (%a: Tensor[(?, 8, ?, ?), float32], Primitive=1) {
+                nn.relu(nn.max_pool2d(%a, pool_size=[2, 2], strides=[2, 2])) };
+            %1 = %0(%x);
+            %2 = fn (%b: Tensor[(?, 8, ?, ?), float32], Primitive=1) {
+                nn.relu(nn.max_pool2d(%b, pool_size=[2, 2], strides=[2, 2])) };
+            %3 = %2(%1);
+            %4 = fn (%c: Tensor[(?, 8, ?, ?), float32], Primitive=1) {
+                concatenate((strided_slice(shape_of(%c, dtype=\"int64\"), begin=[0], end=[1], strides=[1]), stack((-1i64, 16i64), axis=0)), axis=0) };
+            %5 = %4(%3);
+            %6 = fn (%d: Tensor[(?, 8, ?, ?), float32], %s: Tensor[(3), int64], Primitive=1) {
+                negative(dyn.reshape(%d, %s)) };
+            (%6(%x, %5), %3) }";
+
+    fn sequence() -> Sequence {
+        let m = parse_module("test", PROGRAM).unwrap_or_else(|e| panic!("{e}"));
+        Sequence::new(infer_types(m).expect("well typed"), "main", &[], true).expect("a plain sequence")
+    }
+
+    fn of(shape: &[i64]) -> Vec<Type> {
+        vec![Type::tensor(shape, DType::F32)]
+    }
+
+    #[test]
+    fn types_and_values_are_found_call_by_call() {
+        let (sequence, mut memo) = (sequence(), Memo::default());
+        for n in [1, 2, 5] {
+            let at = sequence.at(of(&[n, 8, 12, 6]), &mut memo).expect("extents follow");
+            let result = Type::tuple([Type::tensor(&[n, 36, 16], DType::F32), Type::tensor(&[n, 8, 3, 1], DType::F32)]);
+            assert_eq!(at.types[sequence.body.index()].as_ref(), Some(&result), "{n}");
+            // What computes extents is no call any more.
+            assert_eq!((at.calls.len(), at.values.len()), (3, 0));
+            let reshaped = at.calls.values().find(|c| c.taken.is_some()).expect("its extents were computed");
+            assert_eq!(reshaped.taken.as_deref(), Some(&[0][..]));
+        }
+        // What was met is not looked at again: the same call is the same function.
+        let first = sequence.at(of(&[2, 8, 12, 6]), &mut memo).expect("extents follow");
+        let known = memo.0.len();
+        let again = sequence.at(of(&[2, 8, 12, 6]), &mut memo).expect("extents follow");
+        assert_eq!(memo.0.len(), known);
+        for (e, call) in first.in_order() {
+            assert!(Arc::ptr_eq(&call.function, &again.calls[&e].function));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_none() {
+        let (sequence, mut memo) = (sequence(), Memo::default());
+        for wrong in [&[2, 9, 12, 6][..], &[2, 8, 12, 7], &[2, 8, 12], &[2, 8, 1, 6]] {
+            assert!(sequence.at(of(wrong), &mut memo).is_none(), "{wrong:?}");
+        }
+    }
+}
