@@ -191,6 +191,11 @@ impl MachineProgram {
         self.kernels.sized_calls()
     }
 
+    /// How many kernels were compiled since the program was built: those for all sizes, at the first, and others where a size had to have them.
+    pub fn compiled_kernels(&self) -> usize {
+        self.kernels.compiled_kernels()
+    }
+
     /// The machine's code.
     pub fn program(&self) -> &vm::Program {
         &self.program

@@ -40,7 +40,7 @@ pub(super) struct Sizes {
     /// another form.
     classes: HashSet<Vec<bool>>,
     /// So many of the kernels are compiled.
-    compiled: usize,
+    pub(super) compiled: usize,
     code: Vec<Arc<dyn CompiledCode>>,
     /// How long it took to make code, in all.
     pub(super) took: Duration,

@@ -481,6 +481,17 @@ impl Primitives {
         })
     }
 
+    /// How many kernels were compiled for functions that were met at sizes.
+    pub(super) fn compiled_kernels(&self) -> usize {
+        let all = self.functions.iter().chain(&self.whole).map(|f| (Arc::as_ptr(&f.made), f));
+        let once: HashMap<*const Mutex<Made>, &Primitive> = all.collect();
+        let of = |f: &&Primitive| {
+            let made = f.made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.sizes.as_ref().map_or(0, |s| s.compiled)
+        };
+        once.values().map(of).sum()
+    }
+
     /// Regions that their compilers failed on when they were called, each once: they run as resat's own code.
     pub(super) fn fallen(&self) -> Vec<CompilerError> {
         self.fallen.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -269,6 +269,27 @@ fn extents_of_one_are_sizes_like_others() {
     }
 }
 
+/// Heads of attention, which lie beside the batch: a batch of one is one of many, and another length is, too.
+#[test]
+fn a_batch_of_one_compiles_nothing() {
+    let text = "def @main(%x: Tensor[(?, ?, 48), float32], %b: Tensor[(48), float32]) {
+        let %heads = reshape(add(%x, %b), newshape=[0, 0, 4, 12]);
+        let %turned = transpose(%heads, axes=[0, 2, 1, 3]);
+        let %q = reshape(%turned, newshape=[-3, -2]);
+        let %scores = nn.softmax(nn.batch_matmul(%q, nn.relu(%q), transpose_b=True));
+        nn.batch_matmul(%scores, %q, transpose_b=False) }";
+    for sizes in [[[2, 9], [1, 9], [3, 20]], [[1, 9], [2, 9], [1, 20]]] {
+        let exe = built(text).executable;
+        let Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
+        let mut compiled = None;
+        for [batch, length] in sizes {
+            checked(text, &exe, &[floats(&[batch, length, 48], 1), floats(&[48], 2)]);
+            assert_eq!(*compiled.get_or_insert(machine.compiled_kernels()), machine.compiled_kernels());
+        }
+        assert!(compiled > Some(0));
+    }
+}
+
 /// Sizes get code of their own in the background, and results stay right.
 #[test]
 fn sizes_that_are_met_get_their_own_code() {

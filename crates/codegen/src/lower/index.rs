@@ -13,6 +13,8 @@ pub(crate) struct Simplifier<'a> {
     extents: &'a HashMap<AxisId, i64>,
     /// Axes whose extents change: conditions on these stay, since they may hold always at one size and not at another.
     changing: Option<&'a HashSet<AxisId>>,
+    /// The first axis that is none of what is computed, but was made by a schedule.
+    made: u32,
     done: HashMap<usize, (Scalar, Scalar)>,
 }
 
@@ -103,12 +105,19 @@ impl Digit {
 
 impl<'a> Simplifier<'a> {
     pub(crate) fn new(extents: &'a HashMap<AxisId, i64>) -> Simplifier<'a> {
-        Simplifier { extents, changing: None, done: HashMap::new() }
+        Simplifier { extents, changing: None, made: 0, done: HashMap::new() }
     }
 
-    /// The same, where the extents of some axes change from size to size.
-    pub(crate) fn with_changing(self, changing: Option<&'a HashSet<AxisId>>) -> Simplifier<'a> {
-        Simplifier { changing, ..self }
+    /// The same, where the extents of some axes change from size to size; those from `made` on were made by a schedule.
+    pub(crate) fn with_changing(self, changing: Option<&'a HashSet<AxisId>>, made: u32) -> Simplifier<'a> {
+        Simplifier { changing, made, ..self }
+    }
+
+    /// Whether an expression is an axis that has as many places as that by chance: it has others at other sizes.
+    fn is_by_chance(&self, e: &Sum, extent: i64) -> bool {
+        let [(e, 1)] = &e.terms[..] else { return false };
+        let is_changing = |a: &AxisId| a.0 < self.made && self.changing.is_some_and(|c| c.contains(a));
+        matches!(e.kind(), ScalarKind::Axis(a) if is_changing(a) && self.extents.get(a) == Some(&extent))
     }
 
     fn changes(&self, e: &Scalar) -> bool {
@@ -181,6 +190,7 @@ impl<'a> Simplifier<'a> {
         if let Some((low, high)) = self.range(&rest.to_scalar())
             && low >= 0
             && high < by
+            && !self.is_by_chance(&rest, by)
         {
             return (quotient.to_scalar(), rest.to_scalar());
         }

@@ -176,7 +176,7 @@ fn finish_run(
 fn simplify(step: &mut Step, changing: Option<&HashSet<AxisId>>) {
     let reduced = step.reduction.iter().flat_map(|r| &r.axes);
     let extents = step.axes.iter().chain(reduced).map(|a| (a.id, a.extent)).collect();
-    let mut simplifier = Simplifier::new(&extents).with_changing(changing);
+    let mut simplifier = Simplifier::new(&extents).with_changing(changing, u32::MAX);
     step.value = simplifier.simplify(&step.value);
     if let Some(r) = &mut step.reduction {
         r.value = simplifier.simplify(&r.value);

@@ -286,7 +286,7 @@ impl Emitter {
         if let Some(sum) = flat_sum(&self.group, t, index) {
             return if self.is_sized() { sum.in_order() } else { sum.to_scalar() };
         }
-        let mut simplifier = Simplifier::new(&self.extents).with_changing(self.changing());
+        let mut simplifier = Simplifier::new(&self.extents).with_changing(self.changing(), self.group.axis_count());
         let sum = simplifier.simplify(&flat_place(&self.group, t, index));
         // The order of terms by what they are multiplied by may differ from size to size.
         Affine::of(&sum).map_or(sum, |a| if self.is_sized() { a.in_order() } else { a.to_scalar() })

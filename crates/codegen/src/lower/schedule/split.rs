@@ -75,7 +75,9 @@ impl Emitter {
         }
         axes.iter().enumerate().find_map(|(at, axis)| {
             let block = *blocks.get(&axis.id)?;
-            (block < axis.extent && axis.extent % block == 0).then_some((at, block))
+            // Of an axis whose extent changes, and which was not made here, it is chance that there is one block.
+            let one = || axis.extent == block && self.changes(axis.id) && axis.id.0 < self.group.axis_count();
+            (axis.extent % block == 0 && (block < axis.extent || one())).then_some((at, block))
         })
     }
 }

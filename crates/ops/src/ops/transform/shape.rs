@@ -21,7 +21,11 @@ pub(in crate::ops) const OPS: Family =
 /// Extents are positive.
 fn groups(from: &[i64], to: &[i64]) -> Vec<(Vec<usize>, Vec<usize>)> {
     let wide = |s: &[i64]| (0..s.len()).filter(|&k| s[k] != 1).collect::<Vec<_>>();
-    let (f, g) = (wide(from), wide(to));
+    groups_of((from, &wide(from)), (to, &wide(to)))
+}
+
+/// The same of some of the axes; those of extent 1 that are none of the last ones are in a group, too.
+fn groups_of((from, f): (&[i64], &[usize]), (to, g): (&[i64], &[usize])) -> Vec<(Vec<usize>, Vec<usize>)> {
     let (mut i, mut j) = (0, 0);
     let mut groups = Vec::new();
     while i < f.len() && j < g.len() {
@@ -45,11 +49,18 @@ fn groups(from: &[i64], to: &[i64]) -> Vec<(Vec<usize>, Vec<usize>)> {
 /// The index into a tensor of shape `from` of the element that has index `i` under shape `to`. Axes that the reshape leaves
 /// alone keep their index as it is.
 pub(in crate::ops) fn reshape_index(from: &[i64], to: &[i64], i: &[Scalar]) -> Vec<Scalar> {
+    reshape_index_of(from, to, i, false)
+}
+
+/// The same; for all sizes, an axis of extent 1 is one that may have another extent elsewhere.
+fn reshape_index_of(from: &[i64], to: &[i64], i: &[Scalar], all_sizes: bool) -> Vec<Scalar> {
     let mut index = vec![Scalar::index(0); from.len()];
     if from.contains(&0) || to.contains(&0) {
         return index;
     }
-    for (f, g) in groups(from, to) {
+    let all = |s: &[i64]| (0..s.len()).collect::<Vec<_>>();
+    let groups = if all_sizes { groups_of((from, &all(from)), (to, &all(to))) } else { groups(from, to) };
+    for (f, g) in groups {
         if let ([k], [l]) = (&f[..], &g[..]) {
             index[*k] = i[*l].clone();
             continue;
@@ -57,11 +68,12 @@ pub(in crate::ops) fn reshape_index(from: &[i64], to: &[i64], i: &[Scalar]) -> V
         let flat = g.iter().fold(Scalar::index(0), |sum, &k| sum * to[k] + i[k].clone());
         let whole: i64 = f.iter().map(|&k| from[k]).product();
         let mut inner = whole;
-        for k in f {
+        for (at, k) in f.into_iter().enumerate() {
             inner /= from[k];
             let place = flat.clone().floor_div(inner);
             // The outermost axis needs no remainder: the sum does not reach beyond it.
-            index[k] = if from[k] * inner == whole { place } else { place.floor_mod(from[k]) };
+            let is_outermost = if all_sizes { at == 0 } else { from[k] * inner == whole };
+            index[k] = if is_outermost { place } else { place.floor_mod(from[k]) };
         }
     }
     index
@@ -104,7 +116,7 @@ fn lower_reshape(op: &dyn Op, attrs: &Attrs, args: &[Operand], b: &mut Builder) 
 /// A stage that gives a tensor other extents.
 fn reshape_stage(b: &mut Builder, x: TensorId, to: &[i64]) -> TensorId {
     let from = b.shape(x).to_vec();
-    b.map(to, |b, i| b.read(x, reshape_index(&from, to, i)))
+    b.map(to, |b, i| b.read(x, reshape_index_of(&from, to, i, b.is_for_all_sizes())))
 }
 
 /// Work of an operator that moves nothing: a view, where the compiler makes it one.
