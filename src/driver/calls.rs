@@ -259,7 +259,9 @@ fn with_values(
     types: &[Type],
     given: &[Option<Tensor>],
 ) -> Option<TypedModule> {
-    let mut out = m.derive();
+    // Variables keep their numbers where some are bound within.
+    let binds = reachable(m, [f.body]).into_iter().any(|e| matches!(m[e], Expr::Let { .. }));
+    let mut out = if binds { m.derive() } else { Module::new() };
     let mut bound: HashMap<VarId, ExprId> = HashMap::new();
     let mut params = Vec::new();
     for (&i, ty) in left.iter().zip(types) {

@@ -1,9 +1,6 @@
 //! A module of primitive functions as a program for the runtime: buffers, calls, and the kernels that they need.
 
-use std::{
-    borrow::Cow,
-    sync::{Arc, OnceLock},
-};
+use std::{borrow::Cow, sync::Arc};
 
 use hashbrown::HashMap;
 use rayon::prelude::*;
@@ -11,7 +8,7 @@ use rayon::prelude::*;
 use super::{
     Group, Reduced, Scheduled, Tuned,
     append::{self, Kept},
-    call::{FunctionAt, ProgramAt, estimate},
+    call::{FunctionAt, Linked, ProgramAt, estimate},
     form::Form,
     sites::{Made, Met, SizedKernel},
     worth_measuring,
@@ -26,7 +23,7 @@ use crate::{
         reachable_outside,
     },
     loops::{Kernel, Stages},
-    runtime::{BufferId, Call, Compiled, Estimate, Port, Program, Step},
+    runtime::{BufferId, Call, Compiled, Estimate, FunctionId, Port, Program, Step},
     tensor::{DType, Shape, Tensor},
 };
 
@@ -104,6 +101,8 @@ struct Assembler<'a> {
     counted: HashMap<BufferId, (Shape, BufferId)>,
     /// The calls that give what is kept for the next run.
     kept: Kept,
+    /// By number of a kernel: the program's function.
+    functions: HashMap<usize, FunctionId>,
     calls: usize,
 }
 
@@ -269,7 +268,8 @@ pub fn assemble_at(
 ) -> Result<Assembled, Refused> {
     let main = typed.entry(entry)?;
     let kept = append::kept(typed, entry, &code.state);
-    let mut a = Assembler { typed, at, code, program: Program::new(name), counted: HashMap::new(), kept, calls: 0 };
+    let (program, counted, functions) = (Program::new(name), HashMap::new(), HashMap::new());
+    let mut a = Assembler { typed, at, code, program, counted, kept, functions, calls: 0 };
     let mut slots: HashMap<ExprId, Slot> = HashMap::new();
     let mut params = HashMap::new();
     let own = input_names(typed.module()).filter(|_| entry == "main").unwrap_or_default();
@@ -445,7 +445,7 @@ impl<'a> Assembler<'a> {
         let estimate = estimate(typed.module(), f, &|e| typed.ty(e).clone());
         let function = (typed.module(), f);
         let call = KernelCall { function, inputs, ty: typed.ty(id).clone(), met, estimate };
-        Ok(self.call(id, call, &OnceLock::new()))
+        Ok(self.call(id, call, &Linked::default()))
     }
 
     /// The same of a function for extents at hand, whose kernel is known.
@@ -453,11 +453,10 @@ impl<'a> Assembler<'a> {
         let met = at.met().cloned().ok_or_else(|| Refused::from(Diagnostic::new("a call that has no kernel")))?;
         let (function, ty) = (at.function(), at.result().clone());
         let call = KernelCall { function, inputs, ty, met, estimate: at.estimate };
-        Ok(self.call(id, call, &at.number))
+        Ok(self.call(id, call, &at.linked))
     }
 
-    /// `known` is the number of the kernel, once it has one.
-    fn call(&mut self, id: ExprId, call: KernelCall<'_>, known: &OnceLock<usize>) -> Slot {
+    fn call(&mut self, id: ExprId, call: KernelCall<'_>, known: &Linked) -> Slot {
         let KernelCall { function: f, inputs, ty, met: Met { group: Group { stages: group, after }, made }, estimate } =
             call;
         let view = match &made {
@@ -472,15 +471,11 @@ impl<'a> Assembler<'a> {
             return shaped(&ty, &mut std::iter::once(inputs[arg]));
         }
         let number = match &made {
-            Made::Sized(kernel, _) => *known.get_or_init(|| self.add_sized(f, kernel)),
-            _ => *known.get_or_init(|| self.kernel(f, &group)),
+            Made::Sized(kernel, _) => *known.number.get_or_init(|| self.add_sized(f, kernel)),
+            _ => *known.number.get_or_init(|| self.kernel(f, &group)),
         };
-        let member = match made {
-            Made::Sized(_, member) => Some(member),
-            _ => None,
-        };
-        let (workspace, pairs) = self.code.memory[number].clone();
-        let function = self.program.function(&self.code.kernels[number].name);
+        let (program, kernels) = (&mut self.program, &self.code.kernels);
+        let function = *self.functions.entry(number).or_insert_with(|| program.function(&kernels[number].name));
         let mut args: Vec<(BufferId, bool)> = inputs.iter().map(|&b| (b, false)).collect();
         let mut results = Vec::new();
         for &t in &group.results {
@@ -502,13 +497,13 @@ impl<'a> Assembler<'a> {
             };
             results.push((buffer, shape));
         }
-        if let Some(member) = member {
+        if let Made::Sized(_, member) = &made {
             args.extend(member.scratch.iter().map(|&bytes| (self.program.buffer(bytes as usize), true)));
-            let parameters = match member.parameters.is_empty() {
+            let parameters = known.parameters.get_or_init(|| match member.parameters.is_empty() {
                 true => Tensor::zeros(DType::I64, &[1]),
                 false => Tensor::from_slice(&[member.parameters.len()], &member.parameters),
-            };
-            args.push((self.program.constant(parameters), false));
+            });
+            args.push((self.program.constant(parameters.clone()), false));
         }
         for &(at, count) in &group.counted {
             let (buffer, shape) = results[at].clone();
@@ -518,12 +513,14 @@ impl<'a> Assembler<'a> {
         if let (Some(_), Some(&(output, input, _))) = (after, self.kept.get(&id)) {
             self.program.append(input, output);
         }
+        let (workspace, pairs) = &self.code.memory[number];
         // A buffer that is given several times may go only where all of its readers say so.
         let gives_way = |b: BufferId, to: u32| {
             inputs.iter().enumerate().all(|(i, &other)| other != b || pairs.contains(&(i as u32, to)))
         };
         let in_place = pairs.iter().map(|&(from, to)| (inputs[from as usize], to));
         let in_place = in_place.filter(|&(b, to)| gives_way(b, to)).map(|(b, to)| (b, args[to as usize].0)).collect();
+        let workspace = *workspace;
         let cycles = self.code.cycles.get(&self.code.kernels[number].name).copied().unwrap_or(0.0);
         let estimate = Estimate { cycles, ..estimate };
         self.program.step(Step::Call(Call { function, args, workspace, in_place, estimate }));

@@ -33,8 +33,7 @@ pub struct FunctionAt {
     kept: Option<usize>,
     /// By what kernel it is called, once that is known.
     met: OnceLock<Met>,
-    /// The number of that kernel in the set of code that its program is assembled with.
-    pub(super) number: OnceLock<usize>,
+    pub(super) linked: Linked,
     pub(super) estimate: Estimate,
 }
 
@@ -50,7 +49,7 @@ impl FunctionAt {
         types: &dyn Fn(ExprId) -> Type,
     ) -> FunctionAt {
         let estimate = estimate(typed.module(), typed.module().func(func), types);
-        FunctionAt { typed, func, params, result, kept, met: OnceLock::new(), number: OnceLock::new(), estimate }
+        FunctionAt { typed, func, params, result, kept, met: OnceLock::new(), linked: Linked::default(), estimate }
     }
 
     /// The type of what it gives.
@@ -78,6 +77,15 @@ impl FunctionAt {
     pub fn meet(&self, met: Met) {
         self.met.set(met).ok();
     }
+}
+
+/// What programs that make a call have in common, once one of them is assembled.
+#[derive(Debug, Default)]
+pub(super) struct Linked {
+    /// The number of the kernel in the set of code that they are assembled with.
+    pub(super) number: OnceLock<usize>,
+    /// What a kernel for all sizes is told.
+    pub(super) parameters: OnceLock<Tensor>,
 }
 
 /// A call of a program at one size.
