@@ -31,7 +31,7 @@ use crate::{
     module::Module,
     passes::{Watcher, make, rust_of},
     settings::{Settings, seconds},
-    stateful::Stateful,
+    stateful::{LibraryRuns, Stateful},
     tensor::{borrowed, to_numpy},
     values::{TensorType, type_to_py},
 };
@@ -100,7 +100,7 @@ impl Input {
 }
 
 impl<'a> Wanted<'a> {
-    fn of_port(port: &'a PortType) -> Wanted<'a> {
+    pub fn of_port(port: &'a PortType) -> Wanted<'a> {
         Wanted { name: &port.name, other: None, dtype: Some(port.dtype) }
     }
 
@@ -177,7 +177,7 @@ fn mismatch(given: &Bound<'_, PyDict>, wanted: &[Wanted<'_>]) -> PyErr {
     refused(&Refused(complaints))
 }
 
-fn run_error(e: RunError) -> PyErr {
+pub fn run_error(e: RunError) -> PyErr {
     refuse(e)
 }
 
@@ -332,7 +332,7 @@ fn not_kept() -> PyErr {
 
 /// A program that was exported, loaded again.
 #[pyclass(frozen, module = "resat", name = "Library")]
-pub struct Library(LoadedLibrary);
+pub struct Library(pub LoadedLibrary);
 
 #[pymethods]
 impl Library {
@@ -378,6 +378,11 @@ impl Library {
         let given = gather(inputs, ports.iter().map(Wanted::of_port))?;
         let outputs = py.detach(|| self.0.run(&given)).map_err(run_error)?;
         arrays(py, outputs, &given)
+    }
+
+    /// Runs one after another that keep the library's state.
+    fn stateful(slf: Bound<'_, Self>) -> PyResult<LibraryRuns> {
+        LibraryRuns::new(slf)
     }
 
     fn __repr__(&self) -> String {

@@ -33,6 +33,7 @@ fn _resat(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<build::Executable>()?;
     m.add_class::<build::Library>()?;
     m.add_class::<stateful::Stateful>()?;
+    m.add_class::<stateful::LibraryRuns>()?;
     m.add_class::<cost::Memo>()?;
     m.add_class::<extract::Problem>()?;
     m.add_class::<rules::Rule>()?;

@@ -3,10 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::{exceptions::PyKeyError, prelude::*};
-use resat::driver::{Kept, Stateful as Runs};
+use resat::{
+    driver::{Kept, Stateful as Runs},
+    runtime::{LoadedKept, LoadedLibrary, LoadedRuns, LoadedSizedModel},
+};
 
 use crate::{
-    build::{Executable, Input, arrays, gather},
+    build::{Executable, Input, Library, Wanted, arrays, gather, run_error},
     call::{guarded, refuse, refused},
     tensor::{copied, to_numpy},
 };
@@ -108,5 +111,76 @@ impl Stateful {
 
     fn __repr__(&self) -> String {
         format!("<resat.Stateful, which keeps {}>", self.keys().join(", "))
+    }
+}
+
+/// Runs of a library one after another, each of which begins with the state that the last one left, in memory that has room for the
+/// greatest that the library was built for. State begins as zeros; extents that are unknown begin as 0.
+#[pyclass(frozen, module = "resat", name = "LibraryRuns")]
+pub struct LibraryRuns {
+    library: Py<Library>,
+    /// None while a run has it.
+    kept: Mutex<Option<LoadedKept>>,
+}
+
+/// The library, where it is one that may keep state.
+fn sized(library: &Library) -> PyResult<&LoadedSizedModel> {
+    match &library.0 {
+        LoadedLibrary::Sized(m) if !m.states().is_empty() => Ok(m),
+        _ => Err(refuse("the library keeps nothing between runs: `build(state={input: output})` names what it should")),
+    }
+}
+
+impl LibraryRuns {
+    pub fn new(library: Bound<'_, Library>) -> PyResult<LibraryRuns> {
+        let kept = Mutex::new(Some(sized(library.get())?.stateful().into_kept()));
+        Ok(LibraryRuns { library: library.unbind(), kept })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<LoadedKept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the state, which nobody else has meanwhile.
+    fn with<T>(&self, f: impl FnOnce(&mut LoadedRuns<'_>) -> PyResult<T>) -> PyResult<T> {
+        let model = sized(self.library.get())?;
+        let kept = self.lock().take();
+        let kept = kept.ok_or_else(|| refuse("runs with state follow each other, but another one is under way"))?;
+        let mut runs = model.resumed(kept);
+        let result = f(&mut runs);
+        *self.lock() = Some(runs.into_kept());
+        result
+    }
+}
+
+#[pymethods]
+impl LibraryRuns {
+    /// Runs once. `inputs` are those that are not state, by name or in order; gives the outputs that are not state. What is refused leaves the
+    /// state as it was.
+    fn run(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
+        let given = gather(inputs, sized(self.library.get())?.inputs().iter().map(Wanted::of_port))?;
+        let outputs = py.detach(|| self.with(|runs| runs.run(&given).map_err(run_error)))?;
+        arrays(py, outputs, &given)
+    }
+
+    /// The state of an input, as a new array.
+    fn __getitem__(&self, py: Python<'_>, input: &str) -> PyResult<Py<PyAny>> {
+        to_numpy(py, self.with(|runs| runs.get(input).ok_or_else(|| PyKeyError::new_err(input.to_owned())))?)
+    }
+
+    /// Gives the state of an input; the array is copied.
+    fn __setitem__(&self, input: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let state = sized(self.library.get())?.states().iter().find(|s| s.port.name == input);
+        let value = copied(value, state.map(|s| s.port.dtype))?;
+        self.with(|runs| runs.set(input, &value).map_err(run_error))
+    }
+
+    /// The inputs that are kept.
+    fn keys(&self) -> PyResult<Vec<String>> {
+        Ok(sized(self.library.get())?.states().iter().map(|s| s.port.name.clone()).collect())
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("<resat.LibraryRuns, which keeps {}>", self.keys()?.join(", ")))
     }
 }

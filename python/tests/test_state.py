@@ -168,6 +168,19 @@ def test_state_is_exported(tmp_path):
     assert [n for n, _ in library.inputs] == ["x"]
     with pytest.raises(rs.Refused, match="keeps state"):
         library.run([np.zeros((1, 4), "float32")])
+    runs = library.stateful()
+    for i in range(3):
+        runs.run({"x": np.full((1, 4), i, "float32")})
+    assert runs.keys() == ["cache"] and runs["cache"][:, 0].tolist() == [0, 1, 2]
+    runs["cache"] = np.ones((8, 4), "float32")
+    runs.run([np.zeros((1, 4), "float32")])
+    with pytest.raises(rs.Refused):
+        runs.run([np.zeros((1, 4), "float32")])
+    assert runs["cache"].shape == (9, 4)
+    with pytest.raises(rs.Refused, match="at most"):
+        runs["cache"] = np.ones((10, 4), "float32")
+    with pytest.raises(KeyError):
+        runs["x"]
     written = rs.emit_c(rs.parse(APPEND), tmp_path / "m.c", state={"cache": "1"}, bounds=bounds)
     assert "resat_state" in open(written[1]).read()
 
@@ -190,3 +203,5 @@ def @main(%n: int32, %x: Tensor[(4), float32]) -> Tensor[(4), float32] {
     rs.build(rs.parse(text)).save(tmp_path / "m.so")
     library = rs.load_library(tmp_path / "m.so")
     assert library.run([np.int32(3), np.zeros(4, "float32")])[0].tolist() == [3] * 4
+    with pytest.raises(rs.Refused, match="keeps nothing"):
+        library.stateful()

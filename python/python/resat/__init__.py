@@ -47,7 +47,7 @@ from ._passes import (
     partition_for,
     passes,
 )
-from ._resat import Executable, Library, Module, Node, Nodes, Problem, Region, Rule, Stateful, Tensor, TensorType, __version__
+from ._resat import Executable, Library, LibraryRuns, Module, Node, Nodes, Problem, Region, Rule, Stateful, Tensor, TensorType, __version__
 from ._rules import RuleCheck, Ruleset, describe_rule_language, load_rules, rulesets
 from ._trace import PassRecord, Trace
 

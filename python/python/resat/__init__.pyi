@@ -12,7 +12,7 @@ from ._errors import CompileError as CompileError, Diagnostic as Diagnostic, Int
 from ._explore import Exploration as Exploration, RayExecutor as RayExecutor, explore as explore
 from ._module import Function as Function, load as load, load_params as load_params, parse as parse, save_params as save_params
 from ._passes import Pass as Pass, Pipeline as Pipeline, ResatWarning as ResatWarning, Sequential as Sequential, default_pipeline as default_pipeline, module_pass as module_pass, optional as optional, partition_for as partition_for, passes as passes
-from ._resat import Executable as Executable, Library as Library, Module as Module, Node as Node, Nodes as Nodes, Problem as Problem, Region as Region, Rule as Rule, Stateful as Stateful, Tensor as Tensor, TensorType as TensorType, __version__ as __version__
+from ._resat import Executable as Executable, Library as Library, LibraryRuns as LibraryRuns, Module as Module, Node as Node, Nodes as Nodes, Problem as Problem, Region as Region, Rule as Rule, Stateful as Stateful, Tensor as Tensor, TensorType as TensorType, __version__ as __version__
 from ._rules import RuleCheck as RuleCheck, Ruleset as Ruleset, describe_rule_language as describe_rule_language, load_rules as load_rules, rulesets as rulesets
 from ._trace import PassRecord as PassRecord, Trace as Trace
 

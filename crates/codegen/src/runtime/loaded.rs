@@ -380,6 +380,16 @@ impl LoadedSizedModel {
         LoadedRuns { model: self, kept: self.states.iter().map(LoadedState::new).collect() }
     }
 
+    /// Runs that go on with what earlier runs of this library have kept; from its beginning on where that is of another library.
+    pub fn resumed(&self, kept: LoadedKept) -> LoadedRuns<'_> {
+        let fits =
+            |(s, ty): (&LoadedState, &StateType)| s.capacity.iter().map(|&n| n as usize).eq(ty.most.iter().copied());
+        match kept.0.len() == self.states.len() && kept.0.iter().zip(&self.states).all(fits) {
+            true => LoadedRuns { model: self, kept: kept.0 },
+            false => self.stateful(),
+        }
+    }
+
     /// The inputs, in order, without state.
     pub fn inputs(&self) -> &[PortType] {
         &self.inputs
@@ -468,7 +478,12 @@ pub struct LoadedRuns<'a> {
     kept: Vec<LoadedState>,
 }
 
+/// What runs of a library have kept, by itself.
+#[derive(Debug)]
+pub struct LoadedKept(Vec<LoadedState>);
+
 /// What is kept, in memory that has room for the greatest.
+#[derive(Debug)]
 struct LoadedState {
     data: Block,
     spare: Option<Block>,
@@ -490,6 +505,11 @@ impl LoadedState {
 }
 
 impl LoadedRuns<'_> {
+    /// What is kept, by itself: [`LoadedSizedModel::resumed`] goes on with it.
+    pub fn into_kept(self) -> LoadedKept {
+        LoadedKept(self.kept)
+    }
+
     fn number(&self, input: &str) -> Option<usize> {
         self.model.states.iter().position(|s| s.port.name == input)
     }

@@ -26,7 +26,7 @@ pub use executable::{Executable, LinkError, RunError};
 pub use foreign::{
     ForeignCompiled, ForeignError, ForeignLibrary, ForeignNode, ForeignRegion, ForeignType, ForeignValue, try_code,
 };
-pub use loaded::{LoadedLibrary, LoadedModel, LoadedRuns, LoadedSizedModel, StateType};
+pub use loaded::{LoadedKept, LoadedLibrary, LoadedModel, LoadedRuns, LoadedSizedModel, StateType};
 pub use mapped::MappedFile;
 pub use memory::{Arenas, MemoryRelease, forget_code, give_back_memory, peak_memory};
 pub use plan::{Plan, Workload, plan};
