@@ -35,27 +35,36 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// What workers and callers look at. `number` is that of the current loop, in the upper half; a share holds the number of its loop there, and
-/// the range of its unclaimed chunks in the lower half. The loop's fields change only while no chunk is unclaimed or unfinished; so whoever
-/// reads them and then claims a chunk of that same loop has read the fields of that loop.
+/// What workers and callers look at.
 ///
-/// What threads write all the time lies apart from what others look at meanwhile: the number, each share, the count of what is finished, and
-/// the rest, which changes from loop to loop.
+/// Where cores share no cache, a line that another core has written takes as long as hundreds of multiplications: so a loop that is shared
+/// out takes few. The caller writes one, `current`, from which all workers learn of it. Each thread claims the chunks of its own share in a
+/// line that nobody else looks at before having finished a share, and says in another one, once, how many it ran.
 #[derive(Debug)]
 struct Shared {
-    number: Apart<AtomicU64>,
-    /// The caller's, then the workers'.
+    current: Apart<Loop>,
+    /// The caller's, then the workers'. That of a thread which has claimed nothing of the current loop, nor had anything claimed, is from an
+    /// earlier one: its share of this one is whole.
     shares: Vec<Apart<AtomicU64>>,
-    finished: Apart<AtomicI64>,
-    body: AtomicUsize,
-    env: AtomicPtr<u8>,
-    n: AtomicI64,
-    chunks: AtomicI64,
-    taken: AtomicBool,
+    /// The number of the loop and how many of its chunks the worker has run, by worker.
+    finished: Vec<Apart<AtomicU64>>,
+    /// Whether a caller has a loop shared out.
+    taken: Apart<AtomicBool>,
     /// Inferences that run now: workers stay awake.
     active: AtomicUsize,
     stop: AtomicBool,
     asleep: Vec<AtomicBool>,
+}
+
+/// A loop that is shared out. Its fields change only while no chunk is unclaimed or unfinished; so whoever reads its name, then the fields, and
+/// then claims a chunk of that same loop has read the fields of that loop.
+#[derive(Default, Debug)]
+struct Loop {
+    /// Its number, from 1, in the upper half, and how many chunks it has.
+    name: AtomicU64,
+    body: AtomicUsize,
+    env: AtomicPtr<u8>,
+    n: AtomicI64,
 }
 
 const LOW: u64 = u32::MAX as u64;
@@ -63,6 +72,7 @@ const LOW: u64 = u32::MAX as u64;
 /// Unclaimed chunks of a loop: from `begin` to before `end`.
 #[derive(Copy, Clone)]
 struct Share {
+    /// The loop's, in the upper half.
     number: u64,
     begin: u64,
     end: u64,
@@ -105,14 +115,10 @@ impl Pool {
     pub fn new(threads: usize) -> Pool {
         let others = threads.clamp(1, Pool::MOST_THREADS) - 1;
         let shared = Arc::new(Shared {
-            number: Apart::default(),
+            current: Apart::default(),
             shares: (0..=others).map(|_| Apart::default()).collect(),
-            finished: Apart::default(),
-            body: AtomicUsize::new(0),
-            env: AtomicPtr::default(),
-            n: AtomicI64::new(0),
-            chunks: AtomicI64::new(0),
-            taken: AtomicBool::new(false),
+            finished: (0..others).map(|_| Apart::default()).collect(),
+            taken: Apart::default(),
             active: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             asleep: (0..others).map(|_| AtomicBool::new(false)).collect(),
@@ -157,11 +163,11 @@ impl Pool {
         }
     }
 
-    /// Runs `body(env, begin, end)` on ranges that make up `0..n`.
+    /// Runs `body(env, begin, end)` on ranges that make up `0..n`. Within [`Pool::enter`], which has woken the workers.
     ///
     /// # Safety
     /// `body` must be callable with `env` for any part of `0..n`, from any thread, several at once.
-    pub unsafe fn run(&self, body: ParallelBody, env: *mut u8, n: i64) {
+    unsafe fn run(&self, body: ParallelBody, env: *mut u8, n: i64) {
         if n <= 0 {
             return;
         }
@@ -171,22 +177,24 @@ impl Pool {
             // SAFETY: as the caller promises.
             return unsafe { body(env, 0, n) };
         }
-        let chunks = n.min(self.threads() as i64 * CHUNKS_PER_THREAD);
-        s.body.store(body as usize, Relaxed);
-        s.env.store(env, Relaxed);
-        s.n.store(n, Relaxed);
-        s.chunks.store(chunks, Relaxed);
-        s.finished.store(0, Relaxed);
-        let number = (s.number.load(Relaxed) >> 32).wrapping_add(1) << 32;
-        let at = |share: usize| (chunks as u64 * share as u64) / s.shares.len() as u64;
-        for (i, share) in s.shares.iter().enumerate() {
-            share.store(Share { number, begin: at(i), end: at(i + 1) }.word(), Release);
+        let chunks = n.min(self.threads() as i64 * CHUNKS_PER_THREAD) as u64;
+        let mut number = (s.current.name.load(Relaxed) & !LOW).wrapping_add(1 << 32);
+        if number == 0 {
+            // What was left by the loop that had a number before can't be told from what belongs to this one.
+            s.shares.iter().chain(&s.finished).for_each(|word| word.store(0, Relaxed));
+            number = 1 << 32;
         }
-        s.number.store(number, SeqCst);
-        self.wake();
-        s.help(number, 0);
+        s.current.body.store(body as usize, Relaxed);
+        s.current.env.store(env, Relaxed);
+        s.current.n.store(n, Relaxed);
+        let name = number | chunks;
+        s.current.name.store(name, Release);
+        let mut own = s.own(name, 0);
+        if !s.is_finished(name, own) {
+            s.steal(name, 0, own, |done| own = done);
+        }
         let mut wait = Waiting::default();
-        while s.finished.load(Acquire) < chunks {
+        while !s.is_finished(name, own) {
             wait.pause();
         }
         s.taken.store(false, Release);
@@ -214,39 +222,64 @@ unsafe extern "C" fn shared_out(ctx: *const ResatCtx, body: ParallelBody, env: *
 }
 
 impl Shared {
-    /// Claims and runs chunks of the loop of that number until none is left: those of one's own share, then the others'.
-    fn help(&self, number: u64, me: usize) {
-        let (before, from) = self.shares.split_at(me);
-        for (i, share) in from.iter().chain(before).enumerate() {
-            while self.claim(share, number, i == 0) {}
+    /// Claims and runs the chunks of one's own share of a loop; says how many.
+    fn own(&self, name: u64, me: usize) -> u64 {
+        let mut done = 0;
+        while self.claim(name, me, true) {
+            done += 1;
+        }
+        done
+    }
+
+    /// Claims and runs chunks of the others' shares until none is left, and tells each time how many that makes, with those before.
+    fn steal(&self, name: u64, me: usize, mut done: u64, mut tell: impl FnMut(u64)) {
+        for i in 1..self.shares.len() {
+            while self.claim(name, (me + i) % self.shares.len(), false) {
+                done += 1;
+                tell(done);
+            }
         }
     }
 
-    /// Claims and runs a chunk of a share, from its beginning or its end; false where none is left.
-    fn claim(&self, share: &AtomicU64, number: u64, first: bool) -> bool {
-        let mut word = share.load(Acquire);
+    /// Whether all chunks of a loop are finished, so many of them by the caller.
+    fn is_finished(&self, name: u64, own: u64) -> bool {
+        let of = |word: u64| if word & !LOW == name & !LOW { word & LOW } else { 0 };
+        own + self.finished.iter().map(|f| of(f.load(Acquire))).sum::<u64>() == name & LOW
+    }
+
+    /// Claims and runs a chunk of the share of that number, from its beginning or its end; false where none is left.
+    fn claim(&self, name: u64, share: usize, first: bool) -> bool {
+        let (number, chunks) = (name & !LOW, name & LOW);
+        let start = |share: usize| chunks * share as u64 / self.shares.len() as u64;
+        let mut word = self.shares[share].load(Acquire);
         loop {
-            let left = Share::of(word);
-            if left.number != number || left.begin == left.end {
+            let left = match Share::of(word) {
+                left if left.number == number => left,
+                // Of an earlier loop, or of a later one.
+                _ if self.current.name.load(Acquire) == name => {
+                    Share { number, begin: start(share), end: start(share + 1) }
+                }
+                _ => return false,
+            };
+            if left.begin == left.end {
                 return false;
             }
-            let (body, env) = (self.body.load(Relaxed), self.env.load(Relaxed));
-            let (n, chunks) = (self.n.load(Relaxed), self.chunks.load(Relaxed));
+            let Loop { body, env, n, .. } = &*self.current;
+            let (body, env, n) = (body.load(Relaxed), env.load(Relaxed), n.load(Relaxed));
             let (chunk, rest) = match first {
                 true => (left.begin, Share { begin: left.begin + 1, ..left }),
                 false => (left.end - 1, Share { end: left.end - 1, ..left }),
             };
-            match share.compare_exchange_weak(word, rest.word(), AcqRel, Acquire) {
+            match self.shares[share].compare_exchange_weak(word, rest.word(), AcqRel, Acquire) {
                 Err(now) => word = now,
                 Ok(_) => {
-                    let at = |chunk: u64| (n as i128 * i128::from(chunk) / chunks as i128) as i64;
+                    let at = |chunk: u64| (n as i128 * i128::from(chunk) / i128::from(chunks)) as i64;
                     // SAFETY: the loop was not finished when the chunk was claimed, so the fields were its own: `body` is the
                     // function that `run` was given, with the `env` that belongs to it.
                     unsafe {
                         let body = std::mem::transmute::<usize, ParallelBody>(body);
                         body(env, at(chunk), at(chunk + 1));
                     }
-                    self.finished.fetch_add(1, Release);
                     return true;
                 }
             }
@@ -257,18 +290,22 @@ impl Shared {
         let mut last = 0;
         let mut wait = Waiting::default();
         while !self.stop.load(Relaxed) {
-            let number = self.number.load(Acquire);
-            if number != last {
-                self.help(number, me + 1);
-                last = number;
+            let name = self.current.name.load(Acquire);
+            if name != last {
+                let own = self.own(name, me + 1);
+                let tell = |done: u64| self.finished[me].store(name & !LOW | done, Release);
+                if own > 0 {
+                    tell(own);
+                }
+                self.steal(name, me + 1, own, tell);
+                last = name;
                 wait = Waiting::default();
             } else if wait.spins < SPINS_BEFORE_SLEEP || self.active.load(Relaxed) > 0 {
                 wait.pause();
             } else {
                 self.asleep[me].store(true, SeqCst);
-                // What came between the last look and the flag would not have woken this thread.
-                let changed = self.number.load(SeqCst) != last || self.active.load(SeqCst) > 0;
-                if changed || self.stop.load(SeqCst) {
+                // An inference that began between the last look and the flag would not have woken this thread.
+                if self.active.load(SeqCst) > 0 || self.stop.load(SeqCst) {
                     self.asleep[me].store(false, SeqCst);
                 } else {
                     while self.asleep[me].load(SeqCst) && !self.stop.load(SeqCst) {
@@ -334,6 +371,13 @@ mod tests {
             thread::sleep(std::time::Duration::from_millis(20));
             pool.enter(|ctx| every_iteration_runs_once(ctx, 1000));
         }
+    }
+
+    #[test]
+    fn numbers_of_loops_begin_again() {
+        let pool = Pool::new(3);
+        pool.shared.current.name.store((LOW - 3) << 32, SeqCst);
+        pool.enter(|ctx| (0..50).for_each(|n| every_iteration_runs_once(ctx, n % 4)));
     }
 
     struct Stalled {
