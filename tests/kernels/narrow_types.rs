@@ -146,6 +146,20 @@ fn blocks_of_four_bytes_agree() {
     }
 }
 
+/// They are not stored byte by byte.
+#[test]
+fn blocks_of_four_bytes_are_stored_as_words() {
+    let op = ops::lookup("layout_transform").expect("an operator");
+    let attrs = ops::make_attrs(op, &[("src_layout".into(), "NCHW".into()), ("dst_layout".into(), "NCHW4c".into())]);
+    let mut b = Builder::new();
+    let args = [b.arg(&[1, 4, 32, 32], DType::U8).into()];
+    let out = op.op().lower(&attrs.expect("legal"), &args, &mut b).expect("lowers");
+    let target = Target::parse("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu=cooperlake").expect("a target").codegen();
+    let kernel = kernel("blocks", &b.finish_with(&out), resat::machine::Core::here(&target));
+    let text = llvm::listing(&[&kernel], &target).expect("compiles").assembly;
+    assert!(!text.contains("pextrb"), "{text}");
+}
+
 /// Each channel by itself, where neighbours in a window are brought together.
 #[test]
 fn convolutions_by_channel_agree() {

@@ -55,8 +55,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let Some(x) = what.filter(|_| plain) else { return Ok(false) };
         let v = self.value(x)?;
         let v = self.ir.splat(v, lanes.count);
-        let apart =
-            |w: &Waiting<'ctx>| w.at.plus(&first, -1).as_constant().is_some_and(|d| d.abs() >= lanes.count as i64);
+        // Whether none of the bytes are the same: those a word apart may lie between one another.
+        let apart = |w: &Waiting<'ctx>| {
+            let reach = step.max(w.step) * i64::from(lanes.count.max(w.lanes));
+            let between = |d: i64| (step, w.step) == (WORD, WORD) && d % WORD != 0;
+            w.at.plus(&first, -1).as_constant().is_some_and(|d| d.abs() >= reach || between(d))
+        };
         if !self.waiting.iter().filter(|w| w.buffer == buffer).all(apart) {
             self.store_waiting();
         }
