@@ -102,15 +102,20 @@ impl KeyMaker {
     /// With the content of a file, whatever its name is.
     pub fn file(mut self, path: &Path) -> io::Result<KeyMaker> {
         let mut file = fs::File::open(path)?;
-        let (mut content, mut chunk, mut length) = (blake3::Hasher::new(), vec![0; CHUNK], 0u64);
-        loop {
-            match file.read(&mut chunk)? {
-                0 => break,
-                n => {
-                    add(&mut content, &chunk[..n]);
-                    length += n as u64;
+        let (mut content, mut length) = (blake3::Hasher::new(), 0u64);
+        let [mut now, mut next] = [(); 2].map(|()| vec![0; CHUNK]);
+        let mut n = file.read(&mut now)?;
+        while n > 0 {
+            length += n as u64;
+            // Of a long file, one thread reads what comes next while the others look at this.
+            n = match n {
+                CHUNK => rayon::join(|| add(&mut content, &now), || file.read(&mut next)).1?,
+                _ => {
+                    add(&mut content, &now[..n]);
+                    file.read(&mut next)?
                 }
-            }
+            };
+            std::mem::swap(&mut now, &mut next);
         }
         self.0.update(&length.to_le_bytes());
         self.0.update(content.finalize().as_bytes());
