@@ -3,7 +3,7 @@
 use crate::common::{Rng, difference};
 use resat::{
     ir::{AttrValue, Name},
-    loops::{Builder, Combine, Operand, Scalar, Stages, check, eval_stages, run_kernel},
+    loops::{Builder, Combine, LoopKind, Operand, Scalar, Stages, Stmt, check, eval_stages, run_kernel},
     lower::kernel,
     machine::Core,
     ops,
@@ -182,5 +182,63 @@ fn slices_are_set_wherever_they_are() {
         ([5, 6], vec![], vec![], vec![-1, -1]),
     ] {
         compare("strided_set", &[], &[x.clone(), v(shape), list(&begin), list(&end), list(&strides)]);
+    }
+}
+
+/// The same kernel where threads run but the first half of the iterations of each parallel loop.
+fn first_halves(s: &mut Stmt) {
+    match s {
+        Stmt::Block(all) => all.iter_mut().for_each(first_halves),
+        Stmt::For { kind: LoopKind::Parallel, extent, .. } => {
+            *extent = Scalar::index(extent.as_int().expect("a number") / 2);
+        }
+        Stmt::For { body, .. } | Stmt::Let { body, .. } => first_halves(body),
+        _ => {}
+    }
+}
+
+/// Of an image with few weights, threads begin with the same rows whatever the operator: each finds in its cache what it wrote in the layer before.
+#[test]
+fn threads_begin_with_the_same_rows_of_an_image() {
+    let (size, unit) = (48, Core { vector_bytes: 64, vector_registers: 32, ..Core::SCALAR });
+    let window = |n: i64| -> Vec<(Name, AttrValue)> {
+        vec![("kernel_size".into(), vec![n, n].into()), ("padding".into(), vec![n / 2; 4].into())]
+    };
+    let layouts = |kernel: &str| -> Vec<(Name, AttrValue)> {
+        let all = [("data_layout", "NCHW16c"), ("kernel_layout", kernel), ("out_layout", "NCHW16c")];
+        all.map(|(name, layout)| (name.into(), layout.into())).to_vec()
+    };
+    let plain = [window(1), layouts("OIHW16i16o"), vec![("channels".into(), 32.into())]].concat();
+    let depthwise = vec![("channels".into(), 32.into()), ("groups".into(), 32.into())];
+    for (op, weight, attrs) in [
+        ("nn.contrib_conv2d_NCHWc", vec![2, 2, 1, 1, 16, 16], plain),
+        (
+            "nn.contrib_depthwise_conv2d_NCHWc",
+            vec![2, 1, 3, 3, 1, 16],
+            [window(3), layouts("OIHW1i16o"), depthwise].concat(),
+        ),
+    ] {
+        let id = ops::lookup(op).expect("it is an operator");
+        let attrs = ops::make_attrs(id, &attrs).expect("legal");
+        let mut b = Builder::new();
+        let image = [1, 2, size, size, 16];
+        let args = [b.arg(&image, DType::F32).into(), b.arg(&weight, DType::F32).into()];
+        let out = id.op().lower(&attrs, &args, &mut b).expect("lowers");
+        let mut kernel = kernel("k", &b.finish_with(&out), unit);
+        first_halves(&mut kernel.body);
+        let of = |shape: &[i64]| shape.iter().map(|&n| n as usize).collect::<Vec<usize>>();
+        let mut all = [
+            Tensor::zeros(DType::F32, &of(&image)),
+            Tensor::zeros(DType::F32, &of(&weight)),
+            Tensor::zeros(DType::F32, &of(&image)),
+        ];
+        all[2].bytes_mut().fill(0xff);
+        run_kernel(&kernel, &mut all).expect("runs");
+        let is_written = |block: i64, row: i64| !all[2].get_f64((((block * size) + row) * size * 16) as usize).is_nan();
+        let rows: Vec<Vec<i64>> = (0..2).map(|b| (0..size).filter(|&r| is_written(b, r)).collect()).collect();
+        let near = |rows: &Vec<i64>| {
+            rows.iter().copied().eq(0..rows.len() as i64) && (size / 2 - rows.len() as i64).abs() <= size / 8
+        };
+        assert!(rows.iter().all(near), "{op} of {weight:?}: {rows:?}");
     }
 }

@@ -129,8 +129,11 @@ impl Emitter {
             (Some(_), _) => self.diverge(),
             (None, None) => {}
         }
-        let outer: Vec<Loop> =
+        let mut outer: Vec<Loop> =
             axes.iter().filter(|a| a.id != vector.id).map(|a| Loop { var: a.id, extent: a.extent }).collect();
+        if let ([_, _, _, columns, block], true) = (&self.group.decl(tensor).shape[..], parallel && self.rows_first) {
+            outer.sort_by_key(|l| store.as_ref().is_none_or(|to| to.coeff(l.var) != columns * block));
+        }
         let value = self.flatten(&value);
         let place = Place { buffer, to: &to, value: &value };
         let store = |with: &HashMap<AxisId, Scalar>| place.store(with);

@@ -19,6 +19,7 @@ mod pack;
 mod prefetch;
 mod reduce;
 mod routine;
+mod shares;
 mod sizes;
 mod split;
 mod split_k;
@@ -131,6 +132,8 @@ struct Emitter {
     choices: Vec<usize>,
     /// The reductions that were scheduled so far.
     reductions: Vec<Reduced>,
+    /// Whether threads begin with parts of an image in the steps at hand.
+    rows_first: bool,
     /// Where the kernel is for many sizes: what changes, and what was chosen.
     sizes: Option<sizes::Sizes>,
 }
@@ -162,6 +165,7 @@ fn scheduled(
         extents: HashMap::new(),
         choices: choices.to_vec(),
         reductions: Vec::new(),
+        rows_first: false,
         sizes,
     };
     for (i, &t) in group.args.iter().enumerate() {
@@ -180,6 +184,8 @@ fn scheduled(
                 let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
                 e.extents.extend(axes.map(|a| (a.id, a.extent)));
                 let steps = e.pack_operands(steps.clone());
+                let image = |s: &Step| s.reduction.as_ref().and_then(|r| e.by_rows(s.tensor, &s.axes, r)).is_some();
+                e.rows_first = steps.iter().any(image);
                 let later =
                     LazyCell::new(|| parts[at + 1..].iter().flat_map(Part::reads).collect::<HashSet<TensorId>>());
                 body.extend(e.steps(steps, &|t| later.contains(&t)));
@@ -382,14 +388,7 @@ impl Emitter {
         if loops[..merged].iter().any(|l| self.changes(l.var)) {
             return self.changing_parallel(var, total, &loops[..merged], inner);
         }
-        let mut below = 1;
-        let bound = loops[..merged].iter().rev().fold(inner, |body, l| {
-            let at = Scalar::axis(var).floor_div(below).floor_mod(l.extent);
-            let at = if below * l.extent == total { Scalar::axis(var).floor_div(below) } else { at };
-            below *= l.extent;
-            bind(l.var, at, body)
-        });
-        for_(var, total, LoopKind::Parallel, bound)
+        for_(var, total, LoopKind::Parallel, taken_apart(var, &loops[..merged], inner))
     }
 
     /// Loops, some of whose extents change from size to size, as a parallel one.
@@ -428,6 +427,18 @@ fn for_(var: AxisId, extent: i64, kind: LoopKind, body: Stmt) -> Stmt {
 
 fn bind(var: AxisId, value: Scalar, body: Stmt) -> Stmt {
     Stmt::Let { var, value, body: Box::new(body) }
+}
+
+/// A body within loops of which there is the number of the iteration only.
+fn taken_apart(number: AxisId, loops: &[Loop], body: Stmt) -> Stmt {
+    let total: i64 = loops.iter().map(|l| l.extent).product();
+    let mut below = 1;
+    loops.iter().rev().fold(body, |body, l| {
+        let at = Scalar::axis(number).floor_div(below).floor_mod(l.extent);
+        let at = if below * l.extent == total { Scalar::axis(number).floor_div(below) } else { at };
+        below *= l.extent;
+        bind(l.var, at, body)
+    })
 }
 
 /// An extent cut into full tiles and a rest: (first element, tiles, tile size).

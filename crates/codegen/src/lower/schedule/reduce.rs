@@ -3,11 +3,12 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Access, CANDIDATES, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_FROM, PARALLEL_PIECES, Reduced, bind,
+    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, bind,
     choose::{Ranked, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     cut_evenly, for_,
     prefetch::{Prefetch, Slice},
+    shares::{is_even, outer_axes},
     sizes::{Along, descending, tails},
     tiling::{Dot, Form, Piece, Place, Tiling},
 };
@@ -66,22 +67,6 @@ pub(super) fn form(r: &Reduction, unit: Core) -> Form {
 /// Instructions for a dot product of four int8 pairs where both are signed or both are not: as products of 16 bits.
 const SAME_SIGNS: i64 = 4;
 
-/// So many leading axes have iterations enough for all threads.
-fn outer_axes(pieces: &[(AxisId, Vec<Piece>)]) -> usize {
-    let mut iterations = 1;
-    for (at, (_, pieces)) in pieces.iter().enumerate() {
-        // Each piece of an outer axis is a nest of its own, which reads again what all axes around it read.
-        if iterations >= PARALLEL_ENOUGH && pieces.len() > 1 {
-            return at;
-        }
-        iterations *= pieces.iter().map(|p| p.count).max().unwrap_or(1);
-        if iterations >= PARALLEL_PIECES {
-            return at + 1;
-        }
-    }
-    pieces.len()
-}
-
 /// The parts of one reduction that all its tiles share.
 pub(super) struct Job<'a> {
     pub(super) tensor: TensorId,
@@ -102,6 +87,14 @@ pub(super) struct Job<'a> {
     is_conditional: bool,
 }
 
+impl Job<'_> {
+    /// How many values all tiles combine.
+    fn visits(&self, pieces: &[(AxisId, Vec<Piece>)]) -> i64 {
+        let elements = pieces.iter().map(|(_, all)| all.iter().map(Piece::elements).sum::<i64>());
+        elements.product::<i64>() * self.reduction.axes.iter().map(|a| a.extent).product::<i64>()
+    }
+}
+
 impl Emitter {
     pub(super) fn reduce(
         &mut self,
@@ -112,6 +105,7 @@ impl Emitter {
         mut reduction: Reduction,
         parallel: bool,
     ) -> Stmt {
+        let rows = if parallel { self.by_rows(tensor, &axes, &reduction) } else { None };
         // The epilogue names the accumulators at the unmerged axes: give it a name without axes instead.
         let sum = self.fresh();
         let whole = |s: &Scalar| match s.kind() {
@@ -172,6 +166,13 @@ impl Emitter {
             axes.insert(0, outer);
             tiling.tiles.iter_mut().filter(|t| t.0 == axis.id).for_each(|t| t.0 = inner.id);
         }
+        let rows = rows.filter(|_| block.is_none() && tiling.matrix.is_none()).and_then(|apart| {
+            let place = Affine::of(&to)?;
+            let find = |by: i64| axes.iter().position(|a| a.id != tiling.vector && place.coeff(a.id) == by);
+            let (at, merged) = find(apart[0]).map(|at| (at, false)).or(find(apart[1]).map(|at| (at, true)))?;
+            let exprs = &mut [&mut value, &mut reduction.value];
+            self.rows_outermost(&mut axes, (at, merged), &mut tiling, &mut to, exprs)
+        });
         let start = started(&mut value, sum, &reduction, &tiling);
         let guarded = guarded_axes(&reduction.value);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
@@ -189,7 +190,7 @@ impl Emitter {
                     };
                 }
                 let all = pieces(a, &tiling);
-                (a.id, counted(if guarded.contains(&a.id) { edges_apart(all) } else { all }))
+                (a.id, counted(if guarded.contains(&a.id) { edges_apart(all, [true; 2]) } else { all }))
             })
             .collect();
         let changes = reduction.axes.iter().any(|a| self.changes(a.id));
@@ -210,11 +211,16 @@ impl Emitter {
         };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // tails of tiles too: they meet the same operands while those are at hand.
-        let outer = if parallel { self.decide(|_| outer_axes(&pieces)) } else { 0 };
+        let at_once = parallel && !self.is_sized() && tiling.matrix.is_none() && !pieces.is_empty();
+        let at_once = at_once && job.visits(&pieces) >= PARALLEL_FROM && is_even(&pieces);
+        let outer = if parallel { self.decide(|_| outer_axes(&pieces, at_once)) } else { 0 };
         if outer > pieces.len() {
             self.diverge();
         }
         let (outer, inner) = pieces.split_at(outer.min(pieces.len()));
+        if at_once {
+            return self.tiles_at_once(&job, outer, inner, rows);
+        }
         let mut choices: Vec<Vec<(AxisId, Piece)>> = vec![vec![]];
         for (axis, pieces) in outer {
             choices = choices
@@ -298,7 +304,7 @@ impl Emitter {
     }
 
     /// The loops over all pieces of these axes, and the tiles within.
-    fn nest(&mut self, job: &Job<'_>, axes: &[(AxisId, Vec<Piece>)], places: &mut Vec<Place>) -> Stmt {
+    pub(super) fn nest(&mut self, job: &Job<'_>, axes: &[(AxisId, Vec<Piece>)], places: &mut Vec<Place>) -> Stmt {
         let Some(((axis, pieces), rest)) = axes.split_first() else { return self.tile(job, places) };
         let mut parts = Vec::with_capacity(pieces.len());
         for &piece in pieces {
@@ -312,7 +318,7 @@ impl Emitter {
     }
 
     /// The loop over a piece, and where in it a turn is.
-    fn place(&mut self, axis: AxisId, piece: Piece) -> (Loop, Place) {
+    pub(super) fn place(&mut self, axis: AxisId, piece: Piece) -> (Loop, Place) {
         let var = self.fresh();
         if piece.changes {
             self.mark(var);
@@ -678,15 +684,15 @@ fn guarded_axes(value: &Scalar) -> HashSet<AxisId> {
     found
 }
 
-/// The same pieces with the first and the last turn by themselves, so that in between no window reaches over an edge.
-fn edges_apart(mut pieces: Vec<Piece>) -> Vec<Piece> {
-    if let Some(first) = pieces.first_mut().filter(|p| p.count > 1) {
+/// The same pieces with the first and the last turn by themselves, as is said of each, so that in between no window reaches over an edge.
+pub(super) fn edges_apart(mut pieces: Vec<Piece>, [at_first, at_last]: [bool; 2]) -> Vec<Piece> {
+    if let Some(first) = pieces.first_mut().filter(|p| at_first && p.count > 1) {
         let edge = Piece { count: 1, ..*first };
         first.start += first.size * first.lanes;
         first.count -= 1;
         pieces.insert(0, edge);
     }
-    if let Some(last) = pieces.last_mut().filter(|p| p.count > 1) {
+    if let Some(last) = pieces.last_mut().filter(|p| at_last && p.count > 1) {
         last.count -= 1;
         let edge = Piece { start: last.start + last.elements(), count: 1, ..*last };
         pieces.push(edge);
@@ -695,7 +701,7 @@ fn edges_apart(mut pieces: Vec<Piece>) -> Vec<Piece> {
 }
 
 /// The same pieces, each with the number of turns before it.
-fn counted(mut pieces: Vec<Piece>) -> Vec<Piece> {
+pub(super) fn counted(mut pieces: Vec<Piece>) -> Vec<Piece> {
     let mut before = 0;
     for p in &mut pieces {
         p.before = before;
@@ -705,7 +711,7 @@ fn counted(mut pieces: Vec<Piece>) -> Vec<Piece> {
 }
 
 /// How an output axis is cut.
-fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
+pub(super) fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
     if axis.id != tiling.vector {
         let piece = |(start, count, size)| Piece::plain(start, count, size, 1);

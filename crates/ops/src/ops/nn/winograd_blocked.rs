@@ -23,6 +23,10 @@ const REGISTER_TILES: [(i64, i64, i64); 2] = [(16, 14, 2), (1, 6, 2)];
 /// Bytes of products on a thread's stack, at most.
 const PRODUCTS: i64 = 256 << 10;
 
+/// Bytes of weights that each thread may go through for its own part of the image: they stay in its second cache. Then a thread reads the
+/// tiles that it has transformed, and the next layer finds in each thread's cache what that wrote.
+const WEIGHTS_NEAR: i64 = 640 << 10;
+
 /// The sum of terms times coefficients, without those that are zero.
 fn linear(coefficients: &[f64], dtype: DType, term: impl Fn(usize) -> Scalar) -> Scalar {
     let mut sum: Option<Scalar> = None;
@@ -148,6 +152,7 @@ pub(super) fn lower(
                         each_piece(
                             n,
                             changing,
+                            of_weights <= WEIGHTS_NEAR,
                             [images, turns, many],
                             start,
                             each,
@@ -315,18 +320,23 @@ const LAST: i64 = 4;
 /// One parallel loop over all images, groups of blocks and groups of tiles, the first of which begins with tile `start`; the body gets these
 /// three, the number of the iteration, and `start`. Of images of any size, the loops are the same whatever the extents are; where `whole` says
 /// how many register tiles there are in all, and in a group at most, the body gets how many there are in its group.
+///
+/// Threads begin with parts of the image where `by_place` says so, else with groups of blocks.
 fn each_piece(
     n: &mut Nest<'_>,
     changing: bool,
+    by_place: bool,
     [images, turns, many]: [i64; 3],
     start: i64,
     whole: Option<(i64, i64)>,
     body: impl FnOnce(&mut Nest<'_>, &[Scalar], Scalar, Scalar, Option<Scalar>),
 ) {
     if !changing {
-        return n.parallel_each(&[images, turns, many], |n, i| {
-            let number = (i[0].clone() * turns + i[1].clone()) * many + i[2].clone();
-            body(n, i, number, Scalar::index(start), None);
+        let inner = if by_place { [many, turns] } else { [turns, many] };
+        return n.parallel_each(&[images, inner[0], inner[1]], |n, i| {
+            let [image, turn, piece] = if by_place { [0, 2, 1] } else { [0, 1, 2] }.map(|at| i[at].clone());
+            let number = (image.clone() * turns + turn.clone()) * many + piece.clone();
+            body(n, &[image, turn, piece], number, Scalar::index(start), None);
         });
     }
     let start = n.let_(Scalar::index(start));

@@ -1,0 +1,182 @@
+//! Which part of the work each thread begins with.
+//!
+//! A thread's share of a parallel loop is the same part of every loop (`runtime/pool.rs`). Where cores share no cache, to read what another one has
+//! written, or to write where it has, takes as long as many operations. So layers that make images and have few weights begin with the image's
+//! rows: each thread finds in its cache what it wrote in the layer before. Where there are many weights, threads begin with channels of results
+//! instead, and each reads a part of the weights only.
+
+use super::{
+    Access, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_PIECES, bind, for_,
+    reduce::{Job, counted, edges_apart, pieces},
+    taken_apart,
+    tiling::{Piece, Place, Tiling},
+};
+use crate::{
+    loops::{Axis, AxisId, BinOp, LoopKind, Scalar, Stmt, TensorId},
+    lower::normalize::Reduction,
+};
+
+/// Threads begin with parts of an image where there are so many times as many bytes of images as of weights.
+const WEIGHTS_AGAINST_IMAGES: i64 = 4;
+
+/// An image's rows are cut into so many blocks for threads to begin with.
+const ROW_BLOCKS: [i64; 3] = [4, 3, 2];
+/// A block has at least so many register tiles one behind the other.
+const LEAST_TURNS: i64 = 4;
+/// Where a register tile has so many rows, what it reads of the rows around it is little.
+const FEW_ROWS: i64 = 7;
+
+/// So many leading axes have iterations enough for all threads, which share out those of all pieces at once or of one after another.
+pub(super) fn outer_axes(pieces: &[(AxisId, Vec<Piece>)], at_once: bool) -> usize {
+    let mut iterations = 1;
+    for (at, (_, pieces)) in pieces.iter().enumerate() {
+        // Each piece of an outer axis is a nest of its own, which reads again what all axes around it read.
+        if iterations >= PARALLEL_ENOUGH && pieces.len() > 1 {
+            return at;
+        }
+        let counts = pieces.iter().map(|p| p.count);
+        iterations *= if at_once { counts.sum() } else { counts.max().unwrap_or(1) };
+        if iterations >= PARALLEL_PIECES {
+            return at + 1;
+        }
+    }
+    pieces.len()
+}
+
+/// Whether both halves of the outermost loop's turns have as much to do, within 2 %. Otherwise threads had better share out its pieces one after
+/// another, as a thread that is done early finds chunks of the other's that have begun.
+pub(super) fn is_even(pieces: &[(AxisId, Vec<Piece>)]) -> bool {
+    let turns =
+        pieces.iter().map(|(_, all)| all.iter().flat_map(|p| (0..p.count).map(|_| p.step())).collect::<Vec<i64>>());
+    let Some(steps) = turns.into_iter().find(|steps| steps.len() > 1) else { return true };
+    let half = steps.len() / 2;
+    let (first, last): (i64, i64) = (steps[..half].iter().sum(), steps[steps.len() - half..].iter().sum());
+    50 * (first - last).abs() <= steps.iter().sum::<i64>()
+}
+
+impl Emitter {
+    /// Where a step makes an image in blocks of channels and reads few weights for it, beside what it reads and writes of images: how far
+    /// its rows, or the pixels of a row, lie apart. Threads had better begin with parts of the image then: as each layer reads all
+    /// channels, half of them would be what other threads have written. Of many weights, none should be read twice.
+    pub(super) fn by_rows(&self, tensor: TensorId, axes: &[Axis], r: &Reduction) -> Option<[i64; 2]> {
+        let decl = self.group.decl(tensor);
+        let ([_, _, rows, columns, block], [_, _, row, ..]) = (&decl.shape[..], axes) else { return None };
+        let bytes = |t: TensorId| {
+            let decl = self.group.decl(t);
+            decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
+        };
+        let (images, weights): (Vec<Access>, Vec<Access>) =
+            self.accesses(&r.value).into_iter().partition(|a| a.axes.contains(&row.id));
+        let sum = |all: Vec<Access>| all.iter().filter_map(|a| a.tensor).map(bytes).sum::<i64>();
+        let few = WEIGHTS_AGAINST_IMAGES * sum(weights) <= sum(images) + bytes(tensor);
+        (few && *rows > 1 && axes.len() == 5 && !self.is_sized()).then_some([columns * block, *block])
+    }
+
+    /// The tiles of all pieces of the outer axes in one parallel loop: an iteration is a turn of each. Threads wait for each other once, and begin
+    /// with parts of the first axis.
+    pub(super) fn tiles_at_once(
+        &mut self,
+        job: &Job<'_>,
+        outer: &[(AxisId, Vec<Piece>)],
+        inner: &[(AxisId, Vec<Piece>)],
+        rows: Option<(Axis, Axis)>,
+    ) -> Stmt {
+        let number = self.fresh();
+        let turns: Vec<Loop> = outer
+            .iter()
+            .map(|(_, all)| Loop { var: self.fresh(), extent: all.iter().map(|p| p.count).sum() })
+            .collect();
+        let body = self.pieces_by_turn(job, outer, &turns, inner, rows, &mut Vec::new());
+        let total = turns.iter().map(|l| l.extent).product();
+        for_(number, total, LoopKind::Parallel, taken_apart(number, &turns, body))
+    }
+
+    /// The pieces of the first outer axis, of which the turn says which it is, those of the others within, and the tiles within these.
+    fn pieces_by_turn(
+        &mut self,
+        job: &Job<'_>,
+        outer: &[(AxisId, Vec<Piece>)],
+        turns: &[Loop],
+        inner: &[(AxisId, Vec<Piece>)],
+        rows: Option<(Axis, Axis)>,
+        places: &mut Vec<Place>,
+    ) -> Stmt {
+        let (Some(((axis, pieces), rest)), Some((turn, turns))) = (outer.split_first(), turns.split_first()) else {
+            return match rows {
+                Some(rows) => self.nest(job, &within_block(places, inner, rows, job.tiling), places),
+                None => self.nest(job, inner, places),
+            };
+        };
+        let mut all: Option<Stmt> = None;
+        for &piece in pieces.iter().rev() {
+            let (own, place) = self.place(*axis, piece);
+            places.push(place);
+            let body = self.pieces_by_turn(job, rest, turns, inner, rows, places);
+            places.pop();
+            // Within its piece the turn is in range anyhow: so it is known to be.
+            let at = Scalar::binary(BinOp::Max, Scalar::axis(turn.var) - piece.before, Scalar::index(0));
+            let body = bind(own.var, Scalar::binary(BinOp::Min, at, Scalar::index(piece.count - 1)), body);
+            all = Some(match all {
+                None => body,
+                Some(later) => Stmt::If {
+                    cond: Scalar::binary(BinOp::Lt, Scalar::axis(turn.var), Scalar::index(piece.before + piece.count)),
+                    then: Box::new(body),
+                    otherwise: Some(Box::new(later)),
+                },
+            });
+        }
+        all.unwrap_or(Stmt::Block(vec![]))
+    }
+
+    /// Has threads begin with parts of the image: the loop over its rows becomes the outermost one. Where a register tile has but few rows, or all
+    /// of them are one axis with the columns, it is a loop over blocks of them, so that within one loops run in the order that they had.
+    /// These blocks and the axis within them, then.
+    pub(super) fn rows_outermost(
+        &mut self,
+        axes: &mut Vec<Axis>,
+        (at, merged): (usize, bool),
+        tiling: &mut Tiling,
+        to: &mut Scalar,
+        exprs: &mut [&mut Scalar],
+    ) -> Option<(Axis, Axis)> {
+        let rows = axes[at];
+        let tile = tiling.tiles.iter().find(|t| t.0 == rows.id).map_or(1, |t| t.1).max(1);
+        if axes[..at].iter().all(|a| a.extent == 1 || a.id == tiling.vector) {
+            return None;
+        }
+        if !merged && tile >= FEW_ROWS {
+            axes.remove(at);
+            axes.insert(0, rows);
+            return None;
+        }
+        let is_cut = |blocks: &i64| {
+            let block = rows.extent / blocks;
+            rows.extent % blocks == 0 && block >= LEAST_TURNS * tile && (merged || block % tile == 0)
+        };
+        let blocks = ROW_BLOCKS.into_iter().find(is_cut)?;
+        axes.remove(at);
+        let [outer, inner] = self.split_axis(rows, rows.extent / blocks, to, exprs);
+        axes.insert(at, inner);
+        axes.insert(0, outer);
+        tiling.tiles.iter_mut().filter(|t| t.0 == rows.id).for_each(|t| t.0 = inner.id);
+        Some((outer, inner))
+    }
+}
+
+/// The pieces of all inner axes, where blocks of rows are an outer one: only the first and the last block are at an edge of the image.
+fn within_block(
+    places: &[Place],
+    inner: &[(AxisId, Vec<Piece>)],
+    (blocks, within): (Axis, Axis),
+    tiling: &Tiling,
+) -> Vec<(AxisId, Vec<Piece>)> {
+    let block = places.iter().find(|p| p.axis == blocks.id).map(|p| p.piece);
+    let of = |(id, all): &(AxisId, Vec<Piece>)| match block {
+        Some(block) if *id == within.id && all.len() > 1 => {
+            let edges = [block.start == 0, block.start + block.count == blocks.extent];
+            (*id, counted(edges_apart(pieces(&within, tiling), edges)))
+        }
+        _ => (*id, all.clone()),
+    };
+    inner.iter().map(of).collect()
+}
