@@ -99,6 +99,57 @@ impl Affine {
     }
 }
 
+/// Terms of a sum: products of one or two variables, each with what it is multiplied by.
+type Products = SmallVec<[((AxisId, Option<AxisId>), i64); 8]>;
+
+/// An index expression as a sum of products of one or two variables, in the order of these, where it is one: of places and of strides that have
+/// names.
+pub(crate) fn in_order(e: &Scalar) -> Option<Scalar> {
+    fn push(terms: &mut Products, product: (AxisId, Option<AxisId>), by: i64) {
+        match terms.binary_search_by_key(&product, |t| t.0) {
+            Ok(i) => terms[i].1 += by,
+            Err(i) => terms.insert(i, (product, by)),
+        }
+    }
+    fn add(e: &Scalar, by: i64, base: &mut i64, terms: &mut Products) -> Option<()> {
+        match e.kind() {
+            ScalarKind::Int(i) => *base += by * i,
+            ScalarKind::Axis(a) => push(terms, (*a, None), by),
+            ScalarKind::Binary(BinOp::Add, a, b) => {
+                add(a, by, base, terms)?;
+                add(b, by, base, terms)?;
+            }
+            ScalarKind::Binary(BinOp::Sub, a, b) => {
+                add(a, by, base, terms)?;
+                add(b, -by, base, terms)?;
+            }
+            ScalarKind::Binary(BinOp::Mul, a, b) => {
+                let (mut x, mut y) = ((0, Products::new()), (0, Products::new()));
+                add(a, by, &mut x.0, &mut x.1)?;
+                add(b, 1, &mut y.0, &mut y.1)?;
+                *base += x.0 * y.0;
+                x.1.iter().for_each(|t| push(terms, t.0, t.1 * y.0));
+                y.1.iter().for_each(|t| push(terms, t.0, t.1 * x.0));
+                for (&((a, first), m), &((b, second), n)) in x.1.iter().flat_map(|x| y.1.iter().map(move |y| (x, y))) {
+                    let (None, None) = (first, second) else { return None };
+                    push(terms, (a, Some(b)), m * n);
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+    let (mut base, mut terms) = (0, Products::new());
+    add(e, 1, &mut base, &mut terms)?;
+    terms.retain(|t| t.1 != 0);
+    let term = |((a, by), c): ((AxisId, Option<AxisId>), i64)| match by {
+        Some(by) => Scalar::axis(a) * Scalar::axis(by) * c,
+        None => Scalar::axis(a) * c,
+    };
+    let sum = terms.into_iter().map(term).reduce(|a, b| a + b);
+    Some(sum.map_or_else(|| Scalar::index(base), |s| s + base))
+}
+
 /// Replaces axes and reads throughout an expression, each shared node once.
 pub(crate) struct Substitution<F> {
     replace: F,

@@ -23,6 +23,7 @@ pub use form::Form;
 use function::stages_of;
 pub use function::{FunctionGroup, stages};
 pub use schedule::{Decisions, Reduced, Scheduled, changing, is_view, kernel, schedule, schedule_sized};
+use schedule::{noted, numbers_sized};
 pub use sites::{LookedUp, Made, Met, Sites, SizedKernel, as_view};
 pub use tuned::Tuned;
 pub use tuned::worth_measuring;

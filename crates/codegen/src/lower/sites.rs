@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 
-use super::{Decisions, Group, changing, is_view, schedule_sized};
+use super::{Decisions, Group, changing, is_view, noted, numbers_sized, schedule_sized};
 use crate::{
     loops::{
         Axis, AxisId, Body, Definition, Family, Kernel, Member, Outline, Scalar, ScalarKind, Stage, Stages, check,
@@ -233,11 +233,38 @@ impl Sites {
         unserved
     }
 
+    /// How many calls that compute these groups tell their families' kernels what changes without a kernel of their own being made, and for
+    /// how many one has to be; none where what is found out without it is not what it says.
+    pub fn replays(&self, groups: &[Group]) -> Option<(usize, usize)> {
+        let (mut without, mut made) = (0, 0);
+        for (group, site) in groups.iter().zip(&self.sites) {
+            let Site::Changing(families) = site else { continue };
+            for sized in families.iter().map(|&n| &self.families[n]) {
+                let group = conformed(&group.stages, &sized.pattern);
+                let kernel = sized.scheduled(&group, self.unit).and_then(|k| sized.family.member(&k));
+                match sized.member(&group, self.unit) {
+                    Some(member) if kernel != Some(member.clone()) => return None,
+                    Some(_) => without += 1,
+                    None => made += usize::from(kernel.is_some()),
+                }
+            }
+        }
+        Some((without, made))
+    }
+
     fn find(&self, families: &[usize], group: &Stages) -> Found {
         let mut others = Vec::new();
         for &n in families {
             let sized = &self.families[n];
-            let Some(kernel) = sized.scheduled(group, self.unit) else { continue };
+            let group = conformed(group, &sized.pattern);
+            if let Some(member) = sized.member(&group, self.unit) {
+                debug_assert!(
+                    sized.scheduled(&group, self.unit).and_then(|k| sized.family.member(&k)).as_ref() == Some(&member),
+                    "what is found out without a kernel is what the kernel says"
+                );
+                return Found::Member(sized.kernel.clone(), member);
+            }
+            let Some(kernel) = sized.scheduled(&group, self.unit) else { continue };
             match sized.family.member(&kernel) {
                 Some(member) => return Found::Member(sized.kernel.clone(), member),
                 None => others.push((n, kernel)),
@@ -284,7 +311,9 @@ impl Sized {
         let all: Vec<&Stages> = [first].into_iter().chain(alike).collect();
         let changing = changing(&all)?;
         let decided_by = |by: &Stages| -> Option<(Decisions, Vec<(Kernel, Outline)>)> {
-            let (_, decisions) = schedule_sized("", by, unit, &changing, None)?;
+            let others = all.iter().copied().filter(|g| *g != by);
+            let all: Vec<&Stages> = [by].into_iter().chain(others).collect();
+            let decisions = noted(&all, unit, &changing)?;
             let outlined = |g: &&Stages| -> Option<(Kernel, Outline)> {
                 let (kernel, _) = schedule_sized("", g, unit, &changing, Some(&decisions))?;
                 let outline = kernel.outline();
@@ -318,8 +347,13 @@ impl Sized {
 
     /// The kernel for one size, where what was decided can be done there.
     fn scheduled(&self, group: &Stages, unit: Core) -> Option<Kernel> {
-        let group = conformed(group, &self.pattern);
-        Some(schedule_sized("", &group, unit, &self.changing, Some(&self.decisions))?.0)
+        Some(schedule_sized("", group, unit, &self.changing, Some(&self.decisions))?.0)
+    }
+
+    /// What the kernel for one size tells the family's, where that can be found out without making it.
+    fn member(&self, group: &Stages, unit: Core) -> Option<Member> {
+        let numbers = numbers_sized(group, unit, &self.changing, &self.decisions)?;
+        self.family.member_by(&numbers.first, numbers.scratch)
     }
 
     /// Has the family's kernel take further numbers, where that one becomes a member by it.

@@ -349,11 +349,26 @@ impl Family {
     /// What a kernel tells the family's; none where it is no member, or would be one of a family that knew it.
     pub fn member(&self, kernel: &Kernel) -> Option<Member> {
         let outline = kernel.outline();
-        let mut parameters: Vec<Option<i64>> = vec![None; self.parameters];
         if outline.structure != self.structure || outline.numbers.len() != self.slots.len() {
             return None;
         }
-        for (&n, slot) in outline.numbers.iter().zip(&self.slots) {
+        let scratch = kernel.buffers.iter().filter(|b| b.space == Space::Shared);
+        let scratch = scratch.map(|b| b.len * b.dtype.bytes() as i64).collect();
+        Some(Member { parameters: self.parameters_by(&outline.numbers)?, scratch })
+    }
+
+    /// The same of a kernel of which the structure is known to be the family's, and the first of its numbers; none where the others may be
+    /// parameters, too.
+    pub fn member_by(&self, first: &[i64], scratch: Vec<i64>) -> Option<Member> {
+        let rest = self.slots.get(first.len()..)?;
+        let is_fixed = rest.iter().all(|s| matches!(s, Slot::Fixed(_)));
+        is_fixed.then(|| self.parameters_by(first)).flatten().map(|parameters| Member { parameters, scratch })
+    }
+
+    /// The parameters, by the first of a kernel's numbers; none where one is not what it is in all members.
+    fn parameters_by(&self, numbers: &[i64]) -> Option<Vec<i64>> {
+        let mut parameters: Vec<Option<i64>> = vec![None; self.parameters];
+        for (&n, slot) in numbers.iter().zip(&self.slots) {
             let fits = match *slot {
                 Slot::Fixed(f) => n == f,
                 Slot::Parameter(p) => *parameters[p].get_or_insert(n) == n,
@@ -362,9 +377,7 @@ impl Family {
                 return None;
             }
         }
-        let scratch = kernel.buffers.iter().filter(|b| b.space == Space::Shared);
-        let scratch = scratch.map(|b| b.len * b.dtype.bytes() as i64).collect();
-        Some(Member { parameters: parameters.into_iter().map(|p| p.unwrap_or(0)).collect(), scratch })
+        Some(parameters.into_iter().map(|p| p.unwrap_or(0)).collect())
     }
 
     /// Whether a kernel becomes a member where the family's kernel takes further numbers: from now on it does.

@@ -91,28 +91,34 @@ impl Emitter {
         let axes = self.split_axes(&axes, &mut to, &mut [&mut value]);
         let axes = self.merge_axes(&axes, &mut to, &mut [&mut value]);
         let buffer = self.buffer_of[&tensor];
-        if axes.is_empty() {
-            return Stmt::Store { buffer, index: to, value: self.flatten(&value) };
+        self.same(tensor);
+        for a in &axes {
+            self.same_axis(a.id, a.extent);
         }
-        let accesses = self.accesses(&value);
+        if axes.is_empty() {
+            let (index, value) = (self.named_place(&to), self.named(&value));
+            return Stmt::Store { buffer, index, value };
+        }
         let lanes = self.unit.lanes();
-        let store = Affine::of(&to);
-        let cost = |axis: &Axis| {
-            let per_vector: f64 = stride_cost(store.as_ref(), true, axis.id, lanes)
-                + accesses
-                    .iter()
-                    .map(|a| stride_cost(a.offset.as_ref(), a.axes.contains(&axis.id), axis.id, lanes))
-                    .sum::<f64>();
-            // A short axis fills vectors badly.
-            let vectors = (axis.extent as f64 / lanes as f64).ceil();
-            per_vector * vectors / axis.extent as f64
-        };
-        let best =
-            (0..axes.len()).rev().min_by(|&a, &b| cost(&axes[a]).total_cmp(&cost(&axes[b]))).expect("there is an axis");
-        let words = self.words(&axes, tensor, store.as_ref(), &accesses).map(|(word, along)| (word.id, along.id));
-        let square = self.square(&axes, store.as_ref(), &accesses, &value).filter(|s| s.cost < cost(&axes[best]));
-        let (best, words, square) =
-            self.decide(|_| (best, words, square.map(|s| (s.written.id, s.read.id, s.largest, s.cost))));
+        let (best, words, square) = self.decide(|e| {
+            let accesses = e.accesses(&value);
+            let store = Affine::of(&to);
+            let cost = |axis: &Axis| {
+                let per_vector: f64 = stride_cost(store.as_ref(), true, axis.id, lanes)
+                    + accesses
+                        .iter()
+                        .map(|a| stride_cost(a.offset.as_ref(), a.axes.contains(&axis.id), axis.id, lanes))
+                        .sum::<f64>();
+                // A short axis fills vectors badly.
+                let vectors = (axis.extent as f64 / lanes as f64).ceil();
+                per_vector * vectors / axis.extent as f64
+            };
+            let by_cost = |&a: &usize, &b: &usize| cost(&axes[a]).total_cmp(&cost(&axes[b]));
+            let best = (0..axes.len()).rev().min_by(by_cost).expect("there is an axis");
+            let words = e.words(&axes, tensor, store.as_ref(), &accesses).map(|(word, along)| (word.id, along.id));
+            let square = e.square(&axes, store.as_ref(), &accesses, &value).filter(|s| s.cost < cost(&axes[best]));
+            (best, words, square.map(|s| (s.written.id, s.read.id, s.largest, s.cost)))
+        });
         let vector = axes[best.min(axes.len() - 1)];
         // What was decided for other extents may be about axes that are none here.
         let of = |id: AxisId| axes.iter().find(|a| a.id == id).copied();
@@ -132,9 +138,10 @@ impl Emitter {
         let mut outer: Vec<Loop> =
             axes.iter().filter(|a| a.id != vector.id).map(|a| Loop { var: a.id, extent: a.extent }).collect();
         if let ([_, _, _, columns, block], true) = (&self.group.decl(tensor).shape[..], parallel && self.rows_first) {
-            outer.sort_by_key(|l| store.as_ref().is_none_or(|to| to.coeff(l.var) != columns * block));
+            let to = Affine::of(&to);
+            outer.sort_by_key(|l| to.as_ref().is_none_or(|to| to.coeff(l.var) != columns * block));
         }
-        let value = self.flatten(&value);
+        let (value, to) = (self.named(&value), self.named_place(&to));
         let place = Place { buffer, to: &to, value: &value };
         let store = |with: &HashMap<AxisId, Scalar>| place.store(with);
         let changes = self.changes(vector.id);
@@ -181,21 +188,23 @@ impl Emitter {
 
     /// All elements by words: the four vectors that a vector of words is made of are written out (`codegen/llvm/pack.rs`).
     fn in_words(&mut self, axes: &[Axis], word: Axis, along: Axis, place: Place<'_>, parallel: bool) -> Stmt {
-        let value = self.flatten(place.value);
-        let place = Place { value: &value, ..place };
+        let (value, to) = (self.named(place.value), self.named_place(place.to));
+        let place = Place { value: &value, to: &to, ..place };
         let mut outer: Vec<Loop> = (axes.iter().filter(|a| a.id != word.id && a.id != along.id))
             .map(|a| Loop { var: a.id, extent: a.extent })
             .collect();
         let mut parts = Vec::new();
         for (first, turns, lanes) in powers_of_two(along.extent, self.unit.lanes()) {
             let (turn, byte, lane) = (self.fresh(), self.fresh(), self.fresh());
-            let at = Scalar::axis(turn) * lanes + Scalar::axis(lane) + first;
-            let store = place.store(&HashMap::from_iter([(along.id, at), (word.id, Scalar::axis(byte))]));
-            let vector = match lanes {
-                1 => bind(lane, Scalar::index(0), store),
-                _ => for_(lane, lanes, LoopKind::Vector, store),
-            };
-            let body = for_(byte, WORD, LoopKind::Unrolled, vector);
+            let body = self.within(|_| {
+                let at = Scalar::axis(turn) * lanes + Scalar::axis(lane) + first;
+                let store = place.store(&HashMap::from_iter([(along.id, at), (word.id, Scalar::axis(byte))]));
+                let vector = match lanes {
+                    1 => bind(lane, Scalar::index(0), store),
+                    _ => for_(lane, lanes, LoopKind::Vector, store),
+                };
+                for_(byte, WORD, LoopKind::Unrolled, vector)
+            });
             outer.push(Loop { var: turn, extent: turns });
             let work = outer.iter().map(|l| l.extent).product::<i64>() * lanes * WORD;
             let parallel = self.decide(|_| parallel && work >= PARALLEL_FROM);
@@ -232,6 +241,8 @@ impl Emitter {
     /// All elements in squares: of the densest axis of the results, so many are the lanes of a vector, and as many vectors are
     /// written out along the densest axis of what is read. Its rows are loaded whole and transposed in registers.
     fn squares(&mut self, axes: &[Axis], square: &Square, place: Place<'_>, parallel: bool) -> Stmt {
+        // What is transposed depends on strides.
+        self.opaque();
         let value = self.flatten(place.value);
         let place = Place { value: &value, ..place };
         let mut outer: Vec<Loop> = axes
@@ -396,18 +407,18 @@ impl Emitter {
         if changes {
             self.mark(tile);
         }
-        let at = if tiles == 1 && !changes { start } else { Scalar::axis(tile) * size + start };
-        let at = if vectors == 1 { at } else { at + Scalar::axis(unroll) * lanes };
-        let mut stmt = match lanes {
-            1 => body(&HashMap::from_iter([(axis, at)])),
-            _ => {
-                let with = HashMap::from_iter([(axis, at + Scalar::axis(lane))]);
-                for_(lane, lanes, LoopKind::Vector, body(&with))
-            }
-        };
-        if vectors > 1 {
-            stmt = for_(unroll, vectors, LoopKind::Unrolled, stmt);
-        }
+        let stmt = self.within(|_| {
+            let at = if tiles == 1 && !changes { start } else { Scalar::axis(tile) * size + start };
+            let at = if vectors == 1 { at } else { at + Scalar::axis(unroll) * lanes };
+            let stmt = match lanes {
+                1 => body(&HashMap::from_iter([(axis, at)])),
+                _ => {
+                    let with = HashMap::from_iter([(axis, at + Scalar::axis(lane))]);
+                    for_(lane, lanes, LoopKind::Vector, body(&with))
+                }
+            };
+            if vectors > 1 { for_(unroll, vectors, LoopKind::Unrolled, stmt) } else { stmt }
+        });
         match (changes, tiles) {
             (true, _) => self.one_loop(&Loop { var: tile, extent: tiles }, LoopKind::Serial, stmt),
             (false, 1) => stmt,
@@ -428,31 +439,20 @@ impl Emitter {
             exprs.iter().map(|e| (**e).clone()).collect::<Vec<Scalar>>()
         };
         let mut now = stand_still(&single, to, exprs);
-        let lanes = self.unit.lanes();
         loop {
-            let free: Vec<AxisId> = now.iter().flat_map(|e| axes_outside_of_reads(e, None)).collect();
-            let accesses = now.iter().flat_map(|e| self.accesses(e)).map(|a| a.offset);
-            let offsets = accesses.chain([Affine::of(to)]).collect::<Option<Vec<Affine>>>();
-            let even = |i: usize| {
-                let (outer, inner) = (axes[i], axes[i + 1]);
-                let step = |o: &Affine| o.coeff(outer.id) == o.coeff(inner.id) * inner.extent;
-                let bounded = || {
-                    inner.extent < lanes
-                        && now.iter().all(|e| !axes_outside_of_reads(e, Some(outer.id)).contains(&outer.id))
-                };
-                !free.contains(&inner.id)
-                    && (!free.contains(&outer.id) || bounded())
-                    && offsets.as_ref().is_some_and(|all| all.iter().all(step))
-            };
-            let found = self.decide(|_| (0..axes.len().saturating_sub(1)).find(|&i| even(i)));
+            let found = self.decide(|e| {
+                let even = e.even_along(&axes, to, &now);
+                (0..axes.len().saturating_sub(1)).find(|&i| even(i))
+            });
             let Some(i) = found else { break };
-            if i + 1 >= axes.len() || !even(i) {
+            if i + 1 >= axes.len() || !self.even_along(&axes, to, &now)(i) {
                 self.diverge();
                 break;
             }
             // Every offset goes on along the inner axis as it steps along the outer one.
             let outer = axes.remove(i);
-            for e in exprs.iter_mut().filter(|_| free.contains(&outer.id)) {
+            let is_free = now.iter().any(|e| axes_outside_of_reads(e, None).contains(&outer.id));
+            for e in exprs.iter_mut().filter(|_| is_free) {
                 **e = bounds_along(e, outer.id, axes[i], &mut HashMap::new());
             }
             if self.changes(outer.id) {
@@ -464,6 +464,27 @@ impl Emitter {
             now = stand_still(&[outer], to, exprs);
         }
         axes
+    }
+}
+
+impl Emitter {
+    /// Whether each access of some expressions, and where they are stored, steps evenly along an axis of that number and the next.
+    fn even_along<'a>(&self, axes: &'a [Axis], to: &Scalar, exprs: &'a [Scalar]) -> impl Fn(usize) -> bool + use<'a> {
+        let lanes = self.unit.lanes();
+        let free: Vec<AxisId> = exprs.iter().flat_map(|e| axes_outside_of_reads(e, None)).collect();
+        let accesses = exprs.iter().flat_map(|e| self.accesses(e)).map(|a| a.offset);
+        let offsets = accesses.chain([Affine::of(to)]).collect::<Option<Vec<Affine>>>();
+        move |i: usize| {
+            let (outer, inner) = (axes[i], axes[i + 1]);
+            let step = |o: &Affine| o.coeff(outer.id) == o.coeff(inner.id) * inner.extent;
+            let bounded = || {
+                inner.extent < lanes
+                    && exprs.iter().all(|e| !axes_outside_of_reads(e, Some(outer.id)).contains(&outer.id))
+            };
+            !free.contains(&inner.id)
+                && (!free.contains(&outer.id) || bounded())
+                && offsets.as_ref().is_some_and(|all| all.iter().all(step))
+        }
     }
 }
 

@@ -12,6 +12,8 @@
 mod cache;
 mod choose;
 mod combine;
+mod conditions;
+mod dry;
 mod fuse_rows;
 mod map;
 mod matrix;
@@ -24,12 +26,14 @@ mod sizes;
 mod split;
 mod split_k;
 mod tiling;
+mod turns;
 
 use std::cell::LazyCell;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
+pub(super) use dry::{noted, numbers_sized};
 pub use sizes::{Decisions, changing, schedule_sized};
 
 use super::{
@@ -52,6 +56,9 @@ const PARALLEL_FROM: i64 = 64 * 1024;
 const PARALLEL_PIECES: i64 = 64;
 /// So many are enough where more would cost something.
 const PARALLEL_ENOUGH: i64 = PARALLEL_PIECES / 4;
+
+/// The first variable within tiles of kernels for many sizes: which are taken outside does not depend on whether tiles are built.
+const WITHIN: u32 = 1 << 24;
 
 /// A loop to be wrapped around a body.
 #[derive(Clone, Debug)]
@@ -126,6 +133,9 @@ struct Emitter {
     buffers: Vec<Buffer>,
     buffer_of: HashMap<TensorId, BufferId>,
     next_axis: u32,
+    /// The first free variable of those that stand within tiles, while one is built.
+    next_within: u32,
+    is_within: bool,
     /// The extents of the steps' axes.
     extents: HashMap<AxisId, i64>,
     /// By number of reduction: which of its candidates it takes. The first where nothing is said.
@@ -162,6 +172,8 @@ fn scheduled(
         buffers: Vec::new(),
         buffer_of: HashMap::new(),
         next_axis: group.axis_count(),
+        next_within: WITHIN,
+        is_within: false,
         extents: HashMap::new(),
         choices: choices.to_vec(),
         reductions: Vec::new(),
@@ -174,6 +186,7 @@ fn scheduled(
     for (i, &t) in group.results.iter().enumerate() {
         e.declare(t, Space::Output((group.args.len() + i) as u32));
     }
+    e.same((group.args.len(), group.results.iter().map(|t| group.args.contains(t)).collect::<Vec<bool>>()));
     let mut body = Vec::new();
     let changing = e.changing().cloned();
     let whole = |dtype| unit.has_tiles(dtype);
@@ -254,8 +267,10 @@ fn flat_sum(group: &Stages, t: TensorId, index: &[Scalar]) -> Option<Affine> {
 impl Emitter {
     fn declare(&mut self, t: TensorId, space: Space) {
         let decl = self.group.decl(t);
-        let len = decl.shape.iter().product::<i64>().max(1);
-        self.buffers.push(Buffer { dtype: decl.dtype, len, space });
+        let (dtype, len) = (decl.dtype, decl.shape.iter().product::<i64>().max(1));
+        let is_own = matches!(space, Space::Local | Space::Register);
+        self.same((t, dtype, std::mem::discriminant(&space), if is_own { len } else { 0 }));
+        self.buffers.push(Buffer { dtype, len, space });
         self.buffer_of.entry(t).or_insert(TensorId(self.buffers.len() as u32 - 1));
     }
 
@@ -265,8 +280,9 @@ impl Emitter {
     }
 
     fn fresh(&mut self) -> AxisId {
-        self.next_axis += 1;
-        AxisId(self.next_axis - 1)
+        let next = if self.is_within { &mut self.next_within } else { &mut self.next_axis };
+        *next += 1;
+        AxisId(*next - 1)
     }
 
     /// A result that is an argument, or a second time the same tensor: copied element by element.
@@ -363,6 +379,10 @@ impl Emitter {
     /// Loops around a body, outermost first. In parallel, leading loops are merged until there are enough iterations.
     fn loops(&mut self, loops: &[Loop], body: Stmt, parallel: bool) -> Stmt {
         let loops: Vec<Loop> = loops.to_vec();
+        self.same((loops.len(), parallel));
+        for l in &loops {
+            self.same_axis(l.var, l.extent);
+        }
         let merged = match parallel {
             true => self.decide(|_| {
                 let (mut merged, mut pieces) = (0, 1);

@@ -56,9 +56,10 @@ impl Emitter {
         if split.len() > axes.len() && packed.is_empty() {
             return None;
         }
-        let form = form(r, self.unit);
-        let seen = self.accesses(&value);
-        let best = self.decide(|e| e.best_order(axes, &split, r, packed, &seen, form));
+        let best = self.decide(|e| {
+            let (form, seen) = (form(r, e.unit), e.accesses(&value));
+            e.best_order(axes, &split, r, packed, &seen, form)
+        });
         let (read, last, block) = best?;
         let (Some((tensor, index)), Some(&last)) =
             (reads(&r.value).into_iter().nth(read), axes.iter().find(|a| a.id == last))

@@ -27,12 +27,29 @@ pub(super) struct Prefetch {
     around: Vec<AxisId>,
     /// The loops within, each with its number of turns.
     within: Vec<(AxisId, i64)>,
-    /// Whether how many turns some of them have changes from size to size.
-    changes: bool,
+    /// The numbers of turns, and what tiles ask for, where how many turns some of them have changes from size to size.
+    changing: Option<Changing>,
     /// Bytes of an element.
     bytes: i64,
     /// Bytes of a cache line.
     line: i64,
+}
+
+/// What of a prefetch changes from size to size.
+#[derive(Clone, Debug)]
+struct Changing {
+    turns: Vec<Scalar>,
+    /// By the step along the last loop around the panel.
+    shares: Vec<Share>,
+}
+
+/// What a tile asks for.
+#[derive(Clone, Debug)]
+struct Share {
+    step: i64,
+    elements: Scalar,
+    /// Elements a turn, by how many turns of the reduction are written out.
+    each: Vec<(i64, Scalar)>,
 }
 
 /// What one tile asks for.
@@ -42,8 +59,8 @@ pub(super) struct Slice {
     /// The first element.
     first: Scalar,
     elements: i64,
-    /// Whether how many elements that is changes from size to size.
-    changes: bool,
+    /// Where how many elements that is changes from size to size: those of a turn, by how many turns are written out.
+    each: Option<Vec<(i64, Scalar)>>,
     /// Elements that a processor fetches at once.
     line: i64,
     /// A loop variable for lines.
@@ -56,39 +73,60 @@ fn turns(pieces: &[Piece]) -> i64 {
 
 impl Emitter {
     /// The operand to prefetch in these loops, outermost first: the largest of which each turn of one loop reads a dense panel that
-    /// loops within read again.
+    /// loops within read again. `combined` tells how many turns the loops over reduced axes have, by how many are written out.
     pub(super) fn prefetch(
         &mut self,
         loops: &[(AxisId, Vec<Piece>)],
-        accesses: &[Access],
         reduction: &Reduction,
+        combined: &[(i64, i64)],
     ) -> Option<Prefetch> {
-        let size = |t: TensorId| {
-            let decl = self.group.decl(t);
-            decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
-        };
-        // A smaller operand stays in the first cache anyhow.
-        let least = self.unit.timing.l1.bytes * 2 / 3;
-        let candidates = accesses.iter().enumerate();
-        let candidates = candidates.filter_map(|(i, a)| Some((i, a, a.tensor.filter(|&t| size(t) >= least)?)));
-        let panels = candidates.filter_map(|(i, a, t)| Some((i, a, self.panels(loops, a, t, reduction)?)));
-        let found = panels.max_by_key(|&(_, a, _)| a.tensor.map_or(0, size)).map(|(i, _, at)| (i, at));
-        let (found, at) = self.decide(|_| found)?;
+        let (found, at) = self.decide(|e| {
+            let size = |t: TensorId| {
+                let decl = e.group.decl(t);
+                decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
+            };
+            // A smaller operand stays in the first cache anyhow.
+            let least = e.unit.timing.l1.bytes * 2 / 3;
+            let accesses = e.accesses(&reduction.value);
+            let candidates = accesses.iter().enumerate();
+            let candidates = candidates.filter_map(|(i, a)| Some((i, a, a.tensor.filter(|&t| size(t) >= least)?)));
+            let panels = candidates.filter_map(|(i, a, t)| Some((i, a, e.panels(loops, a, t, reduction)?)));
+            panels.max_by_key(|&(_, a, _)| a.tensor.map_or(0, size)).map(|(i, _, at)| (i, at))
+        })?;
+        let accesses = self.accesses(&reduction.value);
         let access = accesses.get(found).and_then(|a| Some((a, a.tensor?, a.offset.clone()?)));
         let Some((_, tensor, offset)) = access.filter(|_| at < loops.len()) else {
             self.diverge();
             return None;
         };
         let (around, within) = loops.split_at(at + 1);
-        Some(Prefetch {
+        self.same((tensor, at, offset.base, &offset.terms));
+        let mut found = Prefetch {
             buffer: self.buffer_of[&tensor],
             offset,
             around: around.iter().map(|l| l.0).collect(),
             within: within.iter().map(|l| (l.0, turns(&l.1))).collect(),
-            changes: within.iter().any(|l| self.changes(l.0)),
+            changing: None,
             bytes: self.group.decl(tensor).dtype.bytes() as i64,
             line: self.unit.timing.l2.line,
-        })
+        };
+        if within.iter().any(|l| self.changes(l.0)) {
+            let turns = found
+                .within
+                .iter()
+                .map(|&(axis, n)| if self.changes(axis) { self.number(n) } else { Scalar::index(n) })
+                .collect();
+            let mut steps: Vec<i64> = around.last().iter().flat_map(|l| &l.1).map(Piece::step).collect();
+            steps.dedup();
+            let mut share = |step: i64| {
+                let elements = found.elements(step);
+                let each = |(factor, turns): &(i64, i64)| (*factor, self.number(found.each(elements, *turns)));
+                Share { step, each: combined.iter().map(each).collect(), elements: self.number(elements) }
+            };
+            let shares = steps.into_iter().map(&mut share).collect();
+            found.changing = Some(Changing { turns, shares });
+        }
+        Some(found)
     }
 
     /// The innermost loop each of whose turns reads a dense panel of the operand, that loops within read several times.
@@ -127,9 +165,27 @@ impl Emitter {
 }
 
 impl Prefetch {
-    /// The share of a tile at these places. `number` makes an expression of what changes from size to size.
-    pub(super) fn slice(&self, places: &[Place], var: AxisId, number: &mut dyn FnMut(i64) -> Scalar) -> Slice {
-        let mut number = |n: i64| if self.changes { number(n) } else { Scalar::index(n) };
+    /// Whether how many turns loops around tiles have changes from size to size.
+    pub(super) fn changes(&self) -> bool {
+        self.changing.is_some()
+    }
+
+    /// Elements that a tile asks for, where so many places are between panels.
+    fn elements(&self, step: i64) -> i64 {
+        let tiles = self.within.iter().map(|w| w.1).product::<i64>().max(1);
+        let line = self.line / self.bytes;
+        let panel = step * self.around.last().map_or(0, |a| self.offset.coeff(*a));
+        (panel + tiles * line - 1) / (tiles * line) * line
+    }
+
+    /// How many of these each turn of so many asks for. Where that changes, a line at most: the statement is the same at all sizes.
+    fn each(&self, elements: i64, turns: i64) -> i64 {
+        let line = self.line / self.bytes;
+        ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE).min(line)
+    }
+
+    /// The share of a tile at these places.
+    pub(super) fn slice(&self, places: &[Place], var: AxisId) -> Slice {
         let place = |axis: AxisId| places.iter().find(|p| p.axis == axis);
         let step = self.around.last().and_then(|a| place(*a)).map_or(0, |p| p.piece.step());
         let last = self.around.len() - 1;
@@ -141,28 +197,30 @@ impl Prefetch {
             (axis, at.unwrap_or(Scalar::index(0)))
         });
         let next = replace_axes(&self.offset.to_scalar(), &with.collect());
-        let tile = self.within.iter().fold(Scalar::index(0), |n, &(axis, turns)| match place(axis) {
-            Some(p) => n * number(turns) + p.turn.clone() + number(p.piece.before),
-            None => n * number(turns),
+        let turns = |i: usize| match &self.changing {
+            Some(changing) => changing.turns[i].clone(),
+            None => Scalar::index(self.within[i].1),
+        };
+        let tile = self.within.iter().enumerate().fold(Scalar::index(0), |n, (i, &(axis, _))| match place(axis) {
+            Some(p) => n * turns(i) + p.turn.clone() + p.before.clone(),
+            None => n * turns(i),
         });
-        let tiles = self.within.iter().map(|w| w.1).product::<i64>().max(1);
         let line = self.line / self.bytes;
-        let panel = step * self.around.last().map_or(0, |a| self.offset.coeff(*a));
-        let elements = (panel + tiles * line - 1) / (tiles * line) * line;
-        let first = next + tile * number(elements);
-        Slice { buffer: self.buffer, first, elements, changes: self.changes, line, var }
+        let elements = self.elements(step);
+        let share = self.changing.as_ref().and_then(|c| c.shares.iter().find(|s| s.step == step));
+        let first = next + tile * share.map_or(Scalar::index(elements), |s| s.elements.clone());
+        Slice { buffer: self.buffer, first, elements, each: share.map(|s| s.each.clone()), line, var }
     }
 }
 
 impl Slice {
-    /// The statement of a turn of so many, with what the turn asks for before it.
-    pub(super) fn before(self, turn: Scalar, turns: i64, body: Stmt, number: &mut dyn FnMut(i64) -> Scalar) -> Stmt {
-        let Slice { buffer, first, elements, changes, line, var } = self;
-        let each = ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE);
-        // Where it changes how much that is, a line at most: the statement is the same at all sizes.
-        let each = if changes { each.min(line) } else { each };
-        let lines = (each + line - 1) / line;
-        let at = first + turn * if changes { number(each) } else { Scalar::index(each) };
+    /// The statement of a turn of so many, `factor` of them written out, with what the turn asks for before it.
+    pub(super) fn before(self, turn: Scalar, turns: i64, factor: i64, body: Stmt) -> Stmt {
+        let Slice { buffer, first, elements, each, line, var } = self;
+        let known = ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE);
+        let changing = each.map(|e| e.into_iter().find(|e| e.0 == factor).expect("all factors were looked at").1);
+        let lines = if changing.is_some() { 1 } else { (known + line - 1) / line };
+        let at = first + turn * changing.unwrap_or(Scalar::index(known));
         let fetch = match lines {
             1 => Stmt::Prefetch { buffer, index: at },
             n => {
@@ -191,7 +249,7 @@ mod tests {
             offset,
             around: vec![panels],
             within: vec![(rows, 16)],
-            changes: false,
+            changing: None,
             bytes: 4,
             line: 64,
         };
@@ -199,15 +257,16 @@ mod tests {
             axis,
             at: Scalar::index(before * size),
             turn: Scalar::index(before),
+            before: Scalar::index(0),
             piece: Piece::of(16, size),
         };
         for turns in [1, 96, 192, 768] {
             let mut asked = HashSet::new();
             for (tile, now) in (0..16).flat_map(|t| (0..turns).map(move |n| (t, n))) {
-                let slice = prefetch.slice(&[place(panels, 2, 5), place(rows, 8, tile)], line, &mut Scalar::index);
+                let slice = prefetch.slice(&[place(panels, 2, 5), place(rows, 8, tile)], line);
                 let (mut lines, mut fetched) = (1, None);
                 let nothing = Stmt::Block(vec![]);
-                slice.before(Scalar::axis(turn), turns, nothing, &mut Scalar::index).for_each(&mut |s| match s {
+                slice.before(Scalar::axis(turn), turns, 1, nothing).for_each(&mut |s| match s {
                     Stmt::For { extent, .. } => lines = extent.as_int().expect("a number of lines"),
                     Stmt::Prefetch { index, .. } => fetched = Some(index.clone()),
                     _ => {}

@@ -1,21 +1,25 @@
 //! Steps that combine values: register tiles of accumulators inside, the rest of the output's axes outside.
 
+use std::cell::OnceCell;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, bind,
     choose::{Ranked, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
+    conditions::{LeftOut, without},
     cut_evenly, for_,
     prefetch::{Prefetch, Slice},
     shares::{is_even, outer_axes},
-    sizes::{Along, descending, tails},
-    tiling::{Dot, Form, Piece, Place, Tiling},
+    sizes::{descending, tails},
+    tiling::{Cut, Dot, Form, Piece, Place, Tiling, WrittenOut},
+    turns::{FACTORS, Turns, at_places, run, window},
 };
 use crate::{
     loops::{
         Axis, AxisId, BinOp, Buffer, BufferId, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId,
-        affine::{self, reads},
+        affine::reads,
     },
     lower::{
         affine::{Affine, Substitution, for_each_node, replace_axes},
@@ -77,14 +81,20 @@ pub(super) struct Job<'a> {
     pub(super) reduction: &'a Reduction,
     pub(super) tiling: &'a Tiling,
     prefetch: Option<Prefetch>,
-    /// What a sum starts from; from 0 where nothing is given.
-    start: Option<&'a Scalar>,
-    /// What is read of each combined value.
-    accesses: Vec<Access>,
+    /// What a sum starts from, over flat buffers; from 0 where nothing is given.
+    start: Option<Scalar>,
+    /// What is combined, over flat buffers, where the kernel is for many sizes.
+    combined: Option<Scalar>,
+    /// The conditions of it that hold along pieces.
+    left_out: LeftOut,
     /// What is stored, over flat buffers.
     pub(super) flat_value: Scalar,
-    /// Whether conditions that read nothing decide what is combined.
-    is_conditional: bool,
+    /// The numbers of pieces, by axis.
+    cuts: HashMap<AxisId, Vec<Cut>>,
+    /// Those of the loops over reduced axes.
+    turns: Turns,
+    /// Registers for places of a window that overlap from one accumulator to the next, where there are such.
+    window: i64,
 }
 
 impl Job<'_> {
@@ -120,13 +130,16 @@ impl Emitter {
             reduction.axes.iter().partition(|a| a.extent == 1 && !self.changes(a.id));
         reduction.value = replace_axes(&reduction.value, &single.iter().map(|a| (a.id, Scalar::index(0))).collect());
         reduction.axes = kept;
-        let accesses = self.accesses(&reduction.value);
-        let form = form(&reduction, self.unit);
-        let place = Affine::of(&to);
+        self.same((reduction.combine as u32, reduction.value.dtype()));
+        for a in axes.iter().chain(&reduction.axes) {
+            self.same_axis(a.id, a.extent);
+        }
+        let accesses = OnceCell::new();
         let chosen = self.decide(|e| {
-            let place = place.as_ref();
+            let accesses = accesses.get_or_init(|| e.accesses(&reduction.value));
+            let (place, form) = (Affine::of(&to), form(&reduction, e.unit));
             let most = CANDIDATES.max(e.asked() + 1);
-            let mut ranked = ranked(&axes, place, &reduction.axes, &accesses, form, e.unit, e.changing(), most);
+            let mut ranked = ranked(&axes, place.as_ref(), &reduction.axes, accesses, form, e.unit, e.changing(), most);
             // Tiles of matrix registers are cut as the extents at hand ask for.
             let changes = axes.iter().chain(&reduction.axes).any(|a| e.changes(a.id));
             if let Some(offered) = e.in_tiles(&axes, &reduction).filter(|_| !changes) {
@@ -146,7 +159,7 @@ impl Emitter {
             tiling.tiles.sort_by_key(|t| std::cmp::Reverse(t.1));
         }
         let order = self.decide(|e| {
-            let ordered = e.order(&axes, &accesses, &tiling);
+            let ordered = e.order(&axes, accesses.get_or_init(|| e.accesses(&reduction.value)), &tiling);
             ordered.iter().map(|a| a.id).collect::<Vec<AxisId>>()
         });
         let all = axes.len();
@@ -155,7 +168,7 @@ impl Emitter {
             self.diverge();
         }
         let block = self.decide(|e| {
-            let found = e.cache_block(&axes, &accesses, &tiling);
+            let found = e.cache_block(&axes, accesses.get_or_init(|| e.accesses(&reduction.value)), &tiling);
             found.filter(|(at, _)| !e.changes(axes[*at].id))
         });
         let block = block.filter(|(at, _)| *at < axes.len());
@@ -193,9 +206,23 @@ impl Emitter {
                 (a.id, counted(if guarded.contains(&a.id) { edges_apart(all, [true; 2]) } else { all }))
             })
             .collect();
-        let changes = reduction.axes.iter().any(|a| self.changes(a.id));
-        let accesses = self.accesses(&reduction.value);
-        let prefetch = if changes { None } else { self.prefetch(&pieces, &accesses, &reduction) };
+        let (is_prefetched, combined) = self.turns_combined(&reduction, &tiling);
+        let prefetch = match is_prefetched {
+            true => self.prefetch(&pieces, &reduction, &combined),
+            false => None,
+        };
+        let in_groups = tiling.dot.is_some_and(|(axis, _)| self.changes(axis));
+        if in_groups || tiling.matrix.is_some() {
+            self.opaque();
+        }
+        let window = self.decide(|e| window(&reduction, &tiling, &e.accesses(&reduction.value)));
+        let left_out = match self.is_sized() {
+            true => self.left_out(&reduction.value, &reduction.axes, &pieces),
+            false => LeftOut::new(),
+        };
+        let combined = self.is_sized().then(|| self.named(&reduction.value));
+        let to = self.named_place(&to);
+        let cuts = self.cuts(&pieces, prefetch.as_ref());
         let job = Job {
             tensor,
             sum,
@@ -204,10 +231,13 @@ impl Emitter {
             reduction: &reduction,
             tiling: &tiling,
             prefetch,
-            start: start.as_ref(),
-            accesses,
-            flat_value: self.flatten(&value),
-            is_conditional: affine::any(&reduction.value, &mut |n| is_conditional(n)),
+            start: start.as_ref().map(|start| self.named(start)),
+            combined,
+            left_out,
+            flat_value: self.named(&value),
+            cuts,
+            turns: self.turns_of(&reduction, &tiling),
+            window,
         };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // tails of tiles too: they meet the same operands while those are at hand.
@@ -292,13 +322,14 @@ impl Emitter {
         inner: &[(AxisId, Vec<Piece>)],
         parallel: bool,
     ) -> Stmt {
-        let (loops, mut places): (Vec<Loop>, Vec<Place>) = outer.iter().map(|&(axis, p)| self.place(axis, p)).unzip();
+        let (loops, mut places): (Vec<Loop>, Vec<Place>) =
+            outer.iter().map(|&(axis, p)| self.place(job, axis, p)).unzip();
         let inside = inner.iter().flat_map(|(_, pieces)| pieces.iter().map(Piece::elements).reduce(|a, b| a + b));
         // Of a piece that there is none of at this size there may be one at another.
         let elements = |p: &Piece| if p.changes { p.elements().max(p.step()) } else { p.elements() };
         let visits: i64 = outer.iter().map(|(_, p)| elements(p)).chain(inside).product::<i64>()
             * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
-        let body = self.nest(job, inner, &mut places);
+        let body = self.within(|e| e.nest(job, inner, &mut places));
         let parallel = self.decide(|_| parallel && visits >= PARALLEL_FROM);
         self.loops(&loops, body, parallel)
     }
@@ -308,26 +339,29 @@ impl Emitter {
         let Some(((axis, pieces), rest)) = axes.split_first() else { return self.tile(job, places) };
         let mut parts = Vec::with_capacity(pieces.len());
         for &piece in pieces {
-            let (turns, place) = self.place(*axis, piece);
+            let (turns, place) = self.place(job, *axis, piece);
             places.push(place);
             let body = self.nest(job, rest, places);
             places.pop();
-            parts.push(self.loops(&[turns], body, false));
+            parts.push(match piece.changes {
+                true => run(turns.var, job.cuts[axis][piece.number].turns.clone(), body),
+                false => self.one_loop(&turns, LoopKind::Serial, body),
+            });
         }
         Stmt::Block(parts)
     }
 
     /// The loop over a piece, and where in it a turn is.
-    pub(super) fn place(&mut self, axis: AxisId, piece: Piece) -> (Loop, Place) {
+    pub(super) fn place(&mut self, job: &Job<'_>, axis: AxisId, piece: Piece) -> (Loop, Place) {
         let var = self.fresh();
         if piece.changes {
             self.mark(var);
         }
         let still = if piece.changes { piece.once } else { piece.count == 1 };
         let turn = if still { Scalar::index(0) } else { Scalar::axis(var) };
-        let start = if piece.moves { self.number(piece.start) } else { Scalar::index(piece.start) };
+        let Cut { start, before, .. } = job.cuts[&axis][piece.number].clone();
         let at = turn.clone() * piece.step() + start;
-        (Loop { var, extent: piece.count }, Place { axis, at, turn, piece })
+        (Loop { var, extent: piece.count }, Place { axis, at, turn, before, piece })
     }
 
     /// One register tile: initialize, combine over all reduced axes, store.
@@ -366,19 +400,18 @@ impl Emitter {
         let sums = self.register(dtype, accumulators * lanes);
         let sum_at = slot.clone() * lanes + Scalar::axis(lane);
         let sum = Scalar::read(sums, vec![sum_at.clone()], dtype);
-        let start = match job.start {
-            Some(start) => replace_axes(&self.flatten(start), &with),
+        let start = match &job.start {
+            Some(start) => replace_axes(start, &with),
             None => identity(r.combine, dtype),
         };
         let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
-        let mut value = replace_axes(&r.value, &with);
-        if self.is_sized() {
-            value = match job.is_conditional {
-                true => self.resolved(&value, ranges_of(job, places, &turns, lane, lanes), &along(places, &turns)),
-                false => self.unconditional(value),
-            };
-        }
-        let value = self.flatten(&value);
+        let value = match &job.combined {
+            Some(combined) => {
+                let piece = |axis| places.iter().find(|p| p.axis == axis).map(|p| p.piece.number);
+                at_places(&without(combined, &job.left_out, &piece), &with)
+            }
+            None => self.flatten(&replace_axes(&r.value, &with)),
+        };
 
         let mut inner = r.axes.clone();
         let across = inner.iter().position(|a| job.tiling.across && a.id == job.tiling.vector).map(|i| inner.remove(i));
@@ -408,10 +441,11 @@ impl Emitter {
         };
         let result = match across {
             None => {
-                let most = if self.window_spills(job, &inner, accumulators) { 0 } else { most };
+                let most = if self.window_spills(job, accumulators) { 0 } else { most };
                 let line = self.fresh();
-                let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line, &mut |n| self.number(n)));
-                stmts.push(self.combine_loops(&inner, most / accumulators, prefetch, |with| {
+                let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line));
+                let written_out = &job.turns.innermost;
+                stmts.push(self.combine_loops(job, &inner, most / accumulators, prefetch, written_out, |with| {
                     unrolled(step(&at_once, with), lanes)
                 }));
                 sum.clone()
@@ -425,7 +459,8 @@ impl Emitter {
                 let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
-                stmts.push(self.combine_loops(&loops, most / accumulators, None, |with| {
+                let written_out = &job.turns.innermost;
+                stmts.push(self.combine_loops(job, &loops, most / accumulators, None, written_out, |with| {
                     unrolled(step(std::slice::from_ref(&value_at), with), lanes)
                 }));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
@@ -437,12 +472,15 @@ impl Emitter {
                     if changes {
                         self.mark(tail.id);
                     }
-                    let first = if changes { self.number(done) } else { Scalar::index(done) };
+                    let (first, written_out) = match &job.turns.tail {
+                        Some((first, written_out)) => (first.clone(), &written_out[..]),
+                        None => (Scalar::index(done), &[][..]),
+                    };
                     let at = Scalar::axis(tail.id) + first;
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                     let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
                     let total = Scalar::read(one, vec![slot.clone()], dtype);
-                    stmts.push(self.combine_loops(&loops, most / accumulators, None, |with| {
+                    stmts.push(self.combine_loops(job, &loops, most / accumulators, None, written_out, |with| {
                         let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
                         unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
                     }));
@@ -480,27 +518,8 @@ impl Emitter {
     /// Whether a tile with several turns of the innermost reduced axis written out would spill: places of a window that overlap from one
     /// accumulator to the next are loaded once for all of them, and stay in registers beside the accumulators. Without that, each is a
     /// memory operand of its multiply-add.
-    fn window_spills(&self, job: &Job<'_>, inner: &[Axis], accumulators: i64) -> bool {
-        let Some(last) = inner.last() else { return false };
-        let loaded = |a: &Access| -> Option<i64> {
-            let offset = a.offset.as_ref()?;
-            let step = offset.coeff(last.id);
-            let mut all = 1;
-            let mut overlaps = false;
-            for &(axis, size) in &job.tiling.tiles {
-                match offset.coeff(axis) {
-                    0 => {}
-                    by if step != 0 && by % step == 0 && (by / step).abs() < last.extent => {
-                        overlaps |= size > 1;
-                        all *= (size - 1) * (by / step).abs() + last.extent;
-                    }
-                    _ => all *= size,
-                }
-            }
-            overlaps.then_some(all)
-        };
-        let loaded = job.accesses.iter().filter_map(loaded).max().unwrap_or(0);
-        loaded > 0 && accumulators + loaded > self.unit.vector_registers
+    fn window_spills(&self, job: &Job<'_>, accumulators: i64) -> bool {
+        job.window > 0 && accumulators + job.window > self.unit.vector_registers
     }
 
     /// Adds up the lanes of each accumulator into one scalar each: halves of vectors as long as there are, then single lanes.
@@ -528,18 +547,26 @@ impl Emitter {
     /// The loops over reduced axes; of the innermost, at most so many turns are written out.
     fn combine_loops(
         &mut self,
+        job: &Job<'_>,
         axes: &[Axis],
         most: i64,
         prefetch: Option<Slice>,
+        written_out: &[WrittenOut],
         body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt,
     ) -> Stmt {
         let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
+        let outer_loop = |body: Stmt, a: &Axis| {
+            let extent = job.turns.all.get(&a.id).cloned().unwrap_or(Scalar::index(a.extent));
+            run(a.id, extent, body)
+        };
         if self.changes(last.id) {
-            let stmt = self.changing_loop(last, most, body);
-            return outer.iter().rev().fold(stmt, |s, a| self.reduced_loop(a, s));
+            let fits = |w: &&WrittenOut| w.factor <= most;
+            let found = written_out.iter().find(fits).or(written_out.last()).expect("loops have their numbers");
+            let stmt = self.changing_loop(last, found, body);
+            return outer.iter().rev().fold(stmt, outer_loop);
         }
         let fits = |f: &i64| last.extent % f == 0 && *f <= most;
-        let factor = [8, 7, 6, 5, 4, 3, 2].into_iter().find(fits).unwrap_or(1);
+        let factor = FACTORS.into_iter().find(fits).unwrap_or(1);
         let (turn, part) = (self.fresh(), self.fresh());
         let at = Scalar::axis(turn) * factor + Scalar::axis(part);
         let with = HashMap::from_iter([(last.id, at)]);
@@ -548,76 +575,14 @@ impl Emitter {
             let turns = outer.iter().map(|a| a.extent).product::<i64>() * (last.extent / factor);
             let before = outer.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
             let turn = before * (last.extent / factor) + Scalar::axis(turn);
-            stmt = prefetch.before(turn, turns, stmt, &mut |n| self.number(n));
+            stmt = prefetch.before(turn, turns, factor, stmt);
         }
         stmt = match last.extent / factor {
             1 => bind(turn, Scalar::index(0), stmt),
             n => for_(turn, n, LoopKind::Serial, stmt),
         };
-        outer.iter().rev().fold(stmt, |s, a| self.reduced_loop(a, s))
+        outer.iter().rev().fold(stmt, outer_loop)
     }
-
-    fn reduced_loop(&mut self, axis: &Axis, body: Stmt) -> Stmt {
-        let extent = self.turns(&Loop { var: axis.id, extent: axis.extent });
-        Stmt::For { var: axis.id, extent, kind: LoopKind::Serial, body: Box::new(body) }
-    }
-
-    /// The loop over an axis whose extent changes from size to size: some turns written out, and what is left one by one.
-    fn changing_loop(&mut self, axis: &Axis, most: i64, body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt) -> Stmt {
-        let factor = [4, 2].into_iter().find(|f| *f <= most).unwrap_or(1);
-        let (turn, part, rest) = (self.fresh(), self.fresh(), self.fresh());
-        let at = Scalar::axis(turn) * factor + Scalar::axis(part);
-        let written_out = body(&HashMap::from_iter([(axis.id, at)]));
-        let whole = axis.extent / factor;
-        self.mark(turn);
-        let stmt = for_(part, factor, LoopKind::Unrolled, written_out);
-        let stmt = self.one_loop(&Loop { var: turn, extent: whole }, LoopKind::Serial, stmt);
-        if factor == 1 {
-            return stmt;
-        }
-        let done = self.number(whole * factor);
-        let one = body(&HashMap::from_iter([(axis.id, done + Scalar::axis(rest))]));
-        self.mark(rest);
-        let rest = Loop { var: rest, extent: axis.extent - whole * factor };
-        Stmt::Block(vec![stmt, self.one_loop(&rest, LoopKind::Serial, one)])
-    }
-}
-
-/// The places of a tile along axes whose extents change.
-fn along(places: &[Place], turns: &[(AxisId, AxisId, i64)]) -> Vec<Along> {
-    let of = |p: &Place| {
-        let mut axes = Vec::new();
-        for_each_node(&p.at, &mut |n| {
-            if let ScalarKind::Axis(a) = n.kind() {
-                axes.push(*a);
-            }
-        });
-        axes.extend(turns.iter().filter(|t| t.0 == p.axis).map(|t| t.1));
-        Along { axes, inside: p.piece.inside, is_met: p.piece.count > 0 }
-    };
-    places.iter().filter(|p| p.piece.changes).map(of).collect()
-}
-
-/// The values of all variables of a register tile; of a piece without iterations, those of one.
-fn ranges_of(
-    job: &Job<'_>,
-    places: &[Place],
-    turns: &[(AxisId, AxisId, i64)],
-    lane: AxisId,
-    lanes: i64,
-) -> HashMap<AxisId, (i64, i64)> {
-    let mut ranges: HashMap<AxisId, (i64, i64)> =
-        job.reduction.axes.iter().map(|a| (a.id, (0, (a.extent - 1).max(0)))).collect();
-    for p in places {
-        for_each_node(&p.at, &mut |n| {
-            if let ScalarKind::Axis(a) = n.kind() {
-                ranges.entry(*a).or_insert((0, (p.piece.count - 1).max(0)));
-            }
-        });
-    }
-    ranges.extend(turns.iter().map(|t| (t.1, (0, t.2 - 1))));
-    ranges.insert(lane, (0, lanes - 1));
-    ranges
 }
 
 /// The same statement with so many of its outermost unrolled loops run instead of written out.
@@ -662,11 +627,6 @@ fn started(value: &mut Scalar, sum: AxisId, r: &Reduction, tiling: &Tiling) -> O
     Some(start)
 }
 
-/// Whether an expression is a choice by a condition that reads nothing.
-fn is_conditional(e: &Scalar) -> bool {
-    matches!(e.kind(), ScalarKind::Select(cond, ..) if !reads(cond))
-}
-
 /// The axes that decide whether something is read.
 fn guarded_axes(value: &Scalar) -> HashSet<AxisId> {
     let mut found = HashSet::new();
@@ -703,8 +663,8 @@ pub(super) fn edges_apart(mut pieces: Vec<Piece>, [at_first, at_last]: [bool; 2]
 /// The same pieces, each with the number of turns before it.
 pub(super) fn counted(mut pieces: Vec<Piece>) -> Vec<Piece> {
     let mut before = 0;
-    for p in &mut pieces {
-        p.before = before;
+    for (number, p) in pieces.iter_mut().enumerate() {
+        (p.number, p.before) = (number, before);
         before += p.count;
     }
     pieces

@@ -33,19 +33,15 @@ impl Emitter {
                 self.extents.insert(*var, n);
             }
         });
-        // Expressions of one statement are met again in others.
-        let mut flat = Substitution::new(self.flattening());
-        let is_there = |t: TensorId| self.buffer_of.contains_key(&t);
-        let mut all_there = true;
-        r.body.for_each(&mut |s| all_there &= !matches!(s, Stmt::Prefetch { buffer, .. } if !is_there(*buffer)));
-        let body = if all_there { Cow::Borrowed(&r.body) } else { Cow::Owned(in_memory(r.body.clone(), &is_there)) };
-        let body = body.map(&mut |e| flat.apply(e), &|t| self.buffer_of[&t]);
-        drop(flat);
+        let body = match self.is_sized() {
+            true => self.named_statements(&r.body),
+            false => self.flat_statements(&r.body),
+        };
         let shapes = self.group.tensors.clone();
         let size = |t: TensorId| shapes[t.0 as usize].shape.iter().product::<i64>();
         let parallel = self.decide(|_| {
             let touched = r.reads().into_iter().chain(r.defines.iter().copied()).map(size).max().unwrap_or(0);
-            touched.max(visits(&body)) >= PARALLEL_FROM
+            touched.max(visits(&r.body)) >= PARALLEL_FROM
         });
         all.push(if parallel { body } else { serial(body) });
         Stmt::Block(all)
@@ -53,6 +49,16 @@ impl Emitter {
 }
 
 impl Emitter {
+    fn flat_statements(&self, body: &Stmt) -> Stmt {
+        // Expressions of one statement are met again in others.
+        let mut flat = Substitution::new(self.flattening());
+        let is_there = |t: TensorId| self.buffer_of.contains_key(&t);
+        let mut all_there = true;
+        body.for_each(&mut |s| all_there &= !matches!(s, Stmt::Prefetch { buffer, .. } if !is_there(*buffer)));
+        let body = if all_there { Cow::Borrowed(body) } else { Cow::Owned(in_memory(body.clone(), &is_there)) };
+        body.map(&mut |e| flat.apply(e), &|t| self.buffer_of[&t])
+    }
+
     /// Declares what lies on the stack. Parallel loops follow each other, and what they have there takes the same place.
     fn locals(&mut self, by_loop: &[Vec<TensorId>]) {
         let Some((outside, loops)) = by_loop.split_first() else { return };
@@ -66,6 +72,7 @@ impl Emitter {
                 match free.iter().position(|b| self.buffers[b.0 as usize].dtype == dtype) {
                     Some(at) => {
                         let b = free.remove(at);
+                        self.same((t, at, len));
                         let buffer = &mut self.buffers[b.0 as usize];
                         buffer.len = buffer.len.max(len);
                         self.buffer_of.insert(t, b);

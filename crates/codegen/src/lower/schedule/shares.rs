@@ -109,7 +109,7 @@ impl Emitter {
         };
         let mut all: Option<Stmt> = None;
         for &piece in pieces.iter().rev() {
-            let (own, place) = self.place(*axis, piece);
+            let (own, place) = self.place(job, *axis, piece);
             places.push(place);
             let body = self.pieces_by_turn(job, rest, turns, inner, rows, places);
             places.pop();

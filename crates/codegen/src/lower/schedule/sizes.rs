@@ -7,21 +7,16 @@
 
 use std::{any::Any, sync::Arc};
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 
-use super::{Emitter, Loop, bind};
-use crate::{
-    loops::{
-        Axis, AxisId, BinOp, Kernel, LoopKind, Scalar, ScalarKind, Stages, Stmt,
-        affine::{self, Affine, Facts, Meaning, Memo},
-    },
-    lower::affine::for_each_node,
-    machine::Core,
-    tensor::DType,
+use super::{
+    Emitter, Loop, bind,
+    dry::{Met, Noted},
 };
-
-/// Wider edges are not treated place by place.
-const WIDEST_EDGE: i64 = 3;
+use crate::{
+    loops::{AxisId, Kernel, LoopKind, Scalar, Stages, Stmt},
+    machine::Core,
+};
 
 /// A choice, and the first variable that was free after it was made.
 #[derive(Clone)]
@@ -30,13 +25,16 @@ struct Decision {
     next_axis: u32,
 }
 
-/// What was chosen for a kernel at one size, to be chosen at others.
+/// What was chosen for a kernel at one size, to be chosen at others, and what is known of the numbers that are met then.
 #[derive(Clone, Default)]
-pub struct Decisions(Arc<Vec<Decision>>);
+pub struct Decisions {
+    made: Arc<Vec<Decision>>,
+    pub(super) noted: Option<Arc<Noted>>,
+}
 
 impl std::fmt::Debug for Decisions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} decisions", self.0.len())
+        write!(f, "{} decisions", self.made.len())
     }
 }
 
@@ -51,7 +49,9 @@ pub(super) struct Sizes {
     /// Whether what was chosen at another size can't be chosen here.
     diverged: bool,
     /// Numbers with names, which are bound around the whole kernel.
-    numbers: Vec<(AxisId, i64)>,
+    pub(super) numbers: Vec<(AxisId, i64)>,
+    /// What of expressions and extents was met on the way.
+    pub(super) met: Met,
 }
 
 /// The axes of stages whose extents differ between groups that are otherwise lowered alike; none where they are not.
@@ -102,52 +102,36 @@ pub fn schedule_sized(
     changing: &HashSet<AxisId>,
     decisions: Option<&Decisions>,
 ) -> Option<(Kernel, Decisions)> {
-    let sizes = Sizes {
-        changing: changing.clone(),
-        decisions: decisions.cloned().unwrap_or_default(),
-        next: decisions.map(|_| 0),
-        diverged: false,
-        numbers: Vec::new(),
-    };
+    let sizes = Sizes::new(changing, decisions, false);
     let (kernel, sizes) = super::scheduled(name, group, unit, &[], Some(sizes));
     let sizes = sizes.filter(|s| !s.diverged)?;
     Some((kernel.kernel, sizes.decisions))
 }
 
-/// The intervals of values of variables, for conditions that hold all over a piece of a loop.
-struct Known {
-    ranges: HashMap<AxisId, (i64, i64)>,
-    numbers: HashMap<AxisId, Affine>,
-}
-
-impl affine::Scope for Known {
-    fn meaning(&self, axis: AxisId) -> Meaning<'_> {
-        match self.numbers.get(&axis) {
-            Some(n) => Meaning::Sum(n),
-            None => Meaning::Atom(Facts { range: self.ranges.get(&axis).copied(), level: 0, varying: false }),
+impl Sizes {
+    /// `dry` where numbers are asked for, and no kernel.
+    pub(super) fn new(changing: &HashSet<AxisId>, decisions: Option<&Decisions>, dry: bool) -> Sizes {
+        let noted = decisions.and_then(|d| d.noted.clone());
+        Sizes {
+            changing: changing.clone(),
+            decisions: decisions.cloned().unwrap_or_default(),
+            next: decisions.map(|_| 0),
+            diverged: false,
+            numbers: Vec::new(),
+            met: Met::new(noted, dry),
         }
     }
-}
 
-/// The parts of a condition that all must hold.
-fn parts_of<'a>(c: &'a Scalar, out: &mut Vec<&'a Scalar>) {
-    match c.kind() {
-        ScalarKind::Binary(BinOp::And, a, b) if a.dtype() == DType::Bool => {
-            parts_of(a, out);
-            parts_of(b, out);
-        }
-        _ => out.push(c),
+    /// What was decided, or taken; none where that could not be.
+    pub(super) fn decided(self) -> Option<(Decisions, Met, Vec<i64>)> {
+        let numbers = self.numbers.iter().map(|n| n.1).collect();
+        (!self.diverged).then_some((self.decisions, self.met, numbers))
     }
-}
 
-/// The variables of a tile's place along an axis whose extent changes.
-pub(super) struct Along {
-    /// Variables.
-    pub(super) axes: Vec<AxisId>,
-    /// Whether no window reaches over an edge there.
-    pub(super) inside: bool,
-    /// Whether there is such a place at this size.
-    pub(super) is_met: bool,
+    /// How many decisions were taken or made.
+    pub(super) fn taken(&self) -> usize {
+        self.next.unwrap_or(self.decisions.made.len())
+    }
 }
 
 impl Emitter {
@@ -158,12 +142,12 @@ impl Emitter {
             let made = make(self);
             let decision = Decision { made: Arc::new(made.clone()), next_axis: self.next_axis };
             if let Some(sizes) = &mut self.sizes {
-                Arc::make_mut(&mut sizes.decisions.0).push(decision);
+                Arc::make_mut(&mut sizes.decisions.made).push(decision);
             }
             return made;
         };
         sizes.next = Some(next + 1);
-        let decision = sizes.decisions.0.get(next);
+        let decision = sizes.decisions.made.get(next);
         let made = decision.and_then(|d| Some((d.made.downcast_ref::<T>()?.clone(), d.next_axis)));
         match made {
             Some((made, next_axis)) => {
@@ -233,123 +217,19 @@ impl Emitter {
         }
     }
 
-    /// How many places from either end of an axis windows may reach over an edge, where that is few: those in between are inside at this
-    /// size.
-    pub(super) fn edge(&self, axis: &Axis, others: &[Axis], value: &Scalar) -> Option<i64> {
-        let mut parts = Vec::new();
-        let mut conditions = Vec::new();
-        for_each_node(value, &mut |n| {
-            if let ScalarKind::Select(c, ..) = n.kind()
-                && !affine::reads(c)
-            {
-                conditions.push(c.clone());
-            }
-        });
-        conditions.iter().for_each(|c| parts_of(c, &mut parts));
-        let is_about = |p: &&Scalar| affine::any(p, &mut |n| matches!(n.kind(), ScalarKind::Axis(a) if *a == axis.id));
-        let about: Vec<&Scalar> = parts.into_iter().filter(is_about).collect();
-        let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
-        let numbers: HashMap<AxisId, Affine> = numbers.map(|&(a, n)| (a, Affine::constant(n))).collect();
-        (1..=WIDEST_EDGE).find(|&edge| {
-            let last = axis.extent - 1 - edge;
-            let mut ranges: HashMap<AxisId, (i64, i64)> =
-                others.iter().map(|a| (a.id, (0, (a.extent - 1).max(0)))).collect();
-            ranges.insert(axis.id, (edge, last));
-            let known = Known { ranges, numbers: numbers.clone() };
-            let mut memo = Memo::default();
-            edge <= last && about.iter().all(|p| affine::decide(p, &known, &mut memo) == Some(true))
-        })
-    }
-
-    /// The value that a tile combines, without the conditions that hold at all its places because these lie inside. Conditions about
-    /// places at an edge stay as they are, so that all sizes have the same ones.
-    pub(super) fn resolved(&mut self, value: &Scalar, ranges: HashMap<AxisId, (i64, i64)>, places: &[Along]) -> Scalar {
-        let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
-        let known = Known { ranges, numbers: numbers.map(|&(a, n)| (a, Affine::constant(n))).collect() };
-        let mut conditions: Vec<Scalar> = Vec::new();
-        for_each_node(value, &mut |n| {
-            if let ScalarKind::Select(c, ..) = n.kind()
-                && !affine::reads(c)
-                && !conditions.iter().any(|known| known.key() == c.key())
-            {
-                conditions.push(c.clone());
-            }
-        });
-        let mut memo = Memo::default();
-        let mut gone: Vec<Vec<bool>> = Vec::new();
-        let mut empty = Vec::new();
-        for c in &conditions {
-            let mut parts = Vec::new();
-            parts_of(c, &mut parts);
-            let about = |p: &Scalar| -> Vec<&Along> {
-                let is_in =
-                    |a: &&Along| affine::any(p, &mut |n| matches!(n.kind(), ScalarKind::Axis(x) if a.axes.contains(x)));
-                places.iter().filter(is_in).collect()
-            };
-            let inside = |p: &&Scalar| {
-                let about = about(p);
-                !about.is_empty() && about.iter().all(|a| a.inside)
-            };
-            empty.push(parts.iter().map(|p| about(p).iter().any(|a| !a.is_met)).collect::<Vec<bool>>());
-            // Of a piece that there is none of here, other sizes tell.
-            let unmet = |p: &&Scalar| about(p).iter().any(|a| !a.is_met);
-            let holds = |p: &&Scalar| inside(p) && (unmet(p) || affine::decide(p, &known, &mut memo) == Some(true));
-            gone.push(parts.iter().map(holds).collect());
-        }
-        let decided = self.decide(|_| gone.clone());
-        // A piece that there is none of may have any form.
-        let alike = decided.len() == gone.len()
-            && decided
-                .iter()
-                .zip(&gone)
-                .zip(&empty)
-                .all(|((d, g), e)| d.len() == g.len() && d.iter().zip(g).zip(e).all(|((d, g), e)| !d || *g || *e));
-        if !alike {
-            self.diverge();
-            return value.clone();
-        }
-        let left = |c: &Scalar, gone: &[bool]| {
-            let mut parts = Vec::new();
-            parts_of(c, &mut parts);
-            let left = parts.into_iter().zip(gone).filter(|(_, gone)| !**gone).map(|(p, _)| p.clone());
-            left.reduce(Scalar::and).unwrap_or_else(|| Scalar::bool(true))
-        };
-        let left: HashMap<usize, Scalar> =
-            conditions.iter().zip(&decided).map(|(c, gone)| (c.key(), left(c, gone))).collect();
-        rebuilt(value, &left, &mut HashMap::new())
-    }
-
-    /// [`Emitter::resolved`] of a value without conditions: there is nothing to decide at any size.
-    pub(super) fn unconditional(&mut self, value: Scalar) -> Scalar {
-        if !self.decide(|_| Vec::<Vec<bool>>::new()).is_empty() {
-            self.diverge();
-        }
-        value
-    }
-
     /// The statement with the named numbers bound around it.
     pub(super) fn with_numbers(&self, body: Stmt) -> Stmt {
-        let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
-        numbers.rev().fold(body, |body, &(var, n)| bind(var, Scalar::index(n), body))
+        let Some(sizes) = &self.sizes else { return body };
+        let bound = |body: Stmt, numbers: &[(AxisId, i64)]| {
+            numbers.iter().rev().fold(body, |body, &(var, n)| bind(var, Scalar::index(n), body))
+        };
+        // Numbers of expressions stand apart: those that are equal may be one parameter.
+        let body = match &sizes.met.named[..] {
+            [] => body,
+            named => Stmt::Block(vec![bound(body, named)]),
+        };
+        bound(body, &sizes.numbers)
     }
-}
-
-/// The value with other conditions, by the address of those that it has.
-fn rebuilt(e: &Scalar, with: &HashMap<usize, Scalar>, done: &mut HashMap<usize, Scalar>) -> Scalar {
-    if let Some(new) = done.get(&e.key()) {
-        return new.clone();
-    }
-    let new = match e.kind() {
-        ScalarKind::Read(..) => e.clone(),
-        ScalarKind::Select(c, a, b) => {
-            let a = rebuilt(a, with, done);
-            let b = rebuilt(b, with, done);
-            Scalar::select(with.get(&c.key()).unwrap_or(c).clone(), a, b)
-        }
-        _ => e.map_operands(|o| rebuilt(o, with, done)),
-    };
-    done.insert(e.key(), new.clone());
-    new
 }
 
 /// An extent that changes in pieces of `largest`, then of smaller ones: (first element, pieces, extent of each), any of which may be none.

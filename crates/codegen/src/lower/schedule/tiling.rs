@@ -72,6 +72,8 @@ pub(super) struct Piece {
     pub(super) size: i64,
     /// Elements of each: the lanes along the vector axis, else 1.
     pub(super) lanes: i64,
+    /// Which of the axis' pieces it is.
+    pub(super) number: usize,
     /// Iterations of the axis' pieces before this one.
     pub(super) before: i64,
     /// Whether how many iterations there are changes from size to size.
@@ -93,7 +95,18 @@ impl Piece {
 
     /// A piece of known extents.
     pub(super) fn plain(start: i64, count: i64, size: i64, lanes: i64) -> Piece {
-        Piece { start, count, size, lanes, before: 0, changes: false, moves: false, once: false, inside: false }
+        Piece {
+            start,
+            count,
+            size,
+            lanes,
+            number: 0,
+            before: 0,
+            changes: false,
+            moves: false,
+            once: false,
+            inside: false,
+        }
     }
 
     /// Elements of an iteration.
@@ -114,8 +127,32 @@ pub(super) struct Place {
     pub(super) at: Scalar,
     /// How many tiles of its piece come before it along the axis.
     pub(super) turn: Scalar,
+    /// How many come before that piece.
+    pub(super) before: Scalar,
     /// The piece that it is of.
     pub(super) piece: Piece,
+}
+
+/// The numbers of a piece.
+#[derive(Clone)]
+pub(super) struct Cut {
+    /// Where it begins.
+    pub(super) start: Scalar,
+    /// How many tiles it has.
+    pub(super) turns: Scalar,
+    /// How many tiles come before it along the axis.
+    pub(super) before: Scalar,
+}
+
+/// How a loop goes whose turns are written out, so many at once, where how many turns it has changes from size to size.
+#[derive(Clone)]
+pub(super) struct WrittenOut {
+    /// Turns at once.
+    pub(super) factor: i64,
+    /// How many times so many turns there are.
+    pub(super) whole: Scalar,
+    /// How many turns these are, and how many are left, where several are written out.
+    pub(super) rest: Option<(Scalar, Scalar)>,
 }
 
 /// Cycles to store a vector of results, with what an epilogue does to it.
