@@ -34,7 +34,8 @@ wheel:
 bench: setup
 	cargo bench
 
-# Beside ONNX Runtime and OpenVINO, for half an hour; `make bench-rivals RIVALS="--only latency --threads 1 resnet50"` does a part.
+# Beside ONNX Runtime and OpenVINO, for half an hour; `make bench-rivals RIVALS="--only latency --threads 1 resnet50"` does a part, and
+# `RIVALS="--only latency --onnx FILE..."` is about files of one's own.
 bench-rivals: setup
 	cargo build --release
 	sh tools/bench-rivals.sh target/release/resat $(RIVALS)

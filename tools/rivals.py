@@ -2,10 +2,14 @@
 """Times resat beside ONNX Runtime and OpenVINO, all in turn in one run, and writes JSON and a table with ratios.
 
     rivals.py --resat BIN --shared DIR --out DIR [--only latency,imported,int8,products,start,memory,sizes,decoder] [--threads 1,2] [--rounds 8]
-              [--seconds 0.2] [--models-dir DIR] [MODEL...]
+              [--seconds 0.2] [--models-dir DIR] [--onnx FILE...] [MODEL...]
 
 DIR of --shared holds the folders `corpus` (recorded models) and `rivals` (its bench.py times processes in turn). Ratios are the fastest
 rival's median over resat's: more than 1 is faster than every rival. What can't be measured is said, and left out.
+
+With --onnx, latency is of these files, and of corpus models only where they are named. A file's inputs are FILE.npz beside it (its name without
+`.onnx`), else drawn: numbers from 0 to 1, integers below 100. The outputs' distance from ONNX Runtime's goes into the table, too, and the seconds
+that resat took to the first result with an empty cache.
 
 latency   f32 models, warm, by median
 imported  the same models from ONNX and from Relay, both by resat
@@ -76,9 +80,59 @@ def turn(script, name, runtimes, threads, what, models=None):
 
 
 def latency():
-    for name in corpus_models():
+    own = [prepared(file) for file in args.onnx]
+    for name in [] if own and not args.models else corpus_models():
         for threads in args.threads:
             turn(shared / "rivals/bench.py", name, ["ort", "ov_f32", "resat"], threads, "latency")
+
+
+    for name in filter(None, own):
+        for threads in args.threads:
+            turn(out / "onnx/rivals/bench.py", name, ["ort", "ov_f32", "resat"], threads, "latency", out / "onnx")
+
+
+def prepared(file):
+    """A folder like the shared one for an ONNX file, where resat agrees with ONNX Runtime on it: its name there."""
+    import numpy as np, onnxruntime as ort
+
+    root, name = out / "onnx", file.stem
+    folder = root / "corpus" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    for d in [folder, root / "rivals"]:
+        d.mkdir(parents=True, exist_ok=True)
+    shutil.copy(shared / "rivals/bench.py", root / "rivals/bench.py")
+    for link in [folder / "model.relay", root / f"{name}.onnx"]:  # resat tells files apart by their content
+        link.unlink(missing_ok=True)
+        link.symlink_to(file.resolve())
+    sys.path.insert(0, str(shared / "corpus"))
+    from params import save
+
+    save({}, folder / "model.params")
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    given, rng = file.with_suffix(".npz"), np.random.default_rng(1)
+    if given.exists():
+        inputs = dict(np.load(given))
+    else:
+        ports = {i.name: (i.type, i.shape) for i in session.get_inputs()}
+        if any(t not in ("tensor(float)", "tensor(int64)", "tensor(int32)") or not all(isinstance(n, int) for n in s) for t, s in ports.values()):
+            return note(f"{name}: its inputs are not all of known extents, floats or integers; {given} may hold some")
+        draw = lambda t, s: rng.random(s, "float32") if t == "tensor(float)" else rng.integers(0, 100, s).astype(t[7:-1])
+        inputs = {n: draw(*p) for n, p in ports.items()}
+    np.savez(folder / "inputs.npz", **inputs)
+    with tempfile.TemporaryDirectory() as t:
+        command = [args.resat, "run", str(file), "--inputs", str(folder / "inputs.npz"), "--outputs", f"{t}/out.npz", "--cache-dir", f"{t}/cache"]
+        done = watched(command)
+        if done is None:
+            return note(f"{name}: resat does not run it")
+        ours, distance = np.load(f"{t}/out.npz"), 0.0
+        for port, theirs in zip(session.get_outputs(), session.run(None, inputs)):
+            mine, theirs = ours[port.name].astype("float64"), theirs.astype("float64")
+            distance = max(distance, float(np.abs(mine - theirs).max() / max(np.abs(theirs).max(), 1e-30)))
+    results.append({"kind": "checked", "model": name, "rt": "resat", "threads": 1, "seconds": done[1], "distance": distance})
+    print(f"{name:16} {done[1]:.2f} s to the first result, outputs within {distance:.1e} of the largest", flush=True)
+    return name
 
 
 def corpus_models():
@@ -274,6 +328,10 @@ def table():
         for (group, threads), r in sorted(ratios.items()):
             which = "" if group == "all" else f" ({group})"
             lines.append(f"Geometric mean{which}, {threads} thread{'s' * (threads > 1)}: {mean(r):.3f}; least {min(r):.2f}.")
+    rows = [r for r in results if r["kind"] == "checked"]
+    if rows:
+        lines += ["", "## seconds to the first result, and distance from ONNX Runtime by the largest output", "", "| model | seconds | distance |", "| --- |" + " ---: |" * 2]
+        lines += [f"| {r['model']} | {r['seconds']:.2f} | {r['distance']:.1e} |" for r in rows]
     rows = [r for r in results if r["kind"] == "imported"]
     if rows:
         lines += ["", "## imported", "", "| model | threads | from ONNX | from Relay | Relay / ONNX |", "| --- |" + " ---: |" * 4]
@@ -315,6 +373,7 @@ if __name__ == "__main__":
     parser.add_argument("--shared", required=True, type=pathlib.Path)
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--models-dir", type=pathlib.Path, default=os.environ.get("RESAT_RIVAL_MODELS"))
+    parser.add_argument("--onnx", nargs="+", default=[], type=pathlib.Path, metavar="FILE")
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=8)

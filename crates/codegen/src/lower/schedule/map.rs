@@ -4,9 +4,9 @@ use hashbrown::HashMap;
 
 use super::{Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, bind, cut, for_, sizes::descending};
 use crate::{
-    loops::{Axis, AxisId, BinOp, BufferId, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
+    loops::{Axis, AxisId, BinOp, Buffer, BufferId, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId},
     lower::{
-        affine::{Affine, Substitution, replace_axes},
+        affine::{Affine, Substitution, for_each_node, replace_axes},
         normalize::expense,
     },
     tensor::DType,
@@ -25,7 +25,7 @@ const WORD: i64 = 4;
 const LEAST_SQUARE: i64 = 4;
 /// So many squares beside one another are written before the rows below them: by rows of whole pages' parts.
 const BESIDE: i64 = 4;
-/// Values of more operations than this are not written out as often as a square has rows.
+/// Values of more operations than this are computed in a loop over a square's rows, not written out for each.
 const WRITTEN_OUT: u32 = 8;
 
 /// A way through elements in squares.
@@ -229,8 +229,8 @@ impl Emitter {
         let widest = turned.iter().filter_map(|a| a.tensor).map(|t| self.group.decl(t).dtype.bytes() as i64).max()?;
         let fits = self.unit.lanes().min(self.unit.vector_bytes / widest).min(written.extent).min(read.extent);
         let largest = 1 << fits.checked_ilog2()?;
-        // What many operations are made of is not written out for each row of a square.
-        if !others_fit || largest < LEAST_SQUARE || expense(value) > WRITTEN_OUT {
+        // What is read under a condition is not transposed, but gathered for each row.
+        if !others_fit || largest < LEAST_SQUARE || expense(value) > WRITTEN_OUT && !reads_unconditionally(value) {
             return None;
         }
         // A load, a store and the steps of turning for each vector.
@@ -319,21 +319,23 @@ impl Emitter {
         let at = along.clone() + Scalar::axis(right) * width + Scalar::axis(lane);
         let turn = across.clone() + Scalar::axis(down) * n + Scalar::axis(row);
         let mut store = place.store(&HashMap::from_iter([(square.written.id, at), (square.read.id, turn)]));
+        // Over flat buffers, indices are sums: what their simplification took away does not count.
+        let aside = expense(place.value) > WRITTEN_OUT;
         let mut stmts = match width == n && n > 1 {
-            true => self.transposes(&mut store, row, lane, n),
+            true => self.transposes(&mut store, row, lane, n, if aside { Space::Local } else { Space::Register }),
             false => Vec::new(),
         };
         let vector = match width {
             1 => bind(lane, Scalar::index(0), store),
             _ => for_(lane, width, LoopKind::Vector, store),
         };
-        stmts.push(for_(row, n, LoopKind::Unrolled, vector));
+        stmts.push(for_(row, n, if aside { LoopKind::Serial } else { LoopKind::Unrolled }, vector));
         let body = Stmt::Block(stmts);
         self.loops(&[Loop { var: right, extent: lanes / width }, Loop { var: down, extent: rows / n }], body, false)
     }
 
-    /// Lets a store read registers, where it reads memory that lies densest along the rows: gives what brings squares of that there.
-    fn transposes(&mut self, store: &mut Stmt, row: AxisId, lane: AxisId, n: i64) -> Vec<Stmt> {
+    /// Lets a store read `space`, where it reads memory that lies densest along the rows: gives what brings squares of that there.
+    fn transposes(&mut self, store: &mut Stmt, row: AxisId, lane: AxisId, n: i64, space: Space) -> Vec<Stmt> {
         let Stmt::Store { value, .. } = store else { return Vec::new() };
         let mut found: Vec<(Scalar, i64)> = Vec::new();
         unconditional_reads(value, &mut |read, index| {
@@ -346,7 +348,8 @@ impl Emitter {
         let mut stmts = Vec::new();
         for (read, stride) in found {
             let ScalarKind::Read(from, index) = read.kind() else { continue };
-            let to = self.register(read.dtype(), n * n);
+            self.buffers.push(Buffer { dtype: read.dtype(), len: n * n, space });
+            let to = TensorId(self.buffers.len() as u32 - 1);
             let first = HashMap::from_iter([(row, Scalar::index(0)), (lane, Scalar::index(0))]);
             let at = replace_axes(&index[0], &first);
             stmts.push(Stmt::Transpose { from: *from, at, stride: Scalar::index(stride), to, extent: n });
@@ -498,6 +501,16 @@ fn unconditional_reads(value: &Scalar, f: &mut impl FnMut(&Scalar, &Scalar)) {
             _ => stack.extend(e.operands().into_iter().filter(|o| seen.insert(o.key()))),
         }
     }
+}
+
+/// Whether no condition decides about what is read.
+fn reads_unconditionally(value: &Scalar) -> bool {
+    let (mut free, mut all) = (hashbrown::HashSet::new(), true);
+    unconditional_reads(value, &mut |read, _| {
+        free.insert(read.key());
+    });
+    for_each_node(value, &mut |n| all &= !matches!(n.kind(), ScalarKind::Read(..)) || free.contains(&n.key()));
+    all
 }
 
 /// What a comparison of an axis with a number says of it.

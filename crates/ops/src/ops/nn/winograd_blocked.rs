@@ -91,19 +91,21 @@ pub(super) fn lower(
     let (blocks, block) = (b.shape(x)[1], b.shape(x)[4]);
     let channels = blocks * block;
     let (down, across) = (plan.tiles(height), plan.tiles(width));
-    let tiles = down * across;
+    let changing = b.is_for_all_sizes();
+    // Tiles of all images are one row of tiles, so that each weight is read once for all of them. Of images of any size, whose last tiles
+    // may be none, one image comes after the other.
+    let (apart, tiles) = if changing { (images, down * across) } else { (1, images * down * across) };
     let &(_, rows, wide) = REGISTER_TILES.iter().find(|r| lanes >= r.0).expect("the last one is for all blocks");
     let wide = wide.min(outs);
     // So many tiles at a time, as a multiple of what a register tile takes.
     let fits = PRODUCTS / (points * points * wide * lanes * dtype.bytes() as i64);
     let batch = (fits / rows).clamp(1, 4) * rows;
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
-    let changing = b.is_for_all_sizes();
     let bytes = dtype.bytes() as i64;
     let (of_tile, of_weights) = (points * points * channels * bytes, points * points * channels * outs * lanes * bytes);
     let bands = match changing {
         true => vec![(0, 1, tiles)],
-        false => bands(tiles, batch, images * of_tile, of_weights, (outs + wide - 1) / wide),
+        false => bands(tiles, batch, of_tile, of_weights, (outs + wide - 1) / wide),
     };
     // Of images of every size, the last tiles of a group may be none.
     let pieces = |band: i64| if changing { pieces_of_any(band, batch, rows) } else { cut_evenly(band, batch) };
@@ -111,7 +113,7 @@ pub(super) fn lower(
     let computed = bands.iter().map(|band| room(band.2)).max().unwrap_or(tiles);
     b.routine(|n| {
         let out = n.output(shape, dtype);
-        let values = n.scratch(&[images, points, points, computed, channels], dtype);
+        let values = n.scratch(&[apart, points, points, computed, channels], dtype);
         let mut checks = Vec::new();
         for &(first_of_bands, bands, band) in &bands {
             let pieces = pieces(band);
@@ -119,24 +121,24 @@ pub(super) fn lower(
                 .iter()
                 .map(|&(_, turns, _)| {
                     let mut check =
-                        |&(_, many, _): &(i64, i64, i64)| n.scratch(&[bands * images * turns * many, lanes], dtype);
+                        |&(_, many, _): &(i64, i64, i64)| n.scratch(&[bands * apart * turns * many, lanes], dtype);
                     pieces.iter().map(|piece| signs.map(|_| check(piece))).collect()
                 })
                 .collect();
             checks.extend(by_piece.iter().flatten().flatten().copied());
             let all = |n: &mut Nest<'_>, number_of_band: Scalar| {
                 let base = number_of_band.clone() * band + first_of_bands;
-                n.parallel_each(&[images, band], |n, i| {
+                n.parallel_each(&[apart, band], |n, i| {
                     let number = match bands > 1 || first_of_bands > 0 {
                         true => n.let_index(base.clone() + i[1].clone(), tiles),
                         false => i[1].clone(),
                     };
-                    let (y, z) = tile_at(n, &number, [down, across], changing);
+                    let (image, y, z) = tile_at(n, &i[0], &number, [images, down, across], changing);
                     n.for_(blocks, |n, k| {
                         n.vector(block, |n, lane| {
                             let at = |n: &Nest<'_>, r: usize, c: usize| {
                                 let (r, c) = (y.clone() * tile + r as i64, z.clone() * tile + c as i64);
-                                n.read(x, [i[0].clone(), k.clone(), r, c, lane.clone()])
+                                n.read(x, [image.clone(), k.clone(), r, c, lane.clone()])
                             };
                             both_sides(n, &data, dtype, at, |n, p, q, value| {
                                 let channel = k.clone() * block + lane.clone();
@@ -153,7 +155,7 @@ pub(super) fn lower(
                             n,
                             changing,
                             of_weights <= WEIGHTS_NEAR,
-                            [images, turns, many],
+                            [apart, turns, many],
                             start,
                             each,
                             |n, i, number, start, register_tiles| {
@@ -185,7 +187,7 @@ pub(super) fn lower(
                                     }
                                 });
                                 if let (Some(check), Some(total)) = (check, total) {
-                                    let number = number_of_band.clone() * (images * turns * many) + number;
+                                    let number = number_of_band.clone() * (apart * turns * many) + number;
                                     n.vector(lanes, |n, lane| {
                                         let total = n.read(total, [lane.clone()]);
                                         n.store(*check, [number.clone(), lane], total);
@@ -356,17 +358,28 @@ fn each_piece(
     });
 }
 
-/// Row and column of the tile of that number. Of images of any size, also where there is one column only.
-fn tile_at(n: &mut Nest<'_>, number: &Scalar, [down, across]: [i64; 2], changing: bool) -> (Scalar, Scalar) {
-    let columns = if changing { n.let_(Scalar::index(across)) } else { Scalar::index(across) };
+/// Image, row and column of the tile of that number: of all images; of images of any size, of this one, also where there is one column only.
+fn tile_at(
+    n: &mut Nest<'_>,
+    image: &Scalar,
+    number: &Scalar,
+    [images, down, across]: [i64; 3],
+    changing: bool,
+) -> (Scalar, Scalar, Scalar) {
+    if !changing {
+        let image = n.let_index(number.clone().floor_div(down * across), images);
+        let y = n.let_index(number.clone().floor_div(across).floor_mod(down), down);
+        return (image, y, n.let_index(number.clone().floor_mod(across), across));
+    }
+    let columns = n.let_(Scalar::index(across));
     let y = n.let_index(Scalar::binary(BinOp::FloorDiv, number.clone(), columns.clone()), down);
-    (y, n.let_index(Scalar::binary(BinOp::FloorMod, number.clone(), columns), across))
+    (image.clone(), y, n.let_index(Scalar::binary(BinOp::FloorMod, number.clone(), columns), across))
 }
 
 /// The products of a tile, by points.
 struct Sums<'a> {
     sums: TensorId,
-    /// Which tile of its image it is.
+    /// Which of all tiles it is; of images of any size, of those of its image.
     number: Scalar,
     /// Which of the group.
     turn: Scalar,
@@ -414,9 +427,9 @@ impl Sums<'_> {
     /// Transforms back and stores what lies within the image.
     fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, tile: i64, changing: bool) {
         let dtype = n.dtype(out);
-        let [_, _, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
+        let [images, _, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
         let [down, across] = [height, width].map(|extent| (extent + tile - 1) / tile);
-        let (y, z) = tile_at(n, &self.number, [down, across], changing);
+        let (image, y, z) = tile_at(n, &group.image, &self.number, [images, down, across], changing);
         n.for_(self.wide, |n, o| {
             let sum = |n: &Nest<'_>, p: usize, q: usize, lane: &Scalar| {
                 let at = [(p as i64).into(), (q as i64).into(), self.turn.clone(), o.clone(), lane.clone()];
@@ -424,7 +437,7 @@ impl Sums<'_> {
             };
             let place = |r: Scalar, c: Scalar, lane: &Scalar| {
                 let (r, c) = (y.clone() * tile + r, z.clone() * tile + c);
-                [group.image.clone(), group.out.clone() + o.clone(), r, c, lane.clone()]
+                [image.clone(), group.out.clone() + o.clone(), r, c, lane.clone()]
             };
             if !changing && height % tile == 0 && width % tile == 0 {
                 n.vector(lanes, |n, lane| {
@@ -456,8 +469,9 @@ impl Sums<'_> {
     }
 }
 
-/// Some tiles of an image and some blocks of results.
+/// Some tiles and some blocks of results.
 struct Group {
+    /// The image, where each has tiles of its own.
     image: Scalar,
     /// The first block of results.
     out: Scalar,
@@ -468,7 +482,7 @@ struct Group {
     batch: i64,
     /// How many register tiles these are, where that is not known.
     register_tiles: Option<Scalar>,
-    /// Tiles of the image that there is room for.
+    /// Tiles that there is room for.
     computed: i64,
 }
 
