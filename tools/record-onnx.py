@@ -419,6 +419,12 @@ def exported():
     ml("linear_of_open_width", "LinearClassifier", [("x", x)], ("l", "y"), coefficients=f(15).tolist(), intercepts=f(3).tolist(), classlabels_ints=[1, 2, 3], multi_class=1, post_transform="SOFTMAX", open_dims=(("x", 0), ("x", 1)))
     ml("zip_map", "ZipMap", [("x", f(3, 2))], ("p",), classlabels_strings=["no", "yes"])
     ml("zip_map_open", "ZipMap", [("x", f(3, 2))], ("p",), classlabels_int64s=[4, 7], open_dims=(("x", 0),))
+    # A layer as PyTorch writes it, of more results than a block, over sequences of different lengths.
+    hidden = 40
+    weights = [("w", f(2, 3 * hidden, width)), ("r", f(2, 3 * hidden, hidden) * 0.2), ("b", f(2, 6 * hidden)), ("lengths", np.array([5, 3], "i4")), ("h0", f(2, 2, hidden))]
+    case("gru_after", "GRU", [("x", f(5, 2, width)), *weights], ("y", "h"), domain="", constants=("w", "r", "b"), open_dims=[("x", 0), ("x", 1)], hidden_size=hidden, tolerance=1e-3, direction="bidirectional", linear_before_reset=1)
+    # Activations of other kinds are computed step by step.
+    case("lstm_others", "LSTM", [("x", f(5, 2, width)), ("w", f(1, 16, width)), ("r", f(1, 16, 4) * 0.5), ("b", f(1, 32))], ("y", "h", "c"), domain="", constants=("w", "r", "b"), open_dims=[("x", 0), ("x", 1)], hidden_size=4, tolerance=1e-3, activations=["HardSigmoid", "Tanh", "Softsign"])
 
 
 def like(name, nodes):

@@ -246,6 +246,25 @@ impl Builder {
         }
     }
 
+    /// Whether a value follows from constants and weights alone, however large it is.
+    pub fn is_constant(&self, root: ExprId) -> bool {
+        let (mut stack, mut seen) = (vec![root], HashSet::new());
+        while let Some(e) = stack.pop() {
+            if !seen.insert(e) {
+                continue;
+            }
+            match &self.module[e] {
+                Expr::Constant(_) => {}
+                Expr::Var(v) if self.weight_of.contains_key(v) => {}
+                Expr::Tuple(fields) => stack.extend(fields),
+                Expr::Proj(t, _) => stack.push(*t),
+                Expr::Call { callee, args, .. } if matches!(self.module[*callee], Expr::Op(_)) => stack.extend(args),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     fn evaluate(&mut self, root: ExprId) -> Option<Value> {
         let mut stack = vec![root];
         while let Some(&e) = stack.last() {

@@ -147,6 +147,17 @@ fn the_same_network_becomes_the_same_program() {
     assert_eq!(operators(&a), operators(&b), "{a}\n{b}");
 }
 
+/// All steps of a layer are one operator where the model leaves open how many there are; those that it can't say are a loop of the program.
+#[test]
+fn recurrent_layers_are_operators() {
+    for (name, operator) in [("lstm_both", "nn.lstm("), ("gru_back", "nn.gru("), ("gru_after", "nn.gru(")] {
+        let text = optimized(load(name, &case(name)).unwrap_or_else(|e| panic!("{e}")).module);
+        assert_eq!((text.matches(operator).count(), text.contains("@loop_")), (1, false), "{name}\n{text}");
+    }
+    let others = load("lstm_others", &case("lstm_others")).unwrap_or_else(|e| panic!("{e}")).module;
+    assert!(text::print_brief(&others).contains("@loop_"));
+}
+
 /// `?` for whatever is unknown is no name: axes that are called so may differ.
 #[test]
 fn question_marks_name_no_dimension() {

@@ -57,6 +57,8 @@ const FAMILIES: &[Family] = &[
     nn::SOFTMAX,
     nn::ATTENTION,
     nn::NBITS,
+    nn::RECURRENT,
+    nn::LSTM_INT8,
     nn::PAD,
     nn::REARRANGE,
     nn::RESIZE,

@@ -1,6 +1,10 @@
 //! Convolutions.
 
-use super::{Row, row};
+use super::{
+    Row,
+    quant::{centred, signed_weight},
+    row,
+};
 use crate::{
     frontend::{
         Convert,
@@ -114,6 +118,11 @@ pub(in crate::frontend::onnx) fn convolved(n: &mut Node, x: ExprId, w: ExprId, o
         let y = convolved(n, x, w, Some(DType::F32))?;
         return n.cast(y, dtype);
     }
+    placed(n, x, w, out, None)
+}
+
+/// The same, where integers are padded with what stands for zero.
+fn placed(n: &mut Node, x: ExprId, w: ExprId, out: Option<DType>, zero: Option<ExprId>) -> Convert {
     let kernel = kernel_of(n, w)?;
     let at = windows(n, x, kernel)?;
     let count = at.kernel.len();
@@ -125,8 +134,11 @@ pub(in crate::frontend::onnx) fn convolved(n: &mut Node, x: ExprId, w: ExprId, o
         return Err(n.refuse("negative padding is not supported"));
     }
     if out == Some(DType::I32) {
-        // Zeros around are those after the zero point is taken off.
-        let zero = n.c(x, 0.0)?;
+        // Without a zero point, that has been taken off.
+        let zero = match zero {
+            Some(z) => z,
+            None => n.c(x, 0.0)?,
+        };
         let (before, after) = (with_lead(&at.pads.0), with_lead(&at.pads.1));
         x = n.pad(x, &before, &after, zero)?;
         padding = vec![0; 2 * count];
@@ -153,23 +165,57 @@ pub(super) fn with_lead(spatial: &[i64]) -> Vec<i64> {
 }
 
 fn conv_integer(n: &mut Node) -> Convert<Vec<Val>> {
-    let (x, w) = (n.x(0)?, n.x(1)?);
-    let x = n.cast(x, DType::I32)?;
-    let mut w = n.cast(w, DType::I32)?;
-    let mut x = x;
-    if let Some(z) = n.opt(2)? {
-        let z = n.cast(z, DType::I32)?;
-        let z = n.reshape(z, &[])?;
-        x = n.sub(x, z)?;
-    }
-    if let Some(z) = n.opt(3)? {
-        let z = n.cast(z, DType::I32)?;
-        let rank = n.rank(w)?;
-        let z = if n.rank(z)? == 1 { n.trailing(z, rank - 1)? } else { z };
-        w = n.sub(w, z)?;
-    }
-    let y = convolved(n, x, w, Some(DType::I32))?;
+    let (x, w, zx, zw) = (n.x(0)?, n.x(1)?, n.opt(2)?, n.opt(3)?);
+    let y = convolved_integers(n, (x, zx), (w, zw))?;
     n.one(y)
+}
+
+/// The convolution of integers less their zero points, as int32: one for all data, and for all weights or those of each output.
+pub(super) fn convolved_integers(
+    n: &mut Node,
+    (x, zx): (ExprId, Option<ExprId>),
+    (w, zw): (ExprId, Option<ExprId>),
+) -> Convert {
+    let rank = n.rank(w)?;
+    let zx = zx.map(|z| n.reshape(z, &[])).transpose()?;
+    // Bytes are convolved as they are, x padded with its zero point p: conv(x - p, w - q) = conv(x, w) - p (sum of w) - q (sum of x - p), where
+    // sums are over a window.
+    if matches!(n.dtype(x)?, DType::U8 | DType::I8)
+        && n.int("group", 1)? == 1
+        && let Some((narrow, zw)) = signed_weight(n, w, zw)?
+    {
+        let mut y = placed(n, x, narrow, Some(DType::I32), zx)?;
+        let zx = zx.map(|z| n.cast(z, DType::I32)).transpose()?;
+        if let Some(z) = zx {
+            let wide = n.cast(narrow, DType::I32)?;
+            let sums = n.reduce("sum", wide, &(1..rank).collect::<Vec<_>>(), false)?;
+            let off = n.mul(sums, z)?;
+            let off = n.trailing(off, rank - 2)?;
+            y = n.sub(y, off)?;
+        }
+        if let Some(q) = zw {
+            let (wide, kernel) = (n.cast(x, DType::I32)?, kernel_of(n, w)?);
+            let wide = match zx {
+                Some(z) => n.sub(wide, z)?,
+                None => wide,
+            };
+            let sums = n.reduce("sum", wide, &[1], true)?;
+            let window: Vec<usize> = [1, 1].into_iter().chain(kernel.iter().map(|&k| k as usize)).collect();
+            let ones = n.constant(Tensor::from_i64_fn(DType::I32, &window, |_| 1));
+            let sums = placed(n, sums, ones, Some(DType::I32), None)?;
+            let q = if n.ty(q)?.elements() == Some(1) { n.reshape(q, &[])? } else { n.trailing(q, rank - 2)? };
+            let off = n.mul(sums, q)?;
+            y = n.sub(y, off)?;
+        }
+        return Ok(y);
+    }
+    let zw = match zw {
+        Some(z) if n.ty(z)?.elements() == Some(1) => Some(n.reshape(z, &[])?),
+        Some(z) => Some(n.trailing(z, rank - 1)?),
+        None => None,
+    };
+    let (x, w) = (centred(n, x, zx, false)?, centred(n, w, zw, false)?);
+    convolved(n, x, w, Some(DType::I32))
 }
 
 fn conv_transpose(n: &mut Node) -> Convert<Vec<Val>> {

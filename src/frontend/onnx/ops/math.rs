@@ -187,22 +187,7 @@ fn round(n: &mut Node) -> Convert<Vec<Val>> {
 
 /// Rounded to the nearest integer, halves to the even one.
 pub(in crate::frontend::onnx) fn round_even(n: &mut Node, x: ExprId) -> Convert {
-    let down = n.un("floor", x)?;
-    let part = n.sub(x, down)?;
-    let half = n.with("equal", part, 0.5)?;
-    let above = n.with("greater", part, 0.5)?;
-    let halved = n.with("multiply", down, 0.5)?;
-    let halved_down = n.un("floor", halved)?;
-    let odd = n.bin("not_equal", halved, halved_down)?;
-    let tie = n.bin("logical_and", half, odd)?;
-    let up = n.bin("logical_or", above, tie)?;
-    let next = n.with("add", down, 1.0)?;
-    let rounded = n.select(up, next, down)?;
-    // What is so large that it has no fraction, infinities and NaN stay; and so do zeros with their signs.
-    let whole = n.bin("equal", x, down)?;
-    let nan = n.un("isfinite", x)?;
-    let finite = n.select(nan, rounded, x)?;
-    n.select(whole, x, finite)
+    n.un("round_even", x)
 }
 
 fn matmul(n: &mut Node) -> Convert<Vec<Val>> {

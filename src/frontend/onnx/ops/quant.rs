@@ -2,7 +2,7 @@
 
 use super::{
     Row,
-    conv::convolved,
+    conv::convolved_integers,
     convert::{narrowed, rounded_within, widened},
     row,
 };
@@ -16,14 +16,14 @@ use crate::{
         },
     },
     ir::ExprId,
-    tensor::DType,
+    tensor::{DType, Tensor},
 };
 
 pub(super) const OPS: &[Row] = &[
     row("DequantizeLinear", dequantize),
     row("DynamicQuantizeLinear", dynamic_quantize),
     row("MatMulInteger", matmul_integer),
-    row("QLinearConv", |n| qlinear_conv(n, |n, x, w| convolved(n, x, w, Some(DType::I32)), |_, y| Ok(y))),
+    row("QLinearConv", |n| qlinear_conv(n, |_, x| Ok(x), |_, y| Ok(y))),
     row("QLinearMatMul", qlinear_matmul),
     row("QuantizeLinear", quantize),
 ];
@@ -142,14 +142,91 @@ pub(super) fn centred(n: &mut Node, x: ExprId, zero: Option<ExprId>, rows: bool)
     n.sub(x, z)
 }
 
+/// A constant weight of bytes for products of bytes: signed ones, which machines multiply with unsigned ones, and what is taken off of each as
+/// int32, where that is not nothing. None where it is no constant of bytes.
+pub(super) fn signed_weight(
+    n: &mut Node,
+    w: ExprId,
+    zero: Option<ExprId>,
+) -> Convert<Option<(ExprId, Option<ExprId>)>> {
+    let dtype = n.dtype(w)?;
+    if !matches!(dtype, DType::U8 | DType::I8) || !n.im.b.is_constant(w) {
+        return Ok(None);
+    }
+    let mut zero = zero.map(|z| n.cast(z, DType::I32)).transpose()?;
+    let mut w = w;
+    if dtype == DType::U8 {
+        let wide = n.cast(w, DType::I32)?;
+        let less = n.with("subtract", wide, 128.0)?;
+        w = n.cast(less, DType::I8)?;
+        zero = Some(match zero {
+            Some(z) => n.with("subtract", z, 128.0)?,
+            None => n.constant(Tensor::scalar(-128_i32)),
+        });
+    }
+    if let Some(z) = zero
+        && n.value(z).is_some_and(|z| z.to_i64_vec().iter().all(|&z| z == 0))
+    {
+        zero = None;
+    }
+    Ok(Some((w, zero)))
+}
+
+/// The product of two matrices of integers less their zero points, as int32; those of a vector are for rows of the first one, and for columns of
+/// the second one.
+fn product_of_integers(n: &mut Node, a: (ExprId, Option<ExprId>), b: (ExprId, Option<ExprId>)) -> Convert {
+    if let Some(y) = product_of_bytes(n, a, b)? {
+        return Ok(y);
+    }
+    let (x, y) = (centred(n, a.0, a.1, true)?, centred(n, b.0, b.1, false)?);
+    n.matmul(x, y, Some(DType::I32))
+}
+
+/// The same where bytes are multiplied by a constant matrix of bytes, as they are: (a - p) (b - q) = a b - p (sum of b's columns - k q) -
+/// q (sum of a's rows), modulo 2^32.
+fn product_of_bytes(
+    n: &mut Node,
+    (a, za): (ExprId, Option<ExprId>),
+    (b, zb): (ExprId, Option<ExprId>),
+) -> Convert<Option<ExprId>> {
+    let rank = n.rank(a)?;
+    let fits = matches!(n.dtype(a)?, DType::U8 | DType::I8) && rank >= 2 && n.rank(b)? == 2;
+    let is_one = |z: Option<ExprId>| -> Convert<bool> { z.map_or(Ok(true), |z| Ok(n.ty(z)?.elements() == Some(1))) };
+    let single = (is_one(za)?, is_one(zb)?);
+    if !fits || !single.0 || !(single.1 || zb.map_or(Ok(0), |z| n.rank(z))? == 1) {
+        return Ok(None);
+    }
+    let Some((b, zb)) = signed_weight(n, b, zb)? else { return Ok(None) };
+    let zb = if single.1 { zb.map(|z| n.reshape(z, &[])).transpose()? } else { zb };
+    let mut sum = n.matmul(a, b, Some(DType::I32))?;
+    if let Some(za) = za {
+        let za = n.cast(za, DType::I32)?;
+        let za = n.reshape(za, &[])?;
+        let wide = n.cast(b, DType::I32)?;
+        let mut columns = n.reduce("sum", wide, &[0], false)?;
+        if let Some(zb) = zb {
+            let all = n.with("multiply", zb, n.extent(b, 0)? as f64)?;
+            columns = n.sub(columns, all)?;
+        }
+        let off = n.mul(columns, za)?;
+        sum = n.sub(sum, off)?;
+    }
+    if let Some(zb) = zb {
+        let wide = n.cast(a, DType::I32)?;
+        let rows = n.reduce("sum", wide, &[rank - 1], true)?;
+        let off = n.mul(rows, zb)?;
+        sum = n.sub(sum, off)?;
+    }
+    Ok(Some(sum))
+}
+
 /// The product of two quantized matrices as floats: each with its scale and its zero point, of which the second one's may be one for each column.
 pub(super) fn product_of_quantized(
     n: &mut Node,
     a: (ExprId, ExprId, Option<ExprId>),
     b: (ExprId, ExprId, Option<ExprId>),
 ) -> Convert {
-    let (x, y) = (centred(n, a.0, a.2, true)?, centred(n, b.0, b.2, false)?);
-    let sum = n.matmul(x, y, Some(DType::I32))?;
+    let sum = product_of_integers(n, (a.0, a.2), (b.0, b.2))?;
     let scale = if n.rank(a.1)? == 1 && n.dims(a.1)?[0] != Some(1) { n.trailing(a.1, 1)? } else { a.1 };
     let factor = n.mul(scale, b.1)?;
     let sum = n.cast(sum, n.dtype(factor)?)?;
@@ -160,8 +237,7 @@ pub(super) fn product_of_quantized(
 
 fn matmul_integer(n: &mut Node) -> Convert<Vec<Val>> {
     let (a, b, za, zb) = (n.x(0)?, n.x(1)?, n.opt(2)?, n.opt(3)?);
-    let (a, b) = (centred(n, a, za, true)?, centred(n, b, zb, false)?);
-    let y = n.matmul(a, b, Some(DType::I32))?;
+    let y = product_of_integers(n, (a, za), (b, zb))?;
     n.one(y)
 }
 
@@ -184,8 +260,7 @@ fn qlinear_matmul(n: &mut Node) -> Convert<Vec<Val>> {
         let all = (0..8).map(|i| n.x(i)).collect::<Convert<Vec<_>>>()?;
         [all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]]
     };
-    let (a, b) = (centred(n, a, Some(za), true)?, centred(n, b, Some(zb), false)?);
-    let sum = n.matmul(a, b, Some(DType::I32))?;
+    let sum = product_of_integers(n, (a, Some(za)), (b, Some(zb)))?;
     let wide = |n: &mut Node, e: ExprId| n.cast(e, DType::F32);
     let (sa, sb, sy) = (wide(n, sa)?, wide(n, sb)?, wide(n, sy)?);
     let sa = if n.rank(sa)? == 1 && n.dims(sa)?[0] != Some(1) { n.trailing(sa, 1)? } else { sa };
@@ -195,17 +270,15 @@ fn qlinear_matmul(n: &mut Node) -> Convert<Vec<Val>> {
     n.one(y)
 }
 
-/// A convolution of quantized numbers: `sums` convolves them, `placed` lays out the result.
+/// A convolution of quantized numbers: `data` and `placed` lay out the data with channels first, and the result.
 pub(super) fn qlinear_conv(
     n: &mut Node,
-    sums: impl FnOnce(&mut Node, ExprId, ExprId) -> Convert,
+    data: impl FnOnce(&mut Node, ExprId) -> Convert,
     placed: impl FnOnce(&mut Node, ExprId) -> Convert,
 ) -> Convert<Vec<Val>> {
     let all = (0..8).map(|i| n.x(i)).collect::<Convert<Vec<_>>>()?;
     let [x, sx, zx, w, sw, zw, sy, zy] = [all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7]];
     let bias = n.opt(8)?;
-    let zx = n.reshape(zx, &[])?;
-    let x = centred(n, x, Some(zx), false)?;
     let rank = n.rank(w)?;
     let per_channel = |n: &mut Node, e: ExprId, trailing: usize| -> Convert {
         match n.ty(e)?.elements() {
@@ -213,9 +286,8 @@ pub(super) fn qlinear_conv(
             _ => n.trailing(e, trailing),
         }
     };
-    let zw = per_channel(n, zw, rank - 1)?;
-    let w = centred(n, w, Some(zw), false)?;
-    let mut sum = sums(n, x, w)?;
+    let x = data(n, x)?;
+    let mut sum = convolved_integers(n, (x, Some(zx)), (w, Some(zw)))?;
     if let Some(b) = bias {
         sum = n.op("nn.bias_add", &[sum, b], &[("axis", 1.into())])?;
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Row,
-    quant::{dynamically_quantized, product_of_quantized},
+    quant::{dynamically_quantized, product_of_quantized, signed_weight},
     repeat::{Captured, Iteration, repeated},
     row,
 };
@@ -368,6 +368,226 @@ impl Run<'_> {
     }
 }
 
+/// Whether all activations are those that `nn.lstm` and `nn.gru` compute.
+fn are_usual(kind: Kind, functions: &[Vec<Activation>]) -> bool {
+    let usual: &[&str] = match kind {
+        Kind::Plain => &["tanh"],
+        Kind::Gru => &["sigmoid", "tanh"],
+        Kind::Lstm => &["sigmoid", "tanh", "tanh"],
+    };
+    functions.iter().all(|of| of.iter().map(|f| f.name.as_str()).eq(usual.iter().copied()))
+}
+
+/// A layer of LSTM or GRU that one operator computes, all steps and directions.
+struct Layer {
+    kind: Kind,
+    /// (steps, batch, width); steps and batch may be open.
+    x: ExprId,
+    time: Option<i64>,
+    batch: Option<i64>,
+    /// Zeros of (batch, hidden).
+    zero: ExprId,
+    hidden: i64,
+    by_batch: bool,
+    reverse: bool,
+    reset_after: bool,
+}
+
+impl Layer {
+    /// How many gates there are.
+    fn gates(&self) -> i64 {
+        if self.kind == Kind::Lstm { 4 } else { 3 }
+    }
+
+    /// Blocks of results, and how many are in each.
+    fn blocks(&self) -> [i64; 2] {
+        let block = [32, 16].into_iter().find(|b| self.hidden >= *b).unwrap_or(8);
+        [(self.hidden + block - 1) / block, block]
+    }
+
+    /// From (directions, gates * hidden, …) to (directions, blocks, gates, block, …), filled up with zeros. `more` are the last extents.
+    fn in_blocks(&self, n: &mut Node, e: ExprId, gates: i64, more: &[i64]) -> Convert {
+        let ([blocks, block], directions) = (self.blocks(), n.extent(e, 0)?);
+        let e = n.reshape(e, &[&[directions, gates, self.hidden], more].concat())?;
+        let (before, mut behind) = ([0; 4], [0; 4]);
+        behind[2] = blocks * block - self.hidden;
+        let (axes, zero) = (3 + more.len(), n.c(e, 0.0)?);
+        let e = n.pad(e, &before[..axes], &behind[..axes], zero)?;
+        let e = n.reshape(e, &[&[directions, gates, blocks, block], more].concat())?;
+        n.transpose(e, &[0, 2, 1, 3, 4][..axes + 1])
+    }
+
+    /// What biases (directions, 2 * gates * hidden) add for all steps, in blocks, and the bias of a GRU's last gate, (directions, blocks * block):
+    /// it is reset with what it is added to.
+    fn biases(&self, n: &mut Node, b: ExprId) -> Convert<[ExprId; 2]> {
+        let ([blocks, block], hidden, gates) = (self.blocks(), self.hidden, self.gates());
+        let (directions, dtype) = (n.extent(b, 0)?, n.dtype(b)?);
+        let own = n.slice(b, 1, 0, gates * hidden)?;
+        let seen = n.slice(b, 1, gates * hidden, 2 * gates * hidden)?;
+        let none = n.constant(Tensor::zeros(dtype, &[directions as usize, hidden as usize]));
+        let (seen, last) = match self.kind {
+            Kind::Gru => {
+                let (others, last) = (n.slice(seen, 1, 0, 2 * hidden)?, n.slice(seen, 1, 2 * hidden, 3 * hidden)?);
+                (n.concat(&[others, none], 1)?, last)
+            }
+            _ => (seen, none),
+        };
+        let bias = n.add(own, seen)?;
+        let bias = self.in_blocks(n, bias, gates, &[])?;
+        let last = self.in_blocks(n, last, 1, &[])?;
+        Ok([n.reshape(bias, &[directions * blocks * gates * block])?, n.reshape(last, &[directions, blocks * block])?])
+    }
+
+    /// The first state that input `i` of the node gives.
+    fn state(&self, n: &mut Node, i: usize, directions: i64) -> Convert {
+        match n.opt(i)? {
+            None => n.stack(&vec![self.zero; directions as usize], 0),
+            Some(s) if self.by_batch => n.transpose(s, &[1, 0, 2]),
+            Some(s) => Ok(s),
+        }
+    }
+
+    fn lengths(n: &mut Node, lengths: Option<ExprId>) -> Convert {
+        match lengths {
+            Some(l) => n.cast(l, DType::I32),
+            None => Ok(n.constant(Tensor::from_slice(&[1], &[i32::MAX]))),
+        }
+    }
+
+    /// The outputs of the node, from those of the operator.
+    fn outputs(&self, n: &mut Node, results: ExprId) -> Convert<Vec<Val>> {
+        let y = n.im.b.field(results, 0);
+        let y = if self.by_batch { n.transpose(y, &[2, 0, 1, 3])? } else { y };
+        let mut all = vec![n.out(y)?];
+        for i in 1..if self.kind == Kind::Lstm { 3 } else { 2 } {
+            let s = n.im.b.field(results, i);
+            let s = if self.by_batch { n.transpose(s, &[1, 0, 2])? } else { s };
+            all.push(n.out(s)?);
+        }
+        Ok(all)
+    }
+
+    /// The layer by one operator, where that takes its element type.
+    fn of_floats(
+        &self,
+        n: &mut Node,
+        [w, r]: [ExprId; 2],
+        b: Option<ExprId>,
+        lengths: Option<ExprId>,
+    ) -> Convert<Option<Vec<Val>>> {
+        let (dtype, hidden, gates) = (n.dtype(self.x)?, self.hidden, self.gates());
+        if !matches!(dtype, DType::F32 | DType::F64) {
+            return Ok(None);
+        }
+        let ([blocks, block], directions, width) = (self.blocks(), n.extent(w, 0)?, n.extent(w, 2)?);
+        let columns = directions * blocks * gates * block;
+        let flat = n.reshape(self.x, &[-1, width])?;
+        let weight = self.in_blocks(n, w, gates, &[width])?;
+        let weight = n.reshape(weight, &[columns, width])?;
+        let mut all = n.op("nn.dense", &[flat, weight], &[])?;
+        let mut last_bias = n.constant(Tensor::zeros(dtype, &[directions as usize, (blocks * block) as usize]));
+        if let Some(b) = b {
+            let [bias, last] = self.biases(n, b)?;
+            (all, last_bias) = (n.add(all, bias)?, last);
+        }
+        let all = by_step(n, self.x, all, (self.time, self.batch), columns)?;
+        let weight = self.in_blocks(n, r, gates, &[hidden])?;
+        let weight = n.transpose(weight, &[0, 1, 4, 2, 3])?;
+        let (h, lengths) = (self.state(n, 5, directions)?, Self::lengths(n, lengths)?);
+        let reverse = ("reverse", self.reverse.into());
+        let results = match self.kind {
+            Kind::Lstm => {
+                let c = self.state(n, 6, directions)?;
+                n.op("nn.lstm", &[all, weight, h, c, lengths], &[reverse])?
+            }
+            _ => {
+                let reset_after = ("reset_after", self.reset_after.into());
+                n.op("nn.gru", &[all, weight, last_bias, h, lengths], &[reverse, reset_after])?
+            }
+        };
+        Ok(Some(self.outputs(n, results)?))
+    }
+
+    /// The same with weights of bytes, where they are constants and there is one row: ONNX Runtime quantizes the states of all rows together.
+    fn of_bytes(
+        &self,
+        n: &mut Node,
+        [w, r]: [ExprId; 2],
+        b: Option<ExprId>,
+        lengths: Option<ExprId>,
+    ) -> Convert<Option<Vec<Val>>> {
+        let gates = self.gates();
+        let (directions, width, hidden) = (n.extent(w, 0)?, n.extent(w, 1)?, self.hidden);
+        let [blocks, block] = self.blocks();
+        let (zw, zr) = (n.opt(9)?, n.opt(11)?);
+        let both = (signed_weight(n, w, zw)?, signed_weight(n, r, zr)?);
+        let (Some((w, zw)), Some((r, zr))) = both else { return Ok(None) };
+        if self.batch != Some(1) || n.dtype(self.x)? != DType::F32 {
+            return Ok(None);
+        }
+        // A number for each direction, or for each of its gates' results, in blocks.
+        let each = |n: &mut Node, e: ExprId| -> Convert {
+            let rank = n.rank(e)?;
+            let e = if rank == 1 { n.trailing(e, 1)? } else { e };
+            let all = n.broadcast(e, &[directions, gates * hidden])?;
+            self.in_blocks(n, all, gates, &[])
+        };
+        let columns = directions * blocks * gates * block;
+        let (sw, sr) = (n.x(8)?, n.x(10)?);
+        let (sw, sr) = (each(n, sw)?, each(n, sr)?);
+        let sw = n.reshape(sw, &[columns])?;
+        let zw = match zw {
+            Some(z) => {
+                let z = each(n, z)?;
+                Some(n.reshape(z, &[columns])?)
+            }
+            None => None,
+        };
+        let zr = match zr {
+            Some(z) => each(n, z)?,
+            None => n.constant(Tensor::zeros(DType::I32, &[directions, blocks, gates, block].map(|e| e as usize))),
+        };
+        let outputs_first = |n: &mut Node, e: ExprId, inputs: i64| -> Convert {
+            let e = n.transpose(e, &[0, 2, 1])?;
+            self.in_blocks(n, e, gates, &[inputs])
+        };
+        let w = outputs_first(n, w, width)?;
+        let w = n.reshape(w, &[columns, width])?;
+        let w = n.transpose(w, &[1, 0])?;
+        let flat = n.reshape(self.x, &[-1, width])?;
+        let [x, sx, zx] = dynamically_quantized(n, flat)?;
+        let mut all = product_of_quantized(n, (x, sx, Some(zx)), (w, sw, zw))?;
+        if let Some(b) = b {
+            let [bias, _] = self.biases(n, b)?;
+            all = n.add(all, bias)?;
+        }
+        let all = by_step(n, self.x, all, (self.time, self.batch), columns)?;
+        let r = outputs_first(n, r, hidden)?;
+        let (fours, zero) = ((hidden + 3) / 4, n.c(r, 0.0)?);
+        let r = n.pad(r, &[0; 5], &[0, 0, 0, 0, fours * 4 - hidden], zero)?;
+        let r = n.reshape(r, &[directions, blocks, gates, block, fours, 4])?;
+        let r = n.transpose(r, &[0, 1, 4, 2, 3, 5])?;
+        let (h, c) = (self.state(n, 5, directions)?, self.state(n, 6, directions)?);
+        let lengths = Self::lengths(n, lengths)?;
+        let results = n.op("nn.lstm_int8", &[all, r, sr, zr, h, c, lengths], &[("reverse", self.reverse.into())])?;
+        Ok(Some(self.outputs(n, results)?))
+    }
+}
+
+/// What the inputs `x` contribute to gates, of (steps * batch, columns), by steps.
+fn by_step(n: &mut Node, x: ExprId, all: ExprId, (time, batch): (Option<i64>, Option<i64>), columns: i64) -> Convert {
+    match (time, batch) {
+        (Some(time), batch) => n.reshape(all, &[time, batch.unwrap_or(-1), columns]),
+        (None, Some(batch)) => n.reshape(all, &[-1, batch, columns]),
+        (None, None) => {
+            let (shape, columns) = (n.shape_of(x)?, n.im.b.ints(&[columns]));
+            let steps = n.slice(shape, 0, 0, 2)?;
+            let shape = n.concat(&[steps, columns], 0)?;
+            n.reshape_to(all, shape)
+        }
+    }
+}
+
 fn recurrent(n: &mut Node, kind: Kind, form: Form) -> Convert<Vec<Val>> {
     let (mut x, w, r, b, lengths) = (n.x(0)?, n.x(1)?, n.x(2)?, n.opt(3)?, n.opt(4)?);
     let by_batch = n.flag("layout", false)?;
@@ -410,6 +630,18 @@ fn recurrent(n: &mut Node, kind: Kind, form: Form) -> Convert<Vec<Val>> {
     };
     let clip = n.opt_float("clip")?.filter(|c| *c > 0.0);
     let (reset_after, coupled) = (n.flag("linear_before_reset", false)?, n.flag("input_forget", false)?);
+    let is_plain = clip.is_none() && !coupled && n.opt(7)?.is_none() && are_usual(kind, &functions);
+    if is_plain && kind != Kind::Plain && !time.is_some_and(|t| (1..=MOST_LAID_OUT).contains(&t)) {
+        let layer =
+            Layer { kind, x, time, batch, zero, hidden, by_batch, reverse: direction == "reverse", reset_after };
+        let done = match form {
+            Form::Floats => layer.of_floats(n, [w, r], b, lengths)?,
+            Form::Bytes => layer.of_bytes(n, [w, r], b, lengths)?,
+        };
+        if let Some(done) = done {
+            return Ok(done);
+        }
+    }
     let mut sequences = Vec::new();
     let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
     for d in 0..directions {
@@ -454,16 +686,7 @@ fn recurrent(n: &mut Node, kind: Kind, form: Form) -> Convert<Vec<Val>> {
             let bias = n.add(wb, rb)?;
             all = n.add(all, bias)?;
         }
-        let all = match (time, batch) {
-            (Some(time), batch) => n.reshape(all, &[time, batch.unwrap_or(-1), gates * hidden])?,
-            (None, Some(batch)) => n.reshape(all, &[-1, batch, gates * hidden])?,
-            (None, None) => {
-                let (shape, columns) = (n.shape_of(x)?, n.im.b.ints(&[gates * hidden]));
-                let steps = n.slice(shape, 0, 0, 2)?;
-                let shape = n.concat(&[steps, columns], 0)?;
-                n.reshape_to(all, shape)?
-            }
-        };
+        let all = by_step(n, x, all, (time, batch), gates * hidden)?;
         let h = initial(n, 5, d)?;
         let c = if kind == Kind::Lstm { Some(initial(n, 6, d)?) } else { None };
         let run = Run { cell, all, lengths, zero, back, hidden };

@@ -197,6 +197,12 @@ pub(in crate::ops) const OPS: Family = &[
     rounding!("ceil", "x rounded up.", f64::ceil, Ceil),
     rounding!("trunc", "x rounded towards zero.", f64::trunc, Trunc),
     rounding!("round", "x rounded to the nearest integer, halves away from zero.", f64::round, Round),
+    rounding!(
+        "round_even",
+        "x rounded to the nearest integer, halves to the even one.",
+        f64::round_ties_even,
+        RoundEven
+    ),
     test!("isnan", "Whether x is NaN.", |x| x.is_nan() as u8 as f64, IsNan, false),
     test!("isinf", "Whether x is an infinity.", |x| x.is_infinite() as u8 as f64, IsInf, false),
     test!("isfinite", "Whether x is neither NaN nor an infinity.", |x| x.is_finite() as u8 as f64, IsFinite, true),

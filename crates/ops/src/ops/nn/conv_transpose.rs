@@ -323,7 +323,9 @@ impl Op for ConvTranspose {
             }
             _ => 0.0,
         };
-        let flops = 2.0 * elements(&args[0]) * per_input;
+        // Kernels multiply the zeros between elements, too.
+        let spread: i64 = Plan::new(attrs, self.spatial).map_or(1, |p| p.spreads.iter().map(|s| s.stride).product());
+        let flops = 2.0 * elements(&args[0]) * per_input * spread as f64;
         Work { flops, bytes_read: args.iter().map(bytes).sum(), bytes_written: bytes(out) }
     }
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {

@@ -240,6 +240,8 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("DeformableConv2DAttrs", "strides:o padding:o dilation:o deformable_groups:i groups:i channels:o kernel_size:o data_layout:s kernel_layout:s out_layout:s out_dtype:d", "nn.deformable_conv2d"),
     ("DenseAttrs", "units:o out_dtype:d", "nn.dense qnn.dense"),
     ("DenseNBitsAttrs", "bits:i", "nn.dense_nbits"),
+    ("GRUAttrs", "reverse:b reset_after:b", "nn.gru"),
+    ("LSTMAttrs", "reverse:b", "nn.lstm nn.lstm_int8"),
     ("ImageDecodeAttrs", "pixel_format:s", "image.decode"),
     ("DensePackAttrs", "units:o out_dtype:d weight_layout:o", "nn.contrib_dense_pack qnn.contrib_dense_pack"),
     ("DequantizeAttrs", "out_dtype:d axis:i", "qnn.dequantize qnn.simulated_dequantize"),

@@ -3,7 +3,6 @@
 use super::{
     super::{
         Row,
-        conv::convolved,
         math::round_even,
         pool::{averaged, global_axes},
         quant::{centred, qlinear_conv, requantized},
@@ -163,10 +162,7 @@ fn conv(n: &mut Node) -> Convert<Vec<Val>> {
     let last = n.flag("channels_last", false)?;
     qlinear_conv(
         n,
-        |n, x, w| {
-            let x = if last { channels_first(n, x)? } else { x };
-            convolved(n, x, w, Some(DType::I32))
-        },
+        |n, x| if last { channels_first(n, x) } else { Ok(x) },
         |n, y| if last { channels_last(n, y) } else { Ok(y) },
     )
 }
