@@ -6,10 +6,10 @@ use super::{
     Access, CANDIDATES, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_FROM, PARALLEL_PIECES, Reduced, bind,
     choose::{Ranked, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
-    cut_evenly, for_,
+    for_,
     prefetch::{Prefetch, Slice},
-    sizes::{Along, descending, tails},
-    tiling::{Dot, Form, Piece, Place, Tiling},
+    sizes::Along,
+    tiling::{Dot, Form, Piece, Place, Tiling, changing_pieces, counted, edged_pieces, edges_apart, pieces},
 };
 use crate::{
     loops::{
@@ -215,6 +215,9 @@ impl Emitter {
             self.diverge();
         }
         let (outer, inner) = pieces.split_at(outer.min(pieces.len()));
+        if outer.iter().any(|(axis, _)| self.changes(*axis)) {
+            return self.changing_tiles(&job, outer, inner, parallel);
+        }
         let mut choices: Vec<Vec<(AxisId, Piece)>> = vec![vec![]];
         for (axis, pieces) in outer {
             choices = choices
@@ -295,6 +298,62 @@ impl Emitter {
         let body = self.nest(job, inner, &mut places);
         let parallel = self.decide(|_| parallel && visits >= PARALLEL_FROM);
         self.loops(&loops, body, parallel)
+    }
+
+    /// The loop nests over all pieces of outer axes, some of whose extents change from size to size: one loop for each axis, over the tiles of
+    /// all its pieces, so that threads share out all of them at once and wait for each other once.
+    fn changing_tiles(
+        &mut self,
+        job: &Job<'_>,
+        outer: &[(AxisId, Vec<Piece>)],
+        inner: &[(AxisId, Vec<Piece>)],
+        parallel: bool,
+    ) -> Stmt {
+        let mut loops = Vec::new();
+        for (axis, pieces) in outer {
+            let var = self.fresh();
+            if self.changes(*axis) {
+                self.mark(var);
+            }
+            loops.push(Loop { var, extent: pieces.last().map_or(0, |p| p.before + p.count) });
+        }
+        let extents =
+            outer.iter().chain(inner).map(|(_, pieces)| pieces.iter().map(Piece::elements).sum::<i64>().max(1));
+        let visits = extents.product::<i64>() * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
+        let body = self.by_pieces(job, outer, &loops, inner, &mut Vec::new());
+        let parallel = self.decide(|_| parallel && visits >= PARALLEL_FROM);
+        self.loops(&loops, body, parallel)
+    }
+
+    /// What is done at a tile of each outer axis, numbered over all pieces of the axis: which piece it is of decides.
+    fn by_pieces(
+        &mut self,
+        job: &Job<'_>,
+        outer: &[(AxisId, Vec<Piece>)],
+        loops: &[Loop],
+        inner: &[(AxisId, Vec<Piece>)],
+        places: &mut Vec<Place>,
+    ) -> Stmt {
+        let (Some(((axis, pieces), rest)), Some((l, others))) = (outer.split_first(), loops.split_first()) else {
+            return self.nest(job, inner, places);
+        };
+        let mut all = Vec::with_capacity(pieces.len());
+        for (i, &piece) in pieces.iter().enumerate() {
+            let (turn, place) = self.place(*axis, piece);
+            places.push(place);
+            let body = self.by_pieces(job, rest, others, inner, places);
+            places.pop();
+            let mut number = |n: i64| if piece.changes { self.number(n) } else { Scalar::index(n) };
+            let tile = Scalar::axis(l.var);
+            let at = if i == 0 { tile.clone() } else { tile.clone() - number(piece.before) };
+            all.push((tile.lt(number(piece.before + piece.count)), bind(turn.var, at, body)));
+        }
+        let last = all.pop().map_or(Stmt::Block(Vec::new()), |(_, body)| body);
+        all.into_iter().rfold(last, |otherwise, (cond, then)| Stmt::If {
+            cond,
+            then: Box::new(then),
+            otherwise: Some(Box::new(otherwise)),
+        })
     }
 
     /// The loops over all pieces of these axes, and the tiles within.
@@ -676,107 +735,4 @@ fn guarded_axes(value: &Scalar) -> HashSet<AxisId> {
         }
     });
     found
-}
-
-/// The same pieces with the first and the last turn by themselves, so that in between no window reaches over an edge.
-fn edges_apart(mut pieces: Vec<Piece>) -> Vec<Piece> {
-    if let Some(first) = pieces.first_mut().filter(|p| p.count > 1) {
-        let edge = Piece { count: 1, ..*first };
-        first.start += first.size * first.lanes;
-        first.count -= 1;
-        pieces.insert(0, edge);
-    }
-    if let Some(last) = pieces.last_mut().filter(|p| p.count > 1) {
-        last.count -= 1;
-        let edge = Piece { start: last.start + last.elements(), count: 1, ..*last };
-        pieces.push(edge);
-    }
-    pieces
-}
-
-/// The same pieces, each with the number of turns before it.
-fn counted(mut pieces: Vec<Piece>) -> Vec<Piece> {
-    let mut before = 0;
-    for p in &mut pieces {
-        p.before = before;
-        before += p.count;
-    }
-    pieces
-}
-
-/// How an output axis is cut.
-fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
-    let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
-    if axis.id != tiling.vector {
-        let piece = |(start, count, size)| Piece::plain(start, count, size, 1);
-        return cut_evenly(axis.extent, size).into_iter().map(piece).collect();
-    }
-    let lanes = tiling.lanes;
-    let mut pieces: Vec<Piece> = cut_evenly(axis.extent / lanes, size)
-        .into_iter()
-        .map(|(start, count, size)| Piece::plain(start * lanes, count, size, lanes))
-        .collect();
-    let rest = axis.extent % lanes;
-    if rest > 0 {
-        pieces.push(Piece::plain(axis.extent - rest, 1, 1, rest));
-    }
-    pieces
-}
-
-/// How an output axis is cut whose extent changes from size to size: whole tiles, the first and the last by themselves where windows
-/// reach over the edges, and then ever smaller ones. There may be none of any.
-fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
-    let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
-    let is_vector = axis.id == tiling.vector;
-    let lanes = if is_vector { tiling.lanes } else { 1 };
-    let step = size * lanes;
-    let tiles = axis.extent / step;
-    let piece = |start, count, size, lanes, moves, once| Piece {
-        changes: true,
-        moves,
-        once,
-        inside: !once && !moves,
-        ..Piece::plain(start, count, size, lanes)
-    };
-    let mut all = match guarded {
-        true => vec![
-            piece(0, tiles.min(1), size, lanes, false, true),
-            piece(step, (tiles - 2).max(0), size, lanes, false, false),
-            piece((tiles - 1).max(0) * step, i64::from(tiles > 1), size, lanes, true, true),
-        ],
-        false => vec![piece(0, tiles, size, lanes, false, false)],
-    };
-    let mut rest: Vec<(i64, i64)> = match is_vector {
-        true if size > 1 => vec![(1, lanes)],
-        true => vec![],
-        false => tails(size).into_iter().map(|n| (n, 1)).collect(),
-    };
-    if is_vector {
-        rest.extend([lanes / 2, lanes / 4, 1].into_iter().filter(|n| *n > 0 && *n < lanes).map(|n| (1, n)));
-        rest.dedup();
-    }
-    let mut done = tiles * step;
-    for (size, lanes) in rest {
-        let count = (axis.extent - done) / (size * lanes);
-        all.push(piece(done, count, size, lanes, true, false));
-        done += count * size * lanes;
-    }
-    all
-}
-
-/// The same where windows reach over an edge at so many places from either end: these one by one, and those in between in tiles.
-fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece> {
-    let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
-    let (first, between) = (edge.min(axis.extent), (axis.extent - 2 * edge).max(0));
-    let piece = |start, count, size, moves, inside| Piece {
-        changes: true,
-        moves,
-        inside,
-        ..Piece::plain(start, count, size, 1)
-    };
-    let sizes: Vec<i64> = [size].into_iter().chain(tails(size)).collect();
-    let tiles = descending(between, &sizes).into_iter();
-    let tiles = tiles.map(|(at, count, n)| piece(edge + at, count, n, n < size, true));
-    let last = piece(first + between, axis.extent - first - between, 1, true, false);
-    [piece(0, first, 1, false, false)].into_iter().chain(tiles).chain([last]).collect()
 }

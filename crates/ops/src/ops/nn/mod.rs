@@ -26,6 +26,7 @@ mod rearrange;
 mod resize;
 mod softmax;
 mod winograd;
+mod winograd_any;
 mod winograd_blocked;
 mod winograd_conv;
 
