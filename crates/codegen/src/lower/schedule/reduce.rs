@@ -454,19 +454,45 @@ impl Emitter {
         let is_long = inner.last().is_some_and(|a| a.extent > LONGEST_WINDOW || self.changes(a.id));
         let is_rest = is_long && places.iter().any(|p| p.piece.changes && !p.piece.inside);
         let most = if is_rest { BODY_REST } else { most };
-        let step = |values: &[Scalar], with: &HashMap<AxisId, Scalar>| {
-            let values: Vec<Scalar> = values.iter().map(|v| replace_axes(v, with)).collect();
-            let value = combined_all(r.combine, sum.clone(), &values, job.tiling.dot.is_some());
-            Stmt::Store { buffer: sums, index: sum_at.clone(), value }
+        // Few sums would wait for themselves: turns that are written out have their own, which are combined in the end.
+        let sets = match inner.last() {
+            Some(last) if is_rest && across.is_none() && job.tiling.dot.is_none() && !self.changes(last.id) => {
+                let t = &self.unit.timing.fma;
+                let enough = (t.latency * t.per_cycle) as i64;
+                [8, 4, 2].into_iter().find(|n| accumulators * n <= enough && last.extent % n == 0).unwrap_or(1)
+            }
+            _ => 1,
         };
+        let into = |buffer: BufferId, at: &Scalar, values: &[Scalar], with: &HashMap<AxisId, Scalar>| {
+            let values: Vec<Scalar> = values.iter().map(|v| replace_axes(v, with)).collect();
+            let sum = Scalar::read(buffer, vec![at.clone()], dtype);
+            let value = combined_all(r.combine, sum, &values, job.tiling.dot.is_some());
+            Stmt::Store { buffer, index: at.clone(), value }
+        };
+        let step = |values: &[Scalar], with: &HashMap<AxisId, Scalar>| into(sums, &sum_at, values, with);
         let result = match across {
             None => {
                 let most = if self.window_spills(job, &inner, accumulators) { 0 } else { most };
                 let line = self.fresh();
                 let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line, &mut |n| self.number(n)));
-                stmts.push(self.combine_loops(&inner, most / accumulators, prefetch, |with| {
-                    unrolled(step(&at_once, with), lanes)
-                }));
+                if sets > 1 && most > 0 {
+                    let own = self.register(dtype, sets * accumulators * lanes);
+                    let at = |set: Scalar| set * (accumulators * lanes) + sum_at.clone();
+                    let set = self.fresh();
+                    let (index, value) = (at(Scalar::axis(set)), identity(r.combine, dtype));
+                    let cleared = unrolled(Stmt::Store { buffer: own, index, value }, lanes);
+                    stmts.push(for_(set, sets, LoopKind::Unrolled, cleared));
+                    stmts.push(self.combine_loops(&inner, sets, prefetch, |with, part| {
+                        unrolled(into(own, &at(part.clone()), &at_once, with), lanes)
+                    }));
+                    let parts = (0..sets).map(|n| Scalar::read(own, vec![at(n.into())], dtype));
+                    let value = parts.fold(sum.clone(), |all, part| combined(r.combine, all, part));
+                    stmts.push(unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value }, lanes));
+                } else {
+                    stmts.push(self.combine_loops(&inner, most / accumulators, prefetch, |with, _| {
+                        unrolled(step(&at_once, with), lanes)
+                    }));
+                }
                 sum.clone()
             }
             Some(axis) => {
@@ -478,7 +504,7 @@ impl Emitter {
                 let at = Scalar::axis(chunk.id) * lanes + Scalar::axis(lane);
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
-                stmts.push(self.combine_loops(&loops, most / accumulators, None, |with| {
+                stmts.push(self.combine_loops(&loops, most / accumulators, None, |with, _| {
                     unrolled(step(std::slice::from_ref(&value_at), with), lanes)
                 }));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
@@ -495,7 +521,7 @@ impl Emitter {
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                     let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
                     let total = Scalar::read(one, vec![slot.clone()], dtype);
-                    stmts.push(self.combine_loops(&loops, most / accumulators, None, |with| {
+                    stmts.push(self.combine_loops(&loops, most / accumulators, None, |with, _| {
                         let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
                         unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
                     }));
@@ -578,15 +604,16 @@ impl Emitter {
         (one, Stmt::Block(stmts))
     }
 
-    /// The loops over reduced axes; of the innermost, at most so many turns are written out.
+    /// The loops over reduced axes; of the innermost, at most so many turns are written out. The body gets what stands for the axis, and which of
+    /// the turns that are written out it is.
     fn combine_loops(
         &mut self,
         axes: &[Axis],
         most: i64,
         prefetch: Option<Slice>,
-        body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt,
+        body: impl Fn(&HashMap<AxisId, Scalar>, &Scalar) -> Stmt,
     ) -> Stmt {
-        let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
+        let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new(), &Scalar::index(0)) };
         if self.changes(last.id) {
             let stmt = self.changing_loop(last, most, body);
             return outer.iter().rev().fold(stmt, |s, a| self.reduced_loop(a, s));
@@ -596,7 +623,7 @@ impl Emitter {
         let (turn, part) = (self.fresh(), self.fresh());
         let at = Scalar::axis(turn) * factor + Scalar::axis(part);
         let with = HashMap::from_iter([(last.id, at)]);
-        let mut stmt = for_(part, factor, LoopKind::Unrolled, body(&with));
+        let mut stmt = for_(part, factor, LoopKind::Unrolled, body(&with, &Scalar::axis(part)));
         if let Some(prefetch) = prefetch {
             let turns = outer.iter().map(|a| a.extent).product::<i64>() * (last.extent / factor);
             let before = outer.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
@@ -616,11 +643,16 @@ impl Emitter {
     }
 
     /// The loop over an axis whose extent changes from size to size: some turns written out, and what is left one by one.
-    fn changing_loop(&mut self, axis: &Axis, most: i64, body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt) -> Stmt {
+    fn changing_loop(
+        &mut self,
+        axis: &Axis,
+        most: i64,
+        body: impl Fn(&HashMap<AxisId, Scalar>, &Scalar) -> Stmt,
+    ) -> Stmt {
         let factor = [4, 2].into_iter().find(|f| *f <= most).unwrap_or(1);
         let (turn, part, rest) = (self.fresh(), self.fresh(), self.fresh());
         let at = Scalar::axis(turn) * factor + Scalar::axis(part);
-        let written_out = body(&HashMap::from_iter([(axis.id, at)]));
+        let written_out = body(&HashMap::from_iter([(axis.id, at)]), &Scalar::axis(part));
         let whole = axis.extent / factor;
         self.mark(turn);
         let stmt = for_(part, factor, LoopKind::Unrolled, written_out);
@@ -629,7 +661,7 @@ impl Emitter {
             return stmt;
         }
         let done = self.number(whole * factor);
-        let one = body(&HashMap::from_iter([(axis.id, done + Scalar::axis(rest))]));
+        let one = body(&HashMap::from_iter([(axis.id, done + Scalar::axis(rest))]), &Scalar::index(0));
         self.mark(rest);
         let rest = Loop { var: rest, extent: axis.extent - whole * factor };
         Stmt::Block(vec![stmt, self.one_loop(&rest, LoopKind::Serial, one)])
