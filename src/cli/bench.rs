@@ -168,7 +168,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         super::warn(&exe.warnings());
         let found = match (args.profile, exe) {
             (true, Runnable::Machine(m)) => {
-                let found = m.at(&tensors[0], |exe| profiled(&args, exe, &tensors[0], target))?;
+                let last = tensors.last().unwrap_or(&tensors[0]);
+                let found = m.at(last, |exe| profiled(&args, exe, last, target))?;
                 let none = || Diagnostic::new("`--profile` takes programs that are a plain sequence of calls");
                 found.ok_or_else(|| Failure::Refused(none().into()))??
             }

@@ -3,7 +3,7 @@
 #![cfg(feature = "llvm")]
 
 use resat::{
-    driver::{Options, build},
+    driver::{Options, Runnable, build},
     interp,
     ir::{Attrs, Module, Type},
     ops,
@@ -96,14 +96,18 @@ fn both(m: &Module, inputs: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) {
     (want, compiled(m, inputs))
 }
 
-/// A program's results compiled as it stands.
-fn compiled(m: &Module, inputs: &[Tensor]) -> Vec<Tensor> {
+/// A program compiled as it stands.
+fn as_it_stands(m: &Module) -> Runnable {
     let settings = Settings::new(Target::host());
     let mut options = Options::new(settings.clone());
     options.passes = Some(Box::new(sequence("none", &settings).expect("it is a list of passes")));
     options.threads = 1;
-    let built = build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{e}"));
-    built.executable.run(inputs).unwrap_or_else(|e| panic!("{e}"))
+    build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{e}")).executable
+}
+
+/// The results of a program compiled as it stands.
+fn compiled(m: &Module, inputs: &[Tensor]) -> Vec<Tensor> {
+    as_it_stands(m).run(inputs).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Distance in units of the last place that the type has at that size.
@@ -408,6 +412,31 @@ fn bands_of_winograd() {
             let (a, b) = (got[0].get_f64(i), got[1].get_f64(i));
             assert!(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most, "{a} became {b} at {i}");
         }
+    }
+}
+
+/// One code for images of any number and size: with more bands than one, register tiles that are whole and such that are not, and tiles that
+/// hang over. What was met first does not matter.
+#[test]
+fn winograd_of_images_of_any_size() {
+    let sizes = [[1, 122, 125], [1, 3, 4], [5, 5, 5], [3, 30, 33], [2, 64, 61], [1, 1, 9], [4, 12, 12]];
+    for (blocks, turn) in [((16, 16), 0), ((16, 8), 1), ((16, 16), 5)] {
+        let text = winograds("?, 1, ?, ?", "[1, 1, 1, 1]", blocks);
+        let exe = as_it_stands(&parse_module("any", &text).unwrap_or_else(|e| panic!("{e}")));
+        for [n, h, w] in sizes.iter().cycle().skip(turn).take(sizes.len()) {
+            let images = odd_images(&[*n, 1, *h, *w, blocks.0]);
+            for x in [&images[0], &images[1]] {
+                let got = exe.run(&[x.clone(), ordinary_weight()]).unwrap_or_else(|e| panic!("{e}"));
+                let most = 1e-5 * largest(&got[0]);
+                for i in 0..got[0].len() {
+                    let (a, b) = (got[0].get_f64(i), got[1].get_f64(i));
+                    let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most;
+                    assert!(same, "{n} x {h} x {w}: {a} became {b} at {i}");
+                }
+            }
+        }
+        let Runnable::Machine(m) = &exe else { panic!("the program's extents are unknown") };
+        assert_eq!((m.sized_calls().1, m.sized_calls().2), (0, 0));
     }
 }
 

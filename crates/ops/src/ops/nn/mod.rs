@@ -28,6 +28,7 @@ mod recurrent;
 mod resize;
 mod softmax;
 mod winograd;
+mod winograd_any;
 mod winograd_blocked;
 mod winograd_conv;
 

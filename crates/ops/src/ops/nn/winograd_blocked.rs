@@ -70,6 +70,21 @@ fn both_sides(
     }
 }
 
+/// The matrices of the data's transform, and of that of results back: these are sums over points.
+pub(super) fn matrices(plan: &Plan) -> [Vec<Vec<f64>>; 2] {
+    let [data, result] = plan.matrices();
+    [data, (0..plan.tile as usize).map(|i| result.iter().map(|row| row[i]).collect()).collect()]
+}
+
+/// Rows of a register tile, how many blocks of results it has, and so many tiles at a time: a multiple of what a register tile takes.
+pub(super) fn register_tile(plan: &Plan, shape: &[i64], dtype: DType) -> [i64; 3] {
+    let (outs, lanes) = (shape[1], shape[4]);
+    let &(_, rows, wide) = REGISTER_TILES.iter().find(|r| lanes >= r.0).expect("the last one is for all blocks");
+    let wide = wide.min(outs);
+    let fits = PRODUCTS / (plan.points * plan.points * wide * lanes * dtype.bytes() as i64);
+    [rows, wide, (fits / rows).clamp(1, 4) * rows]
+}
+
 /// The convolution: `x` is `[images, blocks, rows, columns, block]`, padded to whole tiles, `w` `[points, points, blocks of results,
 /// channels, block of results]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`. `signs` are those of the
 /// weight that `w` was made of, `[blocks of results, blocks, taps, taps, block, block of results]`, where results are to be finite where
@@ -83,118 +98,83 @@ pub(super) fn lower(
     b: &mut Builder,
 ) -> TensorId {
     let dtype = b.dtype(x);
-    let [data, result] = plan.matrices();
-    // Rows of the transposed matrix: results are sums over points.
-    let back: Vec<Vec<f64>> = (0..plan.tile as usize).map(|i| result.iter().map(|row| row[i]).collect()).collect();
-    let (points, tile, zero) = (plan.points, plan.tile, Scalar::float(0.0, dtype));
+    let [data, back] = matrices(plan);
+    let (points, tile) = (plan.points, plan.tile);
     let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
     let (blocks, block) = (b.shape(x)[1], b.shape(x)[4]);
     let channels = blocks * block;
     let (down, across) = (plan.tiles(height), plan.tiles(width));
-    let changing = b.is_for_all_sizes();
-    // Tiles of all images are one row of tiles, so that each weight is read once for all of them. Of images of any size, whose last tiles
-    // may be none, one image comes after the other.
-    let (apart, tiles) = if changing { (images, down * across) } else { (1, images * down * across) };
-    let &(_, rows, wide) = REGISTER_TILES.iter().find(|r| lanes >= r.0).expect("the last one is for all blocks");
-    let wide = wide.min(outs);
-    // So many tiles at a time, as a multiple of what a register tile takes.
-    let fits = PRODUCTS / (points * points * wide * lanes * dtype.bytes() as i64);
-    let batch = (fits / rows).clamp(1, 4) * rows;
+    // Tiles of all images are one row of tiles, so that each weight is read once for all of them.
+    let tiles = images * down * across;
+    let [rows, wide, batch] = register_tile(plan, shape, dtype);
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
     let bytes = dtype.bytes() as i64;
     let (of_tile, of_weights) = (points * points * channels * bytes, points * points * channels * outs * lanes * bytes);
-    let bands = match changing {
-        true => vec![(0, 1, tiles)],
-        false => bands(tiles, batch, of_tile, of_weights, (outs + wide - 1) / wide),
-    };
-    // Of images of every size, the last tiles of a group may be none.
-    let pieces = |band: i64| if changing { pieces_of_any(band, batch, rows) } else { cut_evenly(band, batch) };
-    let room = |band: i64| pieces(band).last().map_or(band, |(start, many, size)| band.max(start + many * size));
-    let computed = bands.iter().map(|band| room(band.2)).max().unwrap_or(tiles);
+    let bands = bands(tiles, batch, of_tile, of_weights, (outs + wide - 1) / wide);
+    // Threads begin with parts of the image, or else with groups of blocks.
+    let by_place = of_weights <= WEIGHTS_NEAR;
+    let computed = bands.iter().map(|band| band.2).max().unwrap_or(tiles);
     b.routine(|n| {
         let out = n.output(shape, dtype);
-        let values = n.scratch(&[apart, points, points, computed, channels], dtype);
+        let values = n.scratch(&[points, points, computed, channels], dtype);
         let mut checks = Vec::new();
         for &(first_of_bands, bands, band) in &bands {
-            let pieces = pieces(band);
+            let pieces = cut_evenly(band, batch);
             let by_piece: Vec<Vec<Option<TensorId>>> = groups
                 .iter()
                 .map(|&(_, turns, _)| {
                     let mut check =
-                        |&(_, many, _): &(i64, i64, i64)| n.scratch(&[bands * apart * turns * many, lanes], dtype);
+                        |&(_, many, _): &(i64, i64, i64)| n.scratch(&[bands * turns * many, lanes], dtype);
                     pieces.iter().map(|piece| signs.map(|_| check(piece))).collect()
                 })
                 .collect();
             checks.extend(by_piece.iter().flatten().flatten().copied());
             let all = |n: &mut Nest<'_>, number_of_band: Scalar| {
                 let base = number_of_band.clone() * band + first_of_bands;
-                n.parallel_each(&[apart, band], |n, i| {
+                n.parallel_each(&[band], |n, i| {
                     let number = match bands > 1 || first_of_bands > 0 {
-                        true => n.let_index(base.clone() + i[1].clone(), tiles),
-                        false => i[1].clone(),
+                        true => n.let_index(base.clone() + i[0].clone(), tiles),
+                        false => i[0].clone(),
                     };
-                    let (image, y, z) = tile_at(n, &i[0], &number, [images, down, across], changing);
-                    n.for_(blocks, |n, k| {
-                        n.vector(block, |n, lane| {
-                            let at = |n: &Nest<'_>, r: usize, c: usize| {
-                                let (r, c) = (y.clone() * tile + r as i64, z.clone() * tile + c as i64);
-                                n.read(x, [image.clone(), k.clone(), r, c, lane.clone()])
-                            };
-                            both_sides(n, &data, dtype, at, |n, p, q, value| {
-                                let channel = k.clone() * block + lane.clone();
-                                let [p, q] = [p as i64, q as i64].map(Scalar::index);
-                                n.store(values, [i[0].clone(), p, q, i[1].clone(), channel], value);
-                            });
-                        });
+                    let [image, y, z] = tile_at(n, &number, [images, down, across]);
+                    transform(n, &data, x, [image, y * tile, z * tile], |n, p, q, channel, value| {
+                        n.store(values, [p, q, i[0].clone(), channel], value);
                     });
                 });
                 for (&(first, turns, wide), checks) in groups.iter().zip(&by_piece) {
                     for (&(start, many, batch), check) in pieces.iter().zip(checks) {
-                        let each = if changing && batch > rows { Some((tiles / rows, batch / rows)) } else { None };
-                        each_piece(
-                            n,
-                            changing,
-                            of_weights <= WEIGHTS_NEAR,
-                            [apart, turns, many],
-                            start,
-                            each,
-                            |n, i, number, start, register_tiles| {
-                                let group = Group {
-                                    image: i[0].clone(),
-                                    out: i[1].clone() * wide + first,
-                                    tile: i[2].clone() * batch + start,
-                                    wide,
-                                    batch,
-                                    register_tiles,
-                                    computed,
-                                };
-                                let sums = n.local(&[points, points, batch, wide, lanes], dtype);
-                                products(n, &group, values, w, sums, rows);
-                                let total = check.map(|_| n.registers(&[lanes], dtype));
-                                total
-                                    .into_iter()
-                                    .for_each(|t| n.vector(lanes, |n, lane| n.store(t, [lane], zero.clone())));
-                                let here =
-                                    group.register_tiles.as_ref().map_or(Scalar::index(batch), |t| t.clone() * rows);
-                                n.for_(here, |n, t| {
-                                    let at = base.clone() + group.tile.clone() + t.clone();
-                                    let number = n.let_index(at, if changing { computed } else { tiles });
-                                    let sums = Sums { sums, number, turn: t, wide, back: &back, total };
-                                    let store = |n: &mut Nest<'_>| sums.store(n, out, &group, tile, changing);
-                                    match changing {
-                                        true => n.if_(sums.number.clone().lt(Scalar::index(tiles)), store),
-                                        false => store(n),
-                                    }
-                                });
-                                if let (Some(check), Some(total)) = (check, total) {
-                                    let number = number_of_band.clone() * (apart * turns * many) + number;
-                                    n.vector(lanes, |n, lane| {
-                                        let total = n.read(total, [lane.clone()]);
-                                        n.store(*check, [number.clone(), lane], total);
+                        let order = if by_place { [many, turns] } else { [turns, many] };
+                        n.parallel_each(&order, |n, i| {
+                            let [piece, turn] = if by_place { [0, 1] } else { [1, 0] }.map(|at: usize| i[at].clone());
+                            let group = Group { out: turn.clone() * wide + first, wide };
+                            let tile_of_group = piece.clone() * batch + start;
+                            let sums = n.local(&[points, points, batch, wide, lanes], dtype);
+                            n.for_each(&[points, points], |n, point| {
+                                for (first, turns, size) in cut_evenly(batch, rows) {
+                                    n.for_(turns, |n, turn| {
+                                        let at = turn * size + first;
+                                        let value = |n: &Nest<'_>, row: Scalar, channel: Scalar| {
+                                            let [p, q] = [point[0].clone(), point[1].clone()];
+                                            let tile = tile_of_group.clone() + at.clone() + row;
+                                            n.read(values, [p, q, tile, channel])
+                                        };
+                                        products(n, &group, point, w, sums, size, &at, value);
                                     });
                                 }
-                            },
-                        );
+                            });
+                            let total = check.map(|_| total(n, lanes, dtype));
+                            n.for_(batch, |n, t| {
+                                let number = n.let_index(base.clone() + tile_of_group.clone() + t.clone(), tiles);
+                                let place = tile_at(n, &number, [images, down, across]);
+                                let sums = Sums { sums, turn: t, back: &back, total };
+                                let whole = height % tile == 0 && width % tile == 0;
+                                sums.store(n, out, &group, &place, whole);
+                            });
+                            if let (Some(check), Some(total)) = (check, total) {
+                                let number = number_of_band.clone() * (turns * many) + turn * many + piece;
+                                keep(n, *check, &number, total);
+                            }
+                        });
                     }
                 }
             };
@@ -212,7 +192,7 @@ pub(super) fn lower(
 }
 
 /// Bytes of transformed tiles at a time where there are more than twice as many: what second caches hold.
-const BAND: i64 = 1 << 20;
+pub(super) const BAND: i64 = 1 << 20;
 
 /// Tiles in bands, as [`cut_evenly`] says it: all at once, unless to read the weights again for each band is less than to read all transformed
 /// tiles from memory for each of `turns` groups of results. A band has `least` tiles at least.
@@ -225,7 +205,7 @@ fn bands(tiles: i64, least: i64, bytes_of_tile: i64, bytes_of_weights: i64, turn
 }
 
 /// Whether an element of some tensors of two axes, or their sum, is infinite or NaN.
-fn not_finite(n: &mut Nest<'_>, all: &[TensorId]) -> Scalar {
+pub(super) fn not_finite(n: &mut Nest<'_>, all: &[TensorId]) -> Scalar {
     let [(dtype, lanes), ..] = all.iter().map(|&t| (n.dtype(t), n.shape(t)[1])).collect::<Vec<_>>()[..] else {
         return Scalar::bool(false);
     };
@@ -245,7 +225,7 @@ fn not_finite(n: &mut Nest<'_>, all: &[TensorId]) -> Scalar {
 }
 
 /// Computes results directly that are not finite: of the data, the transformed weight and the signs of the direct one.
-fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], out: TensorId) {
+pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], out: TensorId) {
     let dtype = n.dtype(out);
     let [images, outs, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
     let [_, blocks, _, _, block] = n.shape(x)[..] else { unreachable!("five axes") };
@@ -309,85 +289,60 @@ fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], out: Tensor
     });
 }
 
-/// All tiles of images of any size: batches of so many at most, which are whole register tiles, then smaller ones; the last tiles may reach
-/// over the edge.
-fn pieces_of_any(tiles: i64, batch: i64, rows: i64) -> Vec<(i64, i64, i64)> {
-    let done = tiles / rows * rows;
-    vec![(0, (done + batch - 1) / batch, batch), (done, (tiles - done + LAST - 1) / LAST, LAST)]
+/// Image, row and column of the tile of that number, of all images.
+fn tile_at(n: &mut Nest<'_>, number: &Scalar, [images, down, across]: [i64; 3]) -> [Scalar; 3] {
+    let image = n.let_index(number.clone().floor_div(down * across), images);
+    let y = n.let_index(number.clone().floor_div(across).floor_mod(down), down);
+    [image, y, n.let_index(number.clone().floor_mod(across), across)]
 }
 
-/// Batches of the tiles that are left at last, of images of any size.
-const LAST: i64 = 4;
-
-/// One parallel loop over all images, groups of blocks and groups of tiles, the first of which begins with tile `start`; the body gets these
-/// three, the number of the iteration, and `start`. Of images of any size, the loops are the same whatever the extents are; where `whole` says
-/// how many register tiles there are in all, and in a group at most, the body gets how many there are in its group.
-///
-/// Threads begin with parts of the image where `by_place` says so, else with groups of blocks.
-fn each_piece(
+/// Transforms the tile that begins at that image, row and column, all its channels: `put` takes the two numbers of a point and a channel.
+pub(super) fn transform(
     n: &mut Nest<'_>,
-    changing: bool,
-    by_place: bool,
-    [images, turns, many]: [i64; 3],
-    start: i64,
-    whole: Option<(i64, i64)>,
-    body: impl FnOnce(&mut Nest<'_>, &[Scalar], Scalar, Scalar, Option<Scalar>),
+    data: &[Vec<f64>],
+    x: TensorId,
+    [image, row, column]: [Scalar; 3],
+    put: impl Fn(&mut Nest<'_>, Scalar, Scalar, Scalar, Scalar),
 ) {
-    if !changing {
-        let inner = if by_place { [many, turns] } else { [turns, many] };
-        return n.parallel_each(&[images, inner[0], inner[1]], |n, i| {
-            let [image, turn, piece] = if by_place { [0, 2, 1] } else { [0, 1, 2] }.map(|at| i[at].clone());
-            let number = (image.clone() * turns + turn.clone()) * many + piece.clone();
-            body(n, &[image, turn, piece], number, Scalar::index(start), None);
+    let dtype = n.dtype(x);
+    let (blocks, block) = (n.shape(x)[1], n.shape(x)[4]);
+    n.for_(blocks, |n, k| {
+        n.vector(block, |n, lane| {
+            let at = |n: &Nest<'_>, r: usize, c: usize| {
+                let (r, c) = (row.clone() + r as i64, column.clone() + c as i64);
+                n.read(x, [image.clone(), k.clone(), r, c, lane.clone()])
+            };
+            both_sides(n, data, dtype, at, |n, p, q, value| {
+                put(n, (p as i64).into(), (q as i64).into(), k.clone() * block + lane.clone(), value);
+            });
         });
-    }
-    let start = n.let_(Scalar::index(start));
-    let whole = whole.map(|(all, most)| (n.let_(Scalar::index(all)), most));
-    let each = n.let_(Scalar::index(many));
-    n.parallel(images * turns * many, |n, flat| {
-        let group = Scalar::binary(BinOp::FloorDiv, flat.clone(), each.clone());
-        let group = n.let_index(group, images * turns);
-        let piece = n.let_index(Scalar::binary(BinOp::FloorMod, flat.clone(), each), many);
-        let image = n.let_index(group.clone().floor_div(turns), images);
-        let turn = n.let_index(group.floor_mod(turns), turns);
-        let here = whole.map(|(all, most)| {
-            let left = all - piece.clone() * most;
-            n.let_index(Scalar::binary(BinOp::Min, left, Scalar::index(most)), most + 1)
-        });
-        body(n, &[image, turn, piece], flat, start, here);
     });
 }
 
-/// Image, row and column of the tile of that number: of all images; of images of any size, of this one, also where there is one column only.
-fn tile_at(
-    n: &mut Nest<'_>,
-    image: &Scalar,
-    number: &Scalar,
-    [images, down, across]: [i64; 3],
-    changing: bool,
-) -> (Scalar, Scalar, Scalar) {
-    if !changing {
-        let image = n.let_index(number.clone().floor_div(down * across), images);
-        let y = n.let_index(number.clone().floor_div(across).floor_mod(down), down);
-        return (image, y, n.let_index(number.clone().floor_mod(across), across));
-    }
-    let columns = n.let_(Scalar::index(across));
-    let y = n.let_index(Scalar::binary(BinOp::FloorDiv, number.clone(), columns.clone()), down);
-    (image.clone(), y, n.let_index(Scalar::binary(BinOp::FloorMod, number.clone(), columns), across))
+/// Where results are added to, lane by lane, so that one is not finite where any of them is not.
+pub(super) fn total(n: &mut Nest<'_>, lanes: i64, dtype: DType) -> TensorId {
+    let total = n.registers(&[lanes], dtype);
+    n.vector(lanes, |n, lane| n.store(total, [lane], Scalar::float(0.0, dtype)));
+    total
+}
+
+/// Keeps that for [`not_finite`], as the row of that number.
+pub(super) fn keep(n: &mut Nest<'_>, check: TensorId, number: &Scalar, total: TensorId) {
+    n.vector(n.shape(total)[0], |n, lane| {
+        let total = n.read(total, [lane.clone()]);
+        n.store(check, [number.clone(), lane], total);
+    });
 }
 
 /// The products of a tile, by points.
-struct Sums<'a> {
-    sums: TensorId,
-    /// Which of all tiles it is; of images of any size, of those of its image.
-    number: Scalar,
-    /// Which of the group.
-    turn: Scalar,
-    wide: i64,
+pub(super) struct Sums<'a> {
+    pub(super) sums: TensorId,
+    /// Which tile of its group it is.
+    pub(super) turn: Scalar,
     /// The matrix that transforms back.
-    back: &'a [Vec<f64>],
+    pub(super) back: &'a [Vec<f64>],
     /// To what the results are added, lane by lane, of which one is not finite where any product of the tile is not.
-    total: Option<TensorId>,
+    pub(super) total: Option<TensorId>,
 }
 
 impl Sums<'_> {
@@ -424,13 +379,14 @@ impl Sums<'_> {
         }
     }
 
-    /// Transforms back and stores what lies within the image.
-    fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, tile: i64, changing: bool) {
+    /// Transforms back and stores what lies within the image: the tile is that of an image, a row and a column of tiles. `whole` says that
+    /// tiles come out even in images of these extents.
+    pub(super) fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, at: &[Scalar; 3], whole: bool) {
         let dtype = n.dtype(out);
-        let [images, _, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
-        let [down, across] = [height, width].map(|extent| (extent + tile - 1) / tile);
-        let (image, y, z) = tile_at(n, &group.image, &self.number, [images, down, across], changing);
-        n.for_(self.wide, |n, o| {
+        let [_, _, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
+        let [image, y, z] = at;
+        let tile = self.back.len() as i64;
+        n.for_(group.wide, |n, o| {
             let sum = |n: &Nest<'_>, p: usize, q: usize, lane: &Scalar| {
                 let at = [(p as i64).into(), (q as i64).into(), self.turn.clone(), o.clone(), lane.clone()];
                 n.read(self.sums, at)
@@ -439,7 +395,7 @@ impl Sums<'_> {
                 let (r, c) = (y.clone() * tile + r, z.clone() * tile + c);
                 [image.clone(), group.out.clone() + o.clone(), r, c, lane.clone()]
             };
-            if !changing && height % tile == 0 && width % tile == 0 {
+            if whole {
                 n.vector(lanes, |n, lane| {
                     self.results(n, &lane, dtype, &sum, |n, r, c, value| {
                         n.store(out, place(r.into(), c.into(), &lane), value);
@@ -469,21 +425,12 @@ impl Sums<'_> {
     }
 }
 
-/// Some tiles and some blocks of results.
-struct Group {
-    /// The image, where each has tiles of its own.
-    image: Scalar,
+/// Some blocks of results of some tiles, which are computed together.
+pub(super) struct Group {
     /// The first block of results.
-    out: Scalar,
-    /// The first tile.
-    tile: Scalar,
-    wide: i64,
-    /// Tiles, at most.
-    batch: i64,
-    /// How many register tiles these are, where that is not known.
-    register_tiles: Option<Scalar>,
-    /// Tiles that there is room for.
-    computed: i64,
+    pub(super) out: Scalar,
+    /// Blocks of results.
+    pub(super) wide: i64,
 }
 
 /// Bytes between the weights that are multiplied and those that are prefetched: a page of virtual memory, the least that operating systems
@@ -510,53 +457,43 @@ fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, w: TensorId, channel: &S
     }
 }
 
-/// `sums[p, q, t, o] = sum over channels of values[image, p, q, tile + t, channel] * w[p, q, out + o, channel]`, in register tiles of so many
-/// rows.
-fn products(n: &mut Nest<'_>, g: &Group, values: TensorId, w: TensorId, sums: TensorId, rows: i64) {
-    let dtype = n.dtype(values);
-    let [points, _, _, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
-    n.for_each(&[points, points], |n, point| {
-        let pieces = match &g.register_tiles {
-            Some(turns) => vec![(0, turns.clone(), rows)],
-            None => cut_evenly(g.batch, rows).into_iter().map(|(at, n, size)| (at, n.into(), size)).collect(),
-        };
-        for (first, turns, size) in pieces {
-            n.for_(turns, |n, turn| {
-                let at = |row: &Scalar| turn.clone() * size + first + row.clone();
-                // In a group that is not full there are others.
-                let tile = g.register_tiles.as_ref().map(|_| {
-                    let tile = g.tile.clone() + turn.clone() * size;
-                    n.let_index(tile, (g.computed - size + 1).max(1))
-                });
-                let sum = n.registers(&[size, g.wide, lanes], dtype);
-                let each = |n: &mut Nest<'_>, body: &dyn Fn(&mut Nest<'_>, [Scalar; 3])| {
-                    n.unrolled(size, |n, row| {
-                        n.unrolled(g.wide, |n, o| n.vector(lanes, |n, lane| body(n, [row, o, lane])));
-                    });
-                };
-                each(n, &|n, place| n.store(sum, place, Scalar::float(0.0, dtype)));
-                n.for_(channels, |n, channel| {
-                    ahead(n, point, g, w, &channel);
-                    each(n, &|n, place| {
-                        let [row, o, lane] = place.clone();
-                        let [p, q] = [point[0].clone(), point[1].clone()];
-                        let tile = match &tile {
-                            Some(first) => first.clone() + row.clone(),
-                            None => g.tile.clone() + at(&row),
-                        };
-                        let value = n.read(values, [g.image.clone(), p.clone(), q.clone(), tile, channel.clone()]);
-                        let weight = n.read(w, [p, q, g.out.clone() + o, channel.clone(), lane]);
-                        let next = n.read(sum, place.clone()) + value * weight;
-                        n.store(sum, place, next);
-                    });
-                });
-                each(n, &|n, place| {
-                    let [row, o, lane] = place.clone();
-                    let to = [point[0].clone(), point[1].clone(), at(&row), o, lane];
-                    let value = n.read(sum, place);
-                    n.store(sums, to, value);
-                });
-            });
-        }
+/// A register tile of so many rows, which are tiles of images, at a point: `sums[p, q, at + row, o] = sum over channels of
+/// value(row, channel) * w[p, q, out + o, channel]`.
+#[expect(clippy::too_many_arguments, reason = "operands, and where in them")]
+pub(super) fn products(
+    n: &mut Nest<'_>,
+    g: &Group,
+    point: &[Scalar],
+    w: TensorId,
+    sums: TensorId,
+    rows: i64,
+    at: &Scalar,
+    value: impl Fn(&Nest<'_>, Scalar, Scalar) -> Scalar,
+) {
+    let dtype = n.dtype(sums);
+    let [_, _, _, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
+    let [p, q] = [point[0].clone(), point[1].clone()];
+    let sum = n.registers(&[rows, g.wide, lanes], dtype);
+    let each = |n: &mut Nest<'_>, body: &dyn Fn(&mut Nest<'_>, [Scalar; 3])| {
+        n.unrolled(rows, |n, row| {
+            n.unrolled(g.wide, |n, o| n.vector(lanes, |n, lane| body(n, [row, o, lane])));
+        });
+    };
+    each(n, &|n, place| n.store(sum, place, Scalar::float(0.0, dtype)));
+    n.for_(channels, |n, channel| {
+        ahead(n, point, g, w, &channel);
+        each(n, &|n, place| {
+            let [row, o, lane] = place.clone();
+            let value = value(n, row, channel.clone());
+            let weight = n.read(w, [p.clone(), q.clone(), g.out.clone() + o, channel.clone(), lane]);
+            let next = n.read(sum, place.clone()) + value * weight;
+            n.store(sum, place, next);
+        });
+    });
+    each(n, &|n, place| {
+        let [row, o, lane] = place.clone();
+        let to = [p.clone(), q.clone(), at.clone() + row, o, lane];
+        let value = n.read(sum, place);
+        n.store(sums, to, value);
     });
 }

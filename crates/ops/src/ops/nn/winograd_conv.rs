@@ -5,7 +5,7 @@ use super::{
     numbers::sum_products,
     place::pad,
     winograd::{points, transform},
-    winograd_blocked,
+    winograd_any, winograd_blocked,
 };
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
@@ -432,7 +432,8 @@ impl Op for WinogradConv {
         let pads = pads.map(|(axis, before, to)| (axis, before, to.max(before + b.shape(x)[axis])));
         let x = pad(x, &pads, Scalar::int(0, dtype), b);
         if of.is_some() {
-            let out = winograd_blocked::lower(&p, x, w, self.keeps.then(|| args[2].tensor()), &shape, b);
+            let lower = if b.is_for_all_sizes() { winograd_any::lower } else { winograd_blocked::lower };
+            let out = lower(&p, x, w, self.keeps.then(|| args[2].tensor()), &shape, b);
             return Ok(cast(out, b).into());
         }
         let [data, result] = p.matrices().map(|m| table(&m, dtype, b));

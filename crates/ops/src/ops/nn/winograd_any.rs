@@ -1,0 +1,168 @@
+//! Winograd's convolution of data in blocks of channels, where extents of images are others at other sizes: as [`winograd_blocked`]
+//! has it, by loops that are the same whatever the extents are.
+//!
+//! The tiles of all images are numbered together, so that weights are read once for what is left of several images. They are
+//! computed in bands, each in groups of whole register tiles; what is less than half of one goes through a tile of half as many rows.
+
+use super::{
+    winograd_blocked::{self, BAND, Group, Sums, keep, mend, not_finite, products, register_tile, total, transform},
+    winograd_conv::Plan,
+};
+use crate::{
+    loops::{BinOp, Builder, Nest, Scalar, TensorId, cut_evenly},
+    tensor::DType,
+};
+
+/// So many parallel iterations there should be at least, where there are register tiles for that.
+const PIECES: i64 = 4;
+
+/// How the tiles of all images are cut.
+struct Bands {
+    /// Tiles in all.
+    tiles: i64,
+    /// How many bands.
+    count: i64,
+    /// Tiles of each, of the last one at most.
+    band: i64,
+}
+
+impl Bands {
+    /// Bands of tiles for [`BAND`] bytes each, where reading the weights again for each is less than reading all transformed
+    /// tiles from memory for each of `turns` groups of results; else one band.
+    fn new(tiles: i64, rows: i64, bytes_of_tile: i64, bytes_of_weights: i64, turns: i64) -> Bands {
+        let least = (BAND / bytes_of_tile / rows).max(1) * rows;
+        let count = (tiles + least - 1) / least;
+        let pays = count > 1 && bytes_of_weights * count < tiles * bytes_of_tile * turns;
+        let count = if pays { count } else { 1 };
+        let band = up((tiles + count - 1) / count, rows).max(rows);
+        Bands { tiles, count: ((tiles + band - 1) / band).max(1), band }
+    }
+
+    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and the tiles of each.
+    fn groups(&self, rows: i64, most: i64, turns: i64) -> (i64, i64) {
+        let register_tiles = self.band / rows;
+        let wanted = (register_tiles * rows + most - 1) / most;
+        let wanted = wanted.max((PIECES + turns - 1) / turns).min(register_tiles);
+        let each = (register_tiles + wanted - 1) / wanted;
+        ((register_tiles + each - 1) / each, each * rows)
+    }
+}
+
+fn up(n: i64, to: i64) -> i64 {
+    (n + to - 1) / to * to
+}
+
+/// A number that differs from size to size, as an expression that is the same at all.
+fn number(n: &mut Nest<'_>, value: i64) -> Scalar {
+    n.let_(Scalar::index(value))
+}
+
+/// Quotient and remainder, which are less than `quotients` and `divisor`.
+fn split(n: &mut Nest<'_>, value: &Scalar, quotients: i64, divisor: i64, by: &Scalar) -> [Scalar; 2] {
+    let quotient = Scalar::binary(BinOp::FloorDiv, value.clone(), by.clone());
+    let remainder = Scalar::binary(BinOp::FloorMod, value.clone(), by.clone());
+    [n.let_index(quotient, quotients), n.let_index(remainder, divisor)]
+}
+
+fn least(a: Scalar, b: &Scalar) -> Scalar {
+    Scalar::binary(BinOp::Min, a, b.clone())
+}
+
+/// The convolution, of operands as [`winograd_blocked::lower`] takes them.
+pub(super) fn lower(
+    plan: &Plan,
+    x: TensorId,
+    w: TensorId,
+    signs: Option<TensorId>,
+    shape: &[i64],
+    b: &mut Builder,
+) -> TensorId {
+    let dtype: DType = b.dtype(x);
+    let [data, back] = winograd_blocked::matrices(plan);
+    let (points, tile) = (plan.points, plan.tile);
+    let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
+    let channels = b.shape(x)[1] * b.shape(x)[4];
+    let (down, across) = (plan.tiles(height), plan.tiles(width));
+    let [rows, wide, batch] = register_tile(plan, shape, dtype);
+    let half = rows / 2;
+    let bytes = points * points * channels * dtype.bytes() as i64;
+    let cut = Bands::new(images * down * across, rows, bytes, bytes * outs * lanes, (outs + wide - 1) / wide);
+    let Bands { tiles, count, band } = cut;
+    let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
+    b.routine(|n| {
+        let out = n.output(shape, dtype);
+        // The last register tile may compute more than there is.
+        let room = band + rows;
+        let values = n.scratch(&[points, points, room, channels], dtype);
+        let in_groups: Vec<(i64, i64)> = groups.iter().map(|&(_, turns, _)| cut.groups(rows, batch, turns)).collect();
+        let checks: Vec<Option<TensorId>> = (groups.iter().zip(&in_groups))
+            .map(|(&(_, turns, _), &(many, _))| signs.map(|_| n.scratch(&[count * turns * many, lanes], dtype)))
+            .collect();
+        let [all, of_band, of_image, of_row, bands] =
+            [tiles, band, down * across, across, count].map(|value| number(n, value));
+        let place = |n: &mut Nest<'_>, number: &Scalar| {
+            let [image, tile] = split(n, number, images, down * across, &of_image);
+            let [y, z] = split(n, &tile, down, across, &of_row);
+            [image, y, z]
+        };
+        n.for_(bands, |n, number_of_band| {
+            let base = n.let_(number_of_band.clone() * of_band.clone());
+            let here = n.let_index(least(all.clone() - base.clone(), &of_band), band + 1);
+            n.parallel(band, |n, i| {
+                n.if_(i.clone().lt(here.clone()), |n| {
+                    let number = n.let_index(base.clone() + i.clone(), tiles);
+                    let [image, y, z] = place(n, &number);
+                    transform(n, &data, x, [image, y * tile, z * tile], |n, p, q, channel, value| {
+                        n.store(values, [p, q, i.clone(), channel], value);
+                    });
+                });
+            });
+            for ((&(first, turns, wide), &(many, each)), check) in groups.iter().zip(&in_groups).zip(&checks) {
+                let [of_turn, of_group] = [many, each].map(|value| number(n, value));
+                n.parallel(turns * many, |n, flat| {
+                    let [turn, piece] = split(n, &flat, turns, many, &of_turn);
+                    let group = Group { out: turn * wide + first, wide };
+                    let start = n.let_index(piece * of_group.clone(), many * each);
+                    let left = Scalar::binary(BinOp::Max, here.clone() - start.clone(), 0.into());
+                    let mine = n.let_index(least(left, &of_group), each + 1);
+                    let whole = (mine.clone() + (rows - 1 - half)).floor_div(rows);
+                    let whole = n.let_index(whole, each / rows + 1);
+                    let sums = n.local(&[points, points, batch, wide, lanes], dtype);
+                    n.for_each(&[points, points], |n, point| {
+                        let one = |n: &mut Nest<'_>, at: Scalar, rows: i64| {
+                            let begin = n.let_index(start.clone() + at.clone(), room - rows + 1);
+                            let [p, q] = [point[0].clone(), point[1].clone()];
+                            let value = |n: &Nest<'_>, row: Scalar, channel: Scalar| {
+                                n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
+                            };
+                            products(n, &group, point, w, sums, rows, &at, value);
+                        };
+                        n.for_(whole.clone(), |n, turn| one(n, turn * rows, rows));
+                        let done = n.let_(whole.clone() * rows);
+                        n.if_(done.clone().lt(mine.clone()), |n| {
+                            let done = n.let_index(done, batch - half + 1);
+                            one(n, done, half);
+                        });
+                    });
+                    let total = check.map(|_| total(n, lanes, dtype));
+                    n.for_(mine, |n, t| {
+                        let number = n.let_index(base.clone() + start.clone() + t.clone(), tiles);
+                        let place = place(n, &number);
+                        Sums { sums, turn: t, back: &back, total }.store(n, out, &group, &place, false);
+                    });
+                    if let (Some(check), Some(total)) = (check, total) {
+                        let each_band = number(n, turns * many);
+                        let number = n.let_index(number_of_band.clone() * each_band + flat, count * turns * many);
+                        keep(n, *check, &number, total);
+                    }
+                });
+            }
+        });
+        if let Some(signs) = signs {
+            let checks: Vec<TensorId> = checks.iter().flatten().copied().collect();
+            let bad = not_finite(n, &checks);
+            n.if_(bad, |n| mend(n, plan, [x, w, signs], out));
+        }
+        out
+    })
+}
