@@ -240,6 +240,8 @@ struct Rebuild<'a> {
     slots: std::slice::Iter<'a, Slot>,
     /// The variable of each parameter.
     variables: Vec<AxisId>,
+    /// Those that stand for numbers with names.
+    named: HashMap<AxisId, AxisId>,
 }
 
 impl Rebuild<'_> {
@@ -256,8 +258,13 @@ impl Rebuild<'_> {
             }
             Stmt::Prefetch { buffer, index } => Stmt::Prefetch { buffer: *buffer, index: self.scalar(index, false) },
             Stmt::Let { var, value, body } => {
-                let value = self.scalar(value, false);
-                Stmt::Let { var: *var, value, body: Box::new(self.stmt(body)) }
+                let new = self.scalar(value, false);
+                // The parameter stands for a number that has a name: those that are one parameter are seen to be equal then.
+                if let (ScalarKind::Int(_), ScalarKind::Axis(parameter)) = (value.kind(), new.kind()) {
+                    self.named.insert(*var, *parameter);
+                    return self.stmt(body);
+                }
+                Stmt::Let { var: *var, value: new, body: Box::new(self.stmt(body)) }
             }
             Stmt::If { cond, then, otherwise } => {
                 let cond = self.scalar(cond, false);
@@ -292,7 +299,9 @@ impl Rebuild<'_> {
                     Slot::Parameter(n) => self.parameter(n, s.dtype()),
                 };
             }
-            ScalarKind::Axis(_) => return s.clone(),
+            ScalarKind::Axis(a) => {
+                return self.named.get(a).map_or_else(|| s.clone(), |&p| Scalar::bound(p, s.dtype()));
+            }
             _ => {}
         }
         if let Some(done) = self.done.get(&(s.key(), fixed)) {
@@ -409,6 +418,7 @@ impl Family {
             done: HashMap::new(),
             slots: self.slots.iter(),
             variables: variables.clone(),
+            named: HashMap::new(),
         };
         let body = rebuild.stmt(&self.first.body);
         let body = variables.into_iter().enumerate().rev().fold(body, |body, (n, var)| Stmt::Let {
