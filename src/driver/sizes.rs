@@ -219,7 +219,8 @@ pub(super) fn others(types: &[Type], shapes: &[Shape], ones_stay: bool) -> Vec<V
     let apart = [
         grown(&|n, place| 2 * n + 2 * place + 1),
         grown(&|n, place| 3 * n + 7 * place + 2),
-        grown(&|n, place| if place == 1 { 1 } else { 2 * n + 4 * place }),
+        // A smaller one, too: what is cut into pieces of a size at most has one of another form then.
+        grown(&|n, place| if place == 1 { 1 } else { n / 2 + 3 * place + 1 }),
     ];
     let equal = [grown(&|n, _| 2 * n + 1), grown(&|n, _| 3 * n + 2), grown(&|n, _| 2 * n), grown(&|n, _| 3 * n)];
     // Where halves of halves must come out even, as where they are put beside what was halved before.

@@ -71,6 +71,8 @@ pub struct Routine {
     pub starts: Vec<Stage>,
     /// Names that are bound to indices from 0 to before an extent.
     pub indices: Vec<Axis>,
+    /// Names that are bound to numbers which may differ from size to size, whether or not they do at those that are looked at.
+    pub numbers: Vec<AxisId>,
     /// What it does.
     pub body: Stmt,
 }
@@ -129,6 +131,7 @@ pub struct Nest<'a> {
     registers: Vec<TensorId>,
     starts: Vec<Stage>,
     indices: Vec<Axis>,
+    numbers: Vec<AxisId>,
     /// The block at hand.
     items: Vec<Item>,
     /// The parallel loop around the statements at hand; 0 for none.
@@ -148,6 +151,7 @@ impl Builder {
             registers: Vec::new(),
             starts: Vec::new(),
             indices: Vec::new(),
+            numbers: Vec::new(),
             items: Vec::new(),
             region: 0,
             regions: 0,
@@ -156,8 +160,8 @@ impl Builder {
         let body = close(std::mem::take(&mut nest.items));
         let of_region = |r: u32| nest.local_order.iter().copied().filter(|t| nest.locals[t] == r).collect();
         let locals = (0..=nest.regions).map(of_region).collect();
-        let Nest { defines, scratch, registers, starts, indices, .. } = nest;
-        let routine = Routine { defines, scratch, locals, registers, starts, indices, body };
+        let Nest { defines, scratch, registers, starts, indices, numbers, .. } = nest;
+        let routine = Routine { defines, scratch, locals, registers, starts, indices, numbers, body };
         self.stages.definitions.push(Definition::Routine(routine));
         out
     }
@@ -355,6 +359,14 @@ impl Nest<'_> {
         let name = Scalar::bound(id, value.dtype());
         self.items.push(Item::Let(id, value));
         name
+    }
+
+    /// As [`Nest::let_`], of a number that may be another one at another size.
+    pub fn number(&mut self, value: i64) -> Scalar {
+        let id = self.builder.stages.new_axis(1).id;
+        self.numbers.push(id);
+        self.items.push(Item::Let(id, Scalar::index(value)));
+        Scalar::bound(id, DType::I64)
     }
 
     /// As [`Nest::let_`], of an index that lies in `0..extent` for certain: divisions of it can be simplified, as those of

@@ -190,9 +190,9 @@ impl Emitter {
         }
     }
 
-    /// Statements of a routine, in the same way.
-    pub(super) fn named_statements(&mut self, s: &Stmt) -> Stmt {
-        self.named_stmt(s, &mut Done::new()).unwrap_or(Stmt::Block(vec![]))
+    /// Statements of a routine, in the same way; what is bound to `numbers` changes.
+    pub(super) fn named_statements(&mut self, s: &Stmt, numbers: &[AxisId]) -> Stmt {
+        self.named_stmt(s, numbers, &mut Done::new()).unwrap_or(Stmt::Block(vec![]))
     }
 
     fn named_parts(&mut self, e: &Scalar, done: &mut Done) -> Scalar {
@@ -318,13 +318,13 @@ impl Emitter {
     }
 
     /// None where the schedule is gone through for its numbers.
-    fn named_stmt(&mut self, s: &Stmt, done: &mut Done) -> Option<Stmt> {
+    fn named_stmt(&mut self, s: &Stmt, numbers: &[AxisId], done: &mut Done) -> Option<Stmt> {
         let is_dry = self.is_dry();
         self.same(std::mem::discriminant(s));
         Some(match s {
             Stmt::Block(all) => {
                 self.same(all.len());
-                let all = all.iter().map(|s| self.named_stmt(s, done));
+                let all = all.iter().map(|s| self.named_stmt(s, numbers, done));
                 match is_dry {
                     true => all.for_each(drop),
                     false => return all.collect::<Option<Vec<Stmt>>>().map(Stmt::Block),
@@ -340,7 +340,7 @@ impl Emitter {
                     }
                     _ => self.named_parts(extent, done),
                 };
-                Stmt::For { var: *var, extent, kind: *kind, body: Box::new(self.named_stmt(body, done)?) }
+                Stmt::For { var: *var, extent, kind: *kind, body: Box::new(self.named_stmt(body, numbers, done)?) }
             }
             Stmt::Store { buffer, index, value } => {
                 self.same(buffer);
@@ -366,19 +366,22 @@ impl Emitter {
             }
             Stmt::Let { var, value, body } => {
                 self.same(var);
-                let value = self.named_parts(value, done);
-                Stmt::Let { var: *var, value, body: Box::new(self.named_stmt(body, done)?) }
+                let value = match value.as_int().filter(|_| numbers.contains(var)) {
+                    Some(n) => self.number(n),
+                    None => self.named_parts(value, done),
+                };
+                Stmt::Let { var: *var, value, body: Box::new(self.named_stmt(body, numbers, done)?) }
             }
             Stmt::If { cond, then, otherwise } => {
                 self.same(otherwise.is_some());
                 let cond = self.named_parts(cond, done);
-                let then = self.named_stmt(then, done);
-                let otherwise = otherwise.as_ref().map(|o| self.named_stmt(o, done));
+                let then = self.named_stmt(then, numbers, done);
+                let otherwise = otherwise.as_ref().map(|o| self.named_stmt(o, numbers, done));
                 Stmt::If { cond, then: Box::new(then?), otherwise: otherwise.and_then(|o| o.map(Box::new)) }
             }
             Stmt::While { cond, body } => {
                 let cond = self.named_parts(cond, done);
-                Stmt::While { cond, body: Box::new(self.named_stmt(body, done)?) }
+                Stmt::While { cond, body: Box::new(self.named_stmt(body, numbers, done)?) }
             }
             Stmt::Tiles { .. } => {
                 self.opaque();

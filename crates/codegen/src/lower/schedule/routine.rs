@@ -34,7 +34,7 @@ impl Emitter {
             }
         });
         let body = match self.is_sized() {
-            true => self.named_statements(&r.body),
+            true => self.named_statements(&r.body, &r.numbers),
             false => self.flat_statements(&r.body),
         };
         let shapes = self.group.tensors.clone();

@@ -52,11 +52,6 @@ fn up(n: i64, to: i64) -> i64 {
     (n + to - 1) / to * to
 }
 
-/// A number that differs from size to size, as an expression that is the same at all.
-fn number(n: &mut Nest<'_>, value: i64) -> Scalar {
-    n.let_(Scalar::index(value))
-}
-
 /// Quotient and remainder, which are less than `quotients` and `divisor`.
 fn split(n: &mut Nest<'_>, value: &Scalar, quotients: i64, divisor: i64, by: &Scalar) -> [Scalar; 2] {
     let quotient = Scalar::binary(BinOp::FloorDiv, value.clone(), by.clone());
@@ -99,7 +94,7 @@ pub(super) fn lower(
             .map(|(&(_, turns, _), &(many, _))| signs.map(|_| n.scratch(&[count * turns * many, lanes], dtype)))
             .collect();
         let [all, of_band, of_image, of_row, bands] =
-            [tiles, band, down * across, across, count].map(|value| number(n, value));
+            [tiles, band, down * across, across, count].map(|value| n.number(value));
         let place = |n: &mut Nest<'_>, number: &Scalar| {
             let [image, tile] = split(n, number, images, down * across, &of_image);
             let [y, z] = split(n, &tile, down, across, &of_row);
@@ -108,7 +103,8 @@ pub(super) fn lower(
         n.for_(bands, |n, number_of_band| {
             let base = n.let_(number_of_band.clone() * of_band.clone());
             let here = n.let_index(least(all.clone() - base.clone(), &of_band), band + 1);
-            n.parallel(band, |n, i| {
+            n.parallel(of_band.clone(), |n, i| {
+                let i = n.let_index(i, band);
                 n.if_(i.clone().lt(here.clone()), |n| {
                     let number = n.let_index(base.clone() + i.clone(), tiles);
                     let [image, y, z] = place(n, &number);
@@ -118,8 +114,8 @@ pub(super) fn lower(
                 });
             });
             for ((&(first, turns, wide), &(many, each)), check) in groups.iter().zip(&in_groups).zip(&checks) {
-                let [of_turn, of_group] = [many, each].map(|value| number(n, value));
-                n.parallel(turns * many, |n, flat| {
+                let [of_turn, of_group, of_band] = [many, each, turns * many].map(|value| n.number(value));
+                n.parallel(of_band.clone(), |n, flat| {
                     let [turn, piece] = split(n, &flat, turns, many, &of_turn);
                     let group = Group { out: turn * wide + first, wide };
                     let start = n.let_index(piece * of_group.clone(), many * each);
@@ -151,8 +147,7 @@ pub(super) fn lower(
                         Sums { sums, turn: t, back: &back, total }.store(n, out, &group, &place, false);
                     });
                     if let (Some(check), Some(total)) = (check, total) {
-                        let each_band = number(n, turns * many);
-                        let number = n.let_index(number_of_band.clone() * each_band + flat, count * turns * many);
+                        let number = n.let_index(number_of_band.clone() * of_band + flat, count * turns * many);
                         keep(n, *check, &number, total);
                     }
                 });

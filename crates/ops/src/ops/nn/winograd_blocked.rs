@@ -123,8 +123,7 @@ pub(super) fn lower(
             let by_piece: Vec<Vec<Option<TensorId>>> = groups
                 .iter()
                 .map(|&(_, turns, _)| {
-                    let mut check =
-                        |&(_, many, _): &(i64, i64, i64)| n.scratch(&[bands * turns * many, lanes], dtype);
+                    let mut check = |&(_, many, _): &(i64, i64, i64)| n.scratch(&[bands * turns * many, lanes], dtype);
                     pieces.iter().map(|piece| signs.map(|_| check(piece))).collect()
                 })
                 .collect();
