@@ -183,7 +183,7 @@ fn moves_hold_for_any_transform() {
     let moves = sets.iter().find(|s| s.name.as_str() == "layout-moves").expect("shipped").clone();
     let moves = moves.given("?moving", &"any".into());
     let of_any = moves.rules.iter().filter(|rule| !rule.text().contains("(!= ?moving \"any\")"));
-    assert!(of_any.clone().count() + 4 == moves.rules.len(), "four rules are about plain layouts alone");
+    assert!(of_any.clone().count() + 5 == moves.rules.len(), "five rules are about plain layouts alone");
     for rule in of_any {
         let report = resat::rules::check(rule);
         assert!(report.is_sound(), "{report}");

@@ -359,7 +359,14 @@ impl Emitter {
         }
         let still = if piece.changes { piece.once } else { piece.count == 1 };
         let turn = if still { Scalar::index(0) } else { Scalar::axis(var) };
-        let Cut { start, before, .. } = job.cuts[&axis][piece.number].clone();
+        // Pieces of known extents need no names for their numbers.
+        let (start, before) = match piece.changes {
+            true => {
+                let Cut { start, before, .. } = job.cuts[&axis][piece.number].clone();
+                (start, before)
+            }
+            false => (Scalar::index(piece.start), Scalar::index(piece.before)),
+        };
         let at = turn.clone() * piece.step() + start;
         (Loop { var, extent: piece.count }, Place { axis, at, turn, before, piece })
     }

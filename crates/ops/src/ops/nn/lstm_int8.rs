@@ -39,7 +39,7 @@ impl Op for LstmOfBytes {
         "As nn.lstm of float32, where what states are multiplied by is scale[d, n, g, c] * (w - zero[d, n, g, c]) for bytes
         w = weight[d, n, k / 4, g, c, k % 4], and each state h is quantized before: to bytes q between its own least and greatest number and 0,
         s = (max(h, 0) - min(h, 0)) / 255, or 1 for a state of zeros, z = round(-min(h, 0) / s), q = round(h / s) + z, all within 0 to 255; the
-        sums are s * scale * (sum over k of (q[k] - z) * (w - zero)).
+        sums are s * scale * (sum over k of (q[k] - z) * (w - zero)), of int32.
         C1: data, scale and states are float32, weight int8, zero int32. C2: extents fit each other. C3: directions are 1 or 2, blocks at most 64 and
         multiples of 4. C4: lengths are int32, one for each row or one for all.",
         ["data", "weight", "scale", "zero", "hidden", "cell", "lengths"],
@@ -107,9 +107,11 @@ impl Op for LstmOfBytes {
                             let four = ((d * blocks + j / lanes) * fours + k / 4) * 4 + g;
                             w.get_i64((four * lanes + j % lanes) * 4 + k % 4)
                         };
-                        let sum: i64 = (0..size).map(|k| (q[k] - z) * (weight(k) - zero.get_i64(place))).sum();
+                        // Of zero points beyond bytes, sums of 32 bits keep the lower bits.
+                        let product = |k: usize| (q[k] - z).wrapping_mul(weight(k) - zero.get_i64(place));
+                        let sum = (0..size).map(product).fold(0, i64::wrapping_add) as i32;
                         let data = (now * batch + row) * directions * blocks * 4 * lanes;
-                        x.get_f64(data + place) + f64::from(s) * scale.get_f64(place) * sum as f64
+                        x.get_f64(data + place) + f64::from(s) * scale.get_f64(place) * f64::from(sum)
                     };
                     let value = sigmoid(gate(2)) * c[at + j] + sigmoid(gate(0)) * gate(3).tanh();
                     c[at + j] = f64::from(value as f32);
@@ -144,7 +146,7 @@ impl Op for LstmOfBytes {
             r.parallel_each(&[directions, batch], |r, i| {
                 let [d, row] = [i[0].clone(), i[1].clone()];
                 let own = [r.local(&[room], dtype), r.local(&[room], dtype)];
-                let layer = Layer { weight, scale, zero, direction: d.clone(), room, lanes };
+                let layer = Layer { weight, scale, zero, direction: d.clone(), size, room, lanes };
                 let work = Quantized { bytes: r.local(&[room], DType::U8), sums: layer.sums(r) };
                 let place = |j: &Scalar| [d.clone(), row.clone(), j.clone()];
                 for (own, given) in own.into_iter().zip([hidden, cell]) {
@@ -200,6 +202,8 @@ struct Layer {
     scale: TensorId,
     zero: TensorId,
     direction: Scalar,
+    /// Results.
+    size: i64,
     /// Results, with those that fill up the last block.
     room: i64,
     /// Results of a block.
@@ -305,7 +309,15 @@ impl Layer {
                 let c = sigmoid(f) * n.read(cell, [j.clone()]) + sigmoid(i) * tanh(new);
                 let c = n.let_(c);
                 n.store(cell, [j.clone()], c.clone());
-                n.store(hidden, [j], sigmoid(o) * tanh(&c));
+                let state = sigmoid(o) * tanh(&c);
+                // What fills up the last block stays 0: it would count among what is quantized.
+                let state = match self.size < self.room {
+                    true => {
+                        Scalar::select(j.clone().lt(Scalar::index(self.size)), state, Scalar::float(0.0, DType::F32))
+                    }
+                    false => state,
+                };
+                n.store(hidden, [j], state);
             });
         });
     }
