@@ -12,7 +12,7 @@ use resat::{
     driver::{self, BuildError, Options},
     infer::{TypedModule, infer_types},
     interp,
-    ir::{Copier, Dim, Module, Type},
+    ir::{Copier, Dim, Expr, Module, Type},
     ops,
     pass::{Pass, PassContext, Settings, sequence},
     relay::{json, text},
@@ -389,7 +389,19 @@ fn disturbed(case: &Case, typed: &TypedModule, seed: u64) -> Case {
             }
             let shape: Vec<usize> = t.known_shape()?.iter().map(|&n| n as usize).collect();
             let by = to.constant(noise(t.dtype, &shape, 1.0));
-            let plain = to.add(expr.clone());
+            let mut plain = expr.clone();
+            // Of products that cancel out, what is left is off by as much as they are: constants that are multiplied are a little off, too.
+            if let (ops::Class::Contract, Expr::Call { args, .. }) = (call.0.op().class(), &mut plain) {
+                for arg in args {
+                    let Expr::Constant(c) = to[*arg].clone() else { continue };
+                    if c.dtype().is_float() {
+                        let f = noise(c.dtype(), c.shape(), 1.0);
+                        let off = Tensor::from_f64_fn(c.dtype(), c.shape(), |i| c.get_f64(i) * f.get_f64(i));
+                        *arg = to.constant(off);
+                    }
+                }
+            }
+            let plain = to.add(plain);
             let off = to.call_op(ops::op("multiply"), vec![plain, by], none.clone());
             // Sums of products of float16 are rounded at each step or at their end: what cancels out is off by units of its terms.
             if t.dtype == DType::F16 && call.0.op().class() == ops::Class::Contract {
