@@ -48,8 +48,18 @@ struct Callee {
 struct Key {
     form: usize,
     types: Vec<Type>,
-    values: Vec<(usize, DType, Shape, Vec<u8>)>,
+    /// By number of an argument whose value is known.
+    values: Vec<(usize, Given)>,
     kept: Option<usize>,
+}
+
+/// The value of an argument.
+#[derive(PartialEq, Eq, Hash, Debug)]
+enum Given {
+    /// A constant of the program, which may be large: known by where it lies, as the program keeps it there.
+    Constant(usize, DType, Shape),
+    /// What was found out.
+    Found(DType, Shape, Vec<u8>),
 }
 
 /// What is known of a call.
@@ -190,7 +200,11 @@ impl Sequence {
         let given: Vec<Option<Tensor>> = args.iter().enumerate().map(value).collect();
         let values = given.iter().enumerate().filter_map(|(i, t)| {
             let t = t.as_ref()?;
-            Some((i, t.dtype(), t.shape().into(), t.bytes().to_vec()))
+            let given = match &m[args[i]] {
+                Expr::Constant(c) => Given::Constant(c.bytes().as_ptr() as usize, c.dtype(), c.shape().into()),
+                _ => Given::Found(t.dtype(), t.shape().into(), t.bytes().to_vec()),
+            };
+            Some((i, given))
         });
         let kept = self.kept(callee, args);
         let key = Key { form: callee.form, types: arg_types, values: values.collect(), kept };
