@@ -51,6 +51,8 @@ struct Key {
     /// By number of an argument whose value is known.
     values: Vec<(usize, Given)>,
     kept: Option<usize>,
+    /// Whether its own value is asked for.
+    decides: bool,
 }
 
 /// The value of an argument.
@@ -207,7 +209,7 @@ impl Sequence {
             Some((i, given))
         });
         let kept = self.kept(callee, args);
-        let key = Key { form: callee.form, types: arg_types, values: values.collect(), kept };
+        let key = Key { form: callee.form, types: arg_types, values: values.collect(), kept, decides };
         if let Some(known) = memo.0.get(&key) {
             return Some(known.clone());
         }
@@ -424,6 +426,24 @@ mod tests {
         assert_eq!(memo.0.len(), known);
         for (e, call) in first.in_order() {
             assert!(Arc::ptr_eq(&call.function, &again.calls[&e].function));
+        }
+    }
+
+    /// Of two calls that are the same, one is a result, and the value of the other decides extents.
+    #[test]
+    fn a_value_that_decides_is_found_beside_the_same_call() {
+        let text = "#[version = \"0.0.5\"]
+            def @main(%x: Tensor[(?, 4), float32]) {
+                %0 = fn (%a: Tensor[(?, 4), float32], Primitive=1) { multiply(shape_of(%a, dtype=\"int64\"), 1i64) };
+                %1 = %0(%x);
+                %2 = fn (%b: Tensor[(?, 4), float32], Primitive=1) { multiply(shape_of(%b, dtype=\"int64\"), 1i64) };
+                %3 = %2(%x);
+                %4 = fn (%c: Tensor[(?, 4), float32], %s: Tensor[(2), int64], Primitive=1) { negative(dyn.reshape(%c, %s)) };
+                (%1, %4(%x, %3)) }";
+        let m = parse_module("test", text).unwrap_or_else(|e| panic!("{e}"));
+        let sequence = Sequence::new(infer_types(m).expect("well typed"), "main", &[], true).expect("a plain sequence");
+        for n in [3, 5] {
+            assert!(sequence.at(of(&[n, 4]), &mut Memo::default()).is_some(), "{n}");
         }
     }
 

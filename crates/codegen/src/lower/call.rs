@@ -84,7 +84,7 @@ impl FunctionAt {
 pub(super) struct Linked {
     /// The number of the kernel in the set of code that they are assembled with.
     pub(super) number: OnceLock<usize>,
-    /// What a kernel for all sizes is told.
+    /// The parameters of a kernel for all sizes.
     pub(super) parameters: OnceLock<Tensor>,
 }
 

@@ -142,8 +142,8 @@ pub(super) fn centred(n: &mut Node, x: ExprId, zero: Option<ExprId>, rows: bool)
     n.sub(x, z)
 }
 
-/// A constant weight of bytes for products of bytes: signed ones, which machines multiply with unsigned ones, and what is taken off of each as
-/// int32, where that is not nothing. None where it is no constant of bytes.
+/// A constant weight for int8 dot products, which multiply uint8 by int8: as int8, and its zero point as int32, where it has one other than 0.
+/// None where it is no constant of int8 or uint8.
 pub(super) fn signed_weight(
     n: &mut Node,
     w: ExprId,
@@ -175,16 +175,16 @@ pub(super) fn signed_weight(
 /// The product of two matrices of integers less their zero points, as int32; those of a vector are for rows of the first one, and for columns of
 /// the second one.
 fn product_of_integers(n: &mut Node, a: (ExprId, Option<ExprId>), b: (ExprId, Option<ExprId>)) -> Convert {
-    if let Some(y) = product_of_bytes(n, a, b)? {
+    if let Some(y) = int8_product(n, a, b)? {
         return Ok(y);
     }
     let (x, y) = (centred(n, a.0, a.1, true)?, centred(n, b.0, b.1, false)?);
     n.matmul(x, y, Some(DType::I32))
 }
 
-/// The same where bytes are multiplied by a constant matrix of bytes, as they are: (a - p) (b - q) = a b - p (sum of b's columns - k q) -
+/// The same where int8 or uint8 are multiplied by a constant matrix of these, by int8 dot products: (a - p) (b - q) = a b - p (sum of b's columns - k q) -
 /// q (sum of a's rows), modulo 2^32.
-fn product_of_bytes(
+fn int8_product(
     n: &mut Node,
     (a, za): (ExprId, Option<ExprId>),
     (b, zb): (ExprId, Option<ExprId>),

@@ -391,6 +391,10 @@ struct Layer {
     by_batch: bool,
     reverse: bool,
     reset_after: bool,
+    /// What inputs and states are multiplied by, as the node has them.
+    weights: [ExprId; 2],
+    bias: Option<ExprId>,
+    lengths: Option<ExprId>,
 }
 
 impl Layer {
@@ -447,8 +451,8 @@ impl Layer {
         }
     }
 
-    fn lengths(n: &mut Node, lengths: Option<ExprId>) -> Convert {
-        match lengths {
+    fn lengths(&self, n: &mut Node) -> Convert {
+        match self.lengths {
             Some(l) => n.cast(l, DType::I32),
             None => Ok(n.constant(Tensor::from_slice(&[1], &[i32::MAX]))),
         }
@@ -468,13 +472,8 @@ impl Layer {
     }
 
     /// The layer by one operator, where that takes its element type.
-    fn of_floats(
-        &self,
-        n: &mut Node,
-        [w, r]: [ExprId; 2],
-        b: Option<ExprId>,
-        lengths: Option<ExprId>,
-    ) -> Convert<Option<Vec<Val>>> {
+    fn of_floats(&self, n: &mut Node) -> Convert<Option<Vec<Val>>> {
+        let ([w, r], b) = (self.weights, self.bias);
         let (dtype, hidden, gates) = (n.dtype(self.x)?, self.hidden, self.gates());
         if !matches!(dtype, DType::F32 | DType::F64) {
             return Ok(None);
@@ -493,7 +492,7 @@ impl Layer {
         let all = by_step(n, self.x, all, (self.time, self.batch), columns)?;
         let weight = self.in_blocks(n, r, gates, &[hidden])?;
         let weight = n.transpose(weight, &[0, 1, 4, 2, 3])?;
-        let (h, lengths) = (self.state(n, 5, directions)?, Self::lengths(n, lengths)?);
+        let (h, lengths) = (self.state(n, 5, directions)?, self.lengths(n)?);
         let reverse = ("reverse", self.reverse.into());
         let results = match self.kind {
             Kind::Lstm => {
@@ -508,14 +507,9 @@ impl Layer {
         Ok(Some(self.outputs(n, results)?))
     }
 
-    /// The same with weights of bytes, where they are constants and there is one row: ONNX Runtime quantizes the states of all rows together.
-    fn of_bytes(
-        &self,
-        n: &mut Node,
-        [w, r]: [ExprId; 2],
-        b: Option<ExprId>,
-        lengths: Option<ExprId>,
-    ) -> Convert<Option<Vec<Val>>> {
+    /// The same with int8 weights, where they are constants and there is one row: ONNX Runtime quantizes the states of all rows together.
+    fn of_int8(&self, n: &mut Node) -> Convert<Option<Vec<Val>>> {
+        let ([w, r], b) = (self.weights, self.bias);
         let gates = self.gates();
         let (directions, width, hidden) = (n.extent(w, 0)?, n.extent(w, 1)?, self.hidden);
         let [blocks, block] = self.blocks();
@@ -568,7 +562,7 @@ impl Layer {
         let r = n.reshape(r, &[directions, blocks, gates, block, fours, 4])?;
         let r = n.transpose(r, &[0, 1, 4, 2, 3, 5])?;
         let (h, c) = (self.state(n, 5, directions)?, self.state(n, 6, directions)?);
-        let lengths = Self::lengths(n, lengths)?;
+        let lengths = self.lengths(n)?;
         let results = n.op("nn.lstm_int8", &[all, r, sr, zr, h, c, lengths], &[("reverse", self.reverse.into())])?;
         Ok(Some(self.outputs(n, results)?))
     }
@@ -632,11 +626,12 @@ fn recurrent(n: &mut Node, kind: Kind, form: Form) -> Convert<Vec<Val>> {
     let (reset_after, coupled) = (n.flag("linear_before_reset", false)?, n.flag("input_forget", false)?);
     let is_plain = clip.is_none() && !coupled && n.opt(7)?.is_none() && are_usual(kind, &functions);
     if is_plain && kind != Kind::Plain && !time.is_some_and(|t| (1..=MOST_LAID_OUT).contains(&t)) {
+        let (reverse, weights, bias) = (direction == "reverse", [w, r], b);
         let layer =
-            Layer { kind, x, time, batch, zero, hidden, by_batch, reverse: direction == "reverse", reset_after };
+            Layer { kind, x, time, batch, zero, hidden, by_batch, reverse, reset_after, weights, bias, lengths };
         let done = match form {
-            Form::Floats => layer.of_floats(n, [w, r], b, lengths)?,
-            Form::Bytes => layer.of_bytes(n, [w, r], b, lengths)?,
+            Form::Floats => layer.of_floats(n)?,
+            Form::Bytes => layer.of_int8(n)?,
         };
         if let Some(done) = done {
             return Ok(done);

@@ -1,4 +1,4 @@
-//! LSTM layers whose weights are bytes, and whose states are quantized at each step, as ONNX Runtime's `DynamicQuantizeLSTM`.
+//! LSTM layers with int8 weights, whose states are quantized at each step, as ONNX Runtime's `DynamicQuantizeLSTM`.
 
 use super::recurrent::{check_lengths, each, goes_back, sigmoid, step_at, tanh};
 use crate::{
@@ -12,11 +12,11 @@ use crate::{
 };
 
 /// The family.
-pub(in crate::ops) const OPS: Family = &[&LstmOfBytes];
+pub(in crate::ops) const OPS: Family = &[&LstmInt8];
 
 /// `nn.lstm_int8`.
 #[derive(Debug)]
-struct LstmOfBytes;
+struct LstmInt8;
 
 /// Gates: input, output, forgetting, the new value.
 const GATES: i64 = 4;
@@ -33,7 +33,7 @@ fn quantized(state: &[f32]) -> (f32, i64, Vec<i64>) {
     (scale, zero as i64, bytes)
 }
 
-impl Op for LstmOfBytes {
+impl Op for LstmInt8 {
     op_head!(
         "nn.lstm_int8",
         "As nn.lstm of float32, where what states are multiplied by is scale[d, n, g, c] * (w - zero[d, n, g, c]) for bytes
@@ -224,7 +224,8 @@ impl Layer {
         [16, 8].into_iter().find(|v| self.lanes % v == 0).unwrap_or(FOUR)
     }
 
-    /// Products of bytes by the weights of each block: `body` gets the block, a vector of it, and a function that says the sum of a gate in a lane.
+    /// The int8 dot products of a state with the weights of each block: `body` gets the block, a vector of it, and a function that gives a gate's
+    /// sum in a lane.
     fn products(
         &self,
         n: &mut Nest<'_>,
