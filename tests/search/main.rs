@@ -16,3 +16,4 @@ mod saturate;
 mod saturated;
 mod saturation;
 mod tensat;
+mod unknown_extents;

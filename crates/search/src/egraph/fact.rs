@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     node::{AttrsId, ConstId},
     range::Range,
+    trials::Trials,
 };
 use crate::ir::{TensorType, Type};
 
@@ -32,6 +33,8 @@ pub struct Fact {
     pub range: Option<Range>,
     /// The type with numbers to reckon with for extents that are unknown; none where all are known, or nothing follows.
     pub likely: Option<Type>,
+    /// The types at made-up sizes; none where all extents are known.
+    pub trials: Option<Trials>,
 }
 
 impl Fact {
@@ -53,15 +56,27 @@ impl Fact {
         self.likely.as_ref().or(self.ty())
     }
 
+    /// The type at one of the made-up sizes.
+    pub fn trial_type(&self, trial: usize) -> Option<&Type> {
+        self.trials.as_ref().map(|t| t.at(trial)).or(self.ty())
+    }
+
     pub(super) fn given(ty: Option<&Type>) -> Fact {
         match ty {
-            Some(ty) => Fact { what: What::Type(ty.clone()), constant: false, value: None, range: None, likely: None },
+            Some(ty) => Fact {
+                what: What::Type(ty.clone()),
+                constant: false,
+                value: None,
+                range: None,
+                likely: None,
+                trials: None,
+            },
             None => Fact::ill("inference found no type"),
         }
     }
 
     pub(super) fn ill(reason: impl Into<Arc<str>>) -> Fact {
-        Fact { what: What::Ill(reason.into()), constant: false, value: None, range: None, likely: None }
+        Fact { what: What::Ill(reason.into()), constant: false, value: None, range: None, likely: None, trials: None }
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
     likely,
     node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId},
     range,
+    trials::{self, Trials},
     uses::Uses,
 };
 use crate::{
@@ -40,6 +41,10 @@ pub struct Tables {
     input_names: HashMap<InputId, Name>,
     /// Types of inputs with numbers for extents that are unknown, where something is said of these.
     likely_inputs: HashMap<InputId, Type>,
+    /// Types of inputs at made-up sizes, where that is known.
+    trial_inputs: HashMap<InputId, Trials>,
+    /// How many made-up sizes there are.
+    trials: usize,
     /// Inputs that count as known before the program runs, with the range of their elements where that is known.
     known: HashMap<InputId, Option<Range>>,
     opaques: Vec<OpaqueInfo>,
@@ -120,6 +125,26 @@ impl Tables {
     /// That type, where something is said of the input.
     pub(super) fn likely_input(&self, id: InputId) -> Option<&Type> {
         self.likely_inputs.get(&id)
+    }
+
+    /// The types of an input at made-up sizes, where extents of others are known to be the same.
+    pub(super) fn try_input(&mut self, id: InputId, trials: Trials) {
+        self.trial_inputs.insert(id, trials);
+    }
+
+    /// How many made-up sizes there are.
+    pub fn trials(&self) -> usize {
+        self.trials
+    }
+
+    /// Says how many there are.
+    pub(super) fn set_trials(&mut self, trials: usize) {
+        self.trials = trials;
+    }
+
+    /// Those types, where something is known.
+    pub(super) fn trials_of_input(&self, id: InputId) -> Option<&Trials> {
+        self.trial_inputs.get(&id)
     }
 
     /// What an input is called where people read it.
@@ -341,16 +366,25 @@ fn meet_dim(a: Dim, b: Dim) -> Option<Dim> {
 pub fn fact_of<'f>(tables: &Tables, node: &Node, fact: impl Fn(Id) -> &'f Fact) -> Fact {
     let found = known_of(tables, node, &fact);
     let likely = likely::of_node(tables, node, found.ty(), &fact);
-    Fact { likely, ..found }
+    let trials = trials::of_node(tables, node, found.ty(), &fact);
+    Fact { likely, trials, ..found }
 }
 
 /// The same without numbers for what is unknown.
 fn known_of<'f>(tables: &Tables, node: &Node, fact: &impl Fn(Id) -> &'f Fact) -> Fact {
     let all_constant = || node.children().iter().all(|&c| fact(c).constant);
-    let value =
-        |ty: Type, constant: bool| Fact { what: What::Type(ty), constant, value: None, range: None, likely: None };
+    let value = |ty: Type, constant: bool| Fact {
+        what: What::Type(ty),
+        constant,
+        value: None,
+        range: None,
+        likely: None,
+        trials: None,
+    };
     match node.case() {
-        Case::Attrs(id) => Fact { what: What::Attrs(id), constant: true, value: None, range: None, likely: None },
+        Case::Attrs(id) => {
+            Fact { what: What::Attrs(id), constant: true, value: None, range: None, likely: None, trials: None }
+        }
         Case::Const(id) => {
             let t = tables.constant(id);
             let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
@@ -378,7 +412,14 @@ fn known_of<'f>(tables: &Tables, node: &Node, fact: &impl Fn(Id) -> &'f Fact) ->
         // What crosses into a region or out of it stays the same value.
         Case::Enter(_) | Case::Leave(_) => {
             let value = fact(node.children()[0]);
-            Fact { what: value.what.clone(), constant: value.constant, value: None, range: value.range, likely: None }
+            Fact {
+                what: value.what.clone(),
+                constant: value.constant,
+                value: None,
+                range: value.range,
+                likely: None,
+                trials: None,
+            }
         }
         Case::Kernel(id) => {
             let body = tables.kernel(id);
@@ -453,7 +494,11 @@ impl Analysis<Node> for Facts {
         let range = a.range.or(b.range);
         // The same of numbers for extents: what was reckoned with stays.
         let likely = a.likely.clone().or_else(|| b.likely.clone());
-        let merged = Fact { what, constant: a.constant || b.constant, value, range, likely };
+        let trials = match &what {
+            What::Type(ty) => a.trials.clone().or_else(|| b.trials.clone()).and_then(|t| t.fitted(ty)),
+            _ => None,
+        };
+        let merged = Fact { what, constant: a.constant || b.constant, value, range, likely, trials };
         let did = DidMerge(merged != *a, merged != b);
         *a = merged;
         did

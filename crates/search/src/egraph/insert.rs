@@ -4,7 +4,7 @@ use egg::Id;
 use hashbrown::HashMap;
 
 use super::{
-    Facts, Graph, InputId, Node, OpaqueId, Range, RegionId, Tables, What, likely,
+    Facts, Graph, InputId, Node, OpaqueId, Range, RegionId, Tables, Trials, What, likely,
     plan::{Hole, Plan},
 };
 use crate::{
@@ -53,6 +53,7 @@ pub struct Encoded<'a> {
     known: HashMap<VarId, Option<Range>>,
     /// Types with numbers for extents that are unknown, of variables of which something is said.
     likely: HashMap<VarId, Type>,
+    trials: HashMap<VarId, Trials>,
 }
 
 /// The e-graph of one region, as encoded.
@@ -154,6 +155,7 @@ pub fn encode(module: &TypedModule) -> Encoded<'_> {
         order: Vec::new(),
         known: HashMap::new(),
         likely: likely::of_parameters(module),
+        trials: HashMap::new(),
     };
     encoded.order = encoded.live_regions();
     encoded
@@ -164,6 +166,13 @@ impl Encoded<'_> {
     /// before the first region is opened.
     pub fn know(&mut self, vars: impl IntoIterator<Item = (VarId, Option<Range>)>) {
         self.known.extend(vars);
+    }
+
+    /// Says how many made-up sizes there are, and what variables' types are at these, where that is known. To be said before the first region is
+    /// opened.
+    pub fn try_at(&mut self, count: usize, vars: impl IntoIterator<Item = (VarId, Trials)>) {
+        self.tables.set_trials(count);
+        self.trials.extend(vars);
     }
 
     /// The function of the module whose body the region is.
@@ -318,6 +327,9 @@ impl Insert {
                         tables.name_input(input, e.module.var(*v).name.clone());
                         if let Some(likely) = e.likely.get(v) {
                             tables.expect_input(input, likely.clone());
+                        }
+                        if let Some(trials) = e.trials.get(v) {
+                            tables.try_input(input, trials.clone());
                         }
                         if let Some(&range) = e.known.get(v) {
                             tables.assume_known(input, range);

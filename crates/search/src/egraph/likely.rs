@@ -6,7 +6,7 @@
 use egg::{Id, Language};
 use hashbrown::HashMap;
 
-use super::{Case, Fact, KernelBody, Node, Step, Tables, What, meet};
+use super::{AttrsId, Case, Fact, KernelBody, Node, Step, Tables, What, meet};
 use crate::{
     infer::TypedModule,
     ir::{Dim, TensorType, Type, VarId, likely_extents},
@@ -79,28 +79,45 @@ pub(super) fn of_node<'f>(
     fact: &impl Fn(Id) -> &'f Fact,
 ) -> Option<Type> {
     let ty = ty.filter(|ty| !is_known(ty))?;
-    let types = |of: &[Id]| of.iter().map(|&c| fact(c).priced_type().cloned()).collect::<Option<Vec<Type>>>();
+    if let Case::Input(input) = node.case() {
+        let found = tables.likely_input(input).cloned().unwrap_or_else(|| likely_input(ty, &[]));
+        return fitting(ty, found);
+    }
+    let record = |id: Id| match fact(id).what {
+        What::Attrs(attrs) => Some(attrs),
+        _ => None,
+    };
+    inferred(tables, node, ty, &|id| fact(id).priced_type(), &record)
+}
+
+/// The type of a node's result with numbers for all extents, by such types of its children, where it follows from these.
+pub(super) fn inferred<'f>(
+    tables: &Tables,
+    node: &Node,
+    ty: &Type,
+    type_of: &impl Fn(Id) -> Option<&'f Type>,
+    record: &impl Fn(Id) -> Option<AttrsId>,
+) -> Option<Type> {
+    let types = |of: &[Id]| of.iter().map(|&c| type_of(c).cloned()).collect::<Option<Vec<Type>>>();
     let found = match node.case() {
-        Case::Input(input) => tables.likely_input(input).cloned().unwrap_or_else(|| likely_input(ty, &[])),
         Case::Tuple => Type::tuple(types(node.children())?),
-        Case::Proj(field) => match fact(node.children()[0]).priced_type()? {
+        Case::Proj(field) => match type_of(node.children()[0])? {
             Type::Tuple(fields) => fields.get(field as usize)?.clone(),
             _ => return None,
         },
-        Case::Enter(_) | Case::Leave(_) => fact(node.children()[0]).priced_type()?.clone(),
+        Case::Enter(_) | Case::Leave(_) => type_of(node.children()[0])?.clone(),
         Case::Op(_) => {
             let (op, attrs, args) = node.as_op()?;
-            let What::Attrs(attrs) = fact(attrs).what else { return None };
-            op.op().infer(tables.attrs(attrs), &types(args)?).ok()?
+            op.op().infer(tables.attrs(record(attrs)?), &types(args)?).ok()?
         }
         Case::Kernel(id) => of_steps(tables, tables.kernel(id), &types(node.children())?).pop()?,
-        Case::Attrs(_) | Case::Const(_) | Case::Opaque(_) => return None,
+        Case::Input(_) | Case::Attrs(_) | Case::Const(_) | Case::Opaque(_) => return None,
     };
     fitting(ty, found)
 }
 
 /// The second type where it is the first one with numbers for all extents.
-fn fitting(ty: &Type, found: Type) -> Option<Type> {
+pub(super) fn fitting(ty: &Type, found: Type) -> Option<Type> {
     (is_known(&found) && meet(ty, &found).as_ref() == Some(&found)).then_some(found)
 }
 

@@ -14,6 +14,7 @@ mod node;
 mod plan;
 mod range;
 mod rebuild;
+mod trials;
 mod uses;
 mod weights;
 
@@ -27,5 +28,6 @@ pub use likely::{likely_input, of_steps as types_of_steps};
 pub use node::{AttrsId, Case, ConstId, InputId, KernelId, Node, OpaqueId, PlaceId};
 pub use plan::RegionId;
 pub use range::Range;
+pub use trials::{ModuleTrials, Trials};
 pub use uses::{Uses, note_uses, refresh_uses};
 pub use weights::weights;

@@ -7,12 +7,13 @@ use smallvec::SmallVec;
 
 use super::{
     ast::{ConstType, IndexPattern, Ops, Pattern, RuleDef, Term, TermItem, TermOp},
-    eval::{Env, Match},
+    eval::{BuiltType, Env, Match, Values},
+    newshape::newshape,
     reach::Reach,
     search::{root_slot, search},
 };
 use crate::{
-    egraph::{Case, Graph, Node, meet, union_checked},
+    egraph::{Case, Graph, Node, Trials, meet, union_checked},
     ir::{AttrValue, Attrs, Name, OpId, Type},
     ops::{OpError, make_attrs},
     saturate::{Asked, Rewrite, SearchContext},
@@ -184,7 +185,7 @@ pub(super) fn build(rule: &RuleDef, graph: &mut Graph, class: Id, found: &Match,
             _ => found.class(root_slot(pattern).expect("a root among several has a name")),
         };
         let step = planner.term(term, None)?;
-        let (left, right) = (graph[root].data.ty(), &planner.steps[step].0);
+        let (left, right) = (graph[root].data.ty(), &planner.steps[step].0.ty);
         match left.map(|left| meet(left, right)) {
             Some(Some(_)) => results.push((root, step)),
             Some(None) => {
@@ -263,29 +264,46 @@ struct Planner<'a> {
     graph: &'a Graph,
     found: &'a Match,
     asked: &'a Asked,
-    steps: Vec<(Type, Step)>,
+    steps: Vec<(BuiltType, Step)>,
     /// The steps of the right side's `let`s, and their types.
     lets: Vec<usize>,
-    let_types: Vec<Type>,
+    let_types: Vec<BuiltType>,
 }
 
 impl<'a> Planner<'a> {
     fn env(&self) -> Env<'_> {
-        Env { rule: self.rule, graph: self.graph, found: self.found, built: &self.let_types, asked: self.asked }
+        let (rule, graph, found, asked) = (self.rule, self.graph, self.found, self.asked);
+        Env { rule, graph, found, built: &self.let_types, asked, trial: None }
     }
 
-    fn push(&mut self, ty: Type, step: Step) -> usize {
+    fn push(&mut self, ty: BuiltType, step: Step) -> usize {
         self.steps.push((ty, step));
         self.steps.len() - 1
     }
 
     fn have(&mut self, id: Id) -> Result<usize, Stop> {
-        let ty = self.graph[id].data.ty().ok_or(Stop::DoesNotApply)?.clone();
-        Ok(self.push(ty, Step::Have(id)))
+        let fact = &self.graph[id].data;
+        let ty = fact.ty().ok_or(Stop::DoesNotApply)?.clone();
+        Ok(self.push(BuiltType { ty, trials: fact.trials.clone() }, Step::Have(id)))
     }
 
     fn eval(&self, e: &super::ast::Expr) -> Result<AttrValue, Stop> {
-        self.env().eval(e).ok_or(Stop::DoesNotApply)
+        self.env().always(e).ok_or(Stop::DoesNotApply)
+    }
+
+    /// A type, with what it is at made-up sizes by those of the steps that it is computed from, where that follows.
+    fn built(&self, ty: Type, args: &[usize], of: impl Fn(&[Type]) -> Option<Type>) -> BuiltType {
+        let unknown = |&a: &usize| self.steps[a].0.trials.is_some();
+        if !args.iter().any(unknown) {
+            return BuiltType { ty, trials: None };
+        }
+        let at = |trial: usize| -> Option<Type> {
+            let types: Vec<Type> = args.iter().map(|&a| self.steps[a].0.at(Some(trial)).clone()).collect();
+            of(&types)
+        };
+        let found: Option<Vec<Type>> = (0..self.graph.analysis.tables.trials()).map(at).collect();
+        let trials = found.map(Trials::of).and_then(|t| t.fitted(&ty));
+        BuiltType { ty, trials }
     }
 
     /// Plans a term; `element` says which field of the sequences is meant.
@@ -307,18 +325,19 @@ impl<'a> Planner<'a> {
                     TermOp::One(op) => *op,
                     TermOp::Matched(slot) => self.found.op(*slot),
                 };
-                let attrs = self.attrs(op, *base, fields)?;
                 let args: Vec<usize> = args.iter().map(|a| self.term(a, element)).collect::<Result<_, _>>()?;
+                let attrs = self.attrs(op, *base, fields, &args)?;
                 // What the graph holds already has its type: most of what rules build was built in an earlier round.
                 if let Some(id) = self.known_call(op, &attrs, &args)
-                    && let Some(ty) = self.graph[id].data.ty()
+                    && self.graph[id].data.ty().is_some()
                 {
-                    return Ok(self.push(ty.clone(), Step::Have(id)));
+                    return self.have(id);
                 }
-                let types: Vec<Type> = args.iter().map(|&a| self.steps[a].0.clone()).collect();
+                let types: Vec<Type> = args.iter().map(|&a| self.steps[a].0.ty.clone()).collect();
                 let ty = op.op().infer(&attrs, &types).map_err(|OpError(why)| {
                     Stop::Refused(format!("the right side is ill-typed: `{}`: {why}", op.op().name()))
                 })?;
+                let ty = self.built(ty, &args, |types| op.op().infer(&attrs, types).ok());
                 Ok(self.push(ty, Step::Op(op, attrs, args)))
             }
             Term::Tuple(items) => {
@@ -333,7 +352,8 @@ impl<'a> Planner<'a> {
                         }
                     }
                 }
-                let ty = Type::tuple(fields.iter().map(|&f| self.steps[f].0.clone()));
+                let ty = Type::tuple(fields.iter().map(|&f| self.steps[f].0.ty.clone()));
+                let ty = self.built(ty, &fields, |types| Some(Type::tuple(types.iter().cloned())));
                 let known = self.known(&fields, |ids| Node::tuple(ids.iter().copied()));
                 Ok(self.push(ty, known.map_or(Step::Tuple(fields), Step::Have)))
             }
@@ -346,20 +366,21 @@ impl<'a> Planner<'a> {
                 {
                     return Ok(field);
                 }
-                let ty = match self.steps[inner].0.as_tuple().map(|f| f.get(index as usize)) {
+                let ty = match self.steps[inner].0.ty.as_tuple().map(|f| f.get(index as usize)) {
                     Some(Some(ty)) => ty.clone(),
                     _ => {
-                        let ty = &self.steps[inner].0;
+                        let ty = &self.steps[inner].0.ty;
                         return Err(Stop::Refused(format!("there is no field {index} in a value of type {ty}")));
                     }
                 };
+                let ty = self.built(ty, &[inner], |types| types[0].as_tuple()?.get(index as usize).cloned());
                 let known = self.known(&[inner], |ids| Node::proj(ids[0], index));
                 Ok(self.push(ty, known.map_or(Step::Proj(inner, index), Step::Have)))
             }
             Term::Const(value, dtype) => {
                 let t = self.constant(value, dtype.as_ref())?;
                 let shape: Vec<i64> = t.shape().iter().map(|&n| n as i64).collect();
-                let ty = Type::tensor(&shape, t.dtype());
+                let ty = BuiltType { ty: Type::tensor(&shape, t.dtype()), trials: None };
                 Ok(self.push(ty, Step::Const(t)))
             }
         }
@@ -382,7 +403,13 @@ impl<'a> Planner<'a> {
     }
 
     /// The complete record of an operator on the right side.
-    fn attrs(&self, op: OpId, base: Option<usize>, fields: &[(Name, super::ast::Expr)]) -> Result<Attrs, Stop> {
+    fn attrs(
+        &self,
+        op: OpId,
+        base: Option<usize>,
+        fields: &[(Name, super::ast::Expr)],
+        args: &[usize],
+    ) -> Result<Attrs, Stop> {
         let mut given: Vec<(Name, AttrValue)> = Vec::new();
         if let Some(record) = base.and_then(|slot| self.env().record(slot)) {
             let schema = op.op().attrs();
@@ -394,13 +421,36 @@ impl<'a> Planner<'a> {
             );
         }
         for (name, e) in fields {
-            let value = self.eval(e)?;
+            let value = self.field(op, name, e, args)?;
             match given.iter_mut().find(|(n, _)| n == name) {
                 Some(field) => field.1 = value,
                 None => given.push((name.clone(), value)),
             }
         }
         make_attrs(op, &given).map_err(|e| Stop::Refused(e.to_string()))
+    }
+
+    /// The value of an operator's attribute. Of unknown extents, a `reshape` can say what they are made of.
+    fn field(&self, op: OpId, name: &Name, e: &super::ast::Expr, args: &[usize]) -> Result<AttrValue, Stop> {
+        let values = match self.env().values(e).ok_or(Stop::DoesNotApply)? {
+            Values::One(value) => return Ok(value),
+            Values::BySize(values) => values,
+        };
+        if values.iter().all(|v| *v == values[0]) {
+            return Ok(values[0].clone());
+        }
+        self.asked.note_unknown();
+        let codes = || {
+            (op.op().name() == "reshape" && name.as_str() == "newshape").then_some(())?;
+            let arg = &self.steps[*args.first()?].0;
+            let from = |trial: usize| arg.at(Some(trial)).as_tensor()?.known_shape();
+            let from: Vec<Vec<i64>> = (0..self.graph.analysis.tables.trials()).map(from).collect::<Option<_>>()?;
+            let to: Vec<Vec<i64>> = values.iter().map(AttrValue::as_ints).collect::<Option<_>>()?;
+            newshape(&from, &to)
+        };
+        let codes = codes().ok_or(Stop::DoesNotApply)?;
+        self.asked.take_unknown();
+        Ok(AttrValue::ints(&codes))
     }
 
     fn constant(&self, value: &super::ast::Expr, dtype: Option<&ConstType>) -> Result<Tensor, Stop> {

@@ -8,7 +8,7 @@ use super::{
     signature::{ClassView, Input},
 };
 use crate::{
-    egraph::{Graph, What},
+    egraph::{Graph, Trials, What},
     ir::{AttrValue, Attrs, OpId, Type},
     saturate::Asked,
 };
@@ -68,9 +68,38 @@ pub(super) struct Env<'a> {
     pub(super) graph: &'a Graph,
     pub(super) found: &'a Match,
     /// The types of what the right side's `let`s have built so far.
-    pub(super) built: &'a [Type],
+    pub(super) built: &'a [BuiltType],
     /// Who wants to know whether uses are asked for.
     pub(super) asked: &'a Asked,
+    /// The made-up size at which extents are looked at; none where these are as they are known.
+    pub(super) trial: Option<usize>,
+}
+
+/// The type of a value that is not in the e-graph yet.
+#[derive(Clone, Debug)]
+pub(super) struct BuiltType {
+    pub(super) ty: Type,
+    /// What it is at made-up sizes; none where all extents are known.
+    pub(super) trials: Option<Trials>,
+}
+
+impl BuiltType {
+    /// The type at a made-up size, where one is given.
+    pub(super) fn at(&self, trial: Option<usize>) -> &Type {
+        match (trial, &self.trials) {
+            (Some(trial), Some(trials)) => trials.at(trial),
+            _ => &self.ty,
+        }
+    }
+}
+
+/// What an expression is at every size.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Values {
+    /// The same, whatever the size.
+    One(AttrValue),
+    /// This at each of the made-up ones.
+    BySize(Vec<AttrValue>),
 }
 
 impl<'a> Env<'a> {
@@ -84,7 +113,7 @@ impl<'a> Env<'a> {
     }
 
     fn class(&self, id: Id) -> ClassView<'a> {
-        ClassView::of(self.graph, id).noting(self.asked)
+        ClassView::at(self.graph, id, self.trial).noting(self.asked)
     }
 
     pub(super) fn view(&self, slot: Slot) -> ClassView<'a> {
@@ -122,7 +151,7 @@ impl<'a> Env<'a> {
                 self.found.get(*slot)?;
                 Some(self.found.op(*slot).op().name().into())
             }
-            Expr::Call(f, args) => (f.eval)(&self.inputs(args)?),
+            Expr::Call(f, args) => (f.eval)(&self.as_far_as(f.of_extents).inputs(args)?),
         }
     }
 
@@ -136,16 +165,73 @@ impl<'a> Env<'a> {
                         Input::Class(self.view(*slot))
                     }
                     Arg::Classes(seq) => Input::Classes(self.found.seqs[*seq].iter().map(|&c| self.class(c)).collect()),
-                    Arg::Built(i) => Input::Class(ClassView::of_type(self.built.get(*i)?)),
+                    Arg::Built(i) => {
+                        Input::Class(ClassView::of_type(self.built.get(*i)?.at(self.trial)).noting(self.asked))
+                    }
                 })
             })
             .collect()
     }
 
-    /// Whether a condition holds; `None` where that is not known.
+    /// This match where what follows from extents may be found out at made-up sizes, or else as they are known.
+    fn as_far_as(self, of_extents: bool) -> Env<'a> {
+        if of_extents { self } else { Env { trial: None, ..self } }
+    }
+
+    /// What the same is at all made-up sizes: a value each, where all have one.
+    fn at_all_sizes<T>(&self, of: impl Fn(Env<'a>) -> Option<T>) -> Option<Vec<T>> {
+        let trials = self.graph.analysis.tables.trials();
+        let found: Option<Vec<T>> = (0..trials).map(|trial| of(Env { trial: Some(trial), ..*self })).collect();
+        // Of no size at all nothing is known.
+        found.filter(|_| trials > 0)
+    }
+
+    /// The value of an expression at every size: where it is not known for want of an extent, what it is at all made-up ones.
+    pub(super) fn always(&self, expr: &Expr) -> Option<AttrValue> {
+        let first = match self.values(expr)? {
+            Values::One(value) => return Some(value),
+            Values::BySize(values) => values,
+        };
+        let same = first.iter().all(|v| *v == first[0]);
+        if !same {
+            self.asked.note_unknown();
+        }
+        same.then(|| first[0].clone())
+    }
+
+    /// The value of an expression, or where that depends on extents that are unknown, its values at the made-up sizes.
+    pub(super) fn values(&self, expr: &Expr) -> Option<Values> {
+        let before = self.asked.take_unknown();
+        let known = self.eval(expr);
+        if known.is_some() || !self.asked.take_unknown() {
+            if before {
+                self.asked.note_unknown();
+            }
+            return known.map(Values::One);
+        }
+        let found = self.at_all_sizes(|env| env.eval(expr));
+        if found.is_none() || before {
+            self.asked.note_unknown();
+        }
+        found.map(Values::BySize)
+    }
+
+    /// Whether a condition holds at every size; `None` where that is not known. Equal extents are known by made-up sizes.
     pub(super) fn holds(&self, condition: &Condition) -> Option<bool> {
         match condition {
-            Condition::Test(guard, args) => (guard.eval)(&self.inputs(args)?),
+            Condition::Test(guard, args) => {
+                let before = self.asked.take_unknown();
+                let known = self.inputs(args).and_then(|inputs| (guard.eval)(&inputs));
+                let unknown = known.is_none() && self.asked.take_unknown();
+                let test = |env: Env<'a>| (guard.eval)(&env.inputs(args)?);
+                let tests = if unknown && guard.of_extents { self.at_all_sizes(test) } else { None };
+                let always = tests.as_ref().is_some_and(|tests| tests.iter().all(|&holds| holds));
+                // Where it is seen not to hold at some size, nothing is left undecided.
+                if before || unknown && tests.is_none() {
+                    self.asked.note_unknown();
+                }
+                if always { Some(true) } else { known }
+            }
             Condition::Not(c) => self.holds(c).map(|b| !b),
             Condition::All(cs) => {
                 let all: Vec<Option<bool>> = cs.iter().map(|c| self.holds(c)).collect();

@@ -12,6 +12,7 @@ pub mod guards;
 mod left;
 mod literals;
 mod load;
+mod newshape;
 mod patterns;
 mod reach;
 mod reader;

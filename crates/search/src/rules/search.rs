@@ -155,7 +155,7 @@ struct Solver<'a> {
 
 impl<'a> Solver<'a> {
     fn env<'m>(&'m self, found: &'m Match) -> Env<'m> {
-        Env { rule: self.rule, graph: self.graph, found, built: &[], asked: &self.cx.asked }
+        Env { rule: self.rule, graph: self.graph, found, built: &[], asked: &self.cx.asked, trial: None }
     }
 
     fn full(&self) -> bool {
@@ -215,7 +215,7 @@ impl<'a> Solver<'a> {
             all = all
                 .into_iter()
                 .flat_map(|m| {
-                    let n = match self.env(&m).eval(list) {
+                    let n = match self.env(&m).always(list) {
                         Some(AttrValue::List(l)) => l.len(),
                         _ => {
                             if asked.take_unknown() {

@@ -42,6 +42,9 @@ pub struct Function {
     pub gives: Param,
     /// What it computes, in a sentence.
     pub doc: &'static str,
+    /// Whether it is a formula of extents: lists, sums, products and what is equal alike at all sizes, nothing that says at which sizes it is what.
+    /// Then it is known of unknown extents as far as they are known to be equal.
+    pub of_extents: bool,
     /// The computation; `None` where it does not apply.
     pub eval: fn(&[Input<'_>]) -> Option<AttrValue>,
 }
@@ -60,6 +63,8 @@ pub struct Guard {
     pub params: &'static [Param],
     /// When it holds, in a sentence.
     pub doc: &'static str,
+    /// Whether it asks for equal extents alone, so that it holds at all sizes where it does at some made up with no regard to it.
+    pub of_extents: bool,
     /// Whether it holds; `None` where that is not known.
     pub eval: fn(&[Input<'_>]) -> Option<bool>,
 }
@@ -85,10 +90,15 @@ pub struct ClassView<'a> {
 impl<'a> ClassView<'a> {
     /// The view of a class in an e-graph.
     pub fn of(graph: &'a Graph, id: Id) -> ClassView<'a> {
+        ClassView::at(graph, id, None)
+    }
+
+    /// The same at one of the made-up sizes, where one is given.
+    pub(super) fn at(graph: &'a Graph, id: Id, trial: Option<usize>) -> ClassView<'a> {
         let fact = &graph[id].data;
         let value = fact.value.map(|c| graph.analysis.tables.constant(c));
         ClassView {
-            ty: fact.ty(),
+            ty: trial.map_or_else(|| fact.ty(), |trial| fact.trial_type(trial)),
             constant: fact.constant,
             value,
             range: fact.range,

@@ -15,7 +15,7 @@ use rustc_hash::FxHasher;
 
 use crate::{
     cost::{CostModel, Head, NodeView},
-    egraph::Range,
+    egraph::{ModuleTrials, Range, Trials},
     infer::{TypedModule, infer_types},
     ir::{Copier, Expr, ExprId, Function, Module, Name, Type, VarId, children, reachable},
     target::Target,
@@ -47,11 +47,17 @@ pub(super) struct Blocks {
     pub(super) functions: HashMap<Name, usize>,
     /// Parameters that are constants in every block, with the range of all of these.
     pub(super) known: HashMap<VarId, Option<Range>>,
+    /// Parameters of which some extent is unknown, at made-up sizes.
+    pub(super) trials: HashMap<VarId, Trials>,
 }
 
 /// The module with a function for each family of equal blocks, and calls of it; none where there are no such blocks.
 /// `weights` are variables that count as known.
-pub(super) fn outline(typed: &TypedModule, weights: &HashSet<VarId>) -> Option<(TypedModule, Blocks)> {
+pub(super) fn outline(
+    typed: &TypedModule,
+    weights: &HashSet<VarId>,
+    trials: &ModuleTrials,
+) -> Option<(TypedModule, Blocks)> {
     let m = typed.module();
     let (mut to, mut blocks) = (m.derive(), Blocks::default());
     let mut done = Vec::new();
@@ -60,7 +66,7 @@ pub(super) fn outline(typed: &TypedModule, weights: &HashSet<VarId>) -> Option<(
         done.push((
             name.clone(),
             match found {
-                Some((families, flow)) => flow.outlined(func, &families, weights, &mut to, &mut blocks),
+                Some((families, flow)) => flow.outlined(func, &families, (weights, trials), &mut to, &mut blocks),
                 None => Copier::new().copy(m, func, &mut to),
             },
         ));
@@ -404,7 +410,7 @@ impl<'a> Flow<'a> {
         &self,
         func: ExprId,
         families: &[Family],
-        weights: &HashSet<VarId>,
+        known: (&HashSet<VarId>, &ModuleTrials),
         to: &mut Module,
         blocks: &mut Blocks,
     ) -> ExprId {
@@ -415,7 +421,7 @@ impl<'a> Flow<'a> {
         while at < self.order.len() {
             match families.next_if(|f| f.start == at) {
                 Some(family) => {
-                    self.calls(family, weights, &mut copied, to, blocks);
+                    self.calls(family, known, &mut copied, to, blocks);
                     at = family.end();
                 }
                 None => {
@@ -448,7 +454,7 @@ impl<'a> Flow<'a> {
     fn calls(
         &self,
         family: &Family,
-        weights: &HashSet<VarId>,
+        (weights, trials): (&HashSet<VarId>, &ModuleTrials),
         copied: &mut HashMap<ExprId, ExprId>,
         to: &mut Module,
         blocks: &mut Blocks,
@@ -488,6 +494,10 @@ impl<'a> Flow<'a> {
                 blocks.known.insert(var, ranges.and_then(|r| r.into_iter().reduce(Range::join)));
             } else if read.iter().all(|&e| matches!(&m[e], Expr::Var(v) if weights.contains(v))) {
                 blocks.known.insert(var, None);
+            }
+            let at_sizes: Option<Vec<&Trials>> = read.iter().map(|&e| trials.expr(e)).collect();
+            if let Some(trials) = at_sizes.and_then(|t| Trials::one_of(self.typed.ty(read[0]), &t)) {
+                blocks.trials.insert(var, trials);
             }
             inside.insert(slot, to.add(Expr::Var(var)));
             params.push((slot, var));

@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 use super::{KernelReport, Limits, Report, Ruleset, blocks, placed::placed, saturate};
 use crate::{
     cost::{Checked, CostModel},
-    egraph::{Case, Graph, RegionGraph, Term, encode, meet, note_uses, weights},
+    egraph::{Case, Graph, ModuleTrials, RegionGraph, Term, encode, meet, note_uses, weights},
     extract::{Choice, Extractor, Problem, bound, chosen_term, refine_term, term_cost, term_prices, within},
     infer::TypedModule,
     ir::{Module, likely_extents},
@@ -77,7 +77,8 @@ pub fn optimize_observed(
     // What is said of `main`'s extents is not said of a function's.
     let hinted = !likely_extents(module.module()).is_empty();
     let apart = limits.blocks && forming.is_empty() && !limits.explanations && limits.error.is_infinite() && !hinted;
-    let outlined = apart.then(|| blocks::outline(module, &weights)).flatten();
+    let trials = ModuleTrials::of(module);
+    let outlined = apart.then(|| blocks::outline(module, &weights, &trials)).flatten();
     let (module, blocks) = match &outlined {
         Some((module, blocks)) => (module, Some(blocks)),
         None => (module, None),
@@ -88,6 +89,8 @@ pub fn optimize_observed(
     }
     encoded.know(weights.into_iter().map(|v| (v, None)));
     encoded.know(blocks.into_iter().flat_map(|b| b.known.iter().map(|(&v, &range)| (v, range))));
+    let of_blocks = blocks.into_iter().flat_map(|b| b.trials.iter().map(|(&v, trials)| (v, trials.clone())));
+    encoded.try_at(trials.count(), trials.params().chain(of_blocks));
     for id in encoded.regions().to_vec() {
         left.time = limits.time.saturating_sub(start.elapsed());
         let mut region = encoded.open(id, limits.explanations);

@@ -228,6 +228,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         doc: "(wanted-convolutions requests operator data-layout kernel-layout out-layout groups x w): what these requests, each \
               [operator from data kernel], make of such a call: lists of the layouts of data, weight and result, the attribute \
               out_layout, and the operator. Nothing where the call is so already, or where channels don't fill blocks.",
+        of_extents: false,
         eval: wanted_convolutions,
     },
     Function {
@@ -236,6 +237,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::List,
         doc: "(wanted-gradients requests data-layout kernel-layout out-layout): what these requests make of a gradient of a weight: \
               lists of the layouts of data, of the weight, and of the data so far.",
+        of_extents: false,
         eval: |a| {
             let grad = layout(&a[1])?;
             let meant = requests(&a[0])?.into_iter().filter(|w| w.means(GRADIENT, &grad, &grad));
@@ -250,6 +252,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::List,
         doc: "(wanted-layouts requests operator layout x): the layouts that these requests ask for for such a call whose blocks are \
               filled by x.",
+        of_extents: false,
         eval: wanted_layouts,
     },
 ];

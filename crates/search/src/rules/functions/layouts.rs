@@ -12,6 +12,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str, Param::Int],
         gives: Param::Str,
         doc: "A layout with an axis split into blocks: (layout-split \"NCHW\" \"C\" 8) is \"NCHW8c\".",
+        of_extents: false,
         eval: |a| Some(text(&layout(&a[0])?.split(letter(&a[1])?, a[2].int()?)?)),
     },
     Function {
@@ -19,6 +20,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Int, Param::Int],
         gives: Param::Int,
         doc: "The extent of blocks for n channels where c is wanted: (block c n) is c where that divides n, n where n is less.",
+        of_extents: false,
         eval: |a| match (a[0].int()?, a[1].int()?) {
             (c, n) if c > 0 && n > 0 && n % c == 0 => Some(c.into()),
             (c, n) if 0 < n && n < c => Some(n.into()),
@@ -30,6 +32,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Int],
         gives: Param::List,
         doc: "Extents of blocks for n channels: 8 and 16 where they divide n; n where 16 does not and n is at most 1024.",
+        of_extents: false,
         eval: |a| Some(AttrValue::List(channel_blocks(a[0].int()?).into_iter().map(AttrValue::Int).collect())),
     },
     Function {
@@ -38,6 +41,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::List,
         doc: "Extents of blocks for n channels of an operand whose results come in blocks of c: c where it is one of (channel-blocks n), \
               else all of these, and 1 where channels are few: then nothing moves.",
+        of_extents: false,
         eval: |a| {
             let (c, n) = (a[0].int()?, a[1].int()?);
             let few = (2..FEW_CHANNELS).contains(&n).then_some(1);
@@ -51,6 +55,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str],
         gives: Param::Str,
         doc: "A layout without its blocks.",
+        of_extents: false,
         eval: |a| Some(text(&layout(&a[0])?.plain())),
     },
     Function {
@@ -58,6 +63,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str],
         gives: Param::Int,
         doc: "The extent of the blocks that an axis is split into: (layout-block \"NCHW8c\" \"C\") is 8.",
+        of_extents: false,
         eval: |a| Some(layout(&a[0])?.block(letter(&a[1])?)?.1.into()),
     },
     Function {
@@ -65,6 +71,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str],
         gives: Param::Int,
         doc: "Which axis of a layout has this letter.",
+        of_extents: false,
         eval: |a| Some((layout(&a[0])?.position(letter(&a[1])?)? as i64).into()),
     },
     Function {
@@ -72,6 +79,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Int],
         gives: Param::Str,
         doc: "The letter of a layout's axis that is neither split nor a block.",
+        of_extents: false,
         eval: |a| {
             let l = layout(&a[0])?;
             let axis = l.axes().get(usize::try_from(a[1].int()?).ok()?)?;
@@ -84,6 +92,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str],
         gives: Param::List,
         doc: "For layouts that differ in the order of axes alone: the transpose that leads from the first to the second.",
+        of_extents: false,
         eval: |a| {
             let p = layout(&a[0])?.permutation(&layout(&a[1])?)?;
             Some(p.iter().map(|&k| k as i64).collect::<Vec<i64>>().into())
@@ -94,6 +103,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str],
         gives: Param::Str,
         doc: "The first layout, or the second where the first is empty.",
+        of_extents: false,
         eval: |a| Some(if a[0].str()?.is_empty() { a[1].str()? } else { a[0].str()? }.into()),
     },
     Function {
@@ -101,6 +111,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str],
         gives: Param::Int,
         doc: "The number of axes of a layout.",
+        of_extents: false,
         eval: |a| Some((layout(&a[0])?.rank() as i64).into()),
     },
     Function {
@@ -109,6 +120,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Str,
         doc: "The layout of a tensor of this shape that broadcasts beside one of this layout: axes of extent 1 have blocks of 1. \
               Missing leading axes count as 1.",
+        of_extents: false,
         eval: |a| {
             let (l, shape) = (layout(&a[0])?, a[1].ints()?);
             let extents = broadcast_extents(&l, &shape)?;
@@ -121,6 +133,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::List,
         doc: "(layout-newshape a b y): the shape of y, of layout b, as a reshape of a tensor of layout a says it: 0 for an unknown \
               extent, of an axis that stays where it is in a.",
+        of_extents: false,
         eval: |a| {
             let (from, to) = (layout(&a[0])?, layout(&a[1])?);
             let shape = &a[2].class()?.tensor()?.shape;
@@ -142,6 +155,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Str,
         doc: "The target of a transform (second layout, from the first one) for a tensor of this shape that broadcasts: \
               blocks along axes of extent 1 become blocks of 1. Missing leading axes count as 1.",
+        of_extents: false,
         eval: |a| {
             let (from, to, shape) = (layout(&a[0])?, layout(&a[1])?, a[2].ints()?);
             let extents = broadcast_extents(&from, &shape)?;

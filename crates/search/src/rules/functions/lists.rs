@@ -12,6 +12,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Rest],
         gives: Param::Number,
         doc: "The sum of numbers.",
+        of_extents: true,
         eval: |a| fold(a, i64::checked_add, |x, y| x + y),
     },
     Function {
@@ -19,6 +20,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Rest],
         gives: Param::Number,
         doc: "The first number less the others; of one number, its negative.",
+        of_extents: true,
         eval: |a| match a {
             [x] => match x.int() {
                 Some(i) => i.checked_neg().map(AttrValue::Int),
@@ -32,6 +34,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Rest],
         gives: Param::Number,
         doc: "The product of numbers.",
+        of_extents: true,
         eval: |a| fold(a, i64::checked_mul, |x, y| x * y),
     },
     Function {
@@ -39,6 +42,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Number, Param::Number],
         gives: Param::Number,
         doc: "The quotient; of integers, only where it is one.",
+        of_extents: true,
         eval: |a| match (a[0].int(), a[1].int()) {
             (Some(x), Some(y)) => (x.checked_rem(y)? == 0).then(|| (x / y).into()),
             _ => Some((a[0].float()? / a[1].float()?).into()),
@@ -49,6 +53,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Int, Param::Int],
         gives: Param::Int,
         doc: "The quotient of integers, rounded down; the divisor is positive.",
+        of_extents: false,
         eval: |a| a[1].int().filter(|&y| y > 0).and_then(|y| Some(a[0].int()?.div_euclid(y).into())),
     },
     Function {
@@ -56,6 +61,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Int, Param::Int],
         gives: Param::Int,
         doc: "The remainder of integers, not negative; the divisor is positive.",
+        of_extents: false,
         eval: |a| a[1].int().filter(|&y| y > 0).and_then(|y| Some(a[0].int()?.rem_euclid(y).into())),
     },
     Function {
@@ -63,6 +69,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Rest],
         gives: Param::Number,
         doc: "The least number.",
+        of_extents: false,
         eval: |a| fold(a, |x, y| Some(x.min(y)), f64::min),
     },
     Function {
@@ -70,6 +77,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Rest],
         gives: Param::Number,
         doc: "The greatest number.",
+        of_extents: false,
         eval: |a| fold(a, |x, y| Some(x.max(y)), f64::max),
     },
     Function {
@@ -77,6 +85,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Number, Param::Number],
         gives: Param::Number,
         doc: "The first number to the power of the second, as a float.",
+        of_extents: false,
         eval: |a| Some(a[0].float()?.powf(a[1].float()?).into()),
     },
     Function {
@@ -84,6 +93,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List],
         gives: Param::Int,
         doc: "The number of elements of a list.",
+        of_extents: true,
         eval: |a| Some((a[0].list()?.len() as i64).into()),
     },
     Function {
@@ -91,6 +101,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Int],
         gives: Param::Any,
         doc: "The element at a position; negative ones count from the end.",
+        of_extents: true,
         eval: |a| {
             let l = a[0].list()?;
             l.get(position(a[1].int()?, l.len())?).cloned()
@@ -101,6 +112,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::List],
         gives: Param::List,
         doc: "The elements of the first list at the positions that the second holds; negative ones count from the end.",
+        of_extents: true,
         eval: |a| {
             let l = a[0].list()?;
             let at = |i: i64| l.get(position(i, l.len())?).cloned();
@@ -112,6 +124,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Int],
         gives: Param::List,
         doc: "The first so many elements of a list that has as many.",
+        of_extents: true,
         eval: |a| Some(list(a[0].list()?.get(..usize::try_from(a[1].int()?).ok()?)?)),
     },
     Function {
@@ -119,6 +132,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Int],
         gives: Param::List,
         doc: "A list without its first so many elements.",
+        of_extents: true,
         eval: |a| Some(list(a[0].list()?.get(usize::try_from(a[1].int()?).ok()?..)?)),
     },
     Function {
@@ -126,6 +140,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::List],
         gives: Param::List,
         doc: "The elements of both lists.",
+        of_extents: true,
         eval: |a| Some(list(&[a[0].list()?, a[1].list()?].concat())),
     },
     Function {
@@ -133,6 +148,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Int, Param::Any],
         gives: Param::List,
         doc: "A list with one more element, at this position.",
+        of_extents: true,
         eval: |a| {
             let mut l = a[0].list()?.to_vec();
             let at = usize::try_from(a[1].int()?).ok().filter(|&i| i <= l.len())?;
@@ -145,6 +161,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Int],
         gives: Param::List,
         doc: "A list without the element at this position.",
+        of_extents: true,
         eval: |a| {
             let mut l = a[0].list()?.to_vec();
             l.remove(position(a[1].int()?, l.len())?);
@@ -156,6 +173,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Int, Param::Any],
         gives: Param::List,
         doc: "A list with another element at this position.",
+        of_extents: true,
         eval: |a| {
             let mut l = a[0].list()?.to_vec();
             let at = position(a[1].int()?, l.len())?;
@@ -168,6 +186,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Any, Param::Int],
         gives: Param::List,
         doc: "A list of so many times the same.",
+        of_extents: true,
         eval: |a| {
             let n = a[1].int().filter(|n| (0..=LONGEST).contains(n))?;
             Some(list(&vec![a[0].attr()?.clone(); n as usize]))
@@ -178,6 +197,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Int, Param::Int],
         gives: Param::List,
         doc: "The integers from the first on, up to but without the second.",
+        of_extents: false,
         eval: |a| {
             let (from, to) = (a[0].int()?, a[1].int()?);
             (to.checked_sub(from)? <= LONGEST).then(|| (from..to).collect::<Vec<i64>>().into())
@@ -188,6 +208,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List],
         gives: Param::List,
         doc: "A list from its end to its start.",
+        of_extents: true,
         eval: |a| Some(AttrValue::List(a[0].list()?.iter().rev().cloned().collect())),
     },
     Function {
@@ -195,6 +216,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Any],
         gives: Param::Int,
         doc: "The position of the first element that is equal.",
+        of_extents: false,
         eval: |a| Some((a[0].list()?.iter().position(|v| Some(v) == a[1].attr())? as i64).into()),
     },
     Function {
@@ -202,6 +224,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List],
         gives: Param::Int,
         doc: "The product of a list's integers; 1 for none.",
+        of_extents: true,
         eval: |a| a[0].ints()?.iter().try_fold(1i64, |p, &n| p.checked_mul(n)).map(AttrValue::Int),
     },
     Function {
@@ -209,6 +232,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List],
         gives: Param::Int,
         doc: "The least of a list's integers.",
+        of_extents: false,
         eval: |a| a[0].ints()?.into_iter().min().map(AttrValue::Int),
     },
     Function {
@@ -216,6 +240,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List],
         gives: Param::Int,
         doc: "The sum of a list's integers; 0 for none.",
+        of_extents: true,
         eval: |a| a[0].ints()?.iter().try_fold(0i64, |p, &n| p.checked_add(n)).map(AttrValue::Int),
     },
     Function {
@@ -223,6 +248,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::List],
         gives: Param::List,
         doc: "The sums of two lists' integers, place by place.",
+        of_extents: true,
         eval: |a| {
             let (x, y) = (a[0].ints()?, a[1].ints()?);
             (x.len() == y.len()).then_some(())?;
@@ -234,6 +260,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::List],
         gives: Param::List,
         doc: "The permutation q after p of a transpose by p of a transpose by q: (compose q p)[k] = q[p[k]].",
+        of_extents: true,
         eval: |a| {
             let (q, p) = (a[0].list()?, a[1].ints()?);
             (q.len() == p.len()).then_some(())?;
@@ -245,6 +272,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List],
         gives: Param::List,
         doc: "The inverse of a permutation.",
+        of_extents: true,
         eval: |a| {
             let p = a[0].ints()?;
             let mut inverse = vec![-1; p.len()];
@@ -259,6 +287,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Int, Param::Int],
         gives: Param::Int,
         doc: "An axis counted from the start: (axis k rank) is k, or rank + k for a negative k.",
+        of_extents: true,
         eval: |a| Some((position(a[0].int()?, usize::try_from(a[1].int()?).ok()?)? as i64).into()),
     },
 ];

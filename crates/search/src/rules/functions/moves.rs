@@ -15,6 +15,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str, Param::Int],
         gives: Param::Int,
         doc: "(moved-axis b p k): axis k of layout p, where it is in layout b; it must be whole in both.",
+        of_extents: false,
         eval: |a| Some((moved(&layout(&a[0])?, &layout(&a[1])?, a[2].int()?)? as i64).into()),
     },
     Function {
@@ -22,6 +23,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str, Param::Int, Param::Int],
         gives: Param::Int,
         doc: "(moved-axis-or b p k n): as moved-axis; n where the axis is split.",
+        of_extents: false,
         eval: |a| {
             let at = moved(&layout(&a[0])?, &layout(&a[1])?, a[2].int()?);
             Some(at.map_or(a[3].int()?, |at| at as i64).into())
@@ -32,6 +34,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str, Param::Int],
         gives: Param::Int,
         doc: "(moved-outer-axis b p k): axis k of layout p, whole there, where it or the count of its blocks is in layout b.",
+        of_extents: false,
         eval: |a| {
             let (b, p) = (layout(&a[0])?, layout(&a[1])?);
             Some((b.position(whole_letter(&p, a[2].int()?)?)? as i64).into())
@@ -42,6 +45,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str, Param::List],
         gives: Param::List,
         doc: "(moved-axes b p ks): several axes as by moved-axis, in their order.",
+        of_extents: false,
         eval: |a| {
             let (b, p) = (layout(&a[0])?, layout(&a[1])?);
             a[2].ints()?.iter().map(|&k| Some(moved(&b, &p, k)? as i64)).collect::<Option<Vec<i64>>>().map(Into::into)
@@ -52,6 +56,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str, Param::List],
         gives: Param::List,
         doc: "(moved-places b p ks): where axes of layout p, whole there, are in layout b; of a split axis both places.",
+        of_extents: false,
         eval: |a| {
             let (b, p) = (layout(&a[0])?, layout(&a[1])?);
             let letters = letters(&p, &a[2].ints()?)?;
@@ -69,6 +74,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::List,
         doc: "(moved-list b p list n): a list with an element for each axis of layout p, for the axes of layout b; elements of \
               split axes must be n, which changes nothing.",
+        of_extents: false,
         eval: |a| {
             let (b, p, list, neutral) = (layout(&a[0])?, layout(&a[1])?, a[2].list()?, a[3].attr()?);
             (list.len() == p.rank()).then_some(())?;
@@ -89,6 +95,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Any,
         doc: "(moved-sections b p k s x): the sections s (their number, or where they begin) into which axis k of layout p is \
               cut, for x in layout b; where b splits the axis, only between blocks.",
+        of_extents: false,
         eval: |a| {
             let (b, p, sections, x) = (layout(&a[0])?, layout(&a[1])?, a[3].attr()?, a[4].class()?);
             let letter = whole_letter(&p, a[2].int()?)?;
@@ -114,6 +121,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::List,
         doc: "(moved-slices b p begin end strides mode axes y): the attributes of a strided_slice of y, in layout p, for a \
               tensor in layout b: a list of begin, end, strides and axes. Split axes must be kept whole.",
+        of_extents: false,
         eval: moved_slices,
     },
     Function {
@@ -121,6 +129,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str, Param::List],
         gives: Param::Str,
         doc: "(layout-without l p ks): layout l without the axes ks of layout p, which are whole there; empty where none is left.",
+        of_extents: false,
         eval: |a| {
             let (l, p) = (layout(&a[0])?, layout(&a[1])?);
             let gone = letters(&p, &a[2].ints()?)?;
@@ -133,6 +142,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Str, Param::List],
         gives: Param::Str,
         doc: "(layout-ones l p ks): layout l for a tensor whose axes ks of layout p have become 1: their blocks are of 1, too.",
+        of_extents: false,
         eval: |a| {
             let (l, p) = (layout(&a[0])?, layout(&a[1])?);
             let ones = letters(&p, &a[2].ints()?)?;
@@ -147,6 +157,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Int, Param::Int],
         gives: Param::Str,
         doc: "(layout-insert l k n): a layout with n more axes before axis k, of letters that it did not have.",
+        of_extents: false,
         eval: |a| {
             let l = layout(&a[0])?;
             let (k, n) = (usize::try_from(a[1].int()?).ok()?, usize::try_from(a[2].int()?).ok()?);
@@ -163,6 +174,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Any],
         gives: Param::Str,
         doc: "(layout-permuted p q): what a transpose by q (in reverse, where that is none) makes of layout p.",
+        of_extents: false,
         eval: |a| Some(permuted(&layout(&a[0])?, a[1].attr()?, false)?.as_str().into()),
     },
     Function {
@@ -170,6 +182,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Str, Param::Any],
         gives: Param::Str,
         doc: "(layout-unpermuted p q): the layout of which a transpose by q (in reverse, where that is none) makes layout p.",
+        of_extents: false,
         eval: |a| Some(permuted(&layout(&a[0])?, a[1].attr()?, true)?.as_str().into()),
     },
     Function {
@@ -178,6 +191,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Str,
         doc: "(layout-renamed l p b): layout b in the letters of l, where p is l in other letters: (layout-renamed \"NHWC\" \
               \"ABCD\" \"ADBC\") is \"NCHW\".",
+        of_extents: false,
         eval: |a| {
             let (l, p, b) = (layout(&a[0])?, layout(&a[1])?, layout(&a[2])?);
             (l.rank() == p.rank() && l.axes().iter().zip(p.axes()).all(|(x, y)| x.block == y.block)).then_some(())?;
@@ -193,6 +207,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Any, Param::Any, Param::Int],
         gives: Param::List,
         doc: "(reduced-axes axis exclude rank): the axes that a reduction with these attributes combines, in ascending order.",
+        of_extents: false,
         eval: |a| {
             let (exclude, rank) = (a[1].int()? != 0, a[2].int()?);
             let given: Vec<i64> = match a[0].attr()? {
@@ -210,6 +225,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Any, Param::Class],
         gives: Param::List,
         doc: "(squeezed-axes axis x): the axes that a squeeze of x with this attribute takes away.",
+        of_extents: false,
         eval: |a| match a[0].attr()? {
             AttrValue::None => {
                 let shape = a[1].class()?.shape()?;

@@ -12,6 +12,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Number],
         gives: Param::List,
         doc: "A positive number as [m s]: m * 2^(s - 31), m of 31 bits, rounded half away from zero; 0 is [0 0].",
+        of_extents: false,
         eval: |a| {
             let (m, s) = fixed_point(a[0].float()?)?;
             Some([m, s].into())
@@ -22,6 +23,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Tensor],
         gives: Param::Tensor,
         doc: "The m of (fixed-point x) for each element x, as int32.",
+        of_extents: false,
         eval: |a| each(a[0].tensor()?, |x| Some(fixed_point(x)?.0)),
     },
     Function {
@@ -29,6 +31,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Tensor],
         gives: Param::Tensor,
         doc: "The -s of (fixed-point x) for each element x, as int32; all must be from 1 to 31, as they are for x below one half.",
+        of_extents: false,
         eval: |a| {
             let shift = |s: i64| (1..=31).contains(&s).then_some(s);
             each(a[0].tensor()?, |x| shift(-fixed_point(x)?.1))
@@ -39,6 +42,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Tensor],
         gives: Param::Tensor,
         doc: "The s of (fixed-point x) for each element x where positive, else 0, as int32.",
+        of_extents: false,
         eval: |a| each(a[0].tensor()?, |x| Some(fixed_point(x)?.1.max(0))),
     },
     Function {
@@ -46,6 +50,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Tensor],
         gives: Param::Tensor,
         doc: "The -s of (fixed-point x) for each element x where s is negative, else 0, as int32.",
+        of_extents: false,
         eval: |a| each(a[0].tensor()?, |x| Some((-fixed_point(x)?.1).max(0))),
     },
     Function {
@@ -53,6 +58,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Tensor, Param::Number],
         gives: Param::Tensor,
         doc: "The elements of a tensor divided by a number, as float64.",
+        of_extents: false,
         eval: |a| {
             let (t, d) = (a[0].tensor()?, a[1].float()?);
             Some(Tensor::from_f64_fn(DType::F64, t.shape(), |i| t.get_f64(i) / d).into())
@@ -63,6 +69,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Int],
         gives: Param::Int,
         doc: "The power of two with this exponent, from 0 to 62.",
+        of_extents: false,
         eval: |a| a[0].int().filter(|n| (0..=62).contains(n)).map(|n| (1i64 << n).into()),
     },
     Function {
@@ -70,6 +77,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Any],
         gives: Param::Int,
         doc: "The least value of an integer type of up to 64 bits.",
+        of_extents: false,
         eval: |a| limits(a[0].attr()?).map(|(min, _)| min.into()),
     },
     Function {
@@ -77,6 +85,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Any],
         gives: Param::Int,
         doc: "The greatest value of an integer type, where 63 bits hold it.",
+        of_extents: false,
         eval: |a| limits(a[0].attr()?).map(|(_, max)| max.into()),
     },
     Function {
@@ -84,6 +93,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Tensor],
         gives: Param::Number,
         doc: "The largest magnitude of a tensor's elements.",
+        of_extents: false,
         eval: |a| Some(a[0].tensor()?.to_f64_vec().iter().fold(0.0, |m: f64, x| m.max(x.abs())).into()),
     },
     Function {
@@ -91,6 +101,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Tensor, Param::Any],
         gives: Param::Int,
         doc: "How far integers of a type can be from these zero points: the largest |q - z|.",
+        of_extents: false,
         eval: |a| {
             let (min, max) = limits(a[1].attr()?)?;
             let far = |z: i64| Some(max.checked_sub(z)?.max(z.checked_sub(min)?));
@@ -103,6 +114,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::Int,
         doc: "The end x of an interval as quantized, (end-in-range x scale zero dtype): x / scale + zero, rounded towards zero and \
               clipped to the integer type's range.",
+        of_extents: false,
         eval: |a| {
             let (x, scale, zero) = (a[0].float()?, a[1].float()?, a[2].float()?);
             let (min, max) = limits(a[3].attr()?)?;

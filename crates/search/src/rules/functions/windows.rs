@@ -10,6 +10,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::List,
         doc: "The padding of a convolution or pool in this layout, written out: before each spatial axis, then behind each. One \
               number stands for all, one per axis for both sides.",
+        of_extents: false,
         eval: |a| {
             let (p, n) = (a[0].ints()?, spatial(&a[1])?.len());
             Some(
@@ -28,6 +29,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Str],
         gives: Param::List,
         doc: "The widths of a pad that pads the spatial axes of this layout alone, as (full-padding …) gives them.",
+        of_extents: false,
         eval: |a| {
             let widths: Vec<Vec<i64>> = a[0].list()?.iter().map(AttrValue::as_ints).collect::<Option<_>>()?;
             let (spatial, rank) = (spatial(&a[1])?, a[1].str()?.parse::<Layout>().ok()?.rank());
@@ -43,6 +45,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::List],
         gives: Param::List,
         doc: "The widths of a pad after another: sums of pairs, none of them negative.",
+        of_extents: false,
         eval: |a| {
             let pairs = |i: usize| a[i].list()?.iter().map(AttrValue::as_ints).collect::<Option<Vec<Vec<i64>>>>();
             let (p, q) = (pairs(0)?, pairs(1)?);
@@ -56,6 +59,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         gives: Param::List,
         doc: "(slice-begins shape begin strides slice_mode axes): where a strided_slice with steps of 1 of a tensor of this shape \
               begins, for each of the tensor's axes.",
+        of_extents: false,
         eval: |a| {
             let (shape, begin) = (a[0].ints()?, a[1].ints()?);
             (a[3].str()? == "size" || a[2].ints()?.iter().all(|&s| s == 1)).then_some(())?;
@@ -78,6 +82,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List, Param::Int, Param::Int],
         gives: Param::Int,
         doc: "Which of the pieces of these lengths, one behind the other, begins and ends at these places.",
+        of_extents: false,
         eval: |a| {
             let (lengths, begin, end) = (a[0].ints()?, a[1].int()?, a[2].int()?);
             let mut at = 0i64;
@@ -95,6 +100,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::List],
         gives: Param::List,
         doc: "Where pieces of these lengths meet: their sums, the last one left out.",
+        of_extents: false,
         eval: |a| {
             let lengths = a[0].ints()?;
             let mut seams = Vec::new();

@@ -9,12 +9,14 @@ pub(super) const GUARDS: &[Guard] = &[
         params: &[Param::Str, Param::Str, Param::Class],
         doc: "A transform of the tensor from the first layout to the second fills no block up with zeros: undoing it gives \
               the tensor back.",
+        of_extents: false,
         eval: |a| fills_nothing(&layout(&a[0])?, &layout(&a[1])?, &extents(&a[2].class()?)?),
     },
     Guard {
         name: "fill-nothing",
         params: &[Param::Str, Param::Str, Param::Classes],
         doc: "As fills-nothing, for all tensors of a sequence.",
+        of_extents: false,
         eval: |a| {
             let (from, to) = (layout(&a[0])?, layout(&a[1])?);
             let each = a[2].classes()?.iter().map(|c| fills_nothing(&from, &to, &extents(c)?));
@@ -25,6 +27,7 @@ pub(super) const GUARDS: &[Guard] = &[
         name: "splits-only",
         params: &[Param::Str, Param::Str],
         doc: "The layout splits no axes into blocks but those of these letters.",
+        of_extents: false,
         eval: |a| {
             let letters = a[1].str()?;
             Some(layout(&a[0])?.axes().iter().all(|axis| axis.block.is_none() || letters.contains(axis.primal)))
@@ -34,6 +37,7 @@ pub(super) const GUARDS: &[Guard] = &[
         name: "same-order",
         params: &[Param::Str, Param::Str, Param::List],
         doc: "(same-order b p ks): the axes ks of layout p follow one another in the same order in layout b, whole in both.",
+        of_extents: false,
         eval: |a| {
             let (b, p) = (layout(&a[0])?, layout(&a[1])?);
             let whole = |l: &Layout, c: char| l.block(c).is_none().then(|| l.position(c)).flatten();
@@ -51,6 +55,7 @@ pub(super) const GUARDS: &[Guard] = &[
         params: &[Param::Str, Param::Str, Param::Class, Param::Class],
         doc: "(layouts-fit b p x y): y has the extents of x, of layout b, transformed to layout p. Unknown extents fit where \
               their axes are not split: along these, both broadcast alike in either layout.",
+        of_extents: false,
         eval: |a| {
             let (b, p) = (layout(&a[0])?, layout(&a[1])?);
             let (x, y) = (extents(&a[2].class()?)?, extents(&a[3].class()?)?);
@@ -65,6 +70,7 @@ pub(super) const GUARDS: &[Guard] = &[
         params: &[Param::Str, Param::Class, Param::Class],
         doc: "(blocks-broadcast p c y): beside y, of layout p, c broadcasts along no split axis or along all of it, blocks and \
               within. Missing leading axes count as 1.",
+        of_extents: false,
         eval: |a| {
             let p = layout(&a[0])?;
             let (c, y) = (extents(&a[1].class()?)?, extents(&a[2].class()?)?);
