@@ -233,6 +233,18 @@ impl Sites {
         unserved
     }
 
+    /// What the call of that number is made of where it computes this group; none where it is not clear, or no family serves it.
+    pub fn made(&self, call: usize, group: &Group) -> Option<Made> {
+        match self.sites.get(call)? {
+            Site::View(arg) => (as_view(group) == Some(*arg)).then_some(Made::View(*arg)),
+            Site::Same(same) => (**same == *group).then_some(Made::Alone),
+            Site::Changing(families) => match self.find(families, &group.stages) {
+                Found::Member(kernel, member) => Some(Made::Sized(kernel, member)),
+                Found::Other(_) => None,
+            },
+        }
+    }
+
     /// How many calls that compute these groups tell their families' kernels what changes without a kernel of their own being made, and for
     /// how many one has to be; none where what is found out without it is not what it says.
     pub fn replays(&self, groups: &[Group]) -> Option<(usize, usize)> {
@@ -393,25 +405,48 @@ fn conformed<'a>(group: &'a Stages, pattern: &Stages) -> Cow<'a, Stages> {
         };
         s.axes.iter().chain(reduced).copied().collect()
     };
-    let ones = |d: &Definition| matches!(d, Definition::Stage(s) if axes(s).iter().any(|a| a.extent == 1));
-    if !group.definitions.iter().any(ones) {
+    let value = |d: &Definition, p: &Definition| -> Option<Scalar> {
+        let (Definition::Stage(stage), Definition::Stage(p)) = (d, p) else { return None };
+        let ones: HashSet<AxisId> = axes(stage).into_iter().filter(|a| a.extent == 1).map(|a| a.id).collect();
+        let (value, p) = match (&stage.body, &p.body) {
+            _ if ones.is_empty() => return None,
+            (Body::Map(value), Body::Map(p)) => (value, p),
+            (Body::Reduce { value, .. }, Body::Reduce { value: p, .. }) => (value, p),
+            _ => return None,
+        };
+        let stands = stands(value, p, &ones, &mut HashSet::new());
+        (!stands).then(|| still(value, p, &ones, &mut HashMap::new()))
+    };
+    let both = || group.definitions.iter().zip(&pattern.definitions);
+    let values: Vec<(usize, Scalar)> =
+        both().enumerate().filter_map(|(i, (d, p))| value(d, p).map(|value| (i, value))).collect();
+    if values.is_empty() {
         return Cow::Borrowed(group);
     }
     let mut group = group.clone();
-    for (d, p) in group.definitions.iter_mut().zip(&pattern.definitions) {
-        let (Definition::Stage(stage), Definition::Stage(p)) = (d, p) else { continue };
-        let ones: HashSet<AxisId> = axes(stage).into_iter().filter(|a| a.extent == 1).map(|a| a.id).collect();
-        if ones.is_empty() {
-            continue;
-        }
-        let like = |value: &mut Scalar, p: &Scalar| *value = still(value, p, &ones, &mut HashMap::new());
-        match (&mut stage.body, &p.body) {
-            (Body::Map(value), Body::Map(p)) => like(value, p),
-            (Body::Reduce { value, .. }, Body::Reduce { value: p, .. }) => like(value, p),
-            _ => {}
+    for (i, new) in values {
+        if let Definition::Stage(Stage { body: Body::Map(value) | Body::Reduce { value, .. }, .. }) =
+            &mut group.definitions[i]
+        {
+            *value = new;
         }
     }
     Cow::Owned(group)
+}
+
+/// Whether [`still`] leaves an expression as it is. `met` has shared parts of which that is known.
+fn stands(e: &Scalar, like: &Scalar, ones: &HashSet<AxisId>, met: &mut HashSet<(usize, usize)>) -> bool {
+    match (e.kind(), like.kind()) {
+        (ScalarKind::Axis(a), ScalarKind::Int(0)) if ones.contains(a) => return false,
+        (ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_), _) => return true,
+        _ => {}
+    }
+    if e.key() == like.key() || e.is_shared() && !met.insert((e.key(), like.key())) {
+        return true;
+    }
+    let (mine, theirs) = (e.operands(), like.operands());
+    let alike = std::mem::discriminant(e.kind()) == std::mem::discriminant(like.kind()) && mine.len() == theirs.len();
+    !alike || mine.into_iter().zip(theirs).all(|(e, like)| stands(e, like, ones, met))
 }
 
 /// The expression with 0 for those axes of extent 1 where the other expression has it.
