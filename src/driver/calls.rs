@@ -83,7 +83,20 @@ enum Known {
 
 /// The calls that were met.
 #[derive(Default, Debug)]
-pub(super) struct Memo(HashMap<Key, Known>);
+pub(super) struct Memo {
+    known: HashMap<Key, Known>,
+    last: AtSize,
+}
+
+/// What is known of a program at one size.
+#[derive(Default, Debug)]
+struct AtSize {
+    params: Vec<Type>,
+    /// By place in the order. Constants have their types at all sizes.
+    types: Vec<Option<Type>>,
+    /// The same of calls.
+    known: Vec<Option<Known>>,
+}
 
 impl Sequence {
     /// The function of that name. `computes` where extents within it may be computed.
@@ -142,49 +155,69 @@ impl Sequence {
         if params.len() != self.params.len() || !self.params.iter().zip(&params).all(fits) {
             return None;
         }
-        // By place in the order, as far as it was gone through. Constants have theirs at all sizes.
-        let mut types: Vec<Option<Type>> = Vec::with_capacity(self.order.len());
-        let mut values: HashMap<ExprId, Tensor> = HashMap::new();
-        let mut calls: HashMap<ExprId, CallAt> = HashMap::with_capacity(self.calls.len());
-        for &e in &self.order {
+        let count = self.order.len();
+        let mut last = std::mem::take(&mut memo.last);
+        let mut here = AtSize { params, types: Vec::with_capacity(count), known: Vec::with_capacity(count) };
+        // By place: whether it is what it was at the last size.
+        let mut same: Vec<bool> = Vec::with_capacity(count);
+        for (place, &e) in self.order.iter().enumerate() {
+            let operands = match &m[e] {
+                Expr::Tuple(fields) => &fields[..],
+                Expr::Proj(tuple, _) => std::slice::from_ref(tuple),
+                Expr::Call { args, .. } => &args[..],
+                _ => &[],
+            };
+            let is_same = |e: &ExprId| same.get(self.places[e.index()]).copied().unwrap_or(false);
+            if !operands.is_empty() && place < last.types.len() && operands.iter().all(is_same) {
+                here.types.push(last.types[place].take());
+                here.known.push(last.known[place].take());
+                same.push(true);
+                continue;
+            }
+            let mut known = None;
             let ty = match &m[e] {
-                Expr::Var(v) => params[self.params.iter().position(|p| p == v)?].clone(),
+                Expr::Var(v) => here.params[self.params.iter().position(|p| p == v)?].clone(),
                 Expr::Constant(_) => {
-                    types.push(None);
+                    here.types.push(None);
+                    here.known.push(None);
+                    same.push(true);
                     continue;
                 }
                 Expr::Tuple(fields) => {
-                    Type::tuple(fields.iter().map(|f| self.ty(*f, &types).cloned()).collect::<Option<Vec<Type>>>()?)
+                    let ty = |f: &ExprId| self.ty(*f, &here.types).cloned();
+                    Type::tuple(fields.iter().map(ty).collect::<Option<Vec<Type>>>()?)
                 }
-                Expr::Proj(tuple, i) => match self.ty(*tuple, &types)? {
+                Expr::Proj(tuple, i) => match self.ty(*tuple, &here.types)? {
                     Type::Tuple(fields) => fields.get(*i)?.clone(),
                     _ => return None,
                 },
-                Expr::Call { args, .. } => match self.call(e, args, &types, &values, memo, on_new)? {
-                    Known::Value(value) => {
-                        let ty = Type::tensor(&extents(&value), value.dtype());
-                        values.insert(e, value);
-                        ty
-                    }
-                    Known::Call(call) => {
-                        let ty = call.function.result().clone();
-                        calls.insert(e, call);
-                        ty
-                    }
+                Expr::Call { args, .. } => match known.insert(self.call(e, args, &here, &mut memo.known, on_new)?) {
+                    Known::Value(value) => Type::tensor(&extents(value), value.dtype()),
+                    Known::Call(call) => call.function.result().clone(),
                 },
                 _ => return None,
             };
             if !is_instance(&ty, self.typed.ty(e)) {
                 return None;
             }
-            types.push(Some(ty));
+            let is_input = matches!(m[e], Expr::Var(_));
+            same.push(is_input && last.types.get(place).is_some_and(|before| before.as_ref() == Some(&ty)));
+            here.types.push(Some(ty));
+            here.known.push(known);
         }
-        let result = self.ty(self.body, &types)?.clone();
-        let needed = self.needed(&values, &calls);
-        let is_needed = |e: &ExprId| needed[self.places[e.index()]];
-        values.retain(|e, _| is_needed(e));
-        calls.retain(|e, _| is_needed(e));
-        let order = self.order.iter().copied().filter(is_needed).collect();
+        let (params, result) = (here.params.clone(), self.ty(self.body, &here.types)?.clone());
+        let needed = self.needed(&here.known);
+        let (mut values, mut calls) = (HashMap::new(), HashMap::with_capacity(self.calls.len()));
+        let mut order = Vec::with_capacity(count);
+        for ((&e, known), _) in self.order.iter().zip(&here.known).zip(&needed).filter(|(_, needed)| **needed) {
+            order.push(e);
+            match known {
+                Some(Known::Value(value)) => _ = values.insert(e, value.clone()),
+                Some(Known::Call(call)) => _ = calls.insert(e, call.clone()),
+                None => {}
+            }
+        }
+        memo.last = here;
         Some(ProgramAt { params, result, values, order, calls })
     }
 
@@ -195,7 +228,7 @@ impl Sequence {
     }
 
     /// What the result is made of, by place in the order.
-    fn needed(&self, values: &HashMap<ExprId, Tensor>, calls: &HashMap<ExprId, CallAt>) -> Vec<bool> {
+    fn needed(&self, known: &[Option<Known>]) -> Vec<bool> {
         let m = self.typed.module();
         let mut needed = vec![false; self.order.len()];
         let place = |e: &ExprId| self.places[e.index()];
@@ -205,12 +238,14 @@ impl Sequence {
                 continue;
             }
             match &m[e] {
-                _ if values.contains_key(&e) => {}
+                _ if matches!(known[at], Some(Known::Value(_))) => {}
                 Expr::Tuple(fields) => fields.iter().for_each(|f| needed[place(f)] = true),
                 Expr::Proj(tuple, _) => needed[place(tuple)] = true,
-                Expr::Call { args, .. } => match calls.get(&e).and_then(|c| c.taken.as_ref()) {
-                    Some(taken) => taken.iter().for_each(|&i| needed[place(&args[i])] = true),
-                    None => args.iter().for_each(|a| needed[place(a)] = true),
+                Expr::Call { args, .. } => match &known[at] {
+                    Some(Known::Call(CallAt { taken: Some(taken), .. })) => {
+                        taken.iter().for_each(|&i| needed[place(&args[i])] = true)
+                    }
+                    _ => args.iter().for_each(|a| needed[place(a)] = true),
                 },
                 _ => {}
             }
@@ -222,20 +257,22 @@ impl Sequence {
         &self,
         e: ExprId,
         args: &[ExprId],
-        types: &[Option<Type>],
-        values: &HashMap<ExprId, Tensor>,
-        memo: &mut Memo,
+        here: &AtSize,
+        memo: &mut HashMap<Key, Known>,
         on_new: &mut dyn FnMut(ExprId, &Arc<FunctionAt>),
     ) -> Option<Known> {
         let m = self.typed.module();
         let callee = self.calls.get(&e)?;
-        let ty = |i: usize| self.ty(args[i], types).cloned();
+        let ty = |i: usize| self.ty(args[i], &here.types).cloned();
         let open: SmallVec<[Type; 2]> = callee.open.iter().map(|&i| ty(i)).collect::<Option<_>>()?;
         let decides = !self.deciding.is_empty() && self.deciding.contains(&e);
         let value = |(i, a): (usize, &ExprId)| match &m[*a] {
             _ if !decides && !callee.decisive.contains(&i) => None,
             Expr::Constant(t) => Some(t.clone()),
-            _ => values.get(a).cloned(),
+            _ => match here.known.get(self.places[a.index()]) {
+                Some(Some(Known::Value(value))) => Some(value.clone()),
+                _ => None,
+            },
         };
         // By number of an argument, where any may be known.
         let given: Vec<Option<Tensor>> = match decides || !callee.decisive.is_empty() {
@@ -252,7 +289,7 @@ impl Sequence {
         });
         let kept = self.kept(callee, args);
         let key = Key { form: callee.form, types: open, values: values.collect(), kept, decides };
-        if let Some(known) = memo.0.get(&key) {
+        if let Some(known) = memo.get(&key) {
             return Some(known.clone());
         }
         let types: Vec<Type> = (0..args.len()).map(ty).collect::<Option<_>>()?;
@@ -260,10 +297,10 @@ impl Sequence {
         if let Known::Call(call) = &known {
             on_new(e, &call.function);
         }
-        if memo.0.len() >= REMEMBERED {
-            memo.0.clear();
+        if memo.len() >= REMEMBERED {
+            memo.clear();
         }
-        memo.0.insert(key, known.clone());
+        memo.insert(key, known.clone());
         Some(known)
     }
 
@@ -490,9 +527,9 @@ mod tests {
         }
         // What was met is not looked at again: the same call is the same function.
         let first = sequence.at(of(&[2, 8, 12, 6]), &mut memo).expect("extents follow");
-        let known = memo.0.len();
+        let known = memo.known.len();
         let again = sequence.at(of(&[2, 8, 12, 6]), &mut memo).expect("extents follow");
-        assert_eq!(memo.0.len(), known);
+        assert_eq!(memo.known.len(), known);
         for (e, call) in first.in_order() {
             assert!(Arc::ptr_eq(&call.function, &again.calls[&e].function));
         }

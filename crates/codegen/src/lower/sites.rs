@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 
-use super::{Decisions, Group, changing, is_view, noted, numbers_sized, schedule_sized};
+use super::{Decisions, Group, affine::for_each_node, changing, is_view, noted, numbers_sized, schedule_sized};
 use crate::{
     loops::{
         Axis, AxisId, Body, Definition, Family, Kernel, Member, Outline, Scalar, ScalarKind, Stage, Stages, check,
@@ -36,11 +36,33 @@ enum Site {
 #[derive(Debug)]
 struct Sized {
     /// What it computes at one size.
-    pattern: Stages,
+    pattern: Pattern,
     changing: HashSet<AxisId>,
     decisions: Decisions,
     family: Family,
     kernel: Arc<SizedKernel>,
+}
+
+/// What others are [brought into the form](conformed) of.
+#[derive(Debug)]
+struct Pattern {
+    stages: Stages,
+    /// By definition: whether it holds a 0, where axes may stand still.
+    holds_0: Vec<bool>,
+}
+
+impl Pattern {
+    fn new(stages: &Stages) -> Pattern {
+        let holds_0 = |d: &Definition| {
+            let Definition::Stage(Stage { body: Body::Map(value) | Body::Reduce { value, .. }, .. }) = d else {
+                return false;
+            };
+            let mut found = false;
+            for_each_node(value, &mut |n| found |= n.as_int() == Some(0));
+            found
+        };
+        Pattern { stages: stages.clone(), holds_0: stages.definitions.iter().map(holds_0).collect() }
+    }
 }
 
 /// The kernel of a family. It has no name.
@@ -306,7 +328,8 @@ impl Sized {
         // What extents of 1 leave out shows at others.
         let mut tried: Vec<Vec<Cow<'_, Stages>>> = Vec::new();
         groups.iter().skip(1).find_map(|pattern| {
-            let conformed: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, pattern)).collect();
+            let pattern = Pattern::new(pattern);
+            let conformed: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, &pattern)).collect();
             if tried.contains(&conformed) {
                 return None;
             }
@@ -317,7 +340,7 @@ impl Sized {
     }
 
     /// By groups that have the form of `pattern`.
-    fn like(unit: Core, pattern: &Stages, groups: &[Cow<'_, Stages>]) -> Option<Sized> {
+    fn like(unit: Core, pattern: Pattern, groups: &[Cow<'_, Stages>]) -> Option<Sized> {
         let first: &Stages = groups.first()?;
         let alike = groups[1..].iter().map(|g| &**g).filter(|g| *g != first && changing(&[first, g]).is_some());
         let all: Vec<&Stages> = [first].into_iter().chain(alike).collect();
@@ -354,7 +377,7 @@ impl Sized {
         }
         let family = Family::of(&kernels)?;
         let kernel = sound(&family)?;
-        Some(Sized { pattern: pattern.clone(), changing, decisions, family, kernel })
+        Some(Sized { pattern, changing, decisions, family, kernel })
     }
 
     /// The kernel for one size, where what was decided can be done there.
@@ -397,7 +420,7 @@ fn sound(family: &Family) -> Option<Arc<SizedKernel>> {
 }
 
 /// The same group, where axes of extent 1 stand still as they do in the pattern: an index along one is 0.
-fn conformed<'a>(group: &'a Stages, pattern: &Stages) -> Cow<'a, Stages> {
+fn conformed<'a>(group: &'a Stages, pattern: &Pattern) -> Cow<'a, Stages> {
     let axes = |s: &Stage| -> Vec<Axis> {
         let reduced = match &s.body {
             Body::Reduce { axes, .. } => &axes[..],
@@ -417,9 +440,10 @@ fn conformed<'a>(group: &'a Stages, pattern: &Stages) -> Cow<'a, Stages> {
         let stands = stands(value, p, &ones, &mut HashSet::new());
         (!stands).then(|| still(value, p, &ones, &mut HashMap::new()))
     };
-    let both = || group.definitions.iter().zip(&pattern.definitions);
+    let both = group.definitions.iter().zip(&pattern.stages.definitions).zip(&pattern.holds_0);
+    let both = both.enumerate().filter(|(_, (_, holds_0))| **holds_0);
     let values: Vec<(usize, Scalar)> =
-        both().enumerate().filter_map(|(i, (d, p))| value(d, p).map(|value| (i, value))).collect();
+        both.filter_map(|(i, ((d, p), _))| value(d, p).map(|value| (i, value))).collect();
     if values.is_empty() {
         return Cow::Borrowed(group);
     }
