@@ -158,7 +158,7 @@ impl Sequence {
         let count = self.order.len();
         let mut last = std::mem::take(&mut memo.last);
         let mut here = AtSize { params, types: Vec::with_capacity(count), known: Vec::with_capacity(count) };
-        // By place: whether it is what it was at the last size.
+        // By place: whether calls of it are what they were at the last size.
         let mut same: Vec<bool> = Vec::with_capacity(count);
         for (place, &e) in self.order.iter().enumerate() {
             let operands = match &m[e] {
@@ -200,8 +200,10 @@ impl Sequence {
             if !is_instance(&ty, self.typed.ty(e)) {
                 return None;
             }
-            let is_input = matches!(m[e], Expr::Var(_));
-            same.push(is_input && last.types.get(place).is_some_and(|before| before.as_ref() == Some(&ty)));
+            // Calls of it are told apart by its type, and by its value where that is known.
+            let is_value = |known: &Option<Known>| matches!(known, Some(Known::Value(_)));
+            let before = last.types.get(place).zip(last.known.get(place));
+            same.push(before.is_some_and(|(t, k)| t.as_ref() == Some(&ty) && !is_value(k) && !is_value(&known)));
             here.types.push(Some(ty));
             here.known.push(known);
         }
@@ -550,6 +552,23 @@ mod tests {
         let sequence = Sequence::new(infer_types(m).expect("well typed"), "main", &[], true).expect("a plain sequence");
         for n in [3, 5] {
             assert!(sequence.at(of(&[n, 4]), &mut Memo::default()).is_some(), "{n}");
+        }
+    }
+
+    /// What is taken from the size before is what would be found out.
+    #[test]
+    fn sizes_follow_each_other() {
+        let (sequence, mut memo) = (sequence(), Memo::default());
+        for shape in
+            [[2, 8, 12, 6], [2, 8, 12, 6], [3, 8, 12, 6], [3, 8, 4, 6], [6, 8, 4, 6], [6, 8, 8, 6], [2, 8, 12, 6]]
+        {
+            let here = sequence.at(of(&shape), &mut memo).expect("extents follow");
+            let alone = sequence.at(of(&shape), &mut Memo::default()).expect("extents follow");
+            assert_eq!((&here.result, &here.order), (&alone.result, &alone.order), "{shape:?}");
+            for (e, call) in alone.in_order() {
+                let same = &here.calls[&e];
+                assert_eq!((same.function.result(), &same.taken), (call.function.result(), &call.taken), "{shape:?}");
+            }
         }
     }
 
