@@ -540,8 +540,12 @@ mod tests {
             let pool = Pool::new(threads);
             let sum = AtomicI64::new(0);
             let take = |n: i64| _ = sum.fetch_add(n, Relaxed);
-            let made = pool.as_made(|give| (1..=100).for_each(give), take);
-            assert_eq!((made, sum.load(Relaxed)), ((), 5050), "{threads} threads");
+            let make = |give: &mut dyn FnMut(i64)| {
+                (1..=100).for_each(give);
+                7
+            };
+            let made = pool.as_made(make, take);
+            assert_eq!((made, sum.load(Relaxed)), (7, 5050), "{threads} threads");
             let make = |give: &mut dyn FnMut(i64)| {
                 give(1);
                 assert!(threads > 3, "met");
