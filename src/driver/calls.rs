@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
 
 use crate::{
     infer::{TypedModule, infer_types},
@@ -22,8 +23,10 @@ pub(super) struct Sequence {
     typed: Arc<TypedModule>,
     body: ExprId,
     params: Vec<VarId>,
-    /// The expressions outside of primitive functions.
+    /// The expressions outside of primitive functions that have values, in order.
     order: Vec<ExprId>,
+    /// By number of expression: its place in that order.
+    places: Vec<usize>,
     calls: HashMap<ExprId, Callee>,
     /// What decides extents, and all that it is made of.
     deciding: HashSet<ExprId>,
@@ -33,8 +36,12 @@ pub(super) struct Sequence {
 #[derive(Debug)]
 struct Callee {
     func: ExprId,
+    /// The expressions within, in an order in which they can be typed; none where they can't be.
+    within: Option<Vec<ExprId>>,
     /// Equal for functions that are the same.
     form: usize,
+    /// The arguments whose types the form does not tell.
+    open: Vec<usize>,
     /// The arguments whose values decide extents within.
     decisive: Vec<usize>,
     /// Whether extents within may follow from values, constants among them.
@@ -47,7 +54,8 @@ struct Callee {
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct Key {
     form: usize,
-    types: Vec<Type>,
+    /// Of the arguments that may differ where the form is the same.
+    types: SmallVec<[Type; 2]>,
     /// By number of an argument whose value is known.
     values: Vec<(usize, Given)>,
     kept: Option<usize>,
@@ -75,7 +83,20 @@ enum Known {
 
 /// The calls that were met.
 #[derive(Default, Debug)]
-pub(super) struct Memo(HashMap<Key, Known>);
+pub(super) struct Memo {
+    known: HashMap<Key, Known>,
+    last: AtSize,
+}
+
+/// What is known of a program at one size.
+#[derive(Default, Debug)]
+struct AtSize {
+    params: Vec<Type>,
+    /// By place in the order. Constants have their types at all sizes.
+    types: Vec<Option<Type>>,
+    /// The same of calls.
+    known: Vec<Option<Known>>,
+}
 
 impl Sequence {
     /// The function of that name. `computes` where extents within it may be computed.
@@ -84,12 +105,15 @@ impl Sequence {
         let main = m.function(entry)?;
         let (body, params) = (main.body, main.params.clone());
         let kept = kept_calls(&typed, entry, state);
-        let order = scope(&typed, body);
+        let mut order = scope(&typed, body);
+        order.retain(|&e| !matches!(m[e], Expr::Func(_) | Expr::Op(_) | Expr::Global(_)));
+        let mut places = vec![usize::MAX; m.len()];
+        order.iter().enumerate().for_each(|(place, e)| places[e.index()] = place);
         let deciding = if computes { deciding(m, body) } else { HashSet::new() };
         let mut forms: HashMap<Form, usize> = HashMap::new();
         let mut calls = HashMap::new();
         for (number, &e) in order.iter().enumerate() {
-            let Expr::Call { callee, .. } = &m[e] else { continue };
+            let Expr::Call { callee, args, .. } = &m[e] else { continue };
             let f = primitive(m, *callee)?;
             let form = Form::of(m, f, |p| Some(typed.var_ty(p).clone()));
             let form = form.map_or(number, |form| *forms.entry(form).or_insert(number));
@@ -99,10 +123,13 @@ impl Sequence {
                 })
             };
             let decides = reachable(m, [f.body]).into_iter().any(by_values);
-            let callee = Callee { func: *callee, form, decisive: decisive(m, f), decides, kept: kept.get(&e).copied() };
-            calls.insert(e, callee);
+            let is_open = |(p, arg): (&VarId, &ExprId)| !is_known(typed.var_ty(*p)) || !is_known(typed.ty(*arg));
+            let open = f.params.iter().zip(args).enumerate().filter(|&(_, both)| is_open(both)).map(|(i, _)| i);
+            let (open, within) = (open.collect(), typing_order(m, f));
+            let (decisive, kept) = (decisive(m, f), kept.get(&e).copied());
+            calls.insert(e, Callee { func: *callee, within, form, open, decisive, decides, kept });
         }
-        Some(Sequence { typed: Arc::new(typed), body, params, order, calls, deciding })
+        Some(Sequence { typed: Arc::new(typed), body, params, order, places, calls, deciding })
     }
 
     /// The module of the function.
@@ -113,93 +140,147 @@ impl Sequence {
     /// The program for arguments of these types, whose extents are known. None where a type does not fit, or extents depend on values
     /// that only a run knows.
     pub(super) fn at(&self, params: Vec<Type>, memo: &mut Memo) -> Option<ProgramAt> {
+        self.at_with(params, memo, &mut |_, _| {})
+    }
+
+    /// The same; `on_new` gets functions that were not met before as soon as they are known, with the first call of each.
+    pub(super) fn at_with(
+        &self,
+        params: Vec<Type>,
+        memo: &mut Memo,
+        on_new: &mut dyn FnMut(ExprId, &Arc<FunctionAt>),
+    ) -> Option<ProgramAt> {
         let m = self.typed.module();
         let fits = |(p, ty): (&VarId, &Type)| is_instance(ty, self.typed.var_ty(*p));
         if params.len() != self.params.len() || !self.params.iter().zip(&params).all(fits) {
             return None;
         }
-        let mut types: Vec<Option<Type>> = vec![None; m.len()];
-        let mut values: HashMap<ExprId, Tensor> = HashMap::new();
-        let mut calls: HashMap<ExprId, CallAt> = HashMap::new();
-        for &e in &self.order {
+        let count = self.order.len();
+        let mut last = std::mem::take(&mut memo.last);
+        let mut here = AtSize { params, types: Vec::with_capacity(count), known: Vec::with_capacity(count) };
+        // By place: whether calls of it are what they were at the last size.
+        let mut same: Vec<bool> = Vec::with_capacity(count);
+        for (place, &e) in self.order.iter().enumerate() {
+            let operands = match &m[e] {
+                Expr::Tuple(fields) => &fields[..],
+                Expr::Proj(tuple, _) => std::slice::from_ref(tuple),
+                Expr::Call { args, .. } => &args[..],
+                _ => &[],
+            };
+            let is_same = |e: &ExprId| same.get(self.places[e.index()]).copied().unwrap_or(false);
+            if !operands.is_empty() && place < last.types.len() && operands.iter().all(is_same) {
+                here.types.push(last.types[place].take());
+                here.known.push(last.known[place].take());
+                same.push(true);
+                continue;
+            }
+            let mut known = None;
             let ty = match &m[e] {
-                Expr::Var(v) => params[self.params.iter().position(|p| p == v)?].clone(),
-                Expr::Constant(_) => self.typed.ty(e).clone(),
-                Expr::Tuple(fields) => {
-                    Type::tuple(fields.iter().map(|f| types[f.index()].clone()).collect::<Option<Vec<Type>>>()?)
+                Expr::Var(v) => here.params[self.params.iter().position(|p| p == v)?].clone(),
+                Expr::Constant(_) => {
+                    here.types.push(None);
+                    here.known.push(None);
+                    same.push(true);
+                    continue;
                 }
-                Expr::Proj(tuple, i) => match types[tuple.index()].as_ref()? {
+                Expr::Tuple(fields) => {
+                    let ty = |f: &ExprId| self.ty(*f, &here.types).cloned();
+                    Type::tuple(fields.iter().map(ty).collect::<Option<Vec<Type>>>()?)
+                }
+                Expr::Proj(tuple, i) => match self.ty(*tuple, &here.types)? {
                     Type::Tuple(fields) => fields.get(*i)?.clone(),
                     _ => return None,
                 },
-                Expr::Call { args, .. } => match self.call(e, args, &types, &values, memo)? {
-                    Known::Value(value) => {
-                        let ty = Type::tensor(&extents(&value), value.dtype());
-                        values.insert(e, value);
-                        ty
-                    }
-                    Known::Call(call) => {
-                        let ty = call.function.result().clone();
-                        calls.insert(e, call);
-                        ty
-                    }
+                Expr::Call { args, .. } => match known.insert(self.call(e, args, &here, &mut memo.known, on_new)?) {
+                    Known::Value(value) => Type::tensor(&extents(value), value.dtype()),
+                    Known::Call(call) => call.function.result().clone(),
                 },
-                _ => continue,
+                _ => return None,
             };
             if !is_instance(&ty, self.typed.ty(e)) {
                 return None;
             }
-            types[e.index()] = Some(ty);
+            // Calls of it are told apart by its type, and by its value where that is known.
+            let is_value = |known: &Option<Known>| matches!(known, Some(Known::Value(_)));
+            let before = last.types.get(place).zip(last.known.get(place));
+            same.push(before.is_some_and(|(t, k)| t.as_ref() == Some(&ty) && !is_value(k) && !is_value(&known)));
+            here.types.push(Some(ty));
+            here.known.push(known);
         }
-        let order = self.needed(&values, &calls);
-        values.retain(|e, _| order.binary_search(e).is_ok());
-        calls.retain(|e, _| order.binary_search(e).is_ok());
-        Some(ProgramAt { params, types, values, order, calls })
+        let (params, result) = (here.params.clone(), self.ty(self.body, &here.types)?.clone());
+        let needed = self.needed(&here.known);
+        let (mut values, mut calls) = (HashMap::new(), HashMap::with_capacity(self.calls.len()));
+        let mut order = Vec::with_capacity(count);
+        for ((&e, known), _) in self.order.iter().zip(&here.known).zip(&needed).filter(|(_, needed)| **needed) {
+            order.push(e);
+            match known {
+                Some(Known::Value(value)) => _ = values.insert(e, value.clone()),
+                Some(Known::Call(call)) => _ = calls.insert(e, call.clone()),
+                None => {}
+            }
+        }
+        memo.last = here;
+        Some(ProgramAt { params, result, values, order, calls })
     }
 
-    /// What the result is made of, in order.
-    fn needed(&self, values: &HashMap<ExprId, Tensor>, calls: &HashMap<ExprId, CallAt>) -> Vec<ExprId> {
+    /// The type of an expression, where these are those that come first in the order.
+    fn ty<'t>(&'t self, e: ExprId, types: &'t [Option<Type>]) -> Option<&'t Type> {
+        let at_hand = types.get(self.places[e.index()])?.as_ref();
+        Some(at_hand.unwrap_or_else(|| self.typed.ty(e)))
+    }
+
+    /// What the result is made of, by place in the order.
+    fn needed(&self, known: &[Option<Known>]) -> Vec<bool> {
         let m = self.typed.module();
-        let mut needed: HashSet<ExprId> = HashSet::from_iter([self.body]);
-        let mut order = Vec::new();
-        for &e in self.order.iter().rev() {
-            if !needed.contains(&e) {
+        let mut needed = vec![false; self.order.len()];
+        let place = |e: &ExprId| self.places[e.index()];
+        needed[place(&self.body)] = true;
+        for (at, &e) in self.order.iter().enumerate().rev() {
+            if !needed[at] {
                 continue;
             }
-            order.push(e);
             match &m[e] {
-                _ if values.contains_key(&e) => {}
-                Expr::Tuple(fields) => needed.extend(fields),
-                Expr::Proj(tuple, _) => _ = needed.insert(*tuple),
-                Expr::Call { args, .. } => match calls.get(&e).and_then(|c| c.taken.as_ref()) {
-                    Some(taken) => needed.extend(taken.iter().map(|&i| args[i])),
-                    None => needed.extend(args),
+                _ if matches!(known[at], Some(Known::Value(_))) => {}
+                Expr::Tuple(fields) => fields.iter().for_each(|f| needed[place(f)] = true),
+                Expr::Proj(tuple, _) => needed[place(tuple)] = true,
+                Expr::Call { args, .. } => match &known[at] {
+                    Some(Known::Call(CallAt { taken: Some(taken), .. })) => {
+                        taken.iter().for_each(|&i| needed[place(&args[i])] = true)
+                    }
+                    _ => args.iter().for_each(|a| needed[place(a)] = true),
                 },
                 _ => {}
             }
         }
-        order.reverse();
-        order
+        needed
     }
 
     fn call(
         &self,
         e: ExprId,
         args: &[ExprId],
-        types: &[Option<Type>],
-        values: &HashMap<ExprId, Tensor>,
-        memo: &mut Memo,
+        here: &AtSize,
+        memo: &mut HashMap<Key, Known>,
+        on_new: &mut dyn FnMut(ExprId, &Arc<FunctionAt>),
     ) -> Option<Known> {
         let m = self.typed.module();
         let callee = self.calls.get(&e)?;
-        let arg_types: Vec<Type> = args.iter().map(|a| types[a.index()].clone()).collect::<Option<_>>()?;
-        let decides = self.deciding.contains(&e);
+        let ty = |i: usize| self.ty(args[i], &here.types).cloned();
+        let open: SmallVec<[Type; 2]> = callee.open.iter().map(|&i| ty(i)).collect::<Option<_>>()?;
+        let decides = !self.deciding.is_empty() && self.deciding.contains(&e);
         let value = |(i, a): (usize, &ExprId)| match &m[*a] {
             _ if !decides && !callee.decisive.contains(&i) => None,
             Expr::Constant(t) => Some(t.clone()),
-            _ => values.get(a).cloned(),
+            _ => match here.known.get(self.places[a.index()]) {
+                Some(Some(Known::Value(value))) => Some(value.clone()),
+                _ => None,
+            },
         };
-        let given: Vec<Option<Tensor>> = args.iter().enumerate().map(value).collect();
+        // By number of an argument, where any may be known.
+        let given: Vec<Option<Tensor>> = match decides || !callee.decisive.is_empty() {
+            true => args.iter().enumerate().map(value).collect(),
+            false => Vec::new(),
+        };
         let values = given.iter().enumerate().filter_map(|(i, t)| {
             let t = t.as_ref()?;
             let given = match &m[args[i]] {
@@ -209,15 +290,19 @@ impl Sequence {
             Some((i, given))
         });
         let kept = self.kept(callee, args);
-        let key = Key { form: callee.form, types: arg_types, values: values.collect(), kept, decides };
-        if let Some(known) = memo.0.get(&key) {
+        let key = Key { form: callee.form, types: open, values: values.collect(), kept, decides };
+        if let Some(known) = memo.get(&key) {
             return Some(known.clone());
         }
-        let known = self.made(callee, args, &key.types, &given, decides)?;
-        if memo.0.len() >= REMEMBERED {
-            memo.0.clear();
+        let types: Vec<Type> = (0..args.len()).map(ty).collect::<Option<_>>()?;
+        let known = self.made(callee, args, types, &given, decides)?;
+        if let Known::Call(call) = &known {
+            on_new(e, &call.function);
         }
-        memo.0.insert(key, known.clone());
+        if memo.len() >= REMEMBERED {
+            memo.clear();
+        }
+        memo.insert(key, known.clone());
         Some(known)
     }
 
@@ -230,13 +315,13 @@ impl Sequence {
         &self,
         callee: &Callee,
         args: &[ExprId],
-        params: &[Type],
+        params: Vec<Type>,
         given: &[Option<Tensor>],
         decides: bool,
     ) -> Option<Known> {
         let m = self.typed.module();
         let f = m.func(callee.func);
-        let within = types_within(&self.typed, f, params)?;
+        let within = types_within(&self.typed, f, callee.within.as_ref()?, &params)?;
         let hole = Type::Hole(0);
         let ty = |e: ExprId| within.get(&e).unwrap_or(&hole);
         if let Expr::Constant(t) = &m[f.body] {
@@ -248,7 +333,7 @@ impl Sequence {
         if !callee.decides {
             let result = Some(ty(f.body).clone()).filter(is_known)?;
             let (typed, kept) = (self.typed.clone(), self.kept(callee, args));
-            let function = FunctionAt::new(typed, callee.func, params.to_vec(), result, kept, &|e| ty(e).clone());
+            let function = FunctionAt::new(typed, callee.func, params, result, kept, Some(within));
             return Some(Known::Call(CallAt { function: Arc::new(function), taken: None }));
         }
         let known: Vec<usize> = callee.decisive.iter().copied().filter(|&i| given[i].is_some()).collect();
@@ -259,7 +344,7 @@ impl Sequence {
         let result = Some(typed.result_type(ALONE).clone()).filter(is_known)?;
         let args: Vec<ExprId> = left.iter().map(|&i| args[i]).collect();
         let (typed, kept) = (Arc::new(typed), self.kept(callee, &args));
-        let function = FunctionAt::new(typed.clone(), func, params, result, kept, &|e| typed.ty(e).clone());
+        let function = FunctionAt::new(typed, func, params, result, kept, None);
         Some(Known::Call(CallAt { function: Arc::new(function), taken: Some(left) }))
     }
 }
@@ -298,55 +383,78 @@ fn with_values(
     static_calls(infer_types(out).ok()?).ok()
 }
 
-/// The types of the expressions within a function of operators, for parameters of these types.
-fn types_within(typed: &TypedModule, f: &Function, params: &[Type]) -> Option<HashMap<ExprId, Type>> {
-    let m = typed.module();
-    let order = reachable(m, [f.body]);
+/// What bound variables of a function stand for.
+fn bound_within(m: &Module, order: &[ExprId]) -> HashMap<VarId, ExprId> {
     let bound = order.iter().filter_map(|&e| match &m[e] {
         Expr::Let { var, value, .. } => Some((*var, *value)),
         _ => None,
     });
-    let bound: HashMap<VarId, ExprId> = bound.collect();
-    let mut types: HashMap<ExprId, Type> = HashMap::with_capacity(order.len());
+    bound.collect()
+}
+
+/// The expressions within a function of operators that have types, each after those that its type follows from.
+fn typing_order(m: &Module, f: &Function) -> Option<Vec<ExprId>> {
     // Of a variable that is bound, the value may have a greater number than the variable's uses.
-    let mut left = order;
+    let mut left = reachable(m, [f.body]);
+    left.retain(|&e| !matches!(m[e], Expr::Op(_)));
+    let bound = bound_within(m, &left);
+    let mut known: HashSet<ExprId> = HashSet::new();
+    let mut order = Vec::with_capacity(left.len());
     while !left.is_empty() {
+        let before = left.len();
+        let is_ready = |e: &ExprId, known: &HashSet<ExprId>| match &m[*e] {
+            Expr::Var(v) => bound.get(v).is_none_or(|value| known.contains(value)),
+            Expr::Tuple(fields) => fields.iter().all(|f| known.contains(f)),
+            Expr::Proj(tuple, _) => known.contains(tuple),
+            Expr::Let { body, .. } => known.contains(body),
+            Expr::Call { args, .. } => args.iter().all(|a| known.contains(a)),
+            _ => true,
+        };
         let mut later = Vec::new();
-        for &e in &left {
-            let of = |e: &ExprId| types.get(e).cloned();
-            let ty = match &m[e] {
-                Expr::Op(_) => continue,
-                Expr::Var(v) => match (f.params.iter().position(|p| p == v), bound.get(v)) {
-                    (Some(at), _) => Some(params.get(at)?.clone()),
-                    (None, Some(value)) => of(value),
-                    (None, None) => return None,
-                },
-                Expr::Constant(_) => Some(typed.ty(e).clone()),
-                Expr::Tuple(fields) => fields.iter().map(of).collect::<Option<Vec<Type>>>().map(Type::tuple),
-                Expr::Proj(tuple, i) => match of(tuple) {
-                    Some(Type::Tuple(fields)) => Some(fields.get(*i)?.clone()),
-                    Some(_) => return None,
-                    None => None,
-                },
-                Expr::Let { body, .. } => of(body),
-                Expr::Call { .. } => {
-                    let (op, args, attrs) = m.op_call(e)?;
-                    match args.iter().map(of).collect::<Option<Vec<Type>>>() {
-                        Some(args) => Some(op.op().infer(attrs, &args).ok().filter(is_sensible)?),
-                        None => None,
-                    }
+        for e in left {
+            match is_ready(&e, &known) {
+                true => {
+                    known.insert(e);
+                    order.push(e);
                 }
-                _ => return None,
-            };
-            match ty {
-                Some(ty) => _ = types.insert(e, ty),
-                None => later.push(e),
+                false => later.push(e),
             }
         }
-        if later.len() == left.len() {
+        if later.len() == before {
             return None;
         }
         left = later;
+    }
+    Some(order)
+}
+
+/// The types of the expressions within a function of operators, which are given in [order](typing_order), for parameters of these types.
+fn types_within(typed: &TypedModule, f: &Function, order: &[ExprId], params: &[Type]) -> Option<HashMap<ExprId, Type>> {
+    let m = typed.module();
+    let mut types: HashMap<ExprId, Type> = HashMap::with_capacity(order.len());
+    let mut bound = None;
+    for &e in order {
+        let of = |e: &ExprId| types.get(e).cloned();
+        let ty = match &m[e] {
+            Expr::Var(v) => match f.params.iter().position(|p| p == v) {
+                Some(at) => params.get(at)?.clone(),
+                None => of(bound.get_or_insert_with(|| bound_within(m, order)).get(v)?)?,
+            },
+            Expr::Constant(_) => typed.ty(e).clone(),
+            Expr::Tuple(fields) => Type::tuple(fields.iter().map(of).collect::<Option<Vec<Type>>>()?),
+            Expr::Proj(tuple, i) => match types.get(tuple)? {
+                Type::Tuple(fields) => fields.get(*i)?.clone(),
+                _ => return None,
+            },
+            Expr::Let { body, .. } => of(body)?,
+            Expr::Call { .. } => {
+                let (op, args, attrs) = m.op_call(e)?;
+                let args: SmallVec<[Type; 4]> = args.iter().map(of).collect::<Option<_>>()?;
+                op.op().infer(attrs, &args).ok().filter(is_sensible)?
+            }
+            _ => return None,
+        };
+        types.insert(e, ty);
     }
     Some(types)
 }
@@ -413,7 +521,7 @@ mod tests {
         for n in [1, 2, 5] {
             let at = sequence.at(of(&[n, 8, 12, 6]), &mut memo).expect("extents follow");
             let result = Type::tuple([Type::tensor(&[n, 36, 16], DType::F32), Type::tensor(&[n, 8, 3, 1], DType::F32)]);
-            assert_eq!(at.types[sequence.body.index()].as_ref(), Some(&result), "{n}");
+            assert_eq!(at.result, result, "{n}");
             // What computes extents is no call any more.
             assert_eq!((at.calls.len(), at.values.len()), (3, 0));
             let reshaped = at.calls.values().find(|c| c.taken.is_some()).expect("its extents were computed");
@@ -421,9 +529,9 @@ mod tests {
         }
         // What was met is not looked at again: the same call is the same function.
         let first = sequence.at(of(&[2, 8, 12, 6]), &mut memo).expect("extents follow");
-        let known = memo.0.len();
+        let known = memo.known.len();
         let again = sequence.at(of(&[2, 8, 12, 6]), &mut memo).expect("extents follow");
-        assert_eq!(memo.0.len(), known);
+        assert_eq!(memo.known.len(), known);
         for (e, call) in first.in_order() {
             assert!(Arc::ptr_eq(&call.function, &again.calls[&e].function));
         }
@@ -444,6 +552,23 @@ mod tests {
         let sequence = Sequence::new(infer_types(m).expect("well typed"), "main", &[], true).expect("a plain sequence");
         for n in [3, 5] {
             assert!(sequence.at(of(&[n, 4]), &mut Memo::default()).is_some(), "{n}");
+        }
+    }
+
+    /// What is taken from the size before is what would be found out.
+    #[test]
+    fn sizes_follow_each_other() {
+        let (sequence, mut memo) = (sequence(), Memo::default());
+        for shape in
+            [[2, 8, 12, 6], [2, 8, 12, 6], [3, 8, 12, 6], [3, 8, 4, 6], [6, 8, 4, 6], [6, 8, 8, 6], [2, 8, 12, 6]]
+        {
+            let here = sequence.at(of(&shape), &mut memo).expect("extents follow");
+            let alone = sequence.at(of(&shape), &mut Memo::default()).expect("extents follow");
+            assert_eq!((&here.result, &here.order), (&alone.result, &alone.order), "{shape:?}");
+            for (e, call) in alone.in_order() {
+                let same = &here.calls[&e];
+                assert_eq!((same.function.result(), &same.taken), (call.function.result(), &call.taken), "{shape:?}");
+            }
         }
     }
 

@@ -34,8 +34,8 @@ pub(super) struct Sizes {
     set: CodeSet,
     /// The calls that were met, at any size.
     memo: Memo,
-    /// What the program is made of, in order, and its calls of kernels, from the first size on.
-    sites: Option<(Vec<ExprId>, Sites)>,
+    /// What the program is made of, and its calls of kernels, from the first size on.
+    found: Option<Found>,
     /// What was looked at for calls that no family served: which of the unknown extents were 1, where what there is to do may take
     /// another form.
     classes: HashSet<Vec<bool>>,
@@ -50,6 +50,27 @@ pub(super) struct Sizes {
     pub(super) broken: bool,
 }
 
+/// The calls of a program as they were found at its first size.
+struct Found {
+    /// All that the result needs, in order.
+    order: Vec<ExprId>,
+    /// The numbers of calls.
+    numbers: HashMap<ExprId, usize>,
+    sites: Sites,
+}
+
+impl Found {
+    /// Finds the kernel of a call's function, where it has one already.
+    fn meet(&self, call: ExprId, function: &FunctionAt) {
+        let Some(&number) = self.numbers.get(&call) else { return };
+        // What is refused is told where it is looked at again.
+        let Ok(group) = function.group() else { return };
+        if let Some(made) = self.sites.made(number, &group) {
+            function.meet(met_by(group, made));
+        }
+    }
+}
+
 impl Sizes {
     /// For a function that was not met at any size. It keeps `state`: pairs of numbers of an input and an output.
     pub(super) fn new(machine: &Machine, state: Vec<(usize, usize)>) -> Sizes {
@@ -58,7 +79,7 @@ impl Sizes {
         Sizes {
             set,
             memo: Memo::default(),
-            sites: None,
+            found: None,
             classes: HashSet::new(),
             compiled: 0,
             code: Vec::new(),
@@ -78,7 +99,7 @@ impl Sizes {
         shapes: &[Shape],
     ) -> Result<Option<Arc<Code>>, BuildError> {
         let start = Instant::now();
-        let Some(here) = sequence.at(of_shapes(types, shapes), &mut self.memo) else { return Ok(None) };
+        let Some(here) = self.at(machine, sequence, of_shapes(types, shapes)) else { return Ok(None) };
         self.assign(machine, sequence, types, shapes, &here)?;
         let assembled = assemble_at(sequence.typed(), Some(&here), entry, entry, &mut self.set)?;
         if self.compiled < self.set.kernels.len() {
@@ -89,6 +110,25 @@ impl Sizes {
             self.took += start.elapsed();
         }
         Code::link(assembled, self.code.clone(), machine).map(Some)
+    }
+
+    /// The program at a size. While the types of some calls are found, kernels of those before are, where there are any: on the threads that run
+    /// the program, which are awake.
+    fn at(&mut self, machine: &Machine, sequence: &Sequence, params: Vec<Type>) -> Option<ProgramAt> {
+        let (memo, found) = (&mut self.memo, self.found.as_ref());
+        let Some(found) = found else { return sequence.at(params, memo) };
+        let typed = |give: &mut dyn FnMut((ExprId, Arc<FunctionAt>))| {
+            sequence.at_with(params, memo, &mut |call, function| give((call, function.clone())))
+        };
+        let meet = |(call, function): (ExprId, Arc<FunctionAt>)| found.meet(call, &function);
+        if machine.pool.threads() > 1 {
+            return machine.pool.as_made(typed, meet);
+        }
+        // The program has one thread, and what prepares it all that there are.
+        let mut new = Vec::new();
+        let here = typed(&mut |item| new.push(item));
+        new.into_par_iter().with_max_len(1).for_each(meet);
+        here
     }
 
     /// Finds kernels for those calls at a size that have none.
@@ -117,8 +157,11 @@ impl Sizes {
                 others.chunks(LOOKED_AT - 1).flat_map(|some| some.par_iter().filter_map(alike).collect::<Vec<_>>());
             [groups.clone()].into_iter().chain(found.take(LOOKED_AT - 1)).collect()
         };
-        let (order, sites) =
-            self.sites.get_or_insert_with(|| (here.order.clone(), Sites::new(machine.backend.core, &looked_at(false))));
+        let Found { order, sites, .. } = self.found.get_or_insert_with(|| Found {
+            order: here.order.clone(),
+            numbers: here.in_order().enumerate().map(|(i, (e, _))| (e, i)).collect(),
+            sites: Sites::new(machine.backend.core, &looked_at(false)),
+        });
         let met = |(group, call): (&Group, &&FunctionAt)| match call.met() {
             Some(met) => met.clone(),
             None => Met { group: group.clone(), made: Made::Alone },
@@ -137,16 +180,8 @@ impl Sizes {
         self.specialized += unserved.len();
         let mut groups = groups;
         for &i in &new {
-            let Met { group, made } = &mut met[i];
-            // What has a kernel is asked for its tensors only.
-            match made {
-                Made::Sized(..) => group.stages = Arc::new(group.stages.declared()),
-                Made::Alone => match as_view(group) {
-                    Some(arg) => *made = Made::View(arg),
-                    None => continue,
-                },
-                Made::View(_) => {}
-            }
+            let Met { group, made } = met[i].clone();
+            met[i] = met_by(group, made);
         }
         // Expressions are many small pieces: all threads give them back.
         groups.par_drain(..).for_each(drop);
@@ -158,8 +193,20 @@ impl Sizes {
 
     /// How many calls have one kernel for all sizes, and how many one for each.
     pub(super) fn counts(&self) -> (usize, usize) {
-        self.sites.as_ref().map_or((0, 0), |(_, sites)| sites.counts())
+        self.found.as_ref().map_or((0, 0), |found| found.sites.counts())
     }
+}
+
+/// A call with what it is made of. What has a kernel is asked for its tensors only.
+fn met_by(mut group: Group, made: Made) -> Met {
+    let made = match made {
+        Made::Alone => as_view(&group).map_or(Made::Alone, Made::View),
+        made => made,
+    };
+    if !matches!(made, Made::Alone) {
+        group.stages = Arc::new(group.stages.declared());
+    }
+    Met { group, made }
 }
 
 /// What each call computes; those that are the same share it.

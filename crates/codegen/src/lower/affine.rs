@@ -74,6 +74,7 @@ impl Affine {
     }
 
     /// The axis' coefficient; 0 where it does not occur.
+    #[inline]
     pub(crate) fn coeff(&self, axis: AxisId) -> i64 {
         self.terms.iter().find(|(a, _)| *a == axis).map_or(0, |(_, c)| *c)
     }
@@ -171,6 +172,11 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
 
     /// The expression with the replacements made.
     pub(crate) fn apply(&mut self, e: &Scalar) -> Scalar {
+        match e.kind() {
+            ScalarKind::Axis(_) => return (self.replace)(e).unwrap_or_else(|| e.clone()),
+            ScalarKind::Int(_) | ScalarKind::Float(_) => return e.clone(),
+            _ => {}
+        }
         // The original is kept beside the result so that its address, the key, is not reused.
         // What stands in one place only is met once.
         let shared = e.is_shared();
@@ -187,7 +193,7 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
             }
         };
         let new = match rebuilt.kind() {
-            ScalarKind::Axis(_) | ScalarKind::Read(..) => (self.replace)(&rebuilt).unwrap_or(rebuilt),
+            ScalarKind::Read(..) => (self.replace)(&rebuilt).unwrap_or(rebuilt),
             _ => rebuilt,
         };
         if shared {

@@ -10,7 +10,7 @@ use super::{
     append::{self, Kept},
     call::{FunctionAt, Linked, ProgramAt, estimate},
     form::Form,
-    sites::{Made, Met, SizedKernel},
+    sites::{Made, Met, SizedKernel, as_view},
     worth_measuring,
 };
 use crate::machine::Core;
@@ -24,7 +24,7 @@ use crate::{
     },
     loops::{Kernel, Stages},
     runtime::{BufferId, Call, Compiled, Estimate, FunctionId, Port, Program, Step},
-    tensor::{DType, Shape, Tensor},
+    tensor::{DType, Shape},
 };
 
 /// The code that programs call and that is still to be made: shared by programs that are assembled together.
@@ -270,7 +270,9 @@ pub fn assemble_at(
     let kept = append::kept(typed, entry, &code.state);
     let (program, counted, functions) = (Program::new(name), HashMap::new(), HashMap::new());
     let mut a = Assembler { typed, at, code, program, counted, kept, functions, calls: 0 };
-    let mut slots: HashMap<ExprId, Slot> = HashMap::new();
+    let order = at.map_or_else(|| Cow::Owned(scope(typed, main.body)), |at| Cow::Borrowed(&at.order));
+    let mut slots: HashMap<ExprId, Slot> = HashMap::with_capacity(order.len());
+    a.program.reserve(order.len(), at.map_or(0, |at| at.calls.len()));
     let mut params = HashMap::new();
     let own = input_names(typed.module()).filter(|_| entry == "main").unwrap_or_default();
     for (i, &p) in main.params.iter().enumerate() {
@@ -278,7 +280,6 @@ pub fn assemble_at(
         let name = typed.module().var(p).name.clone();
         params.insert(p, a.input(&name, own.get(i).map(String::as_str), &ty)?);
     }
-    let order = at.map_or_else(|| Cow::Owned(scope(typed, main.body)), |at| Cow::Borrowed(&at.order));
     for &id in order.iter() {
         a.code.cancel.go_on()?;
         if let Some(slot) = a.expr(id, &slots, &params)? {
@@ -287,7 +288,7 @@ pub fn assemble_at(
     }
     let mut results = Vec::new();
     flatten(&slots[&main.body], &mut results);
-    let types = tensors(a.ty(main.body), "the result")?;
+    let types = tensors(at.map_or_else(|| typed.ty(main.body), |at| &at.result), "the result")?;
     let names = output_names(typed.module()).filter(|names| names.len() == types.len() && entry == "main");
     let mut counts = Vec::new();
     for (i, (buffer, ty)) in results.into_iter().zip(types).enumerate() {
@@ -349,18 +350,13 @@ struct KernelCall<'a> {
     /// The primitive function, and the module that it is in.
     function: (&'a Module, &'a Function),
     inputs: Vec<BufferId>,
-    ty: Type,
-    met: Met,
+    ty: &'a Type,
+    met: &'a Met,
     /// What it is expected to take, but for cycles.
     estimate: Estimate,
 }
 
 impl<'a> Assembler<'a> {
-    fn ty(&self, id: ExprId) -> &'a Type {
-        let own = self.at.and_then(|at| at.types.get(id.index())?.as_ref());
-        own.unwrap_or_else(|| self.typed.ty(id))
-    }
-
     /// The buffers of a parameter, which the model may have a name of its own for.
     fn input(&mut self, name: &str, own: Option<&str>, ty: &Type) -> Result<Slot, Refused> {
         match ty {
@@ -437,42 +433,38 @@ impl<'a> Assembler<'a> {
 
     fn call_kernel(&mut self, id: ExprId, f: &Function, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
         let met = self.code.met.as_mut().and_then(Iterator::next);
-        let met = match met {
+        let mut met = match met {
             Some(met) => met,
             None => Met { group: group(self.typed, id, f, &self.kept, false)?, made: Made::Alone },
         };
+        if let (Made::Alone, Some(arg)) = (&met.made, as_view(&met.group)) {
+            met.made = Made::View(arg);
+        }
         let typed = self.typed;
         let estimate = estimate(typed.module(), f, &|e| typed.ty(e).clone());
         let function = (typed.module(), f);
-        let call = KernelCall { function, inputs, ty: typed.ty(id).clone(), met, estimate };
+        let call = KernelCall { function, inputs, ty: typed.ty(id), met: &met, estimate };
         Ok(self.call(id, call, &Linked::default()))
     }
 
-    /// The same of a function for extents at hand, whose kernel is known.
+    /// The same of a function for extents at hand, of which it is known by what it is called: what needs no kernel is a view already.
     fn call_at(&mut self, id: ExprId, at: &FunctionAt, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
-        let met = at.met().cloned().ok_or_else(|| Refused::from(Diagnostic::new("a call that has no kernel")))?;
-        let (function, ty) = (at.function(), at.result().clone());
-        let call = KernelCall { function, inputs, ty, met, estimate: at.estimate };
+        let met = at.met().ok_or_else(|| Refused::from(Diagnostic::new("a call that has no kernel")))?;
+        let call = KernelCall { function: at.function(), inputs, ty: at.result(), met, estimate: at.estimate() };
         Ok(self.call(id, call, &at.linked))
     }
 
     fn call(&mut self, id: ExprId, call: KernelCall<'_>, known: &Linked) -> Slot {
         let KernelCall { function: f, inputs, ty, met: Met { group: Group { stages: group, after }, made }, estimate } =
             call;
-        let view = match &made {
-            Made::View(arg) => Some(*arg),
-            Made::Sized(..) => None,
-            // What is put after something is stored there.
-            Made::Alone if after.is_some() => None,
-            Made::Alone => super::is_view(&group),
-        };
-        if let Some(arg) = view {
+        let after = *after;
+        if let Made::View(arg) = *made {
             // The same bytes in the same order: no code, no copy.
-            return shaped(&ty, &mut std::iter::once(inputs[arg]));
+            return shaped(ty, &mut std::iter::once(inputs[arg]));
         }
-        let number = match &made {
+        let number = match made {
             Made::Sized(kernel, _) => *known.number.get_or_init(|| self.add_sized(f, kernel)),
-            _ => *known.number.get_or_init(|| self.kernel(f, &group)),
+            _ => *known.number.get_or_init(|| self.kernel(f, group)),
         };
         let (program, kernels) = (&mut self.program, &self.code.kernels);
         let function = *self.functions.entry(number).or_insert_with(|| program.function(&kernels[number].name));
@@ -497,12 +489,9 @@ impl<'a> Assembler<'a> {
             };
             results.push((buffer, shape));
         }
-        if let Made::Sized(_, member) = &made {
+        if let Made::Sized(_, member) = made {
             args.extend(member.scratch.iter().map(|&bytes| (self.program.buffer(bytes as usize), true)));
-            let parameters = known.parameters.get_or_init(|| match member.parameters.is_empty() {
-                true => Tensor::zeros(DType::I64, &[1]),
-                false => Tensor::from_slice(&[member.parameters.len()], &member.parameters),
-            });
+            let parameters = known.parameters.get_or_init(|| member.tensor());
             args.push((self.program.constant(parameters.clone()), false));
         }
         for &(at, count) in &group.counted {
@@ -524,7 +513,7 @@ impl<'a> Assembler<'a> {
         let cycles = self.code.cycles.get(&self.code.kernels[number].name).copied().unwrap_or(0.0);
         let estimate = Estimate { cycles, ..estimate };
         self.program.step(Step::Call(Call { function, args, workspace, in_place, estimate }));
-        shaped(&ty, &mut results.into_iter().map(|r| r.0))
+        shaped(ty, &mut results.into_iter().map(|r| r.0))
     }
 
     fn outputs(&mut self, ty: &Type, args: &mut Vec<(BufferId, bool)>) -> Result<Slot, Refused> {

@@ -1,7 +1,7 @@
 //! Programs at one size, call by call: primitive functions for arguments of known extents, each of which is typed, lowered and given a
 //! kernel by itself, so that what two sizes, or two calls, have in common is done once.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hashbrown::HashMap;
 
@@ -9,7 +9,7 @@ use super::{
     append,
     append::Group,
     function::{argument_types, stages_with},
-    sites::Met,
+    sites::{Made, Met},
 };
 use crate::{
     diag::Refused,
@@ -34,22 +34,24 @@ pub struct FunctionAt {
     /// By what kernel it is called, once that is known.
     met: OnceLock<Met>,
     pub(super) linked: Linked,
-    pub(super) estimate: Estimate,
+    /// The types of the expressions within, where they are not those of the module, until the estimate is made.
+    types: Mutex<Option<HashMap<ExprId, Type>>>,
+    estimate: OnceLock<Estimate>,
 }
 
 impl FunctionAt {
-    /// The function `func` of a module, for parameters of these types, with what it gives for them, and the types of the expressions within.
-    /// Where it gives what a program keeps, `kept` is the number of the argument which that is.
+    /// The function `func` of a module, for parameters of these types, with what it gives for them, and the types of the expressions within
+    /// where these are not the module's. Where it gives what a program keeps, `kept` is the number of the argument which that is.
     pub fn new(
         typed: Arc<TypedModule>,
         func: ExprId,
         params: Vec<Type>,
         result: Type,
         kept: Option<usize>,
-        types: &dyn Fn(ExprId) -> Type,
+        types: Option<HashMap<ExprId, Type>>,
     ) -> FunctionAt {
-        let estimate = estimate(typed.module(), typed.module().func(func), types);
-        FunctionAt { typed, func, params, result, kept, met: OnceLock::new(), linked: Linked::default(), estimate }
+        let (met, linked, estimate) = (OnceLock::new(), Linked::default(), OnceLock::new());
+        FunctionAt { typed, func, params, result, kept, met, linked, types: Mutex::new(types), estimate }
     }
 
     /// The type of what it gives.
@@ -73,9 +75,22 @@ impl FunctionAt {
         self.met.get()
     }
 
-    /// Says by what kernel it is called; the first who says so is right.
+    /// Says by what kernel it is called, and works out what programs are told of that; the first who says so is right.
     pub fn meet(&self, met: Met) {
-        self.met.set(met).ok();
+        self.estimate();
+        if let Made::Sized(_, member) = &self.met.get_or_init(|| met).made {
+            self.linked.parameters.get_or_init(|| member.tensor());
+        }
+    }
+
+    /// What a call is expected to take.
+    pub(super) fn estimate(&self) -> Estimate {
+        *self.estimate.get_or_init(|| {
+            let types = self.types.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let own = |e: ExprId| types.as_ref().and_then(|known| known.get(&e));
+            let (m, f) = self.function();
+            estimate(m, f, &|e| own(e).unwrap_or_else(|| self.typed.ty(e)).clone())
+        })
     }
 }
 
@@ -84,7 +99,7 @@ impl FunctionAt {
 pub(super) struct Linked {
     /// The number of the kernel in the set of code that they are assembled with.
     pub(super) number: OnceLock<usize>,
-    /// The parameters of a kernel for all sizes.
+    /// The parameters of a kernel for all sizes, once it is known.
     pub(super) parameters: OnceLock<Tensor>,
 }
 
@@ -98,12 +113,12 @@ pub struct CallAt {
 }
 
 /// A plain sequence of calls for inputs of known extents, beside the module that says in which order they are made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ProgramAt {
     /// Of the parameters.
     pub params: Vec<Type>,
-    /// By number of expression, of those that stand outside of functions.
-    pub types: Vec<Option<Type>>,
+    /// Of the result.
+    pub result: Type,
     /// What is known already.
     pub values: HashMap<ExprId, Tensor>,
     /// The expressions that the result needs, in order.

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 
-use super::{Decisions, Group, changing, is_view, noted, numbers_sized, schedule_sized};
+use super::{Decisions, Group, affine::for_each_node, changing, is_view, noted, numbers_sized, schedule_sized};
 use crate::{
     loops::{
         Axis, AxisId, Body, Definition, Family, Kernel, Member, Outline, Scalar, ScalarKind, Stage, Stages, check,
@@ -36,11 +36,33 @@ enum Site {
 #[derive(Debug)]
 struct Sized {
     /// What it computes at one size.
-    pattern: Stages,
+    pattern: Pattern,
     changing: HashSet<AxisId>,
     decisions: Decisions,
     family: Family,
     kernel: Arc<SizedKernel>,
+}
+
+/// What others are [brought into the form](conformed) of.
+#[derive(Debug)]
+struct Pattern {
+    stages: Stages,
+    /// By definition: whether it holds a 0, where axes may stand still.
+    holds_0: Vec<bool>,
+}
+
+impl Pattern {
+    fn new(stages: &Stages) -> Pattern {
+        let holds_0 = |d: &Definition| {
+            let Definition::Stage(Stage { body: Body::Map(value) | Body::Reduce { value, .. }, .. }) = d else {
+                return false;
+            };
+            let mut found = false;
+            for_each_node(value, &mut |n| found |= n.as_int() == Some(0));
+            found
+        };
+        Pattern { stages: stages.clone(), holds_0: stages.definitions.iter().map(holds_0).collect() }
+    }
 }
 
 /// The kernel of a family. It has no name.
@@ -233,6 +255,18 @@ impl Sites {
         unserved
     }
 
+    /// What the call of that number is made of where it computes this group; none where it is not clear, or no family serves it.
+    pub fn made(&self, call: usize, group: &Group) -> Option<Made> {
+        match self.sites.get(call)? {
+            Site::View(arg) => (as_view(group) == Some(*arg)).then_some(Made::View(*arg)),
+            Site::Same(same) => (**same == *group).then_some(Made::Alone),
+            Site::Changing(families) => match self.find(families, &group.stages) {
+                Found::Member(kernel, member) => Some(Made::Sized(kernel, member)),
+                Found::Other(_) => None,
+            },
+        }
+    }
+
     /// How many calls that compute these groups tell their families' kernels what changes without a kernel of their own being made, and for
     /// how many one has to be; none where what is found out without it is not what it says.
     pub fn replays(&self, groups: &[Group]) -> Option<(usize, usize)> {
@@ -294,7 +328,8 @@ impl Sized {
         // What extents of 1 leave out shows at others.
         let mut tried: Vec<Vec<Cow<'_, Stages>>> = Vec::new();
         groups.iter().skip(1).find_map(|pattern| {
-            let conformed: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, pattern)).collect();
+            let pattern = Pattern::new(pattern);
+            let conformed: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, &pattern)).collect();
             if tried.contains(&conformed) {
                 return None;
             }
@@ -305,7 +340,7 @@ impl Sized {
     }
 
     /// By groups that have the form of `pattern`.
-    fn like(unit: Core, pattern: &Stages, groups: &[Cow<'_, Stages>]) -> Option<Sized> {
+    fn like(unit: Core, pattern: Pattern, groups: &[Cow<'_, Stages>]) -> Option<Sized> {
         let first: &Stages = groups.first()?;
         let alike = groups[1..].iter().map(|g| &**g).filter(|g| *g != first && changing(&[first, g]).is_some());
         let all: Vec<&Stages> = [first].into_iter().chain(alike).collect();
@@ -342,7 +377,7 @@ impl Sized {
         }
         let family = Family::of(&kernels)?;
         let kernel = sound(&family)?;
-        Some(Sized { pattern: pattern.clone(), changing, decisions, family, kernel })
+        Some(Sized { pattern, changing, decisions, family, kernel })
     }
 
     /// The kernel for one size, where what was decided can be done there.
@@ -385,7 +420,7 @@ fn sound(family: &Family) -> Option<Arc<SizedKernel>> {
 }
 
 /// The same group, where axes of extent 1 stand still as they do in the pattern: an index along one is 0.
-fn conformed<'a>(group: &'a Stages, pattern: &Stages) -> Cow<'a, Stages> {
+fn conformed<'a>(group: &'a Stages, pattern: &Pattern) -> Cow<'a, Stages> {
     let axes = |s: &Stage| -> Vec<Axis> {
         let reduced = match &s.body {
             Body::Reduce { axes, .. } => &axes[..],
@@ -393,25 +428,49 @@ fn conformed<'a>(group: &'a Stages, pattern: &Stages) -> Cow<'a, Stages> {
         };
         s.axes.iter().chain(reduced).copied().collect()
     };
-    let ones = |d: &Definition| matches!(d, Definition::Stage(s) if axes(s).iter().any(|a| a.extent == 1));
-    if !group.definitions.iter().any(ones) {
+    let value = |d: &Definition, p: &Definition| -> Option<Scalar> {
+        let (Definition::Stage(stage), Definition::Stage(p)) = (d, p) else { return None };
+        let ones: HashSet<AxisId> = axes(stage).into_iter().filter(|a| a.extent == 1).map(|a| a.id).collect();
+        let (value, p) = match (&stage.body, &p.body) {
+            _ if ones.is_empty() => return None,
+            (Body::Map(value), Body::Map(p)) => (value, p),
+            (Body::Reduce { value, .. }, Body::Reduce { value: p, .. }) => (value, p),
+            _ => return None,
+        };
+        let stands = stands(value, p, &ones, &mut HashSet::new());
+        (!stands).then(|| still(value, p, &ones, &mut HashMap::new()))
+    };
+    let both = group.definitions.iter().zip(&pattern.stages.definitions).zip(&pattern.holds_0);
+    let both = both.enumerate().filter(|(_, (_, holds_0))| **holds_0);
+    let values: Vec<(usize, Scalar)> =
+        both.filter_map(|(i, ((d, p), _))| value(d, p).map(|value| (i, value))).collect();
+    if values.is_empty() {
         return Cow::Borrowed(group);
     }
     let mut group = group.clone();
-    for (d, p) in group.definitions.iter_mut().zip(&pattern.definitions) {
-        let (Definition::Stage(stage), Definition::Stage(p)) = (d, p) else { continue };
-        let ones: HashSet<AxisId> = axes(stage).into_iter().filter(|a| a.extent == 1).map(|a| a.id).collect();
-        if ones.is_empty() {
-            continue;
-        }
-        let like = |value: &mut Scalar, p: &Scalar| *value = still(value, p, &ones, &mut HashMap::new());
-        match (&mut stage.body, &p.body) {
-            (Body::Map(value), Body::Map(p)) => like(value, p),
-            (Body::Reduce { value, .. }, Body::Reduce { value: p, .. }) => like(value, p),
-            _ => {}
+    for (i, new) in values {
+        if let Definition::Stage(Stage { body: Body::Map(value) | Body::Reduce { value, .. }, .. }) =
+            &mut group.definitions[i]
+        {
+            *value = new;
         }
     }
     Cow::Owned(group)
+}
+
+/// Whether [`still`] leaves an expression as it is. `met` has shared parts of which that is known.
+fn stands(e: &Scalar, like: &Scalar, ones: &HashSet<AxisId>, met: &mut HashSet<(usize, usize)>) -> bool {
+    match (e.kind(), like.kind()) {
+        (ScalarKind::Axis(a), ScalarKind::Int(0)) if ones.contains(a) => return false,
+        (ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_), _) => return true,
+        _ => {}
+    }
+    if e.key() == like.key() || e.is_shared() && !met.insert((e.key(), like.key())) {
+        return true;
+    }
+    let (mine, theirs) = (e.operands(), like.operands());
+    let alike = std::mem::discriminant(e.kind()) == std::mem::discriminant(like.kind()) && mine.len() == theirs.len();
+    !alike || mine.into_iter().zip(theirs).all(|(e, like)| stands(e, like, ones, met))
 }
 
 /// The expression with 0 for those axes of extent 1 where the other expression has it.

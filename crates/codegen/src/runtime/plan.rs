@@ -119,7 +119,8 @@ fn place_well(tenants: &[Tenant], least: usize) -> (Vec<usize>, usize) {
 /// Places tenants in an order, each into the smallest gap that holds it.
 fn place(tenants: &[Tenant], order: &[usize]) -> (Vec<usize>, usize) {
     let mut at = vec![0; tenants.len()];
-    let mut placed: Vec<usize> = Vec::new();
+    // With the steps of each.
+    let mut placed: Vec<(usize, usize, (usize, usize))> = Vec::with_capacity(order.len());
     let mut arena = 0;
     let mut taken: Vec<(usize, usize)> = Vec::new();
     for &t in order {
@@ -127,9 +128,8 @@ fn place(tenants: &[Tenant], order: &[usize]) -> (Vec<usize>, usize) {
         if bytes == 0 {
             continue;
         }
-        let meets = |o: usize| tenants[o].first <= last && first <= tenants[o].last;
         taken.clear();
-        taken.extend(placed.iter().filter(|&&o| meets(o)).map(|&o| (at[o], at[o] + tenants[o].bytes)));
+        taken.extend(placed.iter().filter(|o| o.0 <= last && first <= o.1).map(|o| o.2));
         taken.sort_unstable();
         let (mut free, mut best) = (0, None);
         for &(begin, end) in &taken {
@@ -140,7 +140,7 @@ fn place(tenants: &[Tenant], order: &[usize]) -> (Vec<usize>, usize) {
         }
         at[t] = best.map_or(free, |(_, offset)| offset);
         arena = arena.max(at[t] + bytes);
-        placed.push(t);
+        placed.push((first, last, (at[t], at[t] + bytes)));
     }
     (at, arena)
 }

@@ -6,9 +6,12 @@
 //! in its cache what it wrote in the loop before; then it takes from the others' shares, from their ends.
 
 use std::{
+    any::Any,
+    collections::VecDeque,
     ffi::c_void,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*},
     },
     thread::{self, JoinHandle},
@@ -155,6 +158,62 @@ impl Pool {
         f(&ResatCtx { parallel_for: shared_out, pool, threads: self.threads() as i64 })
     }
 
+    /// Calls `f` with every number below `n` once, on all threads of the pool: whoever is free takes the next. Where one of them panics, those
+    /// that were not begun are left out, and the panic goes on in the caller.
+    pub fn for_each<F: Fn(usize) + Sync>(&self, n: usize, f: F) {
+        let all = Numbers { next: AtomicUsize::new(0), n, f, panic: Mutex::new(None) };
+        let env = std::ptr::from_ref(&all).cast_mut().cast::<u8>();
+        // SAFETY: `numbers` takes a `Numbers` of this function, from any thread, and this one outlives the loop.
+        self.enter(|_| unsafe { self.run(numbers::<F>, env, self.threads().min(n) as i64) });
+        if let Some(panic) = all.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Calls `make` once, which gives items away, and `take` with each of these, on all threads of the pool: while `make` goes on, or after it.
+    pub fn as_made<T: Send, R: Send>(
+        &self,
+        make: impl FnOnce(&mut dyn FnMut(T)) -> R + Send,
+        take: impl Fn(T) + Sync,
+    ) -> R {
+        struct Ended<'a>(&'a AtomicBool);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Release);
+            }
+        }
+        let (make, result) = (Mutex::new(Some(make)), Mutex::new(None));
+        let (items, waiting, ended) = (Mutex::new(VecDeque::new()), AtomicUsize::new(0), AtomicBool::new(false));
+        let next = || {
+            let item = (waiting.load(Relaxed) > 0).then(|| locked(&items).pop_front()).flatten()?;
+            waiting.fetch_sub(1, Relaxed);
+            Some(item)
+        };
+        self.for_each(self.threads(), |_| {
+            let make = locked(&make).take();
+            if let Some(make) = make {
+                // Where it panics, too: others would wait for ever.
+                let _ended = Ended(&ended);
+                let made = make(&mut |item| {
+                    locked(&items).push_back(item);
+                    waiting.fetch_add(1, Release);
+                });
+                *locked(&result) = Some(made);
+            }
+            loop {
+                // Whoever sees the end sees all items.
+                let is_last = ended.load(Acquire);
+                match next() {
+                    Some(item) => take(item),
+                    None if is_last => break,
+                    None => std::hint::spin_loop(),
+                }
+            }
+        });
+        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+        result.expect("one thread has made it, or its panic went on above")
+    }
+
     fn wake(&self) {
         for (asleep, worker) in self.shared.asleep.iter().zip(&self.workers) {
             if asleep.swap(false, SeqCst) {
@@ -207,8 +266,33 @@ impl Drop for Pool {
         self.wake();
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker can't panic: it runs nothing but compiled code, which aborts.
+            // A worker can't panic: compiled code aborts, and panics of other work go to its caller.
             let _ = worker.join();
+        }
+    }
+}
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Numbers that threads take one by one.
+struct Numbers<F> {
+    next: AtomicUsize,
+    n: usize,
+    f: F,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+unsafe extern "C" fn numbers<F: Fn(usize) + Sync>(env: *mut u8, _: i64, _: i64) {
+    // SAFETY: `Pool::for_each` passes a `Numbers` of this function that outlives the loop.
+    let all = unsafe { &*env.cast::<Numbers<F>>() };
+    let next = || Some(all.next.fetch_add(1, Relaxed)).filter(|&i| i < all.n);
+    while let Some(i) = next() {
+        // What is left half done is the panic's: the caller hears of it.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (all.f)(i))) {
+            all.next.store(all.n, Relaxed);
+            locked(&all.panic).get_or_insert(panic);
         }
     }
 }
@@ -433,6 +517,43 @@ mod tests {
             }
         }
         assert!(met > 0, "no worker took part in any loop");
+    }
+
+    #[test]
+    fn numbers_are_taken_once_each() {
+        for threads in 1..4 {
+            let pool = Pool::new(threads);
+            for n in [0, 1, 2, 100] {
+                let marks: Vec<AtomicI64> = (0..n).map(|_| AtomicI64::new(0)).collect();
+                pool.for_each(n, |i| _ = marks[i].fetch_add(1, Relaxed));
+                assert!(marks.iter().all(|m| m.load(Relaxed) == 1), "{n} numbers, {threads} threads");
+            }
+            let met = catch_unwind(AssertUnwindSafe(|| pool.for_each(100, |i| assert!(i != 7, "met"))));
+            assert!(met.is_err(), "a panic goes on in the caller");
+            pool.for_each(100, |_| ());
+        }
+    }
+
+    #[test]
+    fn items_are_taken_as_they_are_made() {
+        for threads in 1..4 {
+            let pool = Pool::new(threads);
+            let sum = AtomicI64::new(0);
+            let take = |n: i64| _ = sum.fetch_add(n, Relaxed);
+            let make = |give: &mut dyn FnMut(i64)| {
+                (1..=100).for_each(give);
+                7
+            };
+            let made = pool.as_made(make, take);
+            assert_eq!((made, sum.load(Relaxed)), (7, 5050), "{threads} threads");
+            let make = |give: &mut dyn FnMut(i64)| {
+                give(1);
+                assert!(threads > 3, "met");
+            };
+            assert!(catch_unwind(AssertUnwindSafe(|| pool.as_made(make, take))).is_err());
+            let take = |n: i64| assert!(n < 50, "met");
+            assert!(catch_unwind(AssertUnwindSafe(|| pool.as_made(|give| (1..=100).for_each(give), take))).is_err());
+        }
     }
 
     #[test]

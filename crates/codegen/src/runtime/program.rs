@@ -145,6 +145,13 @@ impl Program {
         }
     }
 
+    /// Makes room for so many further values, and calls.
+    pub fn reserve(&mut self, values: usize, calls: usize) {
+        self.buffers.reserve(values + 2 * calls);
+        self.constants.reserve(values + calls);
+        self.steps.reserve(calls);
+    }
+
     fn add(&mut self, source: Source, bytes: usize) -> BufferId {
         self.buffers.push((source, bytes));
         BufferId(self.buffers.len() as u32 - 1)

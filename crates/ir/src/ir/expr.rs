@@ -19,6 +19,7 @@ pub struct OpId(pub u32);
 
 impl ExprId {
     /// Position in the arena.
+    #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -225,33 +225,39 @@ impl Seen {
 pub struct Scalar(Arc<Node>);
 
 impl Scalar {
+    #[inline]
     fn make(kind: ScalarKind, dtype: DType) -> Scalar {
         Scalar(Arc::new(Node { kind, dtype }))
     }
 
     /// What it is.
+    #[inline]
     pub fn kind(&self) -> &ScalarKind {
         &self.0.kind
     }
 
     /// The value's type.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
     /// Address of the shared node: equal for the same expression used twice.
+    #[inline]
     pub fn key(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 
     /// Whether walks can meet the node several times: then they should remember what they found, or take as long as the
     /// expression written out is.
+    #[inline]
     pub fn is_shared(&self) -> bool {
         let leaf = matches!(self.0.kind, ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_));
         !leaf && Arc::strong_count(&self.0) > 1
     }
 
     /// An index constant.
+    #[inline]
     pub fn index(i: i64) -> Scalar {
         Scalar::make(ScalarKind::Int(i), DType::I64)
     }
@@ -279,11 +285,13 @@ impl Scalar {
     }
 
     /// A loop variable.
+    #[inline]
     pub fn axis(id: AxisId) -> Scalar {
         Scalar::make(ScalarKind::Axis(id), DType::I64)
     }
 
     /// A scalar of any type bound by [`Stmt::Let`](super::Stmt::Let).
+    #[inline]
     pub fn bound(id: AxisId, dtype: DType) -> Scalar {
         Scalar::make(ScalarKind::Axis(id), dtype)
     }
@@ -393,6 +401,7 @@ impl Scalar {
     }
 
     /// The value, where it is an integer or `bool` constant.
+    #[inline]
     pub fn as_int(&self) -> Option<i64> {
         match self.kind() {
             ScalarKind::Int(i) => Some(*i),
@@ -440,6 +449,7 @@ impl Scalar {
     }
 
     /// The direct operands.
+    #[inline]
     pub fn operands(&self) -> SmallVec<[&Scalar; 3]> {
         match self.kind() {
             ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => smallvec![],
@@ -558,7 +568,14 @@ macro_rules! arithmetic {
         }
         impl ops::$trait<i64> for Scalar {
             type Output = Scalar;
-            fn $method(self, other: i64) -> Scalar { let d = self.dtype(); Scalar::binary(BinOp::$op, self, Scalar::int(other, d)) }
+            fn $method(self, other: i64) -> Scalar {
+                let dtype = self.dtype();
+                // What folds to itself needs no constant.
+                match (BinOp::$op, other) {
+                    (BinOp::Add | BinOp::Sub, 0) | (BinOp::Mul, 1) if dtype == DType::I64 => self,
+                    _ => Scalar::binary(BinOp::$op, self, Scalar::int(other, dtype)),
+                }
+            }
         }
     )* };
 }

@@ -11,7 +11,7 @@ use super::{
     AxisId, Buffer, BufferId, Digest, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId, TileStep,
     digest::{Fnv, dtype},
 };
-use crate::tensor::DType;
+use crate::tensor::{DType, Tensor};
 
 /// A kernel's structure, and the numbers that may differ between kernels of one structure, in the order in which they are met.
 #[derive(Clone, PartialEq, Debug)]
@@ -321,6 +321,16 @@ pub struct Member {
     pub parameters: Vec<i64>,
     /// Bytes of each buffer that the member's kernel has in its workspace: further outputs of the family's kernel, before the parameters.
     pub scratch: Vec<i64>,
+}
+
+impl Member {
+    /// The parameters as the kernel takes them: one element at least.
+    pub fn tensor(&self) -> Tensor {
+        match self.parameters.is_empty() {
+            true => Tensor::zeros(DType::I64, &[1]),
+            false => Tensor::from_slice(&[self.parameters.len()], &self.parameters),
+        }
+    }
 }
 
 impl Family {

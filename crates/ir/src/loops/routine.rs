@@ -132,7 +132,7 @@ pub struct Nest<'a> {
     starts: Vec<Stage>,
     indices: Vec<Axis>,
     numbers: Vec<AxisId>,
-    /// The block at hand.
+    /// The block at hand, after those around it.
     items: Vec<Item>,
     /// The parallel loop around the statements at hand; 0 for none.
     region: u32,
@@ -157,7 +157,7 @@ impl Builder {
             regions: 0,
         };
         let out = body(&mut nest);
-        let body = close(std::mem::take(&mut nest.items));
+        let body = close(nest.items.drain(..));
         let of_region = |r: u32| nest.local_order.iter().copied().filter(|t| nest.locals[t] == r).collect();
         let locals = (0..=nest.regions).map(of_region).collect();
         let Nest { defines, scratch, registers, starts, indices, numbers, .. } = nest;
@@ -168,9 +168,9 @@ impl Builder {
 }
 
 /// A block of the items; what follows a name stands in its scope.
-fn close(items: Vec<Item>) -> Stmt {
+fn close(items: impl DoubleEndedIterator<Item = Item>) -> Stmt {
     let mut block: Vec<Stmt> = Vec::new();
-    for item in items.into_iter().rev() {
+    for item in items.rev() {
         match item {
             Item::Stmt(s) => block.push(s),
             Item::Let(var, value) => {
@@ -379,9 +379,9 @@ impl Nest<'_> {
     }
 
     fn block(&mut self, body: impl FnOnce(&mut Self)) -> Stmt {
-        let outer = std::mem::take(&mut self.items);
+        let first = self.items.len();
         body(self);
-        close(std::mem::replace(&mut self.items, outer))
+        close(self.items.drain(first..))
     }
 
     /// A loop over `0..extent`, one iteration after another. The extent is computed once, before; it may depend on anything.

@@ -211,11 +211,12 @@ impl FromStr for Layout {
 
     fn from_str(text: &str) -> Result<Layout, LayoutError> {
         let bad = |reason: String| LayoutError::Text { text: text.to_owned(), reason };
-        let (mut axes, mut number) = (Vec::<LayoutAxis>::new(), String::new());
-        for c in text.chars() {
+        let mut axes = Vec::<LayoutAxis>::with_capacity(text.len());
+        let mut number = "";
+        for (at, c) in text.char_indices() {
             let axis = match c {
                 '0'..='9' => {
-                    number.push(c);
+                    number = &text[at - number.len()..=at];
                     continue;
                 }
                 'A'..='Z' if number.is_empty() => LayoutAxis { primal: c, block: None },
@@ -226,7 +227,7 @@ impl FromStr for Layout {
                 },
                 _ => return Err(bad(format!("{c:?} is neither a letter nor a digit"))),
             };
-            number.clear();
+            number = "";
             if axes.iter().any(|a| a.primal == axis.primal && a.block.is_some() == axis.block.is_some()) {
                 return Err(bad(format!("{c} appears twice")));
             }

@@ -155,7 +155,8 @@ impl Emitter {
         })
     }
 
-    fn is_dry(&self) -> bool {
+    /// Whether the schedule is gone through for its numbers alone: then nothing looks at statements.
+    pub(super) fn is_dry(&self) -> bool {
         self.sizes.as_ref().is_some_and(|s| s.met.is_dry)
     }
 

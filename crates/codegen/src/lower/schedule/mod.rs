@@ -378,9 +378,8 @@ impl Emitter {
 
     /// Loops around a body, outermost first. In parallel, leading loops are merged until there are enough iterations.
     fn loops(&mut self, loops: &[Loop], body: Stmt, parallel: bool) -> Stmt {
-        let loops: Vec<Loop> = loops.to_vec();
         self.same((loops.len(), parallel));
-        for l in &loops {
+        for l in loops {
             self.same_axis(l.var, l.extent);
         }
         let merged = match parallel {
@@ -408,6 +407,9 @@ impl Emitter {
         if loops[..merged].iter().any(|l| self.changes(l.var)) {
             return self.changing_parallel(var, total, &loops[..merged], inner);
         }
+        if self.is_dry() {
+            return inner;
+        }
         for_(var, total, LoopKind::Parallel, taken_apart(var, &loops[..merged], inner))
     }
 
@@ -415,6 +417,20 @@ impl Emitter {
     fn changing_parallel(&mut self, var: AxisId, total: i64, loops: &[Loop], body: Stmt) -> Stmt {
         let mut below = (1, false);
         let mut bound = body;
+        if self.is_dry() {
+            // The same numbers, in the same order.
+            for (i, l) in loops.iter().enumerate().rev() {
+                if below.1 {
+                    self.name(below.0);
+                }
+                if i > 0 && self.changes(l.var) {
+                    self.name(l.extent);
+                }
+                below = (below.0 * l.extent, below.1 || self.changes(l.var));
+            }
+            self.name(total);
+            return bound;
+        }
         for (i, l) in loops.iter().enumerate().rev() {
             let step = if below.1 { self.number(below.0) } else { Scalar::index(below.0) };
             let quotient = Scalar::binary(BinOp::FloorDiv, Scalar::axis(var), step);

@@ -322,8 +322,18 @@ impl Emitter {
         inner: &[(AxisId, Vec<Piece>)],
         parallel: bool,
     ) -> Stmt {
-        let (loops, mut places): (Vec<Loop>, Vec<Place>) =
-            outer.iter().map(|&(axis, p)| self.place(job, axis, p)).unzip();
+        let mut places = Vec::new();
+        let loops: Vec<Loop> = match self.is_dry() {
+            true => outer.iter().map(|&(_, p)| self.turn(p)).collect(),
+            false => {
+                let mut place = |&(axis, p)| {
+                    let (turns, place) = self.place(job, axis, p);
+                    places.push(place);
+                    turns
+                };
+                outer.iter().map(&mut place).collect()
+            }
+        };
         let inside = inner.iter().flat_map(|(_, pieces)| pieces.iter().map(Piece::elements).reduce(|a, b| a + b));
         // Of a piece that there is none of at this size there may be one at another.
         let elements = |p: &Piece| if p.changes { p.elements().max(p.step()) } else { p.elements() };
@@ -353,10 +363,8 @@ impl Emitter {
 
     /// The loop over a piece, and where in it a turn is.
     pub(super) fn place(&mut self, job: &Job<'_>, axis: AxisId, piece: Piece) -> (Loop, Place) {
-        let var = self.fresh();
-        if piece.changes {
-            self.mark(var);
-        }
+        let turns = self.turn(piece);
+        let var = turns.var;
         let still = if piece.changes { piece.once } else { piece.count == 1 };
         let turn = if still { Scalar::index(0) } else { Scalar::axis(var) };
         // Pieces of known extents need no names for their numbers.
@@ -368,7 +376,16 @@ impl Emitter {
             false => (Scalar::index(piece.start), Scalar::index(piece.before)),
         };
         let at = turn.clone() * piece.step() + start;
-        (Loop { var, extent: piece.count }, Place { axis, at, turn, before, piece })
+        (turns, Place { axis, at, turn, before, piece })
+    }
+
+    /// The loop over a piece.
+    fn turn(&mut self, piece: Piece) -> Loop {
+        let var = self.fresh();
+        if piece.changes {
+            self.mark(var);
+        }
+        Loop { var, extent: piece.count }
     }
 
     /// One register tile: initialize, combine over all reduced axes, store.

@@ -192,12 +192,15 @@ impl Emitter {
 
     /// A number that changes from size to size: an expression that is the same whatever it is.
     pub(super) fn number(&mut self, n: i64) -> Scalar {
+        self.name(n).map_or_else(|| Scalar::index(n), Scalar::axis)
+    }
+
+    /// The same, where only the name is asked for: there is one where the kernel is for many sizes.
+    pub(super) fn name(&mut self, n: i64) -> Option<AxisId> {
         let axis = self.fresh();
-        match &mut self.sizes {
-            Some(sizes) => sizes.numbers.push((axis, n)),
-            None => return Scalar::index(n),
-        }
-        Scalar::axis(axis)
+        let sizes = self.sizes.as_mut()?;
+        sizes.numbers.push((axis, n));
+        Some(axis)
     }
 
     /// How often a loop runs.
@@ -207,6 +210,12 @@ impl Emitter {
 
     /// One loop; none where it is known to run once.
     pub(super) fn one_loop(&mut self, l: &Loop, kind: LoopKind, body: Stmt) -> Stmt {
+        if self.is_dry() {
+            if self.changes(l.var) {
+                self.name(l.extent);
+            }
+            return body;
+        }
         if self.changes(l.var) {
             let extent = self.number(l.extent);
             return Stmt::For { var: l.var, extent, kind, body: Box::new(body) };
@@ -219,7 +228,7 @@ impl Emitter {
 
     /// The statement with the named numbers bound around it.
     pub(super) fn with_numbers(&self, body: Stmt) -> Stmt {
-        let Some(sizes) = &self.sizes else { return body };
+        let Some(sizes) = self.sizes.as_ref().filter(|_| !self.is_dry()) else { return body };
         let bound = |body: Stmt, numbers: &[(AxisId, i64)]| {
             numbers.iter().rev().fold(body, |body, &(var, n)| bind(var, Scalar::index(n), body))
         };

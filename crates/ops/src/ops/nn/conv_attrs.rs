@@ -26,9 +26,10 @@ impl ConvAttrs {
     /// The attributes of a convolution over the axes of `spatial`.
     pub(in crate::ops) fn new(attrs: &Attrs, spatial: &'static str) -> Result<ConvAttrs, OpError> {
         let axes = spatial.len();
-        let (nc, oi) = (format!("NC{spatial}"), format!("OI{spatial}"));
+        let nc = ["NC", spatial].concat();
+        let data_layout = attrs.str("data_layout");
         let out = match attrs.str("out_layout") {
-            "" => attrs.str("data_layout"),
+            "" => data_layout,
             given => given,
         };
         let groups = attrs.int("groups");
@@ -39,15 +40,14 @@ impl ConvAttrs {
             "C6: `padding` is {padding:?}, but should not be negative"
         );
         let kernel = attrs.str("kernel_layout");
-        let kernel = match kernel.contains('G') {
-            true => layout_of(kernel, "kernel_layout", &format!("G{oi}"), "OI")?,
-            false => layout_of(kernel, "kernel_layout", &oi, "OI")?,
-        };
+        let axes_of_kernel = [if kernel.contains('G') { "GOI" } else { "OI" }, spatial].concat();
+        let kernel = layout_of(kernel, "kernel_layout", &axes_of_kernel, "OI")?;
+        let data = layout_of(data_layout, "data_layout", &nc, "C")?;
         Ok(ConvAttrs {
             spatial,
-            data: layout_of(attrs.str("data_layout"), "data_layout", &nc, "C")?,
+            out: if out == data_layout { data.clone() } else { layout_of(out, "out_layout", &nc, "C")? },
+            data,
             kernel,
-            out: layout_of(out, "out_layout", &nc, "C")?,
             groups,
             strides: per_axis(attrs, "strides", axes)?,
             dilation: per_axis(attrs, "dilation", axes)?,
