@@ -76,7 +76,7 @@ pub struct Routine {
     /// What it does.
     pub body: Stmt,
     /// Of stores to `defines` that were given an index for each axis, those indices, by what they come to in [`Stmt::Store`].
-    pub places: Vec<Place>,
+    pub places: Box<[Place]>,
 }
 
 /// Where a store goes: see [`Routine::places`].
@@ -177,6 +177,7 @@ impl Builder {
         let of_region = |r: u32| nest.local_order.iter().copied().filter(|t| nest.locals[t] == r).collect();
         let locals = (0..=nest.regions).map(of_region).collect();
         let Nest { defines, scratch, registers, starts, indices, numbers, places, .. } = nest;
+        let places = places.into();
         let routine = Routine { defines, scratch, locals, registers, starts, indices, numbers, body, places };
         self.stages.definitions.push(Definition::Routine(routine));
         out

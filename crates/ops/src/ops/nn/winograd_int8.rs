@@ -342,9 +342,10 @@ fn squared<const M: usize>(
         });
         row(n, column).map(|v| n.let_(v))
     });
-    for i in 0..M {
-        let across = row(n, std::array::from_fn(|j| columns[j][i].clone()));
-        across.into_iter().enumerate().for_each(|(j, v)| put(n, i, j, v));
+    let of_row = |i: usize| -> [Scalar; POINTS] { std::array::from_fn(|j| columns[j][i].clone()) };
+    let rows: [[Scalar; POINTS]; M] = std::array::from_fn(of_row);
+    for (i, across) in rows.into_iter().enumerate() {
+        row(n, across).into_iter().enumerate().for_each(|(j, v)| put(n, i, j, v));
     }
 }
 
