@@ -101,6 +101,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         params: &[Param::Tensor],
         gives: Param::Number,
         doc: "Of a tensor of int8, along its first axis: the largest sum of magnitudes of the elements at one place.",
+        of_extents: false,
         eval: |a| {
             let t = a[0].tensor().filter(|t| t.dtype() == DType::I8)?;
             let each = (t.len() / t.shape().first()?.max(&1)).max(1);
