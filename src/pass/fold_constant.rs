@@ -10,9 +10,10 @@ use crate::{
     tensor::{Tensor, Value},
 };
 
-/// A result larger than this, in bytes, and than what it is made of stays a call: `zeros` of a big shape is cheaper to make
-/// than to store.
+/// A result larger than this, in bytes, and than what it is made of by so many times, stays a call: `zeros` of a big shape is cheaper to make
+/// than to store. Winograd's transform makes of a weight's bytes four times as many numbers of 16 bits.
 const LARGEST_GROWN: usize = 1 << 16;
+const GROWTH: usize = 8;
 /// What decides extents takes no more bytes than this.
 const LARGEST_WIDENED: usize = 1 << 10;
 
@@ -215,7 +216,7 @@ fn constant(m: &Module, e: ExprId) -> Option<Value> {
 fn worth_keeping(args: &[Value], result: &Value) -> bool {
     let bytes = |v: &Value| v.flatten().iter().map(|t| t.bytes().len()).sum::<usize>();
     let made_of: usize = args.iter().map(bytes).sum();
-    bytes(result) <= LARGEST_GROWN.max(4 * made_of)
+    bytes(result) <= LARGEST_GROWN.max(GROWTH * made_of)
 }
 
 fn store(out: &mut Module, v: Value, from: ExprId, m: &Module) -> ExprId {

@@ -440,6 +440,69 @@ fn winograd_of_images_of_any_size() {
     }
 }
 
+/// Winograd's convolution of bytes is the direct one, bit for bit, with the largest bytes that there are: tiles that hang over, images by band, weights of
+/// more than a register tile, and what is stored in the place of its results.
+#[test]
+fn winograd_of_bytes_is_exact() {
+    let cases = [
+        ("2, 2, 11, 14, 8", "[1, 1, 1, 1]", (8, 16), "uint8", "none"),
+        ("1, 1, 12, 8, 16", "[1, 1, 1, 1]", (16, 16), "int8", "FuseOps"),
+        ("1, 1, 9, 10, 16", "[0, 1, 2, 0]", (16, 8), "uint8", "FuseOps"),
+        ("2, 1, 86, 89, 16", "[1, 1, 1, 1]", (16, 16), "uint8", "FuseOps"),
+    ];
+    for (extents, pads, (i, o), dtype, passes) in cases {
+        let conv = format!("padding={pads}, data_layout=\"NCHW{i}c\", out_layout=\"NCHW{o}c\"");
+        // What follows reads a byte of its own at each result, and factors by blocks of channels.
+        let rest = |name: &str| {
+            format!(
+                "clip(add(fixed_point_multiply_high_per_axis({name}, %m, %s, axes=[1, 4]), %z), a_min=0f, a_max=255f)"
+            )
+        };
+        let shape: Vec<usize> = extents.split(", ").map(|n| n.parse().expect("a number")).collect();
+        let padding: Vec<usize> =
+            pads.trim_matches(['[', ']']).split(", ").map(|n| n.parse().expect("a number")).collect();
+        let (height, width) = (shape[2] + padding[0] + padding[2] - 2, shape[3] + padding[1] + padding[3] - 2);
+        let outs = 32 / o;
+        let text = format!(
+            "#[version = \"0.0.5\"] def @main(%x: Tensor[({extents}), {dtype}], %w: Tensor[(32, 16, 3, 3), int8],
+                    %m: Tensor[({outs}, {o}), int32], %s: Tensor[({outs}, {o}), int32],
+                    %z: Tensor[({}, {outs}, {height}, {width}, {o}), int32]) {{
+                %0 = layout_transform(%w, src_layout=\"OIHW\", dst_layout=\"OIHW{o}o4i\");
+                %1 = nn.contrib_conv2d_NCHWc(%x, %0, channels=32, kernel_size=[3, 3], kernel_layout=\"OIHW{o}o4i\", out_dtype=\"int32\",
+                    {conv});
+                %2 = layout_transform(nn.winograd_int8_weight_transform(%w), src_layout=\"HWOI\", dst_layout=\"HWOI{o}o2i\");
+                %3 = nn.winograd_conv2d_int8(%x, %2, kernel_layout=\"HWOI{o}o2i\", {conv});
+                %4 = nn.winograd_conv2d_int8(%x, %2, kernel_layout=\"HWOI{o}o2i\", {conv});
+                (%1, %3, cast({}, dtype=\"uint8\"), cast({}, dtype=\"uint8\")) }}",
+            shape[0],
+            rest("%1"),
+            rest("%4"),
+        );
+        let m = parse_module("bytes", &text).unwrap_or_else(|e| panic!("{e}"));
+        let settings = Settings::new(Target::host());
+        let mut options = Options::new(settings.clone());
+        options.passes = Some(Box::new(sequence(passes, &settings).expect("it is a list of passes")));
+        options.threads = 1;
+        let exe = build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{e}")).executable;
+        let (least, greatest) = if dtype == "int8" { (-128, 127) } else { (0, 255) };
+        let draw = |i: usize| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        let byte = |i: usize| if draw(i) % 4 == 0 { least } else { greatest - (draw(i + 7) % 2) as i64 };
+        let x = Tensor::from_i64_fn(if dtype == "int8" { DType::I8 } else { DType::U8 }, &shape, byte);
+        let w =
+            Tensor::from_i64_fn(DType::I8, &[32, 16, 3, 3], |i| [127, -128, 127, 3, -128][(draw(i + 3) % 5) as usize]);
+        let per_channel = |f: fn(i64) -> i64| Tensor::from_i64_fn(DType::I32, &[outs, o], |i| f(i as i64));
+        let z = Tensor::from_i64_fn(DType::I32, &[shape[0], outs, height, width, o], |i| (i % 251) as i64);
+        let inputs = [x, w, per_channel(|i| (1 << 30) + 77 * i), per_channel(|i| 10 + i % 4), z];
+        let got = exe.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
+        assert!(got[0] == got[1] && got[2] == got[3], "{extents}, {pads}");
+        if shape[2] < 80 {
+            let args: Vec<Value> = inputs.iter().cloned().map(Value::from).collect();
+            let want = interp::run_flat(&m, "main", args).unwrap_or_else(|e| panic!("{e}"));
+            assert!(want == got, "{extents}, {pads}");
+        }
+    }
+}
+
 /// The largest magnitude among finite elements.
 fn largest(t: &Tensor) -> f64 {
     t.to_f64_vec().into_iter().filter(|v| v.is_finite()).fold(0.0, |m, v| m.max(v.abs()))

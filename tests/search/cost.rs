@@ -71,6 +71,32 @@ fn weights_that_no_cache_keeps_are_read_from_memory() {
     assert!(convolved(512, 7, target).contains("winograd"));
 }
 
+/// Bytes take Winograd's algorithm where results are sure to be less than 2^25, and weights are few beside tiles.
+#[test]
+fn bytes_take_winograd_where_it_is_exact() {
+    let convolved = |channels: usize, side: usize, weight: i64| {
+        let (c, n) = (channels, side);
+        let text = format!(
+            r#"#[version = "0.0.5"]
+            def @main(%x: Tensor[(1, {c}, {n}, {n}), uint8], %w: Tensor[({c}, {c}, 3, 3), int8]) {{
+              nn.conv2d(%x, %w, padding=[1, 1, 1, 1], kernel_size=[3, 3], channels={c}, out_dtype="int32")
+            }}"#
+        );
+        let module = parse_module("conv", &text).expect("legal");
+        let weights = Tensor::from_i64_fn(DType::I8, &[c, c, 3, 3], |_| weight);
+        let module = bind_params(&module, &[("w".into(), weights)]).expect("it has that parameter");
+        let settings = Settings::new(Target::parse("llvm -mcpu=cascadelake -num-cores=1").expect("legal"));
+        let passes = sequence("default", &settings).expect("there is such a pass");
+        let module = passes.run(module, &mut PassContext::default()).expect("it can be built");
+        let ops = reachable(&module, module.functions().map(|(_, f)| f)).into_iter().filter_map(|e| module.op_call(e));
+        ops.map(|(op, ..)| op.op().name().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert!(convolved(128, 28, 100).contains("winograd"));
+    // 1152 weights of 127 and bytes of 255 may be more than that.
+    assert!(!convolved(128, 28, 127).contains("winograd"));
+    assert!(!convolved(512, 7, 1).contains("winograd"));
+}
+
 /// A model that sees nodes before it is asked for them.
 #[derive(Default)]
 struct Prepared(Mutex<Vec<String>>);

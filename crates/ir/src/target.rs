@@ -245,6 +245,9 @@ impl Target {
             DType::I8 | DType::U8 if self.has("avx512vnni") || self.has("avxvnni") || self.has("dotprod") => {
                 8.0 * self.timing.dot.per_cycle * lanes
             }
+            // Two products there; elsewhere two by an instruction, and another one to add them.
+            DType::I16 if self.has("avx512vnni") || self.has("avxvnni") => 4.0 * self.timing.dot.per_cycle * lanes,
+            DType::I16 if self.has("avx2") => f32s,
             DType::F16 if self.has("avx512fp16") => f32s * 2.0,
             DType::BF16 if self.has("avx512bf16") => f32s * 2.0,
             DType::F16 | DType::BF16 => f32s / 2.0,

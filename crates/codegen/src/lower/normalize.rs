@@ -1,5 +1,6 @@
 //! Which tensors of a group exist in memory: cheap definitions are written into their readers, the rest become *steps*, and a
-//! step that only post-processes a reduction becomes that reduction's epilogue. Routines stand between runs of steps.
+//! step that only post-processes a reduction becomes that reduction's epilogue. Routines stand between runs of steps; a step that only
+//! post-processes what a routine stores vector by vector is written into those stores.
 
 use std::borrow::Cow;
 
@@ -11,7 +12,8 @@ use super::{
 };
 use crate::{
     loops::{
-        Axis, AxisId, BinOp, Body, Combine, Definition, Routine, Scalar, ScalarKind, Stage, Stages, TensorId, UnOp,
+        Axis, AxisId, BinOp, Body, Combine, Definition, LoopKind, Routine, Scalar, ScalarKind, Stage, Stages, Stmt,
+        TensorId, UnOp,
     },
     tensor::DType,
 };
@@ -146,7 +148,92 @@ pub(crate) fn parts<'a>(
         parts.push(Part::Routine(routine));
     }
     finish_run(group, run, &[], changing, &mut parts);
+    if changing.is_none() {
+        into_stores(group, &mut parts);
+    }
     parts
+}
+
+/// Writes the first step after a routine into the routine's stores, where it alone reads what these store.
+fn into_stores(group: &Stages, parts: &mut Vec<Part<'_>>) {
+    for at in 1..parts.len() {
+        let [Part::Routine(routine), Part::Steps(steps)] = &parts[at - 1..=at] else { continue };
+        let Some((step, others)) = steps.split_first() else { continue };
+        let Some(t) = routine.defines.iter().copied().find(|t| reads(&step.value).iter().any(|(r, _)| r == t)) else {
+            continue;
+        };
+        let rest = Part::Steps(others.to_vec());
+        let unread = |p: &Part<'_>| !p.reads().contains(&t);
+        if group.results.contains(&t) || !unread(&rest) || !parts[at + 1..].iter().all(unread) {
+            continue;
+        }
+        if let Some(routine) = stored_as(group, routine, t, step) {
+            parts[at - 1] = Part::Routine(Cow::Owned(routine));
+            parts[at] = rest;
+        }
+    }
+    parts.retain(|p| !matches!(p, Part::Steps(steps) if steps.is_empty()));
+}
+
+/// A routine that stores what a step makes of its tensor `t`, in the place of `t`: where the step takes each element to one of its own, and the
+/// routine stores vectors of `t` and reads none of it.
+fn stored_as(group: &Stages, routine: &Routine, t: TensorId, step: &Step) -> Option<Routine> {
+    let same_shape = group.decl(t).shape == group.decl(step.tensor).shape;
+    let own = |r: TensorId| r == t || !routine.defines.contains(&r);
+    let fits = reads(&step.value).iter().all(|(r, index)| own(*r) && (*r != t || is_identity(index, &step.axes)));
+    let starts = routine.starts.iter().any(|s| s.tensor == t);
+    if step.reduction.is_some() || !same_shape || !fits || starts || routine.reads().contains(&t) {
+        return None;
+    }
+    let body = store_as(&routine.body, false, &|buffer, flat, stored| {
+        if buffer != t {
+            return Some(None);
+        }
+        let place = routine.places.iter().find(|p| p.flat == *flat)?;
+        let with: HashMap<AxisId, Scalar> = step.axes.iter().map(|a| a.id).zip(place.index.iter().cloned()).collect();
+        // Of what is read, `t` goes first: its index is axes.
+        let value = Substitution::new(|s: &Scalar| match s.kind() {
+            ScalarKind::Read(r, _) if *r == t => Some(stored.clone()),
+            ScalarKind::Axis(a) => with.get(a).cloned(),
+            _ => None,
+        })
+        .apply(&step.value);
+        Some(Some(Stmt::Store { buffer: step.tensor, index: flat.clone(), value }))
+    })?;
+    let defines = routine.defines.iter().map(|&d| if d == t { step.tensor } else { d }).collect();
+    Some(Routine { defines, body, ..routine.clone() })
+}
+
+/// The statements with other stores: `store` gets buffer, index and value, and gives another statement, or nothing where it stays. `None`
+/// where it refuses, or a store that is to be another is not of a vector.
+fn store_as(
+    s: &Stmt,
+    is_vector: bool,
+    store: &impl Fn(TensorId, &Scalar, &Scalar) -> Option<Option<Stmt>>,
+) -> Option<Stmt> {
+    let within = |s: &Stmt| Some(Box::new(store_as(s, is_vector, store)?));
+    Some(match s {
+        Stmt::Block(all) => Stmt::Block(all.iter().map(|s| store_as(s, is_vector, store)).collect::<Option<_>>()?),
+        Stmt::For { var, extent, kind, body } => {
+            let body = Box::new(store_as(body, is_vector || *kind == LoopKind::Vector, store)?);
+            Stmt::For { var: *var, extent: extent.clone(), kind: *kind, body }
+        }
+        Stmt::Let { var, value, body } => Stmt::Let { var: *var, value: value.clone(), body: within(body)? },
+        Stmt::While { cond, body } => Stmt::While { cond: cond.clone(), body: within(body)? },
+        Stmt::If { cond, then, otherwise } => {
+            let otherwise = match otherwise {
+                Some(o) => Some(within(o)?),
+                None => None,
+            };
+            Stmt::If { cond: cond.clone(), then: within(then)?, otherwise }
+        }
+        Stmt::Store { buffer, index, value } => match store(*buffer, index, value)? {
+            Some(_) if !is_vector => return None,
+            Some(other) => other,
+            None => s.clone(),
+        },
+        Stmt::Prefetch { .. } | Stmt::Transpose { .. } | Stmt::Tiles { .. } => s.clone(),
+    })
 }
 
 /// A map as a step by itself.

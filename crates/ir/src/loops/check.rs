@@ -431,7 +431,9 @@ impl Checker<'_> {
                 let Some((sum, factors)) = operands.split_first() else {
                     return self.fail(s, "a dot product has a sum");
                 };
+                let shorts = factors.first().is_some_and(|f| f.dtype() == DType::I16);
                 let narrow = |d| match dtype {
+                    DType::I32 if shorts => d == DType::I16,
                     DType::I32 => matches!(d, DType::I8 | DType::U8),
                     DType::F32 => d == DType::BF16,
                     _ => false,

@@ -175,7 +175,7 @@ pub enum ScalarKind {
     /// The same bits read as the expression's dtype, which is of the same width; one of both types is a float.
     Bits(Scalar),
     /// Dot product of short vectors of narrow numbers: the first operand plus the products of the others, which follow in pairs. The
-    /// sum is `int32`, of factors that are `int8` or `uint8`, and wraps; or it is `float32`, of factors that are `bfloat16`, and
+    /// sum is `int32`, of factors that are `int8` or `uint8`, or `int16` all of them, and wraps; or it is `float32`, of factors that are `bfloat16`, and
     /// may be rounded after each product or once.
     Dot(Vec<Scalar>),
     /// Fixed-point multiplication `int32((int64(x) * int64(m) + round) >> shift)`: of `x` and `m`, both `int32`, and of `round` and
@@ -526,7 +526,7 @@ fn fixed_point(shifted: &Scalar) -> Option<[Scalar; 4]> {
         _ => None,
     };
     let (sum, shift) = binary(shifted, BinOp::Shr)?;
-    let (product, round) = binary(&sum, BinOp::Add)?;
+    let (product, round) = binary(&sum, BinOp::Add).unwrap_or_else(|| (sum, Scalar::int(0, DType::I64)));
     let (x, m) = binary(&product, BinOp::Mul)?;
     Some([unwidened(&x)?, unwidened(&m)?, round, shift])
 }

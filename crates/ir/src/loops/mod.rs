@@ -26,6 +26,6 @@ pub use family::{Family, Member, Outline};
 pub use interp::{RunError, run_kernel};
 pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt, cut_evenly};
 pub use num::ZeroDivision;
-pub use routine::{Nest, Routine, Var};
+pub use routine::{Nest, Place, Routine, Var};
 pub use stages::{Axis, Body, Builder, Combine, Definition, Operand, Stage, Stages, TensorDecl};
 pub use tiles::{TILE, TILES_ASIDE, TileBlock, TileOperand, TileStep, numbers_in_word};

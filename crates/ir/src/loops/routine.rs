@@ -75,6 +75,17 @@ pub struct Routine {
     pub numbers: Vec<AxisId>,
     /// What it does.
     pub body: Stmt,
+    /// Of stores to `defines` that were given an index for each axis, those indices, by what they come to in [`Stmt::Store`].
+    pub places: Box<[Place]>,
+}
+
+/// Where a store goes: see [`Routine::places`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// In elements from the tensor's start.
+    pub flat: Scalar,
+    /// An index for each axis.
+    pub index: Vec<Scalar>,
 }
 
 impl Routine {
@@ -107,7 +118,10 @@ impl Routine {
             Body::Reduce { .. } => s.clone(),
         };
         let starts = self.starts.iter().map(start).collect();
-        Routine { starts, body: self.body.map(expr, &|b| b), ..self.clone() }
+        let body = self.body.map(expr, &|b| b);
+        let place = |p: &Place| Place { flat: expr(&p.flat), index: p.index.iter().map(&mut *expr).collect() };
+        let places = self.places.iter().map(place).collect();
+        Routine { starts, body, places, ..self.clone() }
     }
 }
 
@@ -132,6 +146,7 @@ pub struct Nest<'a> {
     starts: Vec<Stage>,
     indices: Vec<Axis>,
     numbers: Vec<AxisId>,
+    places: Vec<Place>,
     /// The block at hand, after those around it.
     items: Vec<Item>,
     /// The parallel loop around the statements at hand; 0 for none.
@@ -152,6 +167,7 @@ impl Builder {
             starts: Vec::new(),
             indices: Vec::new(),
             numbers: Vec::new(),
+            places: Vec::new(),
             items: Vec::new(),
             region: 0,
             regions: 0,
@@ -160,8 +176,9 @@ impl Builder {
         let body = close(nest.items.drain(..));
         let of_region = |r: u32| nest.local_order.iter().copied().filter(|t| nest.locals[t] == r).collect();
         let locals = (0..=nest.regions).map(of_region).collect();
-        let Nest { defines, scratch, registers, starts, indices, numbers, .. } = nest;
-        let routine = Routine { defines, scratch, locals, registers, starts, indices, numbers, body };
+        let Nest { defines, scratch, registers, starts, indices, numbers, places, .. } = nest;
+        let places = places.into();
+        let routine = Routine { defines, scratch, locals, registers, starts, indices, numbers, body, places };
         self.stages.definitions.push(Definition::Routine(routine));
         out
     }
@@ -317,8 +334,12 @@ impl Nest<'_> {
         let index: Vec<Scalar> = index.into_iter().map(Into::into).collect();
         let shape: Vec<usize> = self.shape(t).iter().map(|&n| n as usize).collect();
         assert_eq!(index.len(), shape.len(), "one index per axis");
-        let flat = index.into_iter().zip(row_major_strides(&shape)).map(|(i, s)| i * s as i64).reduce(|a, b| a + b);
-        self.store_flat(t, flat.unwrap_or_else(|| Scalar::index(0)), value);
+        let strided = index.iter().zip(row_major_strides(&shape)).map(|(i, s)| i.clone() * s as i64);
+        let flat = strided.reduce(|a, b| a + b).unwrap_or_else(|| Scalar::index(0));
+        if self.defines.contains(&t) {
+            self.places.push(Place { flat: flat.clone(), index });
+        }
+        self.store_flat(t, flat, value);
     }
 
     /// Writes element number `flat`, in row-major order.

@@ -70,6 +70,7 @@ const FAMILIES: &[Family] = &[
     nn::BITSERIAL,
     nn::WINOGRAD,
     nn::WINOGRAD_CONV,
+    nn::WINOGRAD_INT8,
     qnn::FIXED,
     qnn::RESCALED,
     qnn::ANNOTATED,

@@ -235,10 +235,12 @@ pub(super) fn scatters(name: &str) -> bool {
 }
 
 /// The element type that decides the speed of arithmetic: of the first argument, as multiply-adds read it. Bytes are widened,
-/// unless they lie in fours, as instructions for four products at once want them; short floats unless they lie in pairs.
+/// unless they lie in fours, as instructions for four products at once want them; to 16 bits where they lie in pairs, as Winograd's algorithm has them;
+/// short floats unless they lie in pairs.
 fn factor_type(attrs: &Attrs, node: &NodeView) -> DType {
     let first = |ty: &Type| ty.flatten().and_then(|t| t.first().map(|t| t.dtype));
     match node.args.first().and_then(first).or_else(|| first(node.out)).unwrap_or(DType::F32) {
+        DType::I8 | DType::U8 if lies_in(2, attrs) => DType::I16,
         DType::I8 | DType::U8 if !lies_in(4, attrs) => DType::I32,
         // As many multiply-adds of widened numbers as of integers, since widening takes its part.
         DType::BF16 if !lies_in(2, attrs) => DType::I32,

@@ -96,14 +96,35 @@ impl Range {
     }
 }
 
-/// The range of an operator's result by those of its arguments; only of constants, and of float tensors whose type holds the
-/// range with room to spare for rounding.
+/// Whether an operator moves elements, all of them from its first argument, and makes no new ones.
+fn is_move(node: &Node) -> bool {
+    let Case::Op(op) = node.case() else { return false };
+    matches!(
+        op.op().name(),
+        "reshape"
+            | "transpose"
+            | "squeeze"
+            | "expand_dims"
+            | "broadcast_to"
+            | "strided_slice"
+            | "reverse"
+            | "copy"
+            | "repeat"
+            | "tile"
+            | "nn.batch_flatten"
+    )
+}
+
+/// The range of an operator's result by those of its arguments; only of constants, of what moves integers, and of float tensors whose type holds
+/// the range with room to spare for rounding.
 pub(super) fn of_call<'f>(node: &Node, out: &Fact, fact: impl Fn(egg::Id) -> &'f Fact) -> Option<Range> {
     let ty = out.tensor()?;
     let most = match ty.dtype {
         DType::F64 => 1e300,
         DType::F32 | DType::BF16 => 1e37,
         DType::F16 => 6e4,
+        // Others may wrap.
+        d if d.is_int() && is_move(node) => f64::MAX,
         _ => return None,
     };
     let range = match node.case() {
@@ -153,9 +174,7 @@ pub(super) fn of_call<'f>(node: &Node, out: &Fact, fact: impl Fn(egg::Id) -> &'f
                 "full" => arg(0),
                 "zeros" => Range::new(0.0, 0.0),
                 "ones" => Range::new(1.0, 1.0),
-                // What moves elements, all of them from the first argument, makes no new ones.
-                "reshape" | "transpose" | "squeeze" | "expand_dims" | "broadcast_to" | "strided_slice" | "reverse"
-                | "copy" | "repeat" | "tile" | "nn.batch_flatten" => arg(0),
+                _ if is_move(node) => arg(0),
                 // Blocks that are filled up hold zeros.
                 "layout_transform" => arg(0).map(|r| r.join(Range { least: 0.0, greatest: 0.0 })),
                 _ => None,

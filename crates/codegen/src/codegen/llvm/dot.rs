@@ -1,6 +1,6 @@
 //! Dot products of narrow numbers, several for each lane of 32 bits: the machine's own instructions for them.
 //!
-//! There are such for four bytes of each operand, or two `bfloat16`, that lie side by side, where those of one operand are the same for
+//! There are such for four bytes of each operand, two `int16` or two `bfloat16`, that lie side by side, where those of one operand are the same for
 //! all lanes, and those of the other follow one another from lane to lane.
 
 use inkwell::values::InstructionOpcode as Opcode;
@@ -41,15 +41,20 @@ impl<'ctx> Emitter<'_, 'ctx> {
     /// The value of a [`ScalarKind::Dot`], where there are instructions for where its factors lie.
     pub(super) fn dot(&mut self, dtype: DType, operands: &[Scalar]) -> Option<Result<V<'ctx>, CodegenError>> {
         let lanes = self.lanes?;
-        let count = if dtype == DType::I32 { 4 } else { 2 };
+        let shorts = operands.get(1).is_some_and(|f| f.dtype() == DType::I16);
+        let count = if dtype == DType::I32 && !shorts { 4 } else { 2 };
         let wide_enough = match lanes.count {
             4 => true,
             8 => self.has("avx2"),
-            16 if count == 4 => self.has("avx512bw"),
+            16 if dtype == DType::I32 => self.has("avx512bw"),
             16 => self.has("avx512f"),
             _ => false,
         };
         if !wide_enough {
+            return None;
+        }
+        // Machines of other families widen these.
+        if shorts && self.unit.target.arch() != "x86_64" {
             return None;
         }
         let (sum, factors) = operands.split_first()?;
@@ -170,6 +175,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let y = self.ir.load(self.ir.wide(word, Some(n)), p, align);
         Ok(match same.dtype {
             DType::BF16 => self.pair_of_products(sum, x, y, n),
+            DType::I16 => self.two_products(sum, x, y, n),
             _ => {
                 let signed = |operand: &Operand| operand.dtype == DType::I8;
                 self.four_products(sum, (x, signed(&same)), (y, signed(&wide)), n)
@@ -195,6 +201,17 @@ impl<'ctx> Emitter<'_, 'ctx> {
         ir.fadd(ir.fadd(sum, ir.fmul(x0, y0)), ir.fmul(x1, y1))
     }
 
+    /// `sum` and a dot product of two int16 pairs for each lane.
+    fn two_products(&self, sum: V<'ctx>, x: V<'ctx>, y: V<'ctx>, n: u32) -> V<'ctx> {
+        let ir = &self.ir;
+        let shorts = ir.wide(ir.value_type(DType::I16), Some(2 * n));
+        let [x, y] = [x, y].map(|v| ir.recast(v, shorts));
+        match self.has_byte_products(n) {
+            true => ir.intrinsic(&format!("llvm.x86.avx512.vpdpwssd.{}", n * 32), &[], &[sum, x, y]),
+            false => ir.add(sum, ir.intrinsic(sums_of_pairs(n), &[], &[x, y])),
+        }
+    }
+
     /// `sum` and a dot product of four int8 pairs for each lane; operands come with whether they are signed.
     fn four_products(&self, sum: V<'ctx>, x: (V<'ctx>, bool), y: (V<'ctx>, bool), n: u32) -> V<'ctx> {
         let ir = &self.ir;
@@ -207,17 +224,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
             let args = [sum, ir.recast(unsigned, bytes), ir.recast(signed, bytes)];
             return ir.intrinsic(&format!("llvm.x86.avx512.vpdpbusd.{}", n * 32), &[], &args);
         }
-        let name = match n {
-            4 => "llvm.x86.sse2.pmadd.wd",
-            8 => "llvm.x86.avx2.pmadd.wd",
-            _ => "llvm.x86.avx512.pmaddw.d.512",
-        };
         let [x, y] = [x, y].map(|(v, signed)| halves(ir, v, signed, 2 * n));
-        let products = [0, 1].map(|i| ir.intrinsic(name, &[], &[x[i], y[i]]));
+        let products = [0, 1].map(|i| ir.intrinsic(sums_of_pairs(n), &[], &[x[i], y[i]]));
         ir.add(ir.add(sum, products[0]), products[1])
     }
 
-    /// Whether a dot product of four int8 pairs takes one instruction, over so many lanes.
+    /// Whether a dot product of four int8 pairs, or of two int16 pairs, takes one instruction, over so many lanes.
     fn has_byte_products(&self, lanes: u32) -> bool {
         self.has("avx512vnni") && (lanes == 16 || self.has("avx512vl")) || self.has("avxvnni") && lanes <= 8
     }
@@ -257,6 +269,15 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 dot("sdot", sum, shifted, signed)
             }
         }
+    }
+}
+
+/// The instruction that multiplies `int16` and adds two products each, in so many lanes of 32 bits.
+fn sums_of_pairs(lanes: u32) -> &'static str {
+    match lanes {
+        4 => "llvm.x86.sse2.pmadd.wd",
+        8 => "llvm.x86.avx2.pmadd.wd",
+        _ => "llvm.x86.avx512.pmaddw.d.512",
     }
 }
 

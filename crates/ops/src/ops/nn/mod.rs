@@ -31,6 +31,7 @@ mod winograd;
 mod winograd_any;
 mod winograd_blocked;
 mod winograd_conv;
+mod winograd_int8;
 
 pub(super) use activation::OPS as ACTIVATION;
 pub(super) use adaptive::OPS as ADAPTIVE;
@@ -56,3 +57,4 @@ pub(super) use resize::{OPS as RESIZE, RESIZE2D, UPSAMPLING, UPSAMPLING3D, resiz
 pub(super) use softmax::OPS as SOFTMAX;
 pub(super) use winograd::OPS as WINOGRAD;
 pub(super) use winograd_conv::OPS as WINOGRAD_CONV;
+pub(super) use winograd_int8::OPS as WINOGRAD_INT8;

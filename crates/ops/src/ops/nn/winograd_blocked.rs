@@ -195,7 +195,13 @@ pub(super) const BAND: i64 = 1 << 20;
 
 /// Tiles in bands, as [`cut_evenly`] says it: all at once, unless to read the weights again for each band is less than to read all transformed
 /// tiles from memory for each of `turns` groups of results. A band has `least` tiles at least.
-fn bands(tiles: i64, least: i64, bytes_of_tile: i64, bytes_of_weights: i64, turns: i64) -> Vec<(i64, i64, i64)> {
+pub(super) fn bands(
+    tiles: i64,
+    least: i64,
+    bytes_of_tile: i64,
+    bytes_of_weights: i64,
+    turns: i64,
+) -> Vec<(i64, i64, i64)> {
     let count = (tiles * bytes_of_tile / BAND + 1).min(tiles / least);
     match count > 2 && bytes_of_weights * count < tiles * bytes_of_tile * turns {
         true => cut_evenly(tiles, (tiles + count - 1) / count),
@@ -289,7 +295,7 @@ pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], 
 }
 
 /// Image, row and column of the tile of that number, of all images.
-fn tile_at(n: &mut Nest<'_>, number: &Scalar, [images, down, across]: [i64; 3]) -> [Scalar; 3] {
+pub(super) fn tile_at(n: &mut Nest<'_>, number: &Scalar, [images, down, across]: [i64; 3]) -> [Scalar; 3] {
     let image = n.let_index(number.clone().floor_div(down * across), images);
     let y = n.let_index(number.clone().floor_div(across).floor_mod(down), down);
     [image, y, n.let_index(number.clone().floor_mod(across), across)]
@@ -436,23 +442,22 @@ pub(super) struct Group {
 /// map. Hardware prefetchers work on physical addresses and stop at its end (Intel's optimization manual, "Data Prefetching"), whatever the processor.
 const PAGE: i64 = 4096;
 
-/// Prefetches the weights that come a page after those of a channel: of the same point, or at its end of the next one.
-fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, w: TensorId, channel: &Scalar) {
-    let [points, _, outs, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
+/// Prefetches the weights that come a page after those of a step, a channel or a pair of them: of the same point, or at its end of the next one.
+pub(super) fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, w: TensorId, step: &Scalar) {
+    let shape = n.shape(w).to_vec();
+    let (points, outs, steps) = (shape[0], shape[2], shape[3]);
+    let lanes: i64 = shape[4..].iter().product();
     let distance = PAGE / (lanes * n.dtype(w).bytes() as i64);
-    if distance == 0 || channels < distance {
+    if distance == 0 || steps < distance {
         return;
     }
-    let later = channel.clone() + distance;
-    let jump = Scalar::select(
-        later.clone().lt(Scalar::index(channels)),
-        Scalar::index(0),
-        Scalar::index((outs - 1) * channels),
-    );
+    let later = step.clone() + distance;
+    let jump =
+        Scalar::select(later.clone().lt(Scalar::index(steps)), Scalar::index(0), Scalar::index((outs - 1) * steps));
     let block = (point[0].clone() * points + point[1].clone()) * outs + g.out.clone();
-    let first = n.let_((block * channels + later + jump) * lanes);
+    let first = n.let_((block * steps + later + jump) * lanes);
     for o in 0..g.wide {
-        n.prefetch(w, first.clone() + o * channels * lanes);
+        n.prefetch(w, first.clone() + o * steps * lanes);
     }
 }
 

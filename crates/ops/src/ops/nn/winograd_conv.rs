@@ -75,7 +75,7 @@ pub(super) struct Plan {
     pub(super) points: i64,
     pub(super) taps: i64,
     /// Top, left, bottom, right.
-    padding: [i64; 4],
+    pub(super) padding: [i64; 4],
 }
 
 /// The blocks of channels and of results, where the data comes in such.

@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The family.
-pub(in crate::ops) const OPS: Family = &[&FixedPointMultiply, &FixedPointMultiplyPerAxis];
+pub(in crate::ops) const OPS: Family =
+    &[&FixedPointMultiply, &FixedPointMultiplyPerAxis, &super::fixed_high::FixedPointMultiplyHighPerAxis];
 
 /// Which way halves round.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -302,8 +303,27 @@ struct FixedPointMultiplyPerAxis;
 
 /// Whether the operator shifts left and right at all, and the axes that factors run along.
 fn per_axis(attrs: &Attrs, rank: usize) -> Result<(bool, bool, Vec<usize>), OpError> {
-    let axes = attrs.ints("axes").iter().map(|&a| axis_of(a, rank)).collect::<Result<_, _>>()?;
-    Ok((attrs.bool("is_lshift_required"), attrs.bool("is_rshift_required"), axes))
+    Ok((attrs.bool("is_lshift_required"), attrs.bool("is_rshift_required"), factor_axes(attrs, rank)?))
+}
+
+/// The axes that factors run along.
+pub(super) fn factor_axes(attrs: &Attrs, rank: usize) -> Result<Vec<usize>, OpError> {
+    attrs.ints("axes").iter().map(|&a| axis_of(a, rank)).collect()
+}
+
+/// Of each of these vectors, whether it is of int32 and of the extents of the axes of `x`.
+pub(super) fn check_factors(op: &dyn Op, args: &[Type], axes: &[usize]) -> Result<(), OpError> {
+    let x = tensor_arg(args, 0, "data")?;
+    for (i, name) in op.inputs().iter().enumerate().skip(1) {
+        let t = tensor_arg(args, i, name)?;
+        let fits = t.rank() == axes.len()
+            && axes.iter().zip(t.shape.iter()).all(|(&a, &d)| crate::ops::util::may_equal(x.shape[a], d));
+        op_ensure!(
+            fits && t.dtype == DType::I32,
+            "C2: `{name}` is {t}, but should be of int32 and the extents of axes {axes:?} of `data`, {x}"
+        );
+    }
+    Ok(())
 }
 
 impl Op for FixedPointMultiplyPerAxis {
@@ -332,16 +352,7 @@ impl Op for FixedPointMultiplyPerAxis {
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         check_data(args)?;
         let x = tensor_arg(args, 0, "data")?;
-        let (_, _, axes) = per_axis(attrs, x.rank())?;
-        for (i, name) in self.inputs().iter().enumerate().skip(1) {
-            let t = tensor_arg(args, i, name)?;
-            let fits = t.rank() == axes.len()
-                && axes.iter().zip(t.shape.iter()).all(|(&a, &d)| crate::ops::util::may_equal(x.shape[a], d));
-            op_ensure!(
-                fits && t.dtype == DType::I32,
-                "C2: `{name}` is {t}, but should be of int32 and the extents of axes {axes:?} of `data`, {x}"
-            );
-        }
+        check_factors(self, args, &factor_axes(attrs, x.rank())?)?;
         Ok(args[0].clone())
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {

@@ -4,6 +4,7 @@ mod concat;
 mod contract;
 mod elementwise;
 mod fixed;
+mod fixed_high;
 mod params;
 mod quantize;
 mod rescale;

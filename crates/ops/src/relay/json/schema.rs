@@ -227,6 +227,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("Conv2DAttrs", "strides:o padding:o dilation:o groups:i channels:o kernel_size:o data_layout:o kernel_layout:o out_layout:o out_dtype:d", "nn.contrib_conv2d_NCHWc nn.contrib_conv2d_gemm_without_weight_transform nn.contrib_depthwise_conv2d_NCHWc nn.conv2d nn.conv2d_backward_weight qnn.conv2d"),
     ("Conv2DTransposeAttrs", "channels:o kernel_size:o strides:o output_padding:o padding:o dilation:o groups:i data_layout:s kernel_layout:s out_layout:s out_dtype:d", "nn.conv2d_transpose qnn.conv2d_transpose"),
     ("Conv2DWinogradAttrs", "tile_size:i strides:o padding:o dilation:o groups:i channels:o kernel_size:o data_layout:o kernel_layout:o out_layout:o out_dtype:d", "nn.contrib_conv2d_winograd_without_weight_transform nn.winograd_conv2d"),
+    ("Conv2DWinogradInt8Attrs", "padding:o data_layout:s kernel_layout:s out_layout:s", "nn.winograd_conv2d_int8"),
     ("Conv2DWinogradNNPACKWeightTransformAttrs", "convolution_algorithm:i out_dtype:d", "nn.contrib_conv2d_winograd_nnpack_weight_transform"),
     ("Conv3DAttrs", "strides:o padding:o dilation:o groups:i channels:o kernel_size:o data_layout:o kernel_layout:o out_layout:o out_dtype:d", "nn.conv3d"),
     ("Conv3DTransposeAttrs", "channels:o kernel_size:o strides:o output_padding:o padding:o dilation:o groups:i data_layout:o kernel_layout:o out_layout:o out_dtype:d", "nn.conv3d_transpose"),
@@ -260,6 +261,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("ExpandDimsAttrs", "axis:i num_newaxis:i", "expand_dims"),
     ("FIFOBufferAttrs", "axis:i", "nn.fifo_buffer"),
     ("FixedPointMultiplyAttrs", "multiplier:i shift:i", "fixed_point_multiply"),
+    ("FixedPointMultiplyHighPerAxisAttrs", "axes:o", "fixed_point_multiply_high_per_axis"),
     ("FixedPointMultiplyPerAxisAttrs", "is_lshift_required:b is_rshift_required:b axes:o", "fixed_point_multiply_per_axis"),
     // Not TVM's: changes of scale as TFLite rounds them.
     ("FixedPointRescaleAttrs", "multiplier:i right_shift:i zero_point:i out_dtype:d", "fixed_point_rescale"),

@@ -97,6 +97,19 @@ pub(super) const FUNCTIONS: &[Function] = &[
         eval: |a| Some(a[0].tensor()?.to_f64_vec().iter().fold(0.0, |m: f64, x| m.max(x.abs())).into()),
     },
     Function {
+        name: "largest-sum",
+        params: &[Param::Tensor],
+        gives: Param::Number,
+        doc: "Of a tensor of int8, along its first axis: the largest sum of magnitudes of the elements at one place.",
+        of_extents: false,
+        eval: |a| {
+            let t = a[0].tensor().filter(|t| t.dtype() == DType::I8)?;
+            let each = (t.len() / t.shape().first()?.max(&1)).max(1);
+            let sum = |c: &[u8]| c.iter().map(|&b| u64::from(b.cast_signed().unsigned_abs())).sum::<u64>();
+            Some((t.bytes().chunks(each).map(sum).max().unwrap_or(0) as f64).into())
+        },
+    },
+    Function {
         name: "reach",
         params: &[Param::Tensor, Param::Any],
         gives: Param::Int,
