@@ -57,8 +57,28 @@ impl Emitter {
 
     /// An axis that some read divides, and the least extent of such blocks.
     fn blocked(&self, axes: &[Axis], exprs: &[&mut Scalar]) -> Option<(usize, i64)> {
+        let blocks = self.blocks(exprs.iter().map(|e| &**e));
+        axes.iter().enumerate().find_map(|(at, axis)| {
+            let block = *blocks.get(&axis.id)?;
+            // Of an axis whose extent changes, and which was not made here, it is chance that there is one block.
+            let one = || axis.extent == block && self.changes(axis.id) && axis.id.0 < self.group.axis_count();
+            (axis.extent % block == 0 && (block < axis.extent || one())).then_some((at, block))
+        })
+    }
+
+    /// An axis that some read divides by the extent of blocks the last of which is not full, and how many elements the full ones have.
+    pub(super) fn ragged(&self, axes: &[Axis], expr: &Scalar) -> Option<(usize, i64)> {
+        let blocks = self.blocks([expr].into_iter());
+        axes.iter().enumerate().find_map(|(at, axis)| {
+            let block = *blocks.get(&axis.id).filter(|_| !self.changes(axis.id))?;
+            (block < axis.extent && axis.extent % block != 0).then_some((at, axis.extent / block * block))
+        })
+    }
+
+    /// The axes that some read divides, each by what at least.
+    fn blocks<'a>(&self, exprs: impl Iterator<Item = &'a Scalar>) -> HashMap<AxisId, i64> {
         let mut blocks: HashMap<AxisId, i64> = HashMap::new();
-        for (tensor, index) in exprs.iter().flat_map(|e| reads(e)) {
+        for (tensor, index) in exprs.flat_map(reads) {
             // In a sum of axes nothing is divided.
             if flat_sum(&self.group, tensor, &index).is_some() {
                 continue;
@@ -73,11 +93,6 @@ impl Emitter {
                 }
             });
         }
-        axes.iter().enumerate().find_map(|(at, axis)| {
-            let block = *blocks.get(&axis.id)?;
-            // Of an axis whose extent changes, and which was not made here, it is chance that there is one block.
-            let one = || axis.extent == block && self.changes(axis.id) && axis.id.0 < self.group.axis_count();
-            (axis.extent % block == 0 && (block < axis.extent || one())).then_some((at, block))
-        })
+        blocks
     }
 }
