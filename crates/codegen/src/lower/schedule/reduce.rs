@@ -214,7 +214,7 @@ impl Emitter {
                     };
                 }
                 let all = match seen_alike.get(&a.id).filter(|_| tiling.tiles.iter().any(|t| t.0 == a.id && t.1 > 1)) {
-                    Some(cuts) => pieces_of_cuts(a, cuts, &tiling),
+                    Some(cuts) => taps::pieces_alike(a, cuts, &tiling),
                     None => pieces(a, &tiling),
                 };
                 (a.id, counted(if guarded.contains(&a.id) { edges_apart(all, [true; 2]) } else { all }))
@@ -274,52 +274,6 @@ impl Emitter {
                 .collect();
         }
         Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, inner, parallel)).collect())
-    }
-
-    /// The same where operands have an axis in blocks the last of which is not full: so many elements of full blocks, and then the rest.
-    #[expect(clippy::too_many_arguments, reason = "a reduction's parts, as `reduce` has them")]
-    fn with_rest(
-        &mut self,
-        tensor: TensorId,
-        axes: &[Axis],
-        (at, whole): (usize, i64),
-        to: Scalar,
-        value: Scalar,
-        r: Reduction,
-        parallel: bool,
-    ) -> Stmt {
-        let axis = axes[at];
-        let rest = Axis { id: self.fresh(), extent: axis.extent - whole };
-        self.extents.extend([(axis.id, whole), (rest.id, rest.extent)]);
-        let mut parts = [axes.to_vec(), axes.to_vec()];
-        parts[0][at].extent = whole;
-        parts[1][at] = rest;
-        let [full, last] = parts;
-        let with = HashMap::from_iter([(axis.id, Scalar::axis(rest.id) + whole)]);
-        let of_rest = Reduction { value: replace_axes(&r.value, &with), ..r.clone() };
-        let (to_rest, value_of_rest) = (replace_axes(&to, &with), replace_axes(&value, &with));
-        let full = self.reduce(tensor, full, to, value, r, parallel);
-        Stmt::Block(vec![full, self.reduce(tensor, last, to_rest, value_of_rest, of_rest, parallel)])
-    }
-
-    /// The windows of a reduction over the edges of an operand; none where extents change from size to size: how many taps count does, too.
-    fn taps(&self, r: &Reduction, axes: &[Axis]) -> Vec<Taps> {
-        if self.is_sized() { Vec::new() } else { taps::taps(&self.group, r, axes) }
-    }
-
-    /// Those of them that the loops around tiles leave out: neither lanes nor the turns that are written out are such taps, and along no
-    /// axis of which a tile has several places another one decides, too.
-    fn taps_of_tiles(&self, r: &Reduction, axes: &[Axis], tiling: &Tiling) -> Vec<Taps> {
-        if tiling.dot.is_some() || tiling.matrix.is_some() {
-            return Vec::new();
-        }
-        let innermost = r.axes.iter().rfind(|a| a.id != tiling.vector).map(|a| a.id).filter(|_| !tiling.across);
-        let alone = |t: &Taps| {
-            let tiled = |a: &&Axis| t.is_along(a.id) && tiling.tiles.iter().any(|s| s.0 == a.id && s.1 > 1);
-            !axes.iter().any(|a| tiled(&a)) || axes.iter().filter(|a| t.is_along(a.id)).count() == 1
-        };
-        let apart = |t: &Taps| !t.is_along(tiling.vector) && t.axis() != tiling.vector && Some(t.axis()) != innermost;
-        self.taps(r, axes).into_iter().filter(|t| apart(t) && alone(t)).collect()
     }
 
     /// Which tiling was asked for, for the reduction at hand: the first where nothing is said.
@@ -514,9 +468,15 @@ impl Emitter {
                 let line = self.fresh();
                 let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line));
                 let written_out = &job.turns.innermost;
-                stmts.push(self.combine_loops(job, &inner, &seen, most / accumulators, prefetch, written_out, |with| {
-                    unrolled(step(&at_once, with), lanes)
-                }));
+                stmts.push(self.combine_loops(
+                    job,
+                    &inner,
+                    &seen,
+                    most / accumulators,
+                    prefetch,
+                    written_out,
+                    |with| unrolled(step(&at_once, with), lanes),
+                ));
                 sum.clone()
             }
             Some(axis) => {
@@ -549,10 +509,18 @@ impl Emitter {
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                     let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
                     let total = Scalar::read(one, vec![slot.clone()], dtype);
-                    stmts.push(self.combine_loops(job, &loops, &seen, most / accumulators, None, written_out, |with| {
-                        let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
-                        unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
-                    }));
+                    stmts.push(self.combine_loops(
+                        job,
+                        &loops,
+                        &seen,
+                        most / accumulators,
+                        None,
+                        written_out,
+                        |with| {
+                            let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
+                            unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
+                        },
+                    ));
                 }
                 Scalar::read(one, vec![slot.clone()], dtype)
             }
@@ -721,17 +689,6 @@ fn guarded_axes(value: &Scalar, taps: &[Taps]) -> HashSet<AxisId> {
         }
     });
     found
-}
-
-/// How an output axis is cut along pieces of which the same taps count.
-fn pieces_of_cuts(axis: &Axis, cuts: &[taps::Cut], tiling: &Tiling) -> Vec<Piece> {
-    let mut all = Vec::new();
-    let mut start = 0;
-    for &(extent, _) in cuts {
-        all.extend(pieces(&Axis { extent, ..*axis }, tiling).into_iter().map(|p| Piece { start: p.start + start, ..p }));
-        start += extent;
-    }
-    all
 }
 
 /// The same pieces with the first and the last turn by themselves, as is said of each, so that in between no window reaches over an edge.

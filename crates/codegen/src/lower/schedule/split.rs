@@ -4,10 +4,10 @@ use hashbrown::HashMap;
 
 use super::{Emitter, flat_sum};
 use crate::{
-    loops::{Axis, AxisId, BinOp, Scalar, ScalarKind},
+    loops::{Axis, AxisId, BinOp, Scalar, ScalarKind, Stmt, TensorId},
     lower::{
         affine::{for_each_node, replace_axes},
-        normalize::reads,
+        normalize::{Reduction, reads},
     },
 };
 
@@ -73,6 +73,32 @@ impl Emitter {
             let block = *blocks.get(&axis.id).filter(|_| !self.changes(axis.id))?;
             (block < axis.extent && axis.extent % block != 0).then_some((at, axis.extent / block * block))
         })
+    }
+
+    /// The same where operands have an axis in blocks the last of which is not full: so many elements of full blocks, and then the rest.
+    #[expect(clippy::too_many_arguments, reason = "a reduction's parts, as `reduce` has them")]
+    pub(super) fn with_rest(
+        &mut self,
+        tensor: TensorId,
+        axes: &[Axis],
+        (at, whole): (usize, i64),
+        to: Scalar,
+        value: Scalar,
+        r: Reduction,
+        parallel: bool,
+    ) -> Stmt {
+        let axis = axes[at];
+        let rest = Axis { id: self.fresh(), extent: axis.extent - whole };
+        self.extents.extend([(axis.id, whole), (rest.id, rest.extent)]);
+        let mut parts = [axes.to_vec(), axes.to_vec()];
+        parts[0][at].extent = whole;
+        parts[1][at] = rest;
+        let [full, last] = parts;
+        let with = HashMap::from_iter([(axis.id, Scalar::axis(rest.id) + whole)]);
+        let of_rest = Reduction { value: replace_axes(&r.value, &with), ..r.clone() };
+        let (to_rest, value_of_rest) = (replace_axes(&to, &with), replace_axes(&value, &with));
+        let full = self.reduce(tensor, full, to, value, r, parallel);
+        Stmt::Block(vec![full, self.reduce(tensor, last, to_rest, value_of_rest, of_rest, parallel)])
     }
 
     /// The axes that some read divides, each by what at least.

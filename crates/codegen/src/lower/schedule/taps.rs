@@ -6,11 +6,21 @@
 
 use hashbrown::HashMap;
 
-use super::{bind, conditions::parts_of, for_, tiling::Place, turns::run};
+use super::{
+    Emitter, bind,
+    conditions::parts_of,
+    for_,
+    reduce::pieces,
+    tiling::{Piece, Place, Tiling},
+    turns::run,
+};
 use crate::{
     loops::{Axis, AxisId, BinOp, Combine, LoopKind, Scalar, ScalarKind, Stages, Stmt, TensorId},
     lower::{affine::Affine, normalize::Reduction},
 };
+
+/// Loops within the one over taps have at least so many turns where some taps are left out: to tell which takes as long as a few.
+const LEAST_WITHIN: i64 = 8;
 
 /// A reduced axis over the taps of a window, some of which see padding.
 #[derive(Clone, Debug)]
@@ -83,7 +93,8 @@ pub(super) fn taps(group: &Stages, r: &Reduction, axes: &[Axis]) -> Vec<Taps> {
             }
             // Conditions on this index; that it is in range must be all that they say.
             let same = |d: &Affine, sign: i64| {
-                d.terms.len() == index.terms.len() && d.terms.iter().zip(&index.terms).all(|(d, i)| *d == (i.0, sign * i.1))
+                d.terms.len() == index.terms.len()
+                    && d.terms.iter().zip(&index.terms).all(|(d, i)| *d == (i.0, sign * i.1))
             };
             let about: Vec<(usize, Affine)> = parts
                 .iter()
@@ -100,7 +111,31 @@ pub(super) fn taps(group: &Stages, r: &Reduction, axes: &[Axis]) -> Vec<Taps> {
             }
         }
     }
-    found
+    let all: i64 = r.axes.iter().map(|a| a.extent).product();
+    let taps: i64 = found.iter().map(|t| t.axis.extent).product();
+    if all / taps.max(1) < LEAST_WITHIN { Vec::new() } else { found }
+}
+
+impl Emitter {
+    /// The windows of a reduction over the edges of an operand; none where extents change from size to size: how many taps count does, too.
+    pub(super) fn taps(&self, r: &Reduction, axes: &[Axis]) -> Vec<Taps> {
+        if self.is_sized() { Vec::new() } else { taps(&self.group, r, axes) }
+    }
+
+    /// Those of them that the loops around tiles leave out: neither lanes nor the turns that are written out are such taps, and along no
+    /// axis of which a tile has several places another one decides, too.
+    pub(super) fn taps_of_tiles(&self, r: &Reduction, axes: &[Axis], tiling: &Tiling) -> Vec<Taps> {
+        if tiling.dot.is_some() || tiling.matrix.is_some() {
+            return Vec::new();
+        }
+        let innermost = r.axes.iter().rfind(|a| a.id != tiling.vector).map(|a| a.id).filter(|_| !tiling.across);
+        let alone = |t: &Taps| {
+            let tiled = |a: &&Axis| t.is_along(a.id) && tiling.tiles.iter().any(|s| s.0 == a.id && s.1 > 1);
+            !axes.iter().any(|a| tiled(&a)) || axes.iter().filter(|a| t.is_along(a.id)).count() == 1
+        };
+        let apart = |t: &Taps| !t.is_along(tiling.vector) && t.axis() != tiling.vector && Some(t.axis()) != innermost;
+        self.taps(r, axes).into_iter().filter(|t| apart(t) && alone(t)).collect()
+    }
 }
 
 impl Taps {
@@ -184,6 +219,19 @@ impl Taps {
 pub(super) fn cuts(taps: &[Taps], axes: &[Axis]) -> HashMap<AxisId, Vec<Cut>> {
     let cut = |a: &Axis| Some((a.id, taps.iter().find_map(|t| t.cut(a)).filter(|c| c.len() > 1)?));
     axes.iter().filter_map(cut).collect()
+}
+
+/// How an output axis is cut along pieces of which the same taps count.
+pub(super) fn pieces_alike(axis: &Axis, cuts: &[Cut], tiling: &Tiling) -> Vec<Piece> {
+    let mut all = Vec::new();
+    let mut start = 0;
+    for &(extent, _) in cuts {
+        all.extend(
+            pieces(&Axis { extent, ..*axis }, tiling).into_iter().map(|p| Piece { start: p.start + start, ..p }),
+        );
+        start += extent;
+    }
+    all
 }
 
 /// The taps that count in the tile at these places, and what is combined of them: in range, nothing asks whether it is.

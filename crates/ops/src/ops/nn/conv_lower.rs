@@ -12,14 +12,18 @@ use crate::{
     tensor::DType,
 };
 
-/// Where at least one tap of so many sees padding, it is left out. Along depth, any is: no vector and no register tile goes that way.
+/// Where at least one tap of so many sees padding, it is left out. Of images with depth, any is along all axes but the last one: the others
+/// are neither vectors nor sides of register tiles.
 const SHARE_OF_PADDING: i64 = 4;
 
-/// Whether many taps of so many windows along an axis see padding.
-fn sees_padding(w: &Window, extent: i64, outputs: i64, letter: char) -> bool {
+/// And where for each tap at least so many products are added.
+const LEAST_WITHIN: i64 = 8;
+
+/// Whether so many taps of windows along a spatial axis see padding that loops should leave it out.
+fn sees_padding(w: &Window, extent: i64, outputs: i64, outer_of_three: bool) -> bool {
     let all = w.kernel.saturating_mul(outputs);
     let padding = all.saturating_sub(w.seeing(extent, outputs));
-    padding > 0 && (letter == 'D' || padding >= all / SHARE_OF_PADDING)
+    padding > 0 && (outer_of_three || padding >= all / SHARE_OF_PADDING)
 }
 
 /// The convolution of `x` with `w`, summed in `dtype`.
@@ -36,13 +40,18 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
     let outputs: Vec<i64> = c.spatial.chars().zip(&windows).map(|(l, w)| w.outputs(extent(&c.data, &xs, l))).collect();
     let spatial = |letter: char| c.spatial.find(letter).expect("the layout's letters were checked");
 
+    let shape = c.spatial.chars().zip(windows.iter().zip(&outputs));
     // Along axes where windows see much padding, it is decided tap by tap, so that loops leave it out, and not copied.
-    let (numbers, shape) = ([b.dtype(x), b.dtype(w), dtype], c.spatial.chars().zip(windows.iter().zip(&outputs)));
-    let decided = numbers.iter().all(|d| matches!(d, DType::F32 | DType::F64)) && !b.is_for_all_sizes();
-    let by_taps: Vec<bool> = shape
-        .clone()
-        .map(|(l, (w, &n))| decided && sees_padding(w, extent(&c.data, &xs, l), n, l))
-        .collect();
+    let much = |(l, (w, &n)): (char, (&Window, &i64))| {
+        sees_padding(w, extent(&c.data, &xs, l), n, c.spatial.len() == 3 && l != 'W')
+    };
+    let mut by_taps: Vec<bool> = shape.clone().map(much).collect();
+    let floats = [b.dtype(x), b.dtype(w), dtype].iter().all(|d| matches!(d, DType::F32 | DType::F64));
+    let other_taps = windows.iter().zip(&by_taps).filter(|(_, by_taps)| !**by_taps).map(|(w, _)| w.kernel);
+    let within = extent(&c.kernel, &ws, 'I') * other_taps.product::<i64>();
+    if !floats || depthwise || within < LEAST_WITHIN || b.is_for_all_sizes() {
+        by_taps.fill(false);
+    }
     let pads: Vec<(usize, i64, i64)> = shape
         .zip(&by_taps)
         .filter(|(_, by_taps)| !**by_taps)
