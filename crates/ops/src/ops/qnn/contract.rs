@@ -277,6 +277,11 @@ impl Op for Quantized {
                 let [zeros, scales] = self.channels(&crate::ops::make_attrs(op, &given).ok()?, &x, &w).ok()?;
                 Some((zeros?.known()?, scales?.known()?))
             });
+            let units = sample.attrs.iter().find(|a| a.0 == "units").and_then(|a| a.1.as_int());
+            // All outputs of a packed weight are taken here.
+            if self.channel == Channel::Packed && units.zip(vectors).is_some_and(|(units, all)| units < all.0) {
+                continue;
+            }
             for n in std::iter::once(None).chain(vectors.filter(|n| n.0 > 1).map(Some)) {
                 let (zeros, scales): (Vec<i64>, Vec<i64>) = n.into_iter().unzip();
                 samples.push(Sample {
