@@ -63,6 +63,88 @@ fn large_products_agree() {
     }
 }
 
+/// Runs `@main` of small integers, of which sums are exact in any order, scheduled as it is written, against the interpreter.
+fn agrees_exactly(text: &str) {
+    let text = format!("#[version = \"0.0.5\"]\n{text}");
+    let m = resat::relay::text::parse_module("sums", &text).unwrap_or_else(|e| panic!("{}", e.render()));
+    let (_, main) = m.functions().next().expect("one function");
+    let args: Vec<Tensor> = (m.func(main).params.iter().enumerate())
+        .map(|(n, &p)| {
+            let ty = m.var(p).ty.as_ref().expect("annotated").as_tensor().expect("a tensor").clone();
+            let shape: Vec<usize> = ty.shape.iter().map(|d| d.known().expect("known") as usize).collect();
+            Tensor::from_f64_fn(ty.dtype, &shape, |i| ((i * 7919 + n) % 17) as f64 - 8.0)
+        })
+        .collect();
+    let want = resat::interp::run_flat(&m, "main", args.iter().cloned().map(Into::into).collect()).expect("runs");
+    let settings = resat::pass::Settings::new(resat::target::Target::host());
+    let passes: Box<dyn resat::pass::Pass> = Box::new(resat::pass::Sequential::default());
+    let options = resat::driver::Options { passes: Some(passes), ..resat::driver::Options::new(settings) };
+    let got = resat::driver::build(m, &[], options).expect("builds").executable.run(&args).expect("runs");
+    for (w, g) in want.iter().zip(&got) {
+        if let Some(d) = difference(w, g) {
+            panic!("{text}\n{d}");
+        }
+    }
+}
+
+/// Taps that see padding alone are left out of loops: windows that mostly see padding, of several strides and dilations, along rows, columns and
+/// depth, in blocks and without, in groups, and images of one place.
+#[test]
+fn windows_over_much_padding_agree() {
+    let blocked = |image: &str, weight: &str, attrs: &str| {
+        format!(
+            "def @main(%x: Tensor[({image}, 16), float32], %w: Tensor[({weight}, 16, 16), float32]) {{\n  nn.relu(\
+             nn.contrib_conv2d_NCHWc(%x, %w, data_layout=\"NCHW16c\", kernel_layout=\"OIHW16i16o\", out_layout=\"NCHW16c\", {attrs}))\n}}"
+        )
+    };
+    agrees_exactly(&blocked("1, 2, 14, 14", "4, 2, 3, 3", "padding=[12, 12, 12, 12], dilation=[12, 12]"));
+    agrees_exactly(&blocked("2, 3, 9, 17", "1, 3, 3, 5", "padding=[6, 14, 5, 9], dilation=[6, 5]"));
+    agrees_exactly(&blocked("1, 1, 7, 6", "2, 1, 7, 4", "padding=[6, 5, 6, 5], strides=[2, 1], dilation=[1, 2]"));
+    agrees_exactly(&blocked("1, 2, 5, 20", "3, 2, 3, 3", "padding=[9, 4, 3, 4], strides=[3, 2], dilation=[4, 4]"));
+    agrees_exactly(&blocked("1, 1, 1, 1", "1, 1, 5, 5", "padding=[2, 2, 2, 2]"));
+    agrees_exactly(&blocked("1, 4, 8, 8", "4, 2, 3, 3", "padding=[7, 7, 7, 7], dilation=[7, 7], groups=2"));
+    let deep = |image: &str, weight: &str, attrs: &str| {
+        format!(
+            "def @main(%x: Tensor[({image}, 16), float32], %w: Tensor[({weight}, 16, 16), float32]) {{\n  \
+             nn.conv3d(%x, %w, data_layout=\"NCDHW16c\", kernel_layout=\"OIDHW16i16o\", {attrs})\n}}"
+        )
+    };
+    agrees_exactly(&deep("1, 2, 4, 9, 9", "4, 2, 3, 3, 3", "padding=[1, 1, 1, 1, 1, 1]"));
+    agrees_exactly(&deep(
+        "2, 1, 2, 7, 30",
+        "2, 1, 3, 5, 3",
+        "padding=[2, 2, 1, 0, 2, 1], strides=[2, 2, 1], dilation=[1, 1, 1]",
+    ));
+    agrees_exactly(&deep("1, 2, 5, 6, 7", "2, 1, 2, 2, 2", "padding=[3, 2, 2, 3, 2, 2], dilation=[3, 2, 2], groups=2"));
+    let plain = |op: &str, image: &str, weight: &str, attrs: &str| {
+        format!(
+            "def @main(%x: Tensor[({image}), float32], %w: Tensor[({weight}), float32]) {{\n  {op}(%x, %w, {attrs})\n}}"
+        )
+    };
+    agrees_exactly(&plain(
+        "nn.conv3d",
+        "1, 3, 5, 9, 10",
+        "4, 3, 3, 7, 7",
+        "padding=[1, 3, 3, 1, 3, 3], strides=[1, 2, 2]",
+    ));
+    agrees_exactly(&plain("nn.conv3d", "1, 6, 3, 4, 5", "6, 1, 3, 3, 3", "padding=[1, 1, 1, 1, 1, 1], groups=6"));
+    agrees_exactly(&plain("nn.conv2d", "2, 5, 13, 11", "7, 5, 3, 3", "padding=[10, 9, 10, 9], dilation=[10, 9]"));
+    agrees_exactly(&plain("nn.conv1d", "1, 5, 40", "7, 5, 3", "padding=[30, 20], dilation=[25]"));
+    agrees_exactly(&plain("nn.conv1d", "1, 4, 6", "4, 1, 3", "padding=[5, 5], dilation=[5], groups=4"));
+}
+
+/// Products whose outputs do not fill the last block of their weight.
+#[test]
+fn products_with_a_block_that_is_not_full_agree() {
+    for (rows, k, n, block) in [(5, 33, 67, 16), (64, 40, 49, 16), (1, 300, 1001, 8), (3, 7, 9, 8), (2, 5, 3, 4)] {
+        let blocks = (n + block - 1) / block;
+        agrees_exactly(&format!(
+            "def @main(%x: Tensor[({rows}, {k}), float32], %w: Tensor[({blocks}, {k}, {block}), float32], %b: Tensor[({n}), float32]) {{\n  \
+             nn.relu(add(nn.contrib_dense_pack(%x, %w, units={n}, weight_layout=\"NC{block}n\"), %b))\n}}"
+        ));
+    }
+}
+
 /// Kernels as C99, without a warning, and with a trap for whatever C leaves undefined: as they are scheduled for scalars, which is
 /// what compilers and exports take, and some of them for vectors.
 #[test]

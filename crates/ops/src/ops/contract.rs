@@ -349,8 +349,15 @@ pub(super) fn packed_layout(attrs: &Attrs) -> Result<Layout, OpError> {
     layout_of(attrs.str("weight_layout"), "weight_layout", "NC", "NC")
 }
 
-fn eval_packed<T: Num>(layout: &Layout, x: &Tensor, w: &Tensor, dtype: DType) -> Tensor {
-    let tables = [offsets(layout, w.shape(), 'N'), offsets(layout, w.shape(), 'C')];
+/// How many of the weight's outputs there are: where `units` is given, all but those that fill the last block up.
+fn packed_outputs(attrs: &Attrs, outputs: i64) -> i64 {
+    attrs.opt_int("units").map_or(outputs, |units| units.min(outputs))
+}
+
+fn eval_packed<T: Num>(attrs: &Attrs, layout: &Layout, x: &Tensor, w: &Tensor, dtype: DType) -> Tensor {
+    let mut tables = [offsets(layout, w.shape(), 'N'), offsets(layout, w.shape(), 'C')];
+    let outputs = packed_outputs(attrs, tables[0].len() as i64);
+    tables[0].truncate(outputs as usize);
     let (n, k, all) = (tables[0].len(), tables[1].len(), T::read(w));
     let ws: Vec<T> = all_offsets(&tables).into_iter().map(|o| all[o]).collect();
     let mut shape = x.shape().to_vec();
@@ -367,7 +374,8 @@ impl Op for DensePack {
         "out[.., n] = sum over k of data[.., k] * weight[n, k], the weight in blocks as weight_layout says (\"NC16n\": n / 16, k,
         n % 16).
         C1: data has two axes or more, weight those of its layout. C2: data's last extent is the weight's summed one.
-        C3: units, where given, is the weight's outputs. C4: out_dtype, where given, is the sum's type, else data's."
+        C3: units, where given, is the weight's outputs, or fewer by less than a block: those that fill the last block up are
+        left out. C4: out_dtype, where given, is the sum's type, else data's."
     }
     fn inputs(&self) -> &'static [&'static str] {
         &["data", "weight"]
@@ -385,16 +393,22 @@ impl Op for DensePack {
         let (n, k) = (whole(&layout, &w.shape, 'N'), whole(&layout, &w.shape, 'C'));
         let last = x.rank() - 1;
         op_ensure!(may_equal(x.shape[last], k), "C2: `data` is {x}, but `weight` is {w} ({layout}), for {k}");
-        if let Some(units) = attrs.opt_int("units") {
-            op_ensure!(may_equal(Dim::Known(units), n), "C3: `units` is {units}, but `weight` is {w} ({layout})");
-        }
+        let block = layout.block('N').map_or(1, |(_, block)| block);
+        let outputs = match (attrs.opt_int("units"), n) {
+            (Some(units), Dim::Known(n)) => {
+                let fits = units <= n && n - units < block;
+                op_ensure!(fits, "C3: `units` is {units}, but `weight` is {w} ({layout})");
+                Dim::Known(units)
+            }
+            _ => n,
+        };
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype);
-        Ok(TensorType::of(x.shape[..last].iter().copied().chain([n]), dtype).into())
+        Ok(TensorType::of(x.shape[..last].iter().copied().chain([outputs]), dtype).into())
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let (x, w, layout) = (args[0].tensor(), args[1].tensor(), packed_layout(attrs)?);
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(x.dtype());
-        Ok(in_arithmetic!(dtype, eval_packed(&layout, x, w, dtype)).into())
+        Ok(in_arithmetic!(dtype, eval_packed(attrs, &layout, x, w, dtype)).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let last = args[0].as_tensor().map_or(0, |t| t.rank().saturating_sub(1));
@@ -421,7 +435,7 @@ impl Op for DensePack {
         let (n, k) = (extent(&layout, b.shape(w), 'N'), extent(&layout, b.shape(w), 'C'));
         let mut shape = b.shape(x).to_vec();
         let last = shape.len() - 1;
-        shape[last] = n;
+        shape[last] = packed_outputs(attrs, n);
         let block = layout.block('C').map_or(1, |(_, block)| block);
         let over = if block > 1 { vec![k / block, block] } else { vec![k] };
         let out = sum_products(b, &shape, &over, dtype, |b, i, r| {
@@ -448,6 +462,8 @@ impl Op for DensePack {
         let mut of_three_axes = call("NC4n", &[2, 8, 4], DType::F32);
         of_three_axes.args[0] = Type::tensor(&[2, 3, 8], DType::F32);
         samples.push(of_three_axes);
+        // The last block is filled up.
+        samples.push(call("NC3n", &[3, 8, 3], DType::F32));
         samples
     }
 }

@@ -1,11 +1,12 @@
 //! The choice of vector axis and register tile for a reduction, by a small model of a core: fused multiply-adds and loads a
 //! cycle, a latency to hide, a limited number of vector registers, two caches.
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access,
     sizes::{descending, tails},
+    taps,
     tiling::{Dot, Form, Tiling, coeff, store_cycles},
 };
 use crate::{
@@ -74,6 +75,8 @@ struct Model<'a> {
     windows: Option<Vec<Axis>>,
     /// Axes whose extents are others at other sizes.
     changing: Option<&'a HashSet<AxisId>>,
+    /// Axes along which not all taps of windows count everywhere.
+    cuts: &'a HashMap<AxisId, Vec<taps::Cut>>,
 }
 
 /// How a read goes on from step to step of the reduction.
@@ -211,9 +214,13 @@ impl Model<'_> {
                 return step * m.reduced + m.store * accumulators + 12.0;
             };
             let extent = extents[chosen.len()];
-            let pieces = match axis != vector && m.changing.is_some_and(|c| c.contains(&axis)) {
-                true => changing_pieces(extent, size),
-                false => super::cut_evenly(extent, size).into_iter().map(|(_, n, size)| (n as f64, size)).collect(),
+            let even = |extent: i64, share: f64| {
+                super::cut_evenly(extent, size).into_iter().map(move |(_, n, size)| (n as f64 * share, size))
+            };
+            let pieces: Vec<(f64, i64)> = match m.cuts.get(&axis).filter(|_| size > 1) {
+                _ if axis != vector && m.changing.is_some_and(|c| c.contains(&axis)) => changing_pieces(extent, size),
+                Some(cuts) => cuts.iter().flat_map(|&(extent, share)| even(extent, share)).collect(),
+                None => even(extent, 1.0).collect(),
             };
             pieces
                 .into_iter()
@@ -265,7 +272,7 @@ pub(super) fn choose(
     unit: Core,
     changing: Option<&HashSet<AxisId>>,
 ) -> Option<(f64, Tiling)> {
-    ranked(axes, to, reduced, accesses, form, unit, changing, 1).best.pop()
+    ranked(axes, to, reduced, accesses, form, unit, changing, &HashMap::new(), 1).best.pop()
 }
 
 /// Whether an operand's steps along an axis change from size to size: another axis of results whose extent does lies within.
@@ -295,6 +302,7 @@ pub(super) fn ranked(
     form: Form,
     unit: Core,
     changing: Option<&HashSet<AxisId>>,
+    cuts: &HashMap<AxisId, Vec<taps::Cut>>,
     most: usize,
 ) -> Ranked {
     let strides: Vec<Stride> = accesses.iter().map(|a| Stride::of(a, reduced, &unit.timing)).collect();
@@ -346,6 +354,7 @@ pub(super) fn ranked(
             dot: dot.map_or(1, |(_, t)| t.count),
             strides: &strides,
             changing,
+            cuts,
             windows: taps.map(|t| reduced.iter().filter(|r| r.id != t.id).copied().collect()),
         };
         let dot = dot.map(|(axis, t)| (axis, t.count));

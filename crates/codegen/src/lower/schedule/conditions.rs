@@ -32,7 +32,7 @@ impl affine::Scope for Known {
 }
 
 /// The parts of a condition that all must hold.
-fn parts_of<'a>(c: &'a Scalar, out: &mut Vec<&'a Scalar>) {
+pub(super) fn parts_of<'a>(c: &'a Scalar, out: &mut Vec<&'a Scalar>) {
     match c.kind() {
         ScalarKind::Binary(BinOp::And, a, b) if a.dtype() == DType::Bool => {
             parts_of(a, out);

@@ -80,6 +80,16 @@ fn stride_cost(offset: Option<&Affine>, depends: bool, axis: AxisId, lanes: i64)
 }
 
 impl Emitter {
+    /// How many lanes are stored at once, where all that fill a vector would be lines of one set of the first cache and evict one another, as in
+    /// planes of so many bytes as a power of two.
+    fn lanes_in_a_set(&self, tensor: TensorId, to: &Scalar, vector: Axis) -> Option<i64> {
+        let l1 = &self.unit.timing.l1;
+        let apart = Affine::of(to)?.coeff(vector.id) * self.group.decl(tensor).dtype.bytes() as i64;
+        let most = 1 << (l1.ways * 2 / 3).checked_ilog2()?;
+        let crowded = apart != 0 && apart % l1.set_stride() == 0 && self.unit.lanes() > most;
+        (crowded && !self.changes(vector.id) && vector.extent > most && vector.extent % most == 0).then_some(most)
+    }
+
     pub(super) fn map(
         &mut self,
         tensor: TensorId,
@@ -135,6 +145,14 @@ impl Emitter {
             (Some(_), _) => self.diverge(),
             (None, None) => {}
         }
+        let (axes, vector) = match self.lanes_in_a_set(tensor, &to, vector) {
+            Some(lanes) => {
+                let parts = self.split_axis(vector, lanes, &mut to, &mut [&mut value]);
+                let all = axes.iter().flat_map(|a| if a.id == vector.id { parts.to_vec() } else { vec![*a] });
+                (all.collect(), parts[1])
+            }
+            None => (axes, vector),
+        };
         let mut outer: Vec<Loop> =
             axes.iter().filter(|a| a.id != vector.id).map(|a| Loop { var: a.id, extent: a.extent }).collect();
         if let ([_, _, _, columns, block], true) = (&self.group.decl(tensor).shape[..], parallel && self.rows_first) {

@@ -25,6 +25,7 @@ mod shares;
 mod sizes;
 mod split;
 mod split_k;
+mod taps;
 mod tiling;
 mod turns;
 

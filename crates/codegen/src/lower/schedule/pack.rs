@@ -5,7 +5,7 @@ use super::{Access, Emitter, choose::choose, reduce::form, tiling::Form};
 use crate::{
     loops::{Axis, AxisId, Scalar, ScalarKind, TensorDecl, TensorId},
     lower::{
-        affine::{Affine, Substitution, replace_axes},
+        affine::{Affine, Substitution, for_each_node, replace_axes},
         normalize::{Reduction, Step, reads},
     },
 };
@@ -52,8 +52,9 @@ impl Emitter {
     fn pack(&mut self, axes: &[Axis], r: &Reduction, packed: &[TensorId]) -> Option<(Step, Reduction)> {
         let (mut to, mut value) = (Scalar::index(0), r.value.clone());
         let split = self.split_axes(axes, &mut to, &mut [&mut value]);
+        let ragged = self.decide(|e| e.ragged(axes, &r.value).is_some());
         // Who has an operand in blocks has put it in order.
-        if split.len() > axes.len() && packed.is_empty() {
+        if (split.len() > axes.len() || ragged) && packed.is_empty() {
             return None;
         }
         let best = self.decide(|e| {
@@ -85,8 +86,10 @@ impl Emitter {
         let (mut least, _) = choose(split, Some(&to), &r.axes, seen, form, self.unit, self.changing())?;
         let mut best = None;
         let visits: i64 = axes.iter().chain(&r.axes).map(|a| a.extent).product();
+        let conditional = conditional(&r.value);
         for (i, (tensor, index)) in reads(&r.value).into_iter().enumerate() {
-            let Some(offset) = Affine::of(&self.flat(tensor, &index)).filter(|_| !packed.contains(&tensor)) else {
+            let stays = packed.contains(&tensor) || conditional.contains(&tensor);
+            let Some(offset) = Affine::of(&self.flat(tensor, &index)).filter(|_| !stays) else {
                 continue;
             };
             let elements: i64 =
@@ -235,6 +238,17 @@ impl Order {
         let summed = r.axes.iter().filter(|a| offset.coeff(a.id) != 0);
         first.chain(summed).chain(axes.iter().filter(|a| Some(a.id) == last)).copied().collect()
     }
+}
+
+/// What is read under a condition: elsewhere there may be nothing to copy.
+fn conditional(value: &Scalar) -> Vec<TensorId> {
+    let mut found = Vec::new();
+    for_each_node(value, &mut |n| {
+        if let ScalarKind::Select(_, a, b) = n.kind() {
+            found.extend(reads(a).into_iter().chain(reads(b)).map(|r| r.0));
+        }
+    });
+    found
 }
 
 /// An offset where an axis has become two: blocks of so many elements, and the places in them.

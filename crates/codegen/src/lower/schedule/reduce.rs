@@ -8,11 +8,12 @@ use super::{
     Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, bind,
     choose::{Ranked, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
-    conditions::{LeftOut, without},
+    conditions::{LeftOut, parts_of, without},
     cut_evenly, for_,
     prefetch::{Prefetch, Slice},
     shares::{is_even, outer_axes},
     sizes::{descending, tails},
+    taps::{self, Seen, Taps},
     tiling::{Cut, Dot, Form, Piece, Place, Tiling, WrittenOut},
     turns::{FACTORS, Turns, at_places, run, window},
 };
@@ -95,6 +96,8 @@ pub(super) struct Job<'a> {
     turns: Turns,
     /// Registers for places of a window that overlap from one accumulator to the next, where there are such.
     window: i64,
+    /// Windows some of whose taps see padding.
+    taps: Vec<Taps>,
 }
 
 impl Job<'_> {
@@ -115,6 +118,10 @@ impl Emitter {
         mut reduction: Reduction,
         parallel: bool,
     ) -> Stmt {
+        let ragged = self.decide(|e| e.ragged(&axes, &reduction.value)).filter(|(at, _)| *at < axes.len());
+        if let Some((at, whole)) = ragged {
+            return self.with_rest(tensor, &axes, (at, whole), to, value, reduction, parallel);
+        }
         let rows = if parallel { self.by_rows(tensor, &axes, &reduction) } else { None };
         // The epilogue names the accumulators at the unmerged axes: give it a name without axes instead.
         let sum = self.fresh();
@@ -139,7 +146,9 @@ impl Emitter {
             let accesses = accesses.get_or_init(|| e.accesses(&reduction.value));
             let (place, form) = (Affine::of(&to), form(&reduction, e.unit));
             let most = CANDIDATES.max(e.asked() + 1);
-            let mut ranked = ranked(&axes, place.as_ref(), &reduction.axes, accesses, form, e.unit, e.changing(), most);
+            let cuts = taps::cuts(&e.taps(&reduction, &axes), &axes);
+            let (place, changing) = (place.as_ref(), e.changing());
+            let mut ranked = ranked(&axes, place, &reduction.axes, accesses, form, e.unit, changing, &cuts, most);
             // Tiles of matrix registers are cut as the extents at hand ask for.
             let changes = axes.iter().chain(&reduction.axes).any(|a| e.changes(a.id));
             if let Some(offered) = e.in_tiles(&axes, &reduction).filter(|_| !changes) {
@@ -187,7 +196,9 @@ impl Emitter {
             self.rows_outermost(&mut axes, (at, merged), &mut tiling, &mut to, exprs)
         });
         let start = started(&mut value, sum, &reduction, &tiling);
-        let guarded = guarded_axes(&reduction.value);
+        let taps = self.taps_of_tiles(&reduction, &axes, &tiling);
+        let guarded = guarded_axes(&reduction.value, &taps);
+        let seen_alike = taps::cuts(&taps, &axes);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
             .map(|a| {
@@ -202,7 +213,10 @@ impl Emitter {
                         None => (a.id, counted(changing_pieces(a, &tiling, guarded))),
                     };
                 }
-                let all = pieces(a, &tiling);
+                let all = match seen_alike.get(&a.id).filter(|_| tiling.tiles.iter().any(|t| t.0 == a.id && t.1 > 1)) {
+                    Some(cuts) => taps::pieces_alike(a, cuts, &tiling),
+                    None => pieces(a, &tiling),
+                };
                 (a.id, counted(if guarded.contains(&a.id) { edges_apart(all, [true; 2]) } else { all }))
             })
             .collect();
@@ -238,6 +252,7 @@ impl Emitter {
             cuts,
             turns: self.turns_of(&reduction, &tiling),
             window,
+            taps,
         };
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
         // tails of tiles too: they meet the same operands while those are at hand.
@@ -429,12 +444,13 @@ impl Emitter {
             None => identity(r.combine, dtype),
         };
         let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
+        let (seen, counted) = taps::seen(&job.taps, &r.value, places, &mut || self.fresh());
         let value = match &job.combined {
             Some(combined) => {
                 let piece = |axis| places.iter().find(|p| p.axis == axis).map(|p| p.piece.number);
                 at_places(&without(combined, &job.left_out, &piece), &with)
             }
-            None => self.flatten(&replace_axes(&r.value, &with)),
+            None => self.flatten(&replace_axes(&counted, &with)),
         };
 
         let mut inner = r.axes.clone();
@@ -469,9 +485,15 @@ impl Emitter {
                 let line = self.fresh();
                 let prefetch = job.prefetch.as_ref().map(|a| a.slice(places, line));
                 let written_out = &job.turns.innermost;
-                stmts.push(self.combine_loops(job, &inner, most / accumulators, prefetch, written_out, |with| {
-                    unrolled(step(&at_once, with), lanes)
-                }));
+                stmts.push(self.combine_loops(
+                    job,
+                    &inner,
+                    &seen,
+                    most / accumulators,
+                    prefetch,
+                    written_out,
+                    |with| unrolled(step(&at_once, with), lanes),
+                ));
                 sum.clone()
             }
             Some(axis) => {
@@ -484,7 +506,7 @@ impl Emitter {
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
                 let written_out = &job.turns.innermost;
-                stmts.push(self.combine_loops(job, &loops, most / accumulators, None, written_out, |with| {
+                stmts.push(self.combine_loops(job, &loops, &seen, most / accumulators, None, written_out, |with| {
                     unrolled(step(std::slice::from_ref(&value_at), with), lanes)
                 }));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
@@ -504,10 +526,18 @@ impl Emitter {
                     let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                     let loops: Vec<Axis> = inner.iter().copied().chain([tail]).collect();
                     let total = Scalar::read(one, vec![slot.clone()], dtype);
-                    stmts.push(self.combine_loops(job, &loops, most / accumulators, None, written_out, |with| {
-                        let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
-                        unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
-                    }));
+                    stmts.push(self.combine_loops(
+                        job,
+                        &loops,
+                        &seen,
+                        most / accumulators,
+                        None,
+                        written_out,
+                        |with| {
+                            let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
+                            unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
+                        },
+                    ));
                 }
                 Scalar::read(one, vec![slot.clone()], dtype)
             }
@@ -568,18 +598,24 @@ impl Emitter {
         (one, Stmt::Block(stmts))
     }
 
-    /// The loops over reduced axes; of the innermost, at most so many turns are written out.
+    /// The loops over reduced axes, of the taps of windows over those that count; of the innermost, at most so many turns are written out.
+    #[expect(clippy::too_many_arguments, reason = "all that decides how loops go")]
     fn combine_loops(
         &mut self,
         job: &Job<'_>,
         axes: &[Axis],
+        seen: &[Seen],
         most: i64,
         prefetch: Option<Slice>,
         written_out: &[WrittenOut],
         body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt,
     ) -> Stmt {
         let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
+        let names: Vec<AxisId> = seen.iter().map(|_| self.fresh()).collect();
         let outer_loop = |body: Stmt, a: &Axis| {
+            if let Some((s, name)) = seen.iter().zip(&names).find(|(s, _)| s.axis() == a.id) {
+                return s.loop_over(*name, body);
+            }
             let extent = job.turns.all.get(&a.id).cloned().unwrap_or(Scalar::index(a.extent));
             run(a.id, extent, body)
         };
@@ -651,18 +687,22 @@ fn started(value: &mut Scalar, sum: AxisId, r: &Reduction, tiling: &Tiling) -> O
     Some(start)
 }
 
-/// The axes that decide whether something is read.
-fn guarded_axes(value: &Scalar) -> HashSet<AxisId> {
+/// The axes that decide whether something is read, where it is not left to the loops over taps.
+fn guarded_axes(value: &Scalar, taps: &[Taps]) -> HashSet<AxisId> {
     let mut found = HashSet::new();
     for_each_node(value, &mut |n| {
         if let ScalarKind::Select(cond, ..) = n.kind()
             && !reads(cond)
         {
-            for_each_node(cond, &mut |c| {
-                if let ScalarKind::Axis(a) = c.kind() {
-                    found.insert(*a);
-                }
-            });
+            let mut parts = Vec::new();
+            parts_of(cond, &mut parts);
+            for part in parts.into_iter().filter(|p| !taps.iter().any(|t| t.says(p))) {
+                for_each_node(part, &mut |c| {
+                    if let ScalarKind::Axis(a) = c.kind() {
+                        found.insert(*a);
+                    }
+                });
+            }
         }
     });
     found

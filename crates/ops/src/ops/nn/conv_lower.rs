@@ -12,6 +12,20 @@ use crate::{
     tensor::DType,
 };
 
+/// Where at least one tap of so many sees padding, it is left out. Of images with depth, any is along all axes but the last one: the others
+/// are neither vectors nor sides of register tiles.
+const SHARE_OF_PADDING: i64 = 4;
+
+/// And where for each tap at least so many products are added.
+const LEAST_WITHIN: i64 = 8;
+
+/// Whether so many taps of windows along a spatial axis see padding that loops should leave it out.
+fn sees_padding(w: &Window, extent: i64, outputs: i64, outer_of_three: bool) -> bool {
+    let all = w.kernel.saturating_mul(outputs);
+    let padding = all.saturating_sub(w.seeing(extent, outputs));
+    padding > 0 && (outer_of_three || padding >= all / SHARE_OF_PADDING)
+}
+
 /// The convolution of `x` with `w`, summed in `dtype`.
 pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b: &mut Builder) -> TensorId {
     let (xs, ws) = (b.shape(x).to_vec(), b.shape(w).to_vec());
@@ -26,11 +40,22 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
     let outputs: Vec<i64> = c.spatial.chars().zip(&windows).map(|(l, w)| w.outputs(extent(&c.data, &xs, l))).collect();
     let spatial = |letter: char| c.spatial.find(letter).expect("the layout's letters were checked");
 
-    let pads: Vec<(usize, i64, i64)> = c
-        .spatial
-        .chars()
-        .zip(windows.iter().zip(&outputs))
-        .map(|(l, (w, &n))| (c.data.position(l).expect("the layout's letters were checked"), w.before, w.needs(n)))
+    let shape = c.spatial.chars().zip(windows.iter().zip(&outputs));
+    // Along axes where windows see much padding, it is decided tap by tap, so that loops leave it out, and not copied.
+    let much = |(l, (w, &n)): (char, (&Window, &i64))| {
+        sees_padding(w, extent(&c.data, &xs, l), n, c.spatial.len() == 3 && l != 'W')
+    };
+    let mut by_taps: Vec<bool> = shape.clone().map(much).collect();
+    let floats = [b.dtype(x), b.dtype(w), dtype].iter().all(|d| matches!(d, DType::F32 | DType::F64));
+    let other_taps = windows.iter().zip(&by_taps).filter(|(_, by_taps)| !**by_taps).map(|(w, _)| w.kernel);
+    let within = extent(&c.kernel, &ws, 'I') * other_taps.product::<i64>();
+    if !floats || depthwise || within < LEAST_WITHIN || b.is_for_all_sizes() {
+        by_taps.fill(false);
+    }
+    let pads: Vec<(usize, i64, i64)> = shape
+        .zip(&by_taps)
+        .filter(|(_, by_taps)| !**by_taps)
+        .map(|((l, (w, &n)), _)| (c.data.position(l).expect("the layout's letters were checked"), w.before, w.needs(n)))
         .collect();
     let x = pad(x, &pads, Scalar::int(0, b.dtype(x)), b);
 
@@ -84,15 +109,21 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
                 }
             }
         };
+        let at = |s: char| {
+            let k = spatial(s);
+            let at = place_in(&c.out, s, i).index() * windows[k].stride + r[k + 1].clone() * windows[k].dilation;
+            if by_taps[k] { at - windows[k].before } else { at }
+        };
         let data = indices(&c.data, |letter| match letter {
             'N' => place_in(&c.out, 'N', i),
             'C' => channel.clone(),
-            s => {
-                let k = spatial(s);
-                let at = place_in(&c.out, s, i).index() * windows[k].stride + r[k + 1].clone() * windows[k].dilation;
-                Place::flat(at)
-            }
+            s => Place::flat(at(s)),
         });
+        let inside = c.spatial.chars().filter(|s| by_taps[spatial(*s)]).map(|s| {
+            let at = at(s);
+            at.clone().ge(Scalar::index(0)).and(at.lt(Scalar::index(extent(&c.data, &xs, s))))
+        });
+        let inside = inside.reduce(Scalar::and).unwrap_or_else(|| Scalar::bool(true));
         let weight = indices(&c.kernel, |letter| match letter {
             'G' => Place::flat(out.index().floor_div(per_group)),
             'O' if c.kernel.position('G').is_some() => Place::flat(out.index().floor_mod(per_group)),
@@ -102,6 +133,7 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
             'I' => summed.clone(),
             s => Place::flat(r[spatial(s) + 1].clone()),
         });
-        (b.read(x, data), b.read(w, weight))
+        let zero = Scalar::int(0, b.dtype(x));
+        (Scalar::select(inside, b.read(x, data), zero), b.read(w, weight))
     })
 }

@@ -49,6 +49,17 @@ impl Window {
         *self == Window { kernel: 1, stride: 1, before: 0, after: 0, ..*self }
     }
 
+    /// How many taps of so many windows see the input, which has this extent, and not padding.
+    pub(crate) fn seeing(&self, extent: i64, outputs: i64) -> i64 {
+        let through = |tap: i64| {
+            let at = tap.saturating_mul(self.dilation).saturating_sub(self.before);
+            let first = at.saturating_neg().saturating_add(self.stride - 1).div_euclid(self.stride).clamp(0, outputs);
+            let end = (extent - 1).saturating_sub(at).div_euclid(self.stride).saturating_add(1);
+            end.clamp(first, outputs) - first
+        };
+        (0..self.kernel).map(through).fold(0, i64::saturating_add)
+    }
+
     /// Number of positions that a padded input needs for this many outputs.
     pub(crate) fn needs(&self, outputs: i64) -> i64 {
         (outputs - 1).saturating_mul(self.stride).saturating_add(self.span())

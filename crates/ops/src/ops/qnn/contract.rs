@@ -13,7 +13,7 @@ use crate::{
             place::{extent, place_in},
         },
         op_ensure,
-        util::tensor_arg,
+        util::{may_equal, tensor_arg},
     },
     tensor::{DType, Layout, Tensor, Value},
 };
@@ -196,6 +196,12 @@ impl Op for Quantized {
         check_single(args, 4, n[4], DType::F32)?;
         let out = self.base.infer(attrs, &Self::base_types(args))?;
         let [zeros, scales] = self.channels(attrs, &x.shape, &w.shape)?;
+        let units = if self.channel == Channel::Packed { attrs.opt_int("units") } else { None };
+        op_ensure!(
+            units.is_none_or(|n| zeros.is_none_or(|all| may_equal(Dim::Known(n), all))),
+            "`units` is {units:?}, but `{}` is {w}, of which all outputs are taken",
+            n[1]
+        );
         check_param(args, 3, n[3], DType::I32, zeros)?;
         check_param(args, 5, n[5], DType::F32, scales)?;
         Ok(out)
@@ -271,6 +277,11 @@ impl Op for Quantized {
                 let [zeros, scales] = self.channels(&crate::ops::make_attrs(op, &given).ok()?, &x, &w).ok()?;
                 Some((zeros?.known()?, scales?.known()?))
             });
+            let units = sample.attrs.iter().find(|a| a.0 == "units").and_then(|a| a.1.as_int());
+            // All outputs of a packed weight are taken here.
+            if self.channel == Channel::Packed && units.zip(vectors).is_some_and(|(units, all)| units < all.0) {
+                continue;
+            }
             for n in std::iter::once(None).chain(vectors.filter(|n| n.0 > 1).map(Some)) {
                 let (zeros, scales): (Vec<i64>, Vec<i64>) = n.into_iter().unzip();
                 samples.push(Sample {
