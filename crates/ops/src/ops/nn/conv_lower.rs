@@ -4,7 +4,7 @@ use super::{
     conv_attrs::ConvAttrs,
     geometry::Window,
     numbers::sum_products,
-    place::{Place, extent, indices, pad, place_in, shape_in},
+    place::{Pad, Place, extent, indices, pad, place_in, shape_in},
 };
 use crate::{
     ir::Dim,
@@ -26,11 +26,11 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
     let outputs: Vec<i64> = c.spatial.chars().zip(&windows).map(|(l, w)| w.outputs(extent(&c.data, &xs, l))).collect();
     let spatial = |letter: char| c.spatial.find(letter).expect("the layout's letters were checked");
 
-    let pads: Vec<(usize, i64, i64)> = c
+    let pads: Vec<Pad> = c
         .spatial
         .chars()
         .zip(windows.iter().zip(&outputs))
-        .map(|(l, (w, &n))| (c.data.position(l).expect("the layout's letters were checked"), w.before, w.needs(n)))
+        .map(|(l, (w, &n))| Pad::of(c.data.position(l).expect("the layout's letters were checked"), w, n))
         .collect();
     let x = pad(x, &pads, Scalar::int(0, b.dtype(x)), b);
 
