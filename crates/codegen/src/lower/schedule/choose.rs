@@ -5,7 +5,7 @@ use hashbrown::HashSet;
 
 use super::{
     Access,
-    sizes::{descending, tails},
+    sizes::{cut_into, tile_sizes},
     tiling::{Dot, Form, Tiling, coeff, store_cycles},
 };
 use crate::{
@@ -229,13 +229,13 @@ impl Model<'_> {
     }
 }
 
-/// How often there are tiles of each size along an axis whose extent changes, of the largest and of those that what is left goes through: as
-/// at the extent at hand for the one half, and for the other as where each rest is as likely.
+/// How often there are tiles of each size along an axis whose extent changes: as at the extent at hand for the one half, and for the other
+/// as at one that is half as much again, brought down to as many elements.
 fn changing_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
-    let sizes: Vec<i64> = [size].into_iter().chain(tails(size)).collect();
-    let whole = ((extent as f64 - (size - 1) as f64 / 2.0) / size as f64).max(0.0);
-    let likely = |n: i64| if n == size { whole } else { 0.5 };
-    descending(extent, &sizes).into_iter().map(|(_, n, size)| ((n as f64 + likely(size)) / 2.0, size)).collect()
+    let (sizes, more) = (tile_sizes(size), extent + extent / 2 + 1);
+    let share = extent as f64 / more as f64;
+    let both = cut_into(extent, &sizes).into_iter().zip(cut_into(more, &sizes));
+    both.map(|((_, here, size), (_, there, _))| ((here as f64 + there as f64 * share) / 2.0, size)).collect()
 }
 
 /// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart

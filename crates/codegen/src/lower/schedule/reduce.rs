@@ -12,7 +12,7 @@ use super::{
     cut_evenly, for_,
     prefetch::{Prefetch, Slice},
     shares::{is_even, outer_axes},
-    sizes::{descending, tails},
+    sizes::{cut_into, descending, tails, tile_sizes},
     tiling::{Cut, Dot, Form, Piece, Place, Tiling, WrittenOut},
     turns::{FACTORS, Turns, at_places, run, window},
 };
@@ -696,8 +696,8 @@ pub(super) fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
     pieces
 }
 
-/// How an output axis is cut whose extent changes from size to size: whole tiles, the first and the last by themselves where windows
-/// reach over the edges, and then ever smaller ones. There may be none of any.
+/// How an output axis is cut whose extent changes from size to size: nearly evenly; along vectors, and where windows reach over the edges,
+/// whole tiles, there the first and the last by themselves, and then ever smaller ones. There may be none of any.
 fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
     let is_vector = axis.id == tiling.vector;
@@ -717,6 +717,10 @@ fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
             piece(step, (tiles - 2).max(0), size, lanes, false, false),
             piece((tiles - 1).max(0) * step, i64::from(tiles > 1), size, lanes, true, true),
         ],
+        false if !is_vector => {
+            let tiles = cut_into(axis.extent, &tile_sizes(size)).into_iter();
+            return tiles.map(|(at, count, n)| piece(at, count, n, 1, n < size, false)).collect();
+        }
         false => vec![piece(0, tiles, size, lanes, false, false)],
     };
     let mut rest: Vec<(i64, i64)> = match is_vector {
