@@ -1,11 +1,13 @@
 //! The choice of vector axis and register tile for a reduction, by a small model of a core: fused multiply-adds and loads a
 //! cycle, a latency to hide, a limited number of vector registers, two caches.
 
-use hashbrown::HashSet;
+use std::{cell::RefCell, rc::Rc};
+
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access,
-    sizes::{cut_into, tile_sizes},
+    sizes::{changing_tiles, is_streamed},
     tiling::{Dot, Form, Tiling, coeff, store_cycles},
 };
 use crate::{
@@ -74,7 +76,12 @@ struct Model<'a> {
     windows: Option<Vec<Axis>>,
     /// Axes whose extents are others at other sizes.
     changing: Option<&'a HashSet<AxisId>>,
+    /// How axes are cut: asked for again and again.
+    cuts: &'a Cuts,
 }
+
+/// How often there are tiles of each size, by the extent, the largest size and whether the extent changes.
+type Cuts = RefCell<HashMap<(i64, i64, bool), Rc<[(f64, i64)]>>>;
 
 /// How a read goes on from step to step of the reduction.
 #[derive(Copy, Clone)]
@@ -211,13 +218,15 @@ impl Model<'_> {
                 return step * m.reduced + m.store * accumulators + 12.0;
             };
             let extent = extents[chosen.len()];
-            let pieces = match axis != vector && m.changing.is_some_and(|c| c.contains(&axis)) {
-                true => changing_pieces(extent, size),
+            let changes = axis != vector && m.changing.is_some_and(|c| c.contains(&axis));
+            let cut = || match changes {
+                true => changing_pieces(extent, size, is_streamed(m.reduced, m.unit)).into(),
                 false => super::cut_evenly(extent, size).into_iter().map(|(_, n, size)| (n as f64, size)).collect(),
             };
+            let pieces = m.cuts.borrow_mut().entry((extent, size, changes)).or_insert_with(cut).clone();
             pieces
-                .into_iter()
-                .map(|(count, size)| {
+                .iter()
+                .map(|&(count, size)| {
                     chosen.push((axis, size));
                     let cost = walk(m, vector, lanes, tiles, extents, chosen);
                     chosen.pop();
@@ -230,12 +239,21 @@ impl Model<'_> {
 }
 
 /// How often there are tiles of each size along an axis whose extent changes: as at the extent at hand for the one half, and for the other
-/// as at one that is half as much again, brought down to as many elements.
-fn changing_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
-    let (sizes, more) = (tile_sizes(size), extent + extent / 2 + 1);
-    let share = extent as f64 / more as f64;
-    let both = cut_into(extent, &sizes).into_iter().zip(cut_into(more, &sizes));
-    both.map(|((_, here, size), (_, there, _))| ((here as f64 + there as f64 * share) / 2.0, size)).collect()
+/// as at one that is half as much again, brought down to as many elements; or, where tiles are not even, as where each rest is as likely.
+fn changing_pieces(extent: i64, size: i64, streamed: bool) -> Vec<(f64, i64)> {
+    let here = changing_tiles(extent, size, streamed).into_iter().map(|p| (p.1 as f64, p.2));
+    let likely: Vec<f64> = match streamed {
+        true => {
+            let more = extent + extent / 2 + 1;
+            let share = extent as f64 / more as f64;
+            changing_tiles(more, size, true).into_iter().map(|p| p.1 as f64 * share).collect()
+        }
+        false => {
+            let whole = ((extent as f64 - (size - 1) as f64 / 2.0) / size as f64).max(0.0);
+            here.clone().map(|(_, n)| if n == size { whole } else { 0.5 }).collect()
+        }
+    };
+    here.zip(likely).map(|((n, size), likely)| ((n + likely) / 2.0, size)).collect()
 }
 
 /// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart
@@ -299,6 +317,7 @@ pub(super) fn ranked(
 ) -> Ranked {
     let strides: Vec<Stride> = accesses.iter().map(|a| Stride::of(a, reduced, &unit.timing)).collect();
     let volume: f64 = reduced.iter().map(|a| a.extent as f64).product();
+    let cuts = Cuts::default();
     let mut best: Vec<(f64, Tiling)> = Vec::new();
     let mut offered = 0;
     let mut offer = |cost: f64, tiling: Tiling| {
@@ -346,6 +365,7 @@ pub(super) fn ranked(
             dot: dot.map_or(1, |(_, t)| t.count),
             strides: &strides,
             changing,
+            cuts: &cuts,
             windows: taps.map(|t| reduced.iter().filter(|r| r.id != t.id).copied().collect()),
         };
         let dot = dot.map(|(axis, t)| (axis, t.count));

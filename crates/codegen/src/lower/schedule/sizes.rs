@@ -252,18 +252,33 @@ const CUT_ANEW: i64 = 3;
 
 /// The sizes of tiles along an axis whose extent changes, where the largest have this one: with those between it and its half an extent is cut
 /// nearly evenly, and powers of two are for less.
-pub(super) fn tile_sizes(size: i64) -> Vec<i64> {
+fn tile_sizes(size: i64) -> Vec<i64> {
     let half = (size + 1) / 2;
     let greater: Vec<i64> = match size {
         ..=8 => (half..=size).rev().collect(),
         // Each takes time to compile: these are enough for most extents.
-        _ => [0, 2, 3, 5].map(|less| size - less).into_iter().filter(|n| *n > half).chain([half]).collect(),
+        _ => [0, 3, 5].map(|less| size - less).into_iter().filter(|n| *n >= half).collect(),
     };
     greater.into_iter().chain(tails(half)).collect()
 }
 
+/// Whether what all elements of a tile read, so many elements of each vector, comes from the second cache: then smaller tiles take as long as
+/// larger ones.
+pub(super) fn is_streamed(reduced: f64, unit: Core) -> bool {
+    reduced * 2.0 * unit.vector_bytes as f64 > unit.timing.l1.bytes as f64
+}
+
+/// An extent that changes in tiles of a size and smaller ones: (first element, tiles, extent of each). Nearly even ones where that is
+/// `streamed`.
+pub(super) fn changing_tiles(extent: i64, size: i64, streamed: bool) -> Vec<(i64, i64, i64)> {
+    match streamed {
+        true => cut_into(extent, &tile_sizes(size)),
+        false => descending(extent, &[size].into_iter().chain(tails(size)).collect::<Vec<i64>>()),
+    }
+}
+
 /// An extent in tiles of these sizes, the greatest first and 1 last, as few and as even as can be: (first element, tiles, extent of each).
-pub(super) fn cut_into(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
+fn cut_into(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
     let whole = (extent / sizes[0] - CUT_ANEW).max(0);
     let left = (extent - whole * sizes[0]) as usize;
     // The least that so many elements cost, and the number of the size that is taken first.
@@ -311,7 +326,7 @@ mod tests {
         };
         assert_eq!(cut(6, 7), [(1, 6)]);
         assert_eq!(cut(8, 7), [(2, 4)]);
-        assert_eq!(cut(37, 12), [(1, 10), (3, 9)]);
+        assert_eq!(cut(37, 12), [(1, 12), (2, 9), (1, 7)]);
         assert_eq!(cut(3, 1), [(3, 1)]);
         assert_eq!(cut(140, 14), [(10, 14)]);
         for size in 1..=14 {
