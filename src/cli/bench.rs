@@ -59,9 +59,10 @@ pub(super) struct Args {
     repeat: NonZeroUsize,
     /// Print JSON: latencies_s (each run), first_s (the first call, before those that warm up), median_s, min_s, p90_s, compile_s, cached;
     /// of memory, in bytes: arena, the most of it that is in use at once, weights, and the peak of this process. Where inputs are given,
-    /// `runs` has these latencies for each, with `inputs`, the file; of several they are only there. Of programs whose extents are unknown: general_calls (of
-    /// kernels that serve all extents), special_calls (of kernels that serve one), special_kernels (compiled for extents that were met) and
-    /// special_sizes (at which the whole program has code of its own: see --specialize)
+    /// `runs` has these latencies for each, with `inputs`, the file; of several they are only there. Of programs whose extents are
+    /// unknown: compiled_kernels (in each of `runs`: how many were compiled until then), general_calls (of kernels that serve all extents),
+    /// special_calls (of kernels that serve one), special_kernels (compiled for extents that were met) and special_sizes (at which the whole
+    /// program has code of its own: see --specialize)
     #[arg(long)]
     json: bool,
     /// Also say where the time goes, kernel by kernel: time, operations a second and bytes a second with their shares of what the
@@ -103,7 +104,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         args.extents.refuse("go with programs that are to be built")?;
         let library = super::library::open(&args.model, args.threads)?;
         let tensors = paths.iter().map(|&p| library.inputs(p, None)).collect::<Result<Vec<_>, _>>()?;
-        let runs = measure(&args, &tensors, |tensors| library.run(tensors).map(drop))?;
+        let runs = measure(&args, &tensors, &|| None, |tensors| library.run(tensors).map(drop))?;
         return report(&args, &runs, 0.0, None, None);
     }
     let start = Instant::now();
@@ -157,7 +158,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     tell_tuning(&built);
     let Runnable::Plain(exe) = &built.executable else {
         let exe = &built.executable;
-        let runs = measure(&args, &tensors, |tensors| {
+        let runs = measure(&args, &tensors, &|| compiled_kernels(&built), |tensors| {
             exe.run(tensors)?;
             // What is measured is what serves the size from then on.
             if let (Special::All, Runnable::Machine(m)) = (args.specialize, exe) {
@@ -178,7 +179,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         return report(&args, &runs, compile, Some(&built), found);
     };
     let mut outputs: Option<Vec<Tensor>> = None;
-    let runs = measure(&args, &tensors, |tensors| match &mut outputs {
+    let runs = measure(&args, &tensors, &|| None, |tensors| match &mut outputs {
         Some(outputs) => exe.run_into(tensors, outputs).map_err(refuse),
         None => {
             outputs = Some(exe.run(tensors).map_err(refuse)?);
@@ -187,6 +188,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     })?;
     let found = if args.profile { profiled(&args, exe, &tensors[0], target)? } else { None };
     report(&args, &runs, compile, Some(&built), found)
+}
+
+/// How many kernels were compiled since the program was built, of programs whose extents are unknown.
+fn compiled_kernels(built: &Built) -> Option<usize> {
+    match &built.executable {
+        Runnable::Machine(m) => Some(m.compiled_kernels()),
+        Runnable::Plain(_) => None,
+    }
 }
 
 fn refuse(e: crate::runtime::RunError) -> Failure {
@@ -243,7 +252,8 @@ fn run_with_state(
     let mut measured = Vec::new();
     for &path in paths {
         let inputs = beside_state(&typed, path, &built.state, &mut runs)?;
-        measured.extend(measure(args, &[inputs], |inputs| Ok(runs.run(inputs).map(drop)?))?);
+        let once = |inputs: &[Tensor]| Ok(runs.run(inputs).map(drop)?);
+        measured.extend(measure(args, &[inputs], &|| compiled_kernels(&built), once)?);
     }
     report(args, &measured, compile, Some(&built), None)
 }
@@ -252,6 +262,8 @@ fn run_with_state(
 struct Run {
     first: f64,
     latencies: Vec<f64>,
+    /// Kernels that were compiled so far, of a program that compiles any when it runs.
+    compiled: Option<usize>,
 }
 
 impl Run {
@@ -268,7 +280,9 @@ impl Run {
         let json = serde_json::json!({
             "latencies_s": self.latencies, "first_s": self.first, "median_s": median, "min_s": min, "p90_s": p90,
         });
-        if let serde_json::Value::Object(fields) = json { fields } else { serde_json::Map::new() }
+        let mut fields = if let serde_json::Value::Object(fields) = json { fields } else { serde_json::Map::new() };
+        fields.extend(self.compiled.map(|n| ("compiled_kernels".to_owned(), n.into())));
+        fields
     }
 }
 
@@ -276,6 +290,7 @@ impl Run {
 fn measure(
     args: &Args,
     tensors: &[Vec<Tensor>],
+    compiled: &dyn Fn() -> Option<usize>,
     mut once: impl FnMut(&[Tensor]) -> Result<(), Failure>,
 ) -> Result<Vec<Run>, Failure> {
     let mut timed = |tensors: &Vec<Tensor>| {
@@ -290,7 +305,7 @@ fn measure(
             timed(tensors)?;
         }
         let latencies = (0..args.repeat.get()).map(|_| timed(tensors)).collect::<Result<Vec<_>, _>>()?;
-        runs.push(Run { first, latencies });
+        runs.push(Run { first, latencies, compiled: compiled() });
     }
     Ok(runs)
 }

@@ -452,7 +452,9 @@ impl Search<'_> {
     fn beside(&self, size: &[i64], ones_stay: bool) -> Option<Vec<Vec<Group>>> {
         let shapes = self.shapes(size);
         let first = self.look_at(&shapes)?.groups;
-        let found = others(self.sampler.types, &shapes, ones_stay).into_iter().map(|other| self.with_fixed(other));
+        let found = others(self.sampler.types, &shapes, ones_stay, &HashSet::new())
+            .into_iter()
+            .map(|other| self.with_fixed(other));
         let found = found.filter_map(|other| Some(self.look_at(&other)?.groups)).filter(|g| g.len() == first.len());
         let found: Vec<Vec<Group>> = found.take(LOOKED_AT - 1).collect();
         Some([first].into_iter().chain(found).collect())

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     diag::Refused,
-    ir::{Dim, ExprId, TensorType, Type},
+    ir::{ExprId, TensorType, Type},
     lower::{CodeSet, FunctionAt, Group, Made, Met, ProgramAt, Sites, as_view, assemble_at},
     runtime::CompiledCode,
     tensor::Shape,
@@ -146,16 +146,30 @@ impl Sizes {
             return Ok(());
         }
         let groups = groups(&calls)?;
+        let at = |other: &Vec<Shape>| sequence.at(of_shapes(types, other), &mut Memo::default());
         let looked_at = |ones_stay: bool| -> Vec<Vec<Group>> {
-            let others = others(types, shapes, ones_stay);
             let alike = |other: &Vec<Shape>| {
-                let other = sequence.at(of_shapes(types, other), &mut Memo::default())?;
+                let other = at(other)?;
                 let calls: Vec<&FunctionAt> = other.in_order().map(|(_, call)| &*call.function).collect();
                 if other.order == here.order { self::groups(&calls).ok() } else { None }
             };
-            let found =
-                others.chunks(LOOKED_AT - 1).flat_map(|some| some.par_iter().filter_map(alike).collect::<Vec<_>>());
-            [groups.clone()].into_iter().chain(found.take(LOOKED_AT - 1)).collect()
+            let look_at = |others: Vec<Vec<Shape>>| {
+                let mut found = vec![groups.clone()];
+                let mut left = &others[..];
+                while found.len() < LOOKED_AT && !left.is_empty() {
+                    let (some, rest) = left.split_at((LOOKED_AT - found.len()).min(left.len()));
+                    found.extend(some.par_iter().filter_map(alike).collect::<Vec<_>>());
+                    left = rest;
+                }
+                found
+            };
+            let found = look_at(others(types, shapes, ones_stay, &HashSet::new()));
+            if found.len() > 1 {
+                return found;
+            }
+            // What is unknown by its type may be what weights say: only some extents are others at other sizes.
+            let fixed = fixed_extents(types, shapes, |other| at(other).is_some());
+            if fixed.is_empty() { found } else { look_at(others(types, shapes, ones_stay, &fixed)) }
         };
         let Found { order, sites, .. } = self.found.get_or_insert_with(|| Found {
             order: here.order.clone(),
@@ -238,35 +252,47 @@ fn unknown_extents(types: &[Type], shapes: &[Shape]) -> Vec<usize> {
     tensors.zip(shapes).flat_map(of).collect()
 }
 
+/// Of the extents that are unknown by types, those that fit no call when they alone, wherever they stand, are others.
+fn fixed_extents(types: &[Type], shapes: &[Shape], fits: impl Fn(&Vec<Shape>) -> bool) -> HashSet<usize> {
+    let all: HashSet<usize> = unknown_extents(types, shapes).into_iter().collect();
+    let changes = |n: usize| {
+        [2 * n, 2 * n + 1, 3 * n + 2].iter().any(|&to| fits(&grown(types, shapes, |m| if m == n { to } else { m })))
+    };
+    all.into_iter().filter(|&n| !changes(n)).collect()
+}
+
+/// Shapes with other extents where these are unknown, by what they are.
+fn grown(types: &[Type], shapes: &[Shape], mut by: impl FnMut(usize) -> usize) -> Vec<Shape> {
+    let mut extents = |(t, s): (TensorType, &Shape)| -> Shape {
+        t.shape.iter().zip(s.iter()).map(|(d, &n)| if d.known().is_none() { by(n) } else { n }).collect()
+    };
+    types.iter().filter_map(Type::flatten).flatten().zip(shapes).map(&mut extents).collect()
+}
+
 /// Other sizes that a function may be met at, for parameters of these types: those first where all unknown extents differ from each other.
-/// `ones_stay` where extents of 1 do, unless all are.
-pub(super) fn others(types: &[Type], shapes: &[Shape], ones_stay: bool) -> Vec<Vec<Shape>> {
-    let tensors: Vec<_> = types.iter().filter_map(Type::flatten).flatten().collect();
-    if tensors.len() != shapes.len() {
+/// `ones_stay` where extents of 1 do, unless all are; `fixed` ones do.
+pub(super) fn others(types: &[Type], shapes: &[Shape], ones_stay: bool, fixed: &HashSet<usize>) -> Vec<Vec<Shape>> {
+    if types.iter().filter_map(Type::flatten).flatten().count() != shapes.len() {
         return Vec::new();
     }
-    let unknown = |d: &Dim| d.known().is_none();
-    let grows = !ones_stay || unknown_extents(types, shapes).into_iter().all(|n| n == 1);
+    let grows = !ones_stay || unknown_extents(types, shapes).into_iter().all(|n| n == 1 || fixed.contains(&n));
     let grown = |by: &dyn Fn(usize, usize) -> usize| -> Vec<Shape> {
         let mut place = 0;
-        let mut extents = |(t, s): (&TensorType, &Shape)| -> Shape {
-            let extent = |(d, &n): (&Dim, &usize)| match unknown(d) && (n != 1 || grows) {
-                true => {
-                    place += 1;
-                    by(n, place)
-                }
-                false => n,
-            };
-            t.shape.iter().zip(s.iter()).map(extent).collect()
-        };
-        tensors.iter().zip(shapes).map(&mut extents).collect()
+        self::grown(types, shapes, |n| match (n != 1 || grows) && !fixed.contains(&n) {
+            true => {
+                place += 1;
+                by(n, place)
+            }
+            false => n,
+        })
     };
     // Odd and even, so that what two extents, or their halves, have in common by chance shows at one of them.
     let mixed = |n: usize, place: usize, k: usize| n + (7 * n + 37 * place + 53 * k) % 97 + 2;
     let apart = [
         grown(&|n, place| 2 * n + 2 * place + 1),
         grown(&|n, place| 3 * n + 7 * place + 2),
-        // A smaller one, too: what is cut into pieces of a size at most has one of another form then.
+        // Smaller ones, too: what is cut into pieces of a size at most has one of another form then.
+        grown(&|n, place| if place == 1 { 1 } else { n / 4 + place }),
         grown(&|n, place| if place == 1 { 1 } else { n / 2 + 3 * place + 1 }),
     ];
     let equal = [grown(&|n, _| 2 * n + 1), grown(&|n, _| 3 * n + 2), grown(&|n, _| 2 * n), grown(&|n, _| 3 * n)];

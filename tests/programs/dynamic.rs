@@ -290,6 +290,79 @@ fn a_batch_of_one_compiles_nothing() {
     }
 }
 
+/// An axis that is left out by name, beside a batch that is 1 by chance.
+#[test]
+fn axes_that_are_left_out_compile_nothing() {
+    let text = "def @main(%x: Tensor[(?, ?, 3, 8, 15), float32]) {
+        let %turned = transpose(%x, axes=[2, 0, 3, 1, 4]);
+        squeeze(strided_slice(%turned, begin=[1], end=[2], strides=[1], axes=[0], slice_mode=\"end\"), axis=[0]) }";
+    let sizes = [[1, 20], [2, 32], [1, 7], [3, 1]];
+    compiles_once(text, &sizes.map(|[n, m]| vec![floats(&[n, m, 3, 8, 15], 1)]));
+}
+
+/// Runs a program at each of these inputs: what was compiled at the first serves all.
+fn compiles_once(text: &str, sizes: &[Vec<Tensor>]) {
+    let exe = built(text).executable;
+    let Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
+    let mut compiled = None;
+    for inputs in sizes {
+        checked(text, &exe, inputs);
+        let all = machine.compiled_kernels();
+        assert_eq!(*compiled.get_or_insert(all), all, "{text}: {:?}", inputs[0].shape());
+    }
+    assert!(compiled > Some(0) && machine.sized_calls().2 == 0, "{text}");
+}
+
+/// Whether the last window reaches beyond the data differs from size to size: there is one kernel for both.
+#[test]
+fn windows_that_end_where_data_does_compile_nothing() {
+    let operators = [
+        "nn.max_pool2d(%x, pool_size=[3, 3], strides=[2, 2], ceil_mode=True)",
+        "nn.avg_pool2d(%x, pool_size=[3, 3], strides=[2, 2], ceil_mode=True)",
+        "nn.avg_pool2d(%x, pool_size=[3, 3], strides=[2, 2], padding=[1, 1])",
+        "nn.max_pool2d(%x, pool_size=[3, 3], strides=[2, 2], padding=[0, 0, 1, 1])",
+    ];
+    let sizes = [[16, 23], [15, 15], [16, 16], [7, 16], [21, 8], [33, 47]];
+    for operator in operators {
+        let text = format!("def @main(%x: Tensor[(?, 8, ?, ?), float32]) {{ {operator} }}");
+        let inputs = |(n, [h, w]): (usize, [i64; 2])| vec![floats(&[1 + n as i64 % 3, 8, h, w], n as u64)];
+        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
+    }
+    let text = "def @main(%x: Tensor[(?, 8, ?, ?), float32], %w: Tensor[(16, 8, 3, 3), float32]) {
+        nn.conv2d(%x, %w, strides=[2, 2], padding=[0, 0, 1, 1], channels=16, kernel_size=[3, 3]) }";
+    let inputs = |(n, [h, w]): (usize, [i64; 2])| {
+        vec![floats(&[1 + n as i64 % 3, 8, h, w], n as u64), floats(&[16, 8, 3, 3], 9)]
+    };
+    compiles_once(text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
+}
+
+/// Tiles of Winograd's algorithm come out even at some sizes, with and without padding, and images may be a few tiles or many.
+#[test]
+fn winograd_of_other_sizes_compiles_nothing() {
+    for padding in ["0, 0", "1, 1"] {
+        let text = format!(
+            "def @main(%x: Tensor[(?, 2, ?, ?, 16), float32], %w: Tensor[(6, 6, 2, 32, 16), float32]) {{
+            nn.contrib_conv2d_winograd_without_weight_transform(%x, %w, tile_size=4, padding=[{padding}], channels=32,
+                kernel_size=[3, 3], data_layout=\"NCHW16c\", kernel_layout=\"HWOI16o\", out_layout=\"NCHW16c\") }}"
+        );
+        let sizes = [[60, 60], [18, 18], [14, 18], [18, 9], [6, 6], [33, 26], [62, 41]];
+        let inputs = |(n, [h, w]): (usize, [i64; 2])| {
+            let images = [1, 1, 2, 3, 1, 5, 2][n];
+            vec![floats(&[images, 2, h, w, 16], n as u64), floats(&[6, 6, 2, 32, 16], 9)]
+        };
+        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
+    }
+}
+
+/// Extents that are unknown by type, but that weights decide.
+#[test]
+fn extents_that_weights_decide_compile_nothing() {
+    let text = "def @main(%x: Tensor[(?, ?), float32], %w: Tensor[(5, 7), float32]) {
+        nn.softmax(nn.relu(nn.dense(%x, %w, units=5))) }";
+    let sizes = [3, 11, 40, 7, 5].map(|n| vec![floats(&[n, 7], n as u64), floats(&[5, 7], 9)]);
+    compiles_once(text, &sizes);
+}
+
 /// Sizes get code of their own in the background, and results stay right.
 #[test]
 fn sizes_that_are_met_get_their_own_code() {
@@ -375,6 +448,7 @@ fn bench_tells_first_runs_apart() {
     assert_eq!(runs.len(), 2);
     for run in runs {
         assert!(run["first_s"].is_number() && run["latencies_s"].as_array().is_some_and(|l| l.len() == 2), "{run}");
+        assert_eq!(run["compiled_kernels"], runs[0]["compiled_kernels"]);
     }
     assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
     assert_eq!(found["special_sizes"], 0);

@@ -1,11 +1,13 @@
 //! The choice of vector axis and register tile for a reduction, by a small model of a core: fused multiply-adds and loads a
 //! cycle, a latency to hide, a limited number of vector registers, two caches.
 
+use std::{cell::RefCell, rc::Rc};
+
 use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access,
-    sizes::{descending, tails},
+    sizes::{changing_tiles, is_streamed},
     taps,
     tiling::{Dot, Form, Tiling, coeff, store_cycles},
 };
@@ -77,7 +79,12 @@ struct Model<'a> {
     changing: Option<&'a HashSet<AxisId>>,
     /// Axes along which not all taps of windows count everywhere.
     cuts: &'a HashMap<AxisId, Vec<taps::Cut>>,
+    /// How axes are cut: asked for again and again.
+    pieces: &'a Pieces,
 }
+
+/// How often there are tiles of each size, by the extent, the largest size and whether the extent changes.
+type Pieces = RefCell<HashMap<(i64, i64, bool), Rc<[(f64, i64)]>>>;
 
 /// How a read goes on from step to step of the reduction.
 #[derive(Copy, Clone)]
@@ -214,17 +221,21 @@ impl Model<'_> {
                 return step * m.reduced + m.store * accumulators + 12.0;
             };
             let extent = extents[chosen.len()];
+            let changes = axis != vector && m.changing.is_some_and(|c| c.contains(&axis));
             let even = |extent: i64, share: f64| {
                 super::cut_evenly(extent, size).into_iter().map(move |(_, n, size)| (n as f64 * share, size))
             };
-            let pieces: Vec<(f64, i64)> = match m.cuts.get(&axis).filter(|_| size > 1) {
-                _ if axis != vector && m.changing.is_some_and(|c| c.contains(&axis)) => changing_pieces(extent, size),
+            let cut = || match changes {
+                true => changing_pieces(extent, size, is_streamed(m.reduced, m.unit)).into(),
+                false => even(extent, 1.0).collect(),
+            };
+            let pieces: Rc<[(f64, i64)]> = match m.cuts.get(&axis).filter(|_| size > 1 && !changes) {
                 Some(cuts) => cuts.iter().flat_map(|&(extent, share)| even(extent, share)).collect(),
-                None => even(extent, 1.0).collect(),
+                None => m.pieces.borrow_mut().entry((extent, size, changes)).or_insert_with(cut).clone(),
             };
             pieces
-                .into_iter()
-                .map(|(count, size)| {
+                .iter()
+                .map(|&(count, size)| {
                     chosen.push((axis, size));
                     let cost = walk(m, vector, lanes, tiles, extents, chosen);
                     chosen.pop();
@@ -236,13 +247,22 @@ impl Model<'_> {
     }
 }
 
-/// How often there are tiles of each size along an axis whose extent changes, of the largest and of those that what is left goes through: as
-/// at the extent at hand for the one half, and for the other as where each rest is as likely.
-fn changing_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
-    let sizes: Vec<i64> = [size].into_iter().chain(tails(size)).collect();
-    let whole = ((extent as f64 - (size - 1) as f64 / 2.0) / size as f64).max(0.0);
-    let likely = |n: i64| if n == size { whole } else { 0.5 };
-    descending(extent, &sizes).into_iter().map(|(_, n, size)| ((n as f64 + likely(size)) / 2.0, size)).collect()
+/// How often there are tiles of each size along an axis whose extent changes: as at the extent at hand for the one half, and for the other
+/// as at one that is half as much again, brought down to as many elements; or, where tiles are not even, as where each rest is as likely.
+fn changing_pieces(extent: i64, size: i64, streamed: bool) -> Vec<(f64, i64)> {
+    let here = changing_tiles(extent, size, streamed).into_iter().map(|p| (p.1 as f64, p.2));
+    let likely: Vec<f64> = match streamed {
+        true => {
+            let more = extent + extent / 2 + 1;
+            let share = extent as f64 / more as f64;
+            changing_tiles(more, size, true).into_iter().map(|p| p.1 as f64 * share).collect()
+        }
+        false => {
+            let whole = ((extent as f64 - (size - 1) as f64 / 2.0) / size as f64).max(0.0);
+            here.clone().map(|(_, n)| if n == size { whole } else { 0.5 }).collect()
+        }
+    };
+    here.zip(likely).map(|((n, size), likely)| ((n + likely) / 2.0, size)).collect()
 }
 
 /// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart
@@ -307,6 +327,7 @@ pub(super) fn ranked(
 ) -> Ranked {
     let strides: Vec<Stride> = accesses.iter().map(|a| Stride::of(a, reduced, &unit.timing)).collect();
     let volume: f64 = reduced.iter().map(|a| a.extent as f64).product();
+    let pieces = Pieces::default();
     let mut best: Vec<(f64, Tiling)> = Vec::new();
     let mut offered = 0;
     let mut offer = |cost: f64, tiling: Tiling| {
@@ -354,6 +375,7 @@ pub(super) fn ranked(
             dot: dot.map_or(1, |(_, t)| t.count),
             strides: &strides,
             changing,
+            pieces: &pieces,
             cuts,
             windows: taps.map(|t| reduced.iter().filter(|r| r.id != t.id).copied().collect()),
         };

@@ -12,7 +12,7 @@ use super::{
     cut_evenly, for_,
     prefetch::{Prefetch, Slice},
     shares::{is_even, outer_axes},
-    sizes::{descending, tails},
+    sizes::{changing_tiles, descending, is_streamed, tails},
     taps::{self, Seen, Taps},
     tiling::{Cut, Dot, Form, Piece, Place, Tiling, WrittenOut},
     turns::{FACTORS, Turns, at_places, run, window},
@@ -199,6 +199,9 @@ impl Emitter {
         let taps = self.taps_of_tiles(&reduction, &axes, &tiling);
         let guarded = guarded_axes(&reduction.value, &taps);
         let seen_alike = taps::cuts(&taps, &axes);
+        let volume = reduction.axes.iter().map(|a| a.extent as f64).product::<f64>();
+        let lanes_at_once = if tiling.across { tiling.lanes } else { tiling.dot.map_or(1, |d| d.1) };
+        let streamed = self.decide(|e| is_streamed(volume / lanes_at_once as f64, e.unit));
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
             .map(|a| {
@@ -210,7 +213,7 @@ impl Emitter {
                     });
                     return match edge {
                         Some(edge) => (a.id, counted(edged_pieces(a, &tiling, edge))),
-                        None => (a.id, counted(changing_pieces(a, &tiling, guarded))),
+                        None => (a.id, counted(changing_pieces(a, &tiling, guarded, streamed))),
                     };
                 }
                 let all = match seen_alike.get(&a.id).filter(|_| tiling.tiles.iter().any(|t| t.0 == a.id && t.1 > 1)) {
@@ -753,9 +756,9 @@ pub(super) fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
     pieces
 }
 
-/// How an output axis is cut whose extent changes from size to size: whole tiles, the first and the last by themselves where windows
-/// reach over the edges, and then ever smaller ones. There may be none of any.
-fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
+/// How an output axis is cut whose extent changes from size to size: as [`changing_tiles`] has it; along vectors, and where windows reach over the edges,
+/// whole tiles, there the first and the last by themselves, and then ever smaller ones. There may be none of any.
+fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool, streamed: bool) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
     let is_vector = axis.id == tiling.vector;
     let lanes = if is_vector { tiling.lanes } else { 1 };
@@ -774,6 +777,10 @@ fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool) -> Vec<Piece> {
             piece(step, (tiles - 2).max(0), size, lanes, false, false),
             piece((tiles - 1).max(0) * step, i64::from(tiles > 1), size, lanes, true, true),
         ],
+        false if !is_vector => {
+            let tiles = changing_tiles(axis.extent, size, streamed).into_iter();
+            return tiles.map(|(at, count, n)| piece(at, count, n, 1, n < size, false)).collect();
+        }
         false => vec![piece(0, tiles, size, lanes, false, false)],
     };
     let mut rest: Vec<(i64, i64)> = match is_vector {

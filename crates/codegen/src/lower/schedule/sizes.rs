@@ -254,7 +254,95 @@ pub(super) fn descending(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
         .collect()
 }
 
+/// Smaller tiles than of so many elements take as long as these: what all of a tile's elements read comes no faster.
+const FEW: i64 = 6;
+/// Whole tiles come first, but for so many at the end, which are cut with what is left.
+const CUT_ANEW: i64 = 3;
+
+/// The sizes of tiles along an axis whose extent changes, where the largest have this one: with those between it and its half an extent is cut
+/// nearly evenly, and powers of two are for less.
+fn tile_sizes(size: i64) -> Vec<i64> {
+    let half = (size + 1) / 2;
+    let greater: Vec<i64> = match size {
+        ..=8 => (half..=size).rev().collect(),
+        // Each takes time to compile: these are enough for most extents.
+        _ => [0, 3, 5].map(|less| size - less).into_iter().filter(|n| *n >= half).collect(),
+    };
+    greater.into_iter().chain(tails(half)).collect()
+}
+
+/// Whether what all elements of a tile read, so many elements of each vector, comes from the second cache: then smaller tiles take as long as
+/// larger ones.
+pub(super) fn is_streamed(reduced: f64, unit: Core) -> bool {
+    reduced * 2.0 * unit.vector_bytes as f64 > unit.timing.l1.bytes as f64
+}
+
+/// An extent that changes in tiles of a size and smaller ones: (first element, tiles, extent of each). Nearly even ones where that is
+/// `streamed`.
+pub(super) fn changing_tiles(extent: i64, size: i64, streamed: bool) -> Vec<(i64, i64, i64)> {
+    match streamed {
+        true => cut_into(extent, &tile_sizes(size)),
+        false => descending(extent, &[size].into_iter().chain(tails(size)).collect::<Vec<i64>>()),
+    }
+}
+
+/// An extent in tiles of these sizes, the greatest first and 1 last, as few and as even as can be: (first element, tiles, extent of each).
+fn cut_into(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
+    let whole = (extent / sizes[0] - CUT_ANEW).max(0);
+    let left = (extent - whole * sizes[0]) as usize;
+    // The least that so many elements cost, and the number of the size that is taken first.
+    let mut least: Vec<(i64, usize)> = vec![(0, 0)];
+    for n in 1..=left {
+        let fitting = sizes.iter().enumerate().filter(|(_, size)| **size as usize <= n);
+        // Of as many tiles those that are as large as each other.
+        let alone = |size: i64| 1000 * (2 * size.max(FEW) + 1) + size * size;
+        let cost = |(at, size): (usize, &i64)| (least[n - *size as usize].0 + alone(*size), at);
+        least.push(fitting.map(cost).min().unwrap_or((0, 0)));
+    }
+    let mut counts = vec![0; sizes.len()];
+    counts[0] = whole;
+    let mut n = left;
+    while n > 0 {
+        let at = least[n].1;
+        counts[at] += 1;
+        n -= sizes[at] as usize;
+    }
+    let mut done = 0;
+    let piece = |(&size, count): (&i64, i64)| {
+        done += count * size;
+        (done - count * size, count, size)
+    };
+    sizes.iter().zip(counts).map(piece).collect()
+}
+
 /// What is left of an extent after tiles of a size goes through tiles of these, one of each at most: powers of two.
 pub(super) fn tails(size: i64) -> Vec<i64> {
     (0..63).rev().map(|p| 1 << p).filter(|n| *n < size).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_are_cut_into_few_even_tiles() {
+        let cut = |extent: i64, size: i64| -> Vec<(i64, i64)> {
+            let pieces = cut_into(extent, &tile_sizes(size));
+            let ends: Vec<i64> = pieces.iter().map(|(first, count, size)| first + count * size).collect();
+            assert!(pieces[1..].iter().zip(&ends).all(|(p, end)| p.0 == *end), "{pieces:?}");
+            assert_eq!((pieces[0].0, ends.last()), (0, Some(&extent)), "{pieces:?}");
+            pieces.into_iter().filter(|p| p.1 > 0).map(|p| (p.1, p.2)).collect()
+        };
+        assert_eq!(cut(6, 7), [(1, 6)]);
+        assert_eq!(cut(8, 7), [(2, 4)]);
+        assert_eq!(cut(37, 12), [(1, 12), (2, 9), (1, 7)]);
+        assert_eq!(cut(3, 1), [(3, 1)]);
+        assert_eq!(cut(140, 14), [(10, 14)]);
+        for size in 1..=14 {
+            for extent in 0..200 {
+                let tiles: i64 = cut(extent, size).iter().map(|p| p.0).sum();
+                assert!(tiles <= (extent + size - 1) / size + 2, "{extent} by {size}");
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work,
         nn::{
             geometry::{Window, check_shape, layout_of, paddings, per_axis, shape_of, whole},
-            place::pad,
+            place::{Pad, pad},
         },
         op_ensure,
         util::{bytes, elements, field, lowered_shapes, may_equal, op_head, t, tensor_arg, value_shapes},
@@ -193,8 +193,7 @@ impl Op for Dilation {
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(b.dtype(x));
         let [d, k] = plan.places();
         let over = [b.shape(w)[k[2]], b.shape(w)[k[3]]];
-        let pads: Vec<(usize, i64, i64)> =
-            (0..2).map(|s| (d[2 + s], plan.padding[s].0, plan.window(s, over[s]).needs(shape[d[2 + s]]))).collect();
+        let pads = [0, 1].map(|s| Pad::of(d[2 + s], &plan.window(s, over[s]), shape[d[2 + s]]));
         let zero = Scalar::int(0, b.dtype(x));
         let padded = pad(x, &pads, zero, b);
         let out = b.reduce(&shape, &over, Combine::Max, |b, i, r| {

@@ -2,7 +2,7 @@
 
 use super::{
     geometry::{Window, paddings, per_axis},
-    place::pad,
+    place::{Pad, pad},
 };
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
@@ -515,7 +515,7 @@ impl Op for BitserialConv2d {
         let [_, words, _, rows, columns] = r.data_axes();
         let out = r.out_axes();
         let pads = [rows, columns].into_iter().zip(&r.windows).zip(&out[2..]);
-        let pads: Vec<_> = pads.map(|((axis, w), &o)| (axis, w.before, w.needs(shape[o]))).collect();
+        let pads: Vec<_> = pads.map(|((axis, w), &o)| Pad::of(axis, w, shape[o])).collect();
         let x = pad(x, &pads, Scalar::int(0, r.data.word), b);
         let over = [b.shape(x)[words], r.windows[0].kernel, r.windows[1].kernel, r.weight.bits, r.data.bits];
         let conv = b.reduce(&shape, &over, Combine::Sum, |b, i, s| {

@@ -4,7 +4,7 @@ use super::{
     conv::CONV2D,
     geometry::{Window, check_shape, layout_of, offsets, paddings, per_axis, shape_of, whole},
     numbers::{Num, in_arithmetic, sum_products},
-    place::{Place, extent, indices, pad, place_in},
+    place::{Pad, Place, extent, indices, pad, place_in},
 };
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
@@ -184,10 +184,10 @@ impl Op for Conv2dBackwardWeight {
         let dtype = attrs.opt_dtype("out_dtype").unwrap_or(b.dtype(grad));
         let gs = b.shape(grad).to_vec();
         let over: Vec<i64> = "NHW".chars().map(|l| extent(&r.grad, &gs, l)).collect();
-        let pads: Vec<(usize, i64, i64)> = "HW"
+        let pads: Vec<Pad> = "HW"
             .chars()
             .zip(r.windows.iter().zip(&over[1..]))
-            .map(|(l, (w, &n))| (r.data.position(l).expect("the layout's letters were checked"), w.before, w.needs(n)))
+            .map(|(l, (w, &n))| Pad::of(r.data.position(l).expect("the layout's letters were checked"), w, n))
             .collect();
         let x = pad(x, &pads, Scalar::int(0, b.dtype(x)), b);
         let (outs, per_group) = (extent(&r.weight, &shape, 'O'), extent(&r.weight, &shape, 'I'));

@@ -4,7 +4,7 @@ use super::{
     conv_attrs::ConvAttrs,
     geometry::Window,
     numbers::sum_products,
-    place::{Place, extent, indices, pad, place_in, shape_in},
+    place::{Pad, Place, extent, indices, pad, place_in, shape_in},
 };
 use crate::{
     ir::Dim,
@@ -52,10 +52,10 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
     if !floats || depthwise || within < LEAST_WITHIN || b.is_for_all_sizes() {
         by_taps.fill(false);
     }
-    let pads: Vec<(usize, i64, i64)> = shape
+    let pads: Vec<Pad> = shape
         .zip(&by_taps)
         .filter(|(_, by_taps)| !**by_taps)
-        .map(|((l, (w, &n)), _)| (c.data.position(l).expect("the layout's letters were checked"), w.before, w.needs(n)))
+        .map(|((l, (w, &n)), _)| Pad::of(c.data.position(l).expect("the layout's letters were checked"), w, n))
         .collect();
     let x = pad(x, &pads, Scalar::int(0, b.dtype(x)), b);
 

@@ -1,6 +1,9 @@
 //! Correlation of two images' patches, as optical flow networks use it.
 
-use super::{geometry::paddings, place::pad};
+use super::{
+    geometry::paddings,
+    place::{Pad, pad},
+};
 use crate::{
     ir::{Attrs, Dim, TensorType, Type},
     loops::{Builder, Combine, Operand, Scalar, TensorId, UnOp},
@@ -163,7 +166,10 @@ impl Op for Correlation {
         let shape = [from[0], side * side, p.outputs(0, from[2]), p.outputs(1, from[3])];
         let zero = Scalar::int(0, dtype);
         let padded = |t: TensorId, b: &mut Builder| {
-            let pads = [0, 1].map(|k| (k + 2, p.padding[k].0, from[k + 2] + p.padding[k].0 + p.padding[k].1));
+            let pads = [0, 1].map(|k| {
+                let (axis, (before, after)) = (k + 2, p.padding[k]);
+                Pad { axis, before, to: before + from[axis] + after, may_end_beyond: after > 0 }
+            });
             pad(t, &pads, zero.clone(), b)
         };
         let (px, py) = (padded(x, b), padded(y, b));

@@ -1,6 +1,6 @@
 //! Normalizations: by given statistics, or by the statistics of the data itself.
 
-use super::place::pad;
+use super::place::{Pad, pad};
 use crate::{
     ir::{Attrs, TensorType, Type},
     loops::{BinOp, Builder, Combine, Operand, Scalar, TensorId, UnOp},
@@ -549,7 +549,8 @@ impl Op for Lrn {
         let (shape, dtype) = (b.shape(x).to_vec(), b.dtype(x));
         let (axis, size) = (axis_of(attrs.int("axis"), shape.len())?, attrs.int("size"));
         let to = shape[axis] + size - 1;
-        let padded = pad(x, &[(axis, size / 2, to)], Scalar::int(0, dtype), b);
+        let pads = [Pad { axis, before: size / 2, to, may_end_beyond: size > 1 }];
+        let padded = pad(x, &pads, Scalar::int(0, dtype), b);
         let sums = b.reduce(&shape, &[size], Combine::Sum, |b, i, r| {
             let mut index = i.to_vec();
             index[axis] = i[axis].clone() + r[0].clone();

@@ -1,5 +1,6 @@
 //! Positions along blocked axes, and padding, as index expressions.
 
+use super::geometry::Window;
 use crate::{
     loops::{Builder, Scalar, TensorId},
     tensor::Layout,
@@ -66,23 +67,44 @@ pub(in crate::ops) fn shape_in(layout: &Layout, extent: impl Fn(char) -> i64) ->
     layout.axes().iter().map(|a| a.block.unwrap_or_else(|| extent(a.primal) / block(a.primal))).collect()
 }
 
-/// `x` with `fill` around it: along axis k, `before` and then enough for an extent of `to`. `x` itself where nothing changes.
-pub(in crate::ops) fn pad(x: TensorId, pads: &[(usize, i64, i64)], fill: Scalar, b: &mut Builder) -> TensorId {
+/// Padding along an axis.
+#[derive(Copy, Clone)]
+pub(in crate::ops) struct Pad {
+    pub(in crate::ops) axis: usize,
+    pub(in crate::ops) before: i64,
+    /// The extent with padding.
+    pub(in crate::ops) to: i64,
+    /// Whether there is padding after the last position at some extents of the axis, be it none at this one.
+    pub(in crate::ops) may_end_beyond: bool,
+}
+
+impl Pad {
+    /// What a window needs for so many outputs.
+    pub(in crate::ops) fn of(axis: usize, w: &Window, outputs: i64) -> Pad {
+        Pad { axis, before: w.before, to: w.needs(outputs), may_end_beyond: w.after > 0 }
+    }
+}
+
+/// `x` with `fill` around it. `x` itself where nothing changes.
+pub(in crate::ops) fn pad(x: TensorId, pads: &[Pad], fill: Scalar, b: &mut Builder) -> TensorId {
     let from = b.shape(x).to_vec();
     let mut shape = from.clone();
-    pads.iter().for_each(|&(axis, _, to)| shape[axis] = to);
-    if pads.iter().all(|&(axis, before, to)| before == 0 && to <= from[axis]) {
+    pads.iter().for_each(|p| shape[p.axis] = p.to);
+    // Whether the last window reaches beyond the end differs from size to size.
+    let all_sizes = b.is_for_all_sizes();
+    let ends_beyond = |p: &Pad| p.to > p.before + from[p.axis] || all_sizes && p.may_end_beyond;
+    if pads.iter().all(|p| p.before == 0 && !ends_beyond(p)) {
         return x;
     }
     b.map(&shape, |b, i| {
         let (mut index, mut inside) = (i.to_vec(), Scalar::bool(true));
-        for &(axis, before, to) in pads {
+        for p in pads {
+            let (axis, before) = (p.axis, p.before);
             if before > 0 {
                 inside = inside.and(i[axis].clone().ge(Scalar::index(before)));
                 index[axis] = i[axis].clone() - before;
             }
-            // Whether the last window reaches beyond the end differs from size to size.
-            if to > before + from[axis] || before > 0 && b.is_for_all_sizes() {
+            if ends_beyond(p) {
                 inside = inside.and(i[axis].clone().lt(Scalar::index(before + from[axis])));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{
     geometry::{Window, paddings, per_axis},
-    place::pad,
+    place::{Pad, pad},
 };
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
@@ -117,6 +117,11 @@ impl PoolAttrs {
     pub(in crate::ops) fn outputs(&self, w: &Window, extent: i64) -> i64 {
         let extra = if self.ceil { w.stride - 1 } else { 0 };
         w.outputs(extent + extra)
+    }
+
+    /// Whether the last window reaches beyond the end of the data at some extents.
+    fn may_end_beyond(&self, w: &Window) -> bool {
+        w.after > 0 || self.ceil && w.stride > 1
     }
 
     /// The type relation: the output's extents.
@@ -357,7 +362,8 @@ pub(in crate::ops) fn lower_pool(
     let (from, dtype) = (b.shape(x).to_vec(), b.dtype(x));
     let mut shape = from.clone();
     p.windows.iter().for_each(|(a, w)| shape[*a] = p.outputs(w, from[*a]));
-    let pads: Vec<(usize, i64, i64)> = p.windows.iter().map(|(a, w)| (*a, w.before, w.needs(shape[*a]))).collect();
+    let pad_of = |(a, w): &(usize, Window)| Pad { may_end_beyond: p.may_end_beyond(w), ..Pad::of(*a, w, shape[*a]) };
+    let pads: Vec<Pad> = p.windows.iter().map(pad_of).collect();
     let (fill, combine) = match average {
         true => (Scalar::int(0, dtype), Combine::Sum),
         false => (padding(dtype), Combine::Max),
@@ -375,7 +381,7 @@ pub(in crate::ops) fn lower_pool(
         return pooled;
     }
     b.map(&shape, |b, i| {
-        let count = p.windows.iter().map(|(a, w)| count(p, w, from[*a], shape[*a], &i[*a]));
+        let count = p.windows.iter().map(|(a, w)| count(p, w, from[*a], shape[*a], &i[*a], b));
         let count = count.fold(Scalar::index(1), |all, n| all * n);
         let count = if count.as_int().is_some() { count } else { count.max(Scalar::index(1)) };
         mean(b.read(pooled, i.iter().cloned()), count)
@@ -383,13 +389,14 @@ pub(in crate::ops) fn lower_pool(
 }
 
 /// How many taps of the window at `y` an average counts: a constant where all windows are alike.
-fn count(p: &PoolAttrs, w: &Window, extent: i64, outputs: i64, y: &Scalar) -> Scalar {
+fn count(p: &PoolAttrs, w: &Window, extent: i64, outputs: i64, y: &Scalar, b: &Builder) -> Scalar {
     let (low, high) = match p.count_pad {
         true => (i64::MIN, extent + w.after),
         false => (0, extent),
     };
     let starts_inside = w.before <= 0 || low == i64::MIN;
-    let ends_inside = w.needs(outputs) - w.before <= high;
+    let may_end_beyond = if p.count_pad { p.ceil && w.stride > 1 } else { p.may_end_beyond(w) };
+    let ends_inside = w.needs(outputs) - w.before <= high && !(b.is_for_all_sizes() && may_end_beyond);
     let first_tap = |start: Scalar| match (starts_inside, w.dilation) {
         (true, _) => Scalar::index(0),
         // Steps from a negative start up to the first position inside.

@@ -5,7 +5,9 @@
 //! computed in bands, each in groups of whole register tiles; what is less than half of one goes through a tile of half as many rows.
 
 use super::{
-    winograd_blocked::{self, BAND, Group, Sums, keep, mend, not_finite, products, register_tile, total, transform},
+    winograd_blocked::{
+        self, BAND, Group, Sums, WEIGHTS_NEAR, keep, mend, not_finite, products, register_tile, total, transform,
+    },
     winograd_conv::Plan,
 };
 use crate::{
@@ -38,13 +40,13 @@ impl Bands {
         Bands { tiles, count: ((tiles + band - 1) / band).max(1), band }
     }
 
-    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and the tiles of each.
+    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and the tiles of each at most. As many groups
+    /// begin in one half of the band as in the other.
     fn groups(&self, rows: i64, most: i64, turns: i64) -> (i64, i64) {
         let register_tiles = self.band / rows;
         let wanted = (register_tiles * rows + most - 1) / most;
         let wanted = wanted.max((PIECES + turns - 1) / turns).min(register_tiles);
-        let each = (register_tiles + wanted - 1) / wanted;
-        ((register_tiles + each - 1) / each, each * rows)
+        (wanted, (register_tiles + wanted - 1) / wanted * rows)
     }
 }
 
@@ -81,6 +83,8 @@ pub(super) fn lower(
     let [rows, wide, batch] = register_tile(plan, shape, dtype);
     let half = rows / 2;
     let bytes = points * points * channels * dtype.bytes() as i64;
+    // Threads begin with parts of the images, or else with groups of blocks.
+    let by_place = bytes * outs * lanes <= WEIGHTS_NEAR;
     let cut = Bands::new(images * down * across, rows, bytes, bytes * outs * lanes, (outs + wide - 1) / wide);
     let Bands { tiles, count, band } = cut;
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
@@ -114,13 +118,22 @@ pub(super) fn lower(
                 });
             });
             for ((&(first, turns, wide), &(many, each)), check) in groups.iter().zip(&in_groups).zip(&checks) {
-                let [of_turn, of_group, of_band] = [many, each, turns * many].map(|value| n.number(value));
+                let [in_all, of_turn, of_band] = [band / rows, many, turns * many].map(|value| n.number(value));
                 n.parallel(of_band.clone(), |n, flat| {
-                    let [turn, piece] = split(n, &flat, turns, many, &of_turn);
+                    let [turn, piece] = match by_place {
+                        true => {
+                            let [piece, turn] = split(n, &flat, many, turns, &Scalar::index(turns));
+                            [turn, piece]
+                        }
+                        false => split(n, &flat, turns, many, &of_turn),
+                    };
                     let group = Group { out: turn * wide + first, wide };
-                    let start = n.let_index(piece * of_group.clone(), many * each);
-                    let left = Scalar::binary(BinOp::Max, here.clone() - start.clone(), 0.into());
-                    let mine = n.let_index(least(left, &of_group), each + 1);
+                    let begins =
+                        |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * in_all.clone(), of_turn.clone()) * rows;
+                    let start = n.let_index(begins(piece.clone()), band + 1);
+                    let end = Scalar::binary(BinOp::Min, begins(piece + 1), here.clone());
+                    let mine = Scalar::binary(BinOp::Max, end - start.clone(), 0.into());
+                    let mine = n.let_index(mine, each + 1);
                     let whole = (mine.clone() + (rows - 1 - half)).floor_div(rows);
                     let whole = n.let_index(whole, each / rows + 1);
                     let sums = n.local(&[points, points, batch, wide, lanes], dtype);

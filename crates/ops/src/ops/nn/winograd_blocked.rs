@@ -25,7 +25,7 @@ const PRODUCTS: i64 = 256 << 10;
 
 /// Bytes of weights that each thread may go through for its own part of the image: they stay in its second cache. Then a thread reads the
 /// tiles that it has transformed, and the next layer finds in each thread's cache what that wrote.
-const WEIGHTS_NEAR: i64 = 640 << 10;
+pub(super) const WEIGHTS_NEAR: i64 = 640 << 10;
 
 /// The sum of terms times coefficients, without those that are zero.
 fn linear(coefficients: &[f64], dtype: DType, term: impl Fn(usize) -> Scalar) -> Scalar {

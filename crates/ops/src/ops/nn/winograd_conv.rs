@@ -3,7 +3,7 @@
 use super::{
     geometry::{paddings, per_axis},
     numbers::sum_products,
-    place::pad,
+    place::{Pad, pad},
     winograd::{points, transform},
     winograd_any, winograd_blocked,
 };
@@ -429,7 +429,12 @@ impl Op for WinogradConv {
         let [rows, columns] = [p.tiles(shape[2]), p.tiles(shape[3])];
         let whole = |tiles: i64| tiles * p.tile + p.taps - 1;
         let pads = [(2, p.padding[0], whole(rows)), (3, p.padding[1], whole(columns))];
-        let pads = pads.map(|(axis, before, to)| (axis, before, to.max(before + b.shape(x)[axis])));
+        let pads = pads.map(|(axis, before, to)| Pad {
+            axis,
+            before,
+            to: to.max(before + b.shape(x)[axis]),
+            may_end_beyond: true,
+        });
         let x = pad(x, &pads, Scalar::int(0, dtype), b);
         if of.is_some() {
             let lower = if b.is_for_all_sizes() { winograd_any::lower } else { winograd_blocked::lower };

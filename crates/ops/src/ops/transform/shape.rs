@@ -388,6 +388,17 @@ impl Op for ReshapeLike {
 #[derive(Debug)]
 struct Squeeze;
 
+/// The axes that a call of it leaves out.
+fn squeezed(attrs: &Attrs, x: &TensorType) -> Result<Vec<usize>, OpError> {
+    match attrs.get("axis") {
+        Some(crate::ir::AttrValue::None) | None => {
+            op_ensure!(x.known_shape().is_some(), "C2: `data` is {x}, so `axis` should say which axes go");
+            Ok((0..x.rank()).filter(|&k| x.shape[k] == Dim::Known(1)).collect())
+        }
+        Some(_) => ints_attr(attrs, "axis")?.into_iter().map(|axis| axis_of(axis, x.rank())).collect(),
+    }
+}
+
 impl Op for Squeeze {
     op_head!(
         "squeeze",
@@ -399,19 +410,7 @@ impl Op for Squeeze {
     );
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         let x = tensor_arg(args, 0, "data")?;
-        let gone: Vec<usize> = match attrs.get("axis") {
-            Some(crate::ir::AttrValue::None) | None => {
-                op_ensure!(x.known_shape().is_some(), "C2: `data` is {x}, so `axis` should say which axes go");
-                (0..x.rank()).filter(|&k| x.shape[k] == Dim::Known(1)).collect()
-            }
-            Some(_) => {
-                let mut gone = Vec::new();
-                for axis in ints_attr(attrs, "axis")? {
-                    gone.push(axis_of(axis, x.rank())?);
-                }
-                gone
-            }
-        };
+        let gone = squeezed(attrs, x)?;
         let wide = gone.iter().find(|&&k| !may_equal(x.shape[k], Dim::Known(1)));
         op_ensure!(wide.is_none(), "C1: `data` is {x}, whose axis {} does not have extent 1", wide.unwrap_or(&0));
         let kept = (0..x.rank()).filter(|k| !gone.contains(k)).map(|k| x.shape[k]);
@@ -427,7 +426,20 @@ impl Op for Squeeze {
         view_work(args, out)
     }
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
-        lower_reshape(self, attrs, args, b)
+        let to = lowered_shapes(self, attrs, args, b)?.remove(0);
+        let x = args[0].tensor();
+        let from = b.shape(x).to_vec();
+        let gone = squeezed(attrs, &TensorType::new(&from, b.dtype(x)))?;
+        // Which axes go is said: others that are 1 by chance stay.
+        let out = b.map(&to, |b, i| {
+            let mut left = i.iter().cloned();
+            let index = (0..from.len()).map(|k| match gone.contains(&k) {
+                true => Scalar::index(0),
+                false => left.next().unwrap_or(Scalar::index(0)),
+            });
+            b.read(x, index)
+        });
+        Ok(out.into())
     }
     fn samples(&self) -> Vec<Sample> {
         vec![
