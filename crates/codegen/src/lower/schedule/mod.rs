@@ -18,6 +18,7 @@ mod fuse_rows;
 mod map;
 mod matrix;
 mod pack;
+mod pieces;
 mod prefetch;
 mod reduce;
 mod routine;

@@ -7,7 +7,8 @@
 
 use super::{
     Access, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_PIECES, bind, for_,
-    reduce::{Job, counted, edges_apart, pieces},
+    pieces::{counted, edges_apart, pieces},
+    reduce::Job,
     taken_apart,
     tiling::{Piece, Place, Tiling},
 };

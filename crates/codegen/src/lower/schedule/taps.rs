@@ -10,7 +10,7 @@ use super::{
     Emitter, bind,
     conditions::parts_of,
     for_,
-    reduce::pieces,
+    pieces::pieces,
     tiling::{Piece, Place, Tiling},
     turns::run,
 };

@@ -16,13 +16,15 @@ pub(in crate::ops) const OPS: Family = &[
     &ArgExtreme {
         name: "argmax",
         doc: "Place (int32) of the greatest over the given axes (all, where none are given; all others with exclude), counted
-        row-major over these axes; of equals the first, or the last with select_last_index.",
+        row-major over these axes; of equals the first, or the last with select_last_index. NaN are left out; of nothing else it is the
+        last place, or the first with select_last_index.",
         greatest: true,
     },
     &ArgExtreme {
         name: "argmin",
         doc: "Place (int32) of the least over the given axes (all, where none are given; all others with exclude), counted
-        row-major over these axes; of equals the first, or the last with select_last_index.",
+        row-major over these axes; of equals the first, or the last with select_last_index. NaN are left out; of nothing else it is the
+        last place, or the first with select_last_index.",
         greatest: false,
     },
 ];
@@ -42,7 +44,8 @@ impl ArgExtreme {
         let mut best: Vec<Option<(T, i64)>> = vec![None; count];
         for (&v, &to) in values.iter().zip(targets) {
             let better = match best[to] {
-                None => true,
+                // NaN, which alone is not itself, is no extreme.
+                None => v.partial_cmp(&v).is_some(),
                 Some((b, _)) if last && v == b => true,
                 Some((b, _)) => {
                     if self.greatest {
@@ -57,7 +60,8 @@ impl ArgExtreme {
             }
             seen[to] += 1;
         }
-        best.into_iter().map(|b| b.map_or(0, |(_, at)| at)).collect()
+        let missing = |seen: i64| if last { 0 } else { (seen - 1).max(0) };
+        best.into_iter().zip(seen).map(|(b, seen)| b.map_or(missing(seen), |(_, at)| at)).collect()
     }
 }
 
