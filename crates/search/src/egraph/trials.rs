@@ -379,11 +379,12 @@ impl<'a> Walk<'a> {
         let mut best: Option<(usize, Sizes)> = None;
         for (step, usual) in STEPS.iter().flat_map(|&step| USUAL.iter().map(move |&usual| (step, usual))) {
             let sizes = Sizes { step, usual, most: [usual; 2], same: (0..extents).collect(), ones: Vec::new() };
-            let (sizes, failed) = self.united(sizes);
-            if best.as_ref().is_none_or(|(least, _)| failed < *least) {
-                best = Some((failed, sizes));
+            let (sizes, run) = self.united(sizes);
+            if best.as_ref().is_none_or(|(least, _)| run.failed < *least) {
+                best = Some((run.failed, sizes));
             }
-            if failed == 0 {
+            // What depends on values follows at no size.
+            if run.refused.is_none() {
                 break;
             }
         }
@@ -419,8 +420,8 @@ impl<'a> Walk<'a> {
         Sizes { ones, ..sizes }
     }
 
-    /// The same where extents that must not differ are the same, and how many types do not follow then.
-    fn united(&self, mut sizes: Sizes) -> (Sizes, usize) {
+    /// The same where extents that must not differ are the same, and the types then.
+    fn united(&self, mut sizes: Sizes) -> (Sizes, Run) {
         let mut run = self.run(&sizes, 0);
         while let Some(refused) = run.refused {
             let mut pairs = self.at_odds(&sizes, &run, refused.1);
@@ -445,7 +446,7 @@ impl<'a> Walk<'a> {
             }
             (sizes, run) = with(&pairs);
         }
-        (sizes, run.failed)
+        (sizes, run)
     }
 
     /// Pairs of inputs' extents by which axes of a call's arguments differ; those of axes that lie alike, from the front or from the back, last.
