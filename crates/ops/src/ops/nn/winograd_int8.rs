@@ -573,15 +573,19 @@ mod tests {
     /// 16 bits hold what transforms make of bytes.
     #[test]
     fn transforms_fit() {
-        let reach = |rows: &[Vec<i64>], sign: i64| -> i64 {
-            let products = |a: &[i64], b: &[i64]| -> i64 {
-                a.iter().flat_map(|a| b.iter().map(move |b| a * b)).map(|v| (v * sign).max(0)).sum()
-            };
-            rows.iter().flat_map(|a| rows.iter().map(move |b| products(a, b))).max().unwrap_or(0)
+        // The sums of what is positive and of what is negative among the products of two rows.
+        let sums = |a: &[i64], b: &[i64]| -> [i64; 2] {
+            let products = || a.iter().flat_map(|a| b.iter().map(move |b| a * b));
+            [products().filter(|v| *v > 0).sum(), products().filter(|v| *v < 0).map(|v| -v).sum()]
+        };
+        let reach = |rows: &[Vec<i64>], of: fn([i64; 2]) -> i64| {
+            rows.iter().flat_map(|a| rows.iter().map(move |b| of(sums(a, b)))).max().unwrap_or(0)
         };
         let (data, weight) = (DATA.map(|r| r.to_vec()), WEIGHT.map(|r| r.to_vec()));
-        assert!(reach(&data, 1) * 255 <= i64::from(i16::MAX) && reach(&data, -1) * 255 <= i64::from(i16::MAX));
-        assert!((reach(&weight, 1) + reach(&weight, -1)) * 128 <= i64::from(i16::MAX));
+        // Bytes of data have one sign or are smaller by half, those of weights have both.
+        assert!(reach(&data, |[positive, negative]| positive.max(negative)) * 255 <= i64::from(i16::MAX));
+        assert!(reach(&data, |[positive, negative]| positive + negative) * 128 <= i64::from(i16::MAX));
+        assert!(reach(&weight, |[positive, negative]| positive + negative) * 128 <= i64::from(i16::MAX));
         assert_eq!(NINTH.wrapping_mul(9), 1);
     }
 }
