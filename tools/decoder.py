@@ -12,8 +12,9 @@ forward. Keys and values of the past are inputs, those of the past and now are o
 (GroupQueryAttention, SimplifiedLayerNormalization), with --plain those of ONNX alone. Weights of int8 and int4 are `MatMulNBits` of blocks
 of 32; weights of bfloat16 are cast to float32 before each product.
 
-`bench` runs one token after pasts of these lengths, by one program whose extents are unknown, resat and ONNX Runtime in turn; it says what
-was compiled after the first two calls, and how far results differ. `record` writes small ones with what ONNX Runtime makes of them:
+`bench` runs one token after pasts of these lengths, by one program whose extents are unknown, resat and ONNX Runtime in turn: with keys and
+values as inputs and outputs, and (of resat) as state that is kept, which grows by one from run to run. It says what was compiled after the
+first two calls, and how far results differ. `record` writes small ones with what ONNX Runtime makes of them:
 tests/recorded/frontends/decoder.zip.
 """
 import argparse, io, json, math, os, pathlib, statistics as st, subprocess, tempfile, time, zipfile
@@ -291,23 +292,27 @@ def bench_one(a, kind, threads, folder):
         np.savez(files[-1], **inputs_of(model, past, 1, 1))
     session = session_of(model, threads)
     read = weight_bytes(model)
-    rows = [{"weights": kind, "past": p, "threads": threads, "weights_mb": read / 1e6, "resat": [], "first": [], "ort": []} for p in a.lengths]
+    rows = [{"weights": kind, "past": p, "threads": threads, "weights_mb": read / 1e6, "resat": [], "kept": [], "first": [], "ort": []} for p in a.lengths]
 
-    def run_all(files):
+    caches = [f"{n}_{i}" for i in range(a.layers) for n in ["key", "value"]]
+    state = [x for c in caches for x in ["--state", f"past_{c}=present_{c}"]]
+
+    def run_all(files, state=[]):
         more = [x for f in files for x in ["--inputs", str(f)]]
-        command = [a.resat, "bench", str(model), *more, "--threads", str(threads), "--repeat", str(a.repeat), "--json"]
+        command = [a.resat, "bench", str(model), *more, *state, "--threads", str(threads), "--repeat", str(a.repeat), "--json"]
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     before = run_all(files[:2])["special_kernels"]
     for _ in range(a.rounds):
-        done = run_all(files)
-        for row, run, file in zip(rows, done["runs"][2:], files[2:]):
+        done, kept = run_all(files), run_all(files, state)
+        for row, run, keeping, file in zip(rows, done["runs"][2:], kept["runs"][2:], files[2:]):
             row["resat"] += run["latencies_s"]
+            row["kept"] += keeping["latencies_s"]
             row["first"].append(run["first_s"])
             row["ort"] += timed(session, dict(np.load(file)), a.repeat)
     for row in rows:
         seconds = st.median(row["resat"])
-        row.update(resat_ms=1e3 * seconds, ort_ms=1e3 * st.median(row.pop("ort")), first_ms=1e3 * min(row.pop("first")), gb_s=read / 1e9 / seconds)
+        row.update(resat_ms=1e3 * seconds, kept_ms=1e3 * st.median(row.pop("kept")), ort_ms=1e3 * st.median(row.pop("ort")), first_ms=1e3 * min(row.pop("first")), gb_s=read / 1e9 / seconds)
         row.pop("resat")
     outputs = folder / "out.npz"
     subprocess.run([a.resat, "run", str(model), "--inputs", str(files[-1]), "--outputs", str(outputs), "--threads", str(threads)], check=True, capture_output=True)
@@ -318,9 +323,9 @@ def bench_one(a, kind, threads, folder):
 
 
 def table(rows):
-    lines = ["| weights | threads | past | resat, ms | ONNX Runtime, ms | of that | first call, ms | GB/s of weights |", "| --- |" + " ---: |" * 7]
+    lines = ["| weights | threads | past | resat, ms | kept, ms | ONNX Runtime, ms | of that | first call, ms | GB/s of weights |", "| --- |" + " ---: |" * 8]
     for r in rows:
-        lines.append(f"| {r['weights']} | {r['threads']} | {r['past']} | {r['resat_ms']:.2f} | {r['ort_ms']:.2f} | {r['ort_ms'] / r['resat_ms']:.2f} | {r['first_ms']:.2f} | {r['gb_s']:.1f} |")
+        lines.append(f"| {r['weights']} | {r['threads']} | {r['past']} | {r['resat_ms']:.2f} | {r['kept_ms']:.2f} | {r['ort_ms']:.2f} | {r['ort_ms'] / r['resat_ms']:.2f} | {r['first_ms']:.2f} | {r['gb_s']:.1f} |")
     for r in rows:
         if "error" in r:
             what = f"{r['compiled_later']} kernels compiled after the first two calls; logits differ from ONNX Runtime's by {r['error']:.1e} of the largest"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times resat beside ONNX Runtime and OpenVINO, all in turn in one run, and writes JSON and a table with ratios.
 
-    rivals.py --resat BIN --shared DIR --out DIR [--only latency,imported,int8,products,start,memory,sizes,decoder] [--threads 1,2] [--rounds 8]
+    rivals.py --resat BIN --shared DIR --out DIR [--only latency,imported,int8,bf16,products,start,memory,sizes,decoder] [--threads 1,2] [--rounds 8]
               [--seconds 0.2] [--models-dir DIR] [--onnx FILE...] [MODEL...]
 
 DIR of --shared holds the folders `corpus` (recorded models) and `rivals` (its bench.py times processes in turn). Ratios are the fastest
@@ -14,6 +14,7 @@ that resat took to the first result with an empty cache.
 latency   f32 models, warm, by median
 imported  the same models from ONNX and from Relay, both by resat
 int8      quantized models: resat's on integers, the rivals' on the same networks in QDQ form
+bf16      f32 models with contractions in bfloat16, beside OpenVINO as it comes, which takes bfloat16 where the processor multiplies it
 products  GEMMs, of two arguments and with a constant second one
 start     from text to the first result: with an empty cache, and once the program is kept; rivals from their file to the first result
 memory    peak of a process that loads a model and runs it three times, one thread
@@ -26,7 +27,7 @@ F32 = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "inception_v3", 
 BOUND_BY_WEIGHTS = ["lstm", "mlp"]
 INT8 = ["resnet18", "mobilenet_v2"]
 PRODUCTS = [(1024, 1024, 1024), (512, 512, 2048), (1, 1024, 4096)]
-KINDS = ["latency", "imported", "int8", "products", "start", "memory", "sizes", "decoder"]
+KINDS = ["latency", "imported", "int8", "bf16", "products", "start", "memory", "sizes", "decoder"]
 
 
 def note(text):
@@ -66,11 +67,12 @@ def params(name, folder):
     return file
 
 
-def turn(script, name, runtimes, threads, what, models=None):
-    """The rows of bench.py for one model: a process a runtime, in turn."""
+def turn(script, name, runtimes, threads, what, models=None, more=()):
+    """The rows of bench.py for one model: a process a runtime, in turn; `more` are further arguments of resat's."""
     with tempfile.TemporaryDirectory() as t:
         command = [sys.executable, str(script), "--models", str(models or models_dir), "--threads", str(threads), "--rounds", str(args.rounds)]
-        command += ["--seconds", str(args.seconds), "--rt", ",".join(runtimes), "--resat", args.resat, "--json", f"{t}/rows.json", name]
+        command += ["--seconds", str(args.seconds), "--rt", ",".join(runtimes), "--resat", args.resat, "--json", f"{t}/rows.json"]
+        command += [*(["--resat-args=" + " ".join(more)] if more else []), name]
         if subprocess.run(command).returncode or not os.path.exists(f"{t}/rows.json"):
             note(f"{what} of {name}, {threads} threads: bench.py failed on {', '.join(runtimes)}")
             return
@@ -166,6 +168,13 @@ def int8():
     for name in models([m for m in args.models or INT8 if (shared / f"corpus/{m}_int8").is_dir()], True):
         for threads in args.threads:
             turn(shared / "rivals/bench.py", name, ["ort_int8", "ov_qdq", "resat_int8"], threads, "int8")
+
+
+def bf16():
+    for name in corpus_models():
+        for threads in args.threads:
+            passes = ["--passes", "ToMixedPrecision(bfloat16),default"]
+            turn(shared / "rivals/bench.py", name, ["ov_bf16", "resat"], threads, "bf16", more=passes)
 
 
 def products():
@@ -307,7 +316,7 @@ def mean(ratios):
 
 def table():
     lines = ["# resat beside its rivals", "", f"{machine()}; {args.rounds} rounds in turn of {args.seconds} s each. Medians in ms."]
-    for kind in ["latency", "int8", "products"]:
+    for kind in ["latency", "int8", "bf16", "products"]:
         rows = [r for r in results if r["kind"] == kind]
         if not rows:
             continue
@@ -402,6 +411,6 @@ if __name__ == "__main__":
         write()
         sys.exit()
     for kind in args.only.split(","):
-        {"latency": latency, "imported": imported, "int8": int8, "products": products, "sizes": sizes, "decoder": decoder}.get(kind, lambda: processes(kind))()
+        {"latency": latency, "imported": imported, "int8": int8, "bf16": bf16, "products": products, "sizes": sizes, "decoder": decoder}.get(kind, lambda: processes(kind))()
     write()
     print(f"\n{table()}\n{out}/rivals.json, {out}/rivals.md")

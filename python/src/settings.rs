@@ -12,6 +12,7 @@ use resat::{
     pass::{BuildConfig, Placement, Settings as Rust},
     rules,
     saturate::{Grade, Limits},
+    target::Target,
 };
 
 use crate::{
@@ -101,6 +102,11 @@ impl Settings {
         explanations: bool,
     ) -> PyResult<Settings> {
         let shared = Shared::new();
+        if Target::parse(target).map_err(|e| refused(&e))?.is_host()
+            && let Some(told) = py.detach(machine::measure_first)
+        {
+            py.import("logging")?.call_method1("getLogger", ("resat",))?.call_method1("warning", (told,))?;
+        }
         let mut s = Rust::new(machine::target(target).map_err(|e| refused(&e))?);
         s.limits = self::limits(limits)?;
         s.limits.cancel = shared.cancel.clone();

@@ -75,7 +75,7 @@ impl Stateful {
     /// The state of an input, as a new array.
     fn __getitem__(&self, py: Python<'_>, input: &str) -> PyResult<Py<PyAny>> {
         let found = self.with(|runs| {
-            let tensor = runs.get(input).cloned();
+            let tensor = runs.get(input).map(std::borrow::Cow::into_owned);
             tensor.ok_or_else(|| PyKeyError::new_err(input.to_owned()))
         })?;
         to_numpy(py, found)

@@ -165,8 +165,8 @@ pub(super) struct ExtentArgs {
     #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said::<usize>)]
     hint: Vec<Said>,
     /// How great unknown extents may be, said like hints and of all of them: "height=512" for 1 to 512, "height=512/32" for multiples of 32 only,
-    /// "height=128..512/32" for those from 128 on. Memory is planned for the greatest and taken beforehand; other inputs are refused. A library
-    /// serves these sizes
+    /// "height=128..512/32" for those from 128 on, "?=64" for all that are not named. Memory is planned for the greatest and taken beforehand;
+    /// other inputs are refused. A library serves these sizes; of a program whose tensors grow while it runs, "?=64" says how far
     #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = said::<ExtentRange>)]
     max: Vec<ExtentBound>,
 }
@@ -347,6 +347,17 @@ fn by_name<T>(what: &str, name: &str, found: Option<T>, names: &[&str]) -> Resul
 }
 
 impl PassArgs {
+    /// The settings of a command that makes code: where no row of the table is this processor's own, it is measured first, once.
+    pub(super) fn settings_for_code(&self) -> Result<Settings, Refused> {
+        if !self.no_tune
+            && Target::parse(&self.target)?.is_host()
+            && let Some(told) = machine::measure_first()
+        {
+            eprintln!("{told}");
+        }
+        self.settings()
+    }
+
     pub(super) fn settings(&self) -> Result<Settings, Refused> {
         let mut target = machine::target(&self.target)?;
         if self.no_tune {

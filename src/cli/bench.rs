@@ -108,7 +108,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         return report(&args, &runs, 0.0, None, None);
     }
     let start = Instant::now();
-    let settings = args.passes.settings()?;
+    let settings = args.passes.settings_for_code()?;
     let target = settings.target.clone();
     // Some models say of their inputs less than the inputs themselves do.
     let given = match args.inputs.first().filter(|_| !args.model.is_relay()) {
@@ -236,6 +236,7 @@ fn run_with_state(
     options.release_memory = true;
     options.passes = Some(Box::new(passes));
     options.state = args.state.state.clone();
+    options.reorder_state = true;
     args.regions.apply_to(&mut options);
     args.tune.fill(&args.passes, &mut options)?;
     options.on_phase = Some(Box::new(progress.teller()));

@@ -62,7 +62,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let d = Diagnostic::new("`-o -`: a library or C source comes with a header and can't go to standard output");
         return Err(Failure::Refused(d.help("name a file").into()));
     }
-    let settings = args.passes.settings()?;
+    let settings = args.passes.settings_for_code()?;
     let name = symbol(&args.output);
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.report || args.tune.asked() || args.dump.asked());
     let kept = if args.extents.asked() || !args.state.state.is_empty() { kept.nothing() } else { kept };

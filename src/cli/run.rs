@@ -94,7 +94,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     one_archive(&args)?;
     let start = Instant::now();
-    let settings = args.passes.settings()?;
+    let settings = args.passes.settings_for_code()?;
     let native = args.backend == Backend::Llvm && !args.validate;
     // Some models say of their inputs less than the inputs themselves do.
     let given = match args.inputs.first() {
@@ -389,7 +389,7 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
         return Err(refused("`--state` goes with native code, and without `--validate`"));
     }
     let start = Instant::now();
-    let settings = args.passes.settings()?;
+    let settings = args.passes.settings_for_code()?;
     let given = args.inputs.first().filter(|_| !args.model.is_relay()).map(|path| names_and_ranks(path)).transpose()?;
     let passes = args.passes.sequence(&settings)?;
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").nothing();
@@ -401,6 +401,7 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
     options.release_memory = true;
     options.passes = Some(Box::new(passes));
     options.state = args.state.state.clone();
+    options.reorder_state = true;
     args.regions.apply_to(&mut options);
     args.tune.fill(&args.passes, &mut options)?;
     options.on_phase = Some(Box::new(progress.teller()));
@@ -429,7 +430,7 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
     let mut by_place: Vec<&StatePair> = built.state.iter().collect();
     by_place.sort_by_key(|p| p.output);
     for pair in by_place {
-        outputs.insert(pair.output, runs.get(&pair.name).expect("it is kept").clone());
+        outputs.insert(pair.output, runs.get(&pair.name).expect("it is kept").into_owned());
     }
     drop(progress);
     dump.map_or(Ok(()), Dump::finish)?;

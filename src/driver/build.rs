@@ -17,6 +17,7 @@ use super::{
     runnable::{Runnable, Specialize},
     specialize::Machine,
     state::StatePair,
+    state_order::places_first,
     tune::{Tuner, Tuning, tuned_in},
 };
 use crate::{
@@ -89,13 +90,17 @@ pub struct Options {
     pub specialize: Specialize,
     /// Names of inputs, and of the outputs that they are at the next run: see [`Built::stateful`]. Such a program is not kept on disk.
     pub state: Vec<(String, String)>,
+    /// Whether state may lie with its axes in another order than the model has them, so that what grows is not copied:
+    /// [`StatePair::order`]. Then the program itself takes it and gives it as it lies, and is not exported. Off by default.
+    pub reorder_state: bool,
     /// Extents to reckon with where the program's are unknown: for prices, and as the size that decisions are made for; the code for all
     /// sizes is then made with the program. By the name of a dimension, or of an input with one for each axis. Without one, the middle of
     /// what [`Options::bounds`] allows, or a guess. Such a program is not kept on disk.
     pub hints: Vec<Said>,
-    /// What unknown extents may be, said like hints: see [`ExtentRange`](super::ExtentRange). Memory is planned for the greatest size when the
-    /// program is built, and takes no more at any size; other sizes are refused. Takes programs that are a plain sequence of calls but for their extents, and bounds of all of these. Exports of programs whose
-    /// extents are unknown need them.
+    /// What unknown extents may be, said like hints: see [`ExtentRange`](super::ExtentRange). Other inputs are refused. Of a program that is a
+    /// plain sequence of calls but for its extents, all of these need one: memory is planned for the greatest size when the program is built, and
+    /// takes no more at any size. Under the name `?`, one range for all extents that no other bound is for, those among them that are found while
+    /// a program with control flow runs. Exports of programs whose extents are unknown need bounds.
     pub bounds: Vec<ExtentBound>,
     /// Whether memory that the build frees goes back to the system at once, and code that ran once is dropped from memory, by settings of the
     /// whole process: for programs that do nothing else, such as the command line. Off by default: a library leaves its host's allocator alone.
@@ -123,6 +128,7 @@ impl Options {
             rank: 0,
             specialize: Specialize::Off,
             state: Vec::new(),
+            reorder_state: false,
             hints: Vec::new(),
             bounds: Vec::new(),
             release_memory: false,
@@ -231,6 +237,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         rank,
         specialize,
         state,
+        reorder_state,
         hints,
         bounds,
         release_memory,
@@ -254,8 +261,11 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     }
     let release = release_memory.then(MemoryRelease::new);
     let mut cx = PassContext { on_start: on_phase, before_pass, after_pass, ..PassContext::default() };
-    let (typed, interface) = bind(module, params, &state)?;
-    let extents = Extents::of(&typed, &hints, &bounds)?;
+    let (mut typed, mut interface) = bind(module, params, &state)?;
+    let mut extents = Extents::of(&typed, &hints, &bounds)?;
+    if reorder_state {
+        typed = places_first(typed, &mut interface.state, &mut extents)?;
+    }
     let module = optimize(extents.noted_in(typed.into_module()), passes, &settings, &mut cx)?;
     // What compiles next has threads with memory of their own.
     if release.is_some() {
@@ -279,7 +289,10 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let mut tuner =
         machine.tuned.clone().zip(tune).map(|(tuned, time)| Tuner::new(tuned, &machine.backend, time, rank));
     let linked = match is_plain(&typed, "main")? {
-        true => plain_program(&typed, &name, compiled, machine, tuner.as_mut(), &mut cx)?,
+        true => {
+            extents.refuse_general()?;
+            plain_program(&typed, &name, compiled, machine, tuner.as_mut(), &mut cx)?
+        }
         false => machine_program(&typed, &interface, extents, specialize, compiled, machine, tuner.as_mut(), &mut cx)?,
     };
     let Linked { executable, code, objects, calls } = linked;

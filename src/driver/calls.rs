@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::{
     infer::{TypedModule, infer_types},
     ir::{Copier, Expr, ExprId, Function, Module, Type, VarId, reachable},
-    lower::{CallAt, Form, FunctionAt, ProgramAt, argument, kept_calls, scope},
+    lower::{CallAt, Form, FunctionAt, ProgramAt, argument, kept_calls, scope, types_within, typing_order},
     pass::{deciding, decisive, evaluated, primitive, static_calls},
     tensor::{DType, Shape, Tensor},
 };
@@ -37,7 +37,7 @@ pub(super) struct Sequence {
 struct Callee {
     func: ExprId,
     /// The expressions within, in an order in which they can be typed; none where they can't be.
-    within: Option<Vec<ExprId>>,
+    within: Option<Arc<[ExprId]>>,
     /// Equal for functions that are the same.
     form: usize,
     /// The arguments whose types the form does not tell.
@@ -125,7 +125,7 @@ impl Sequence {
             let decides = reachable(m, [f.body]).into_iter().any(by_values);
             let is_open = |(p, arg): (&VarId, &ExprId)| !is_known(typed.var_ty(*p)) || !is_known(typed.ty(*arg));
             let open = f.params.iter().zip(args).enumerate().filter(|&(_, both)| is_open(both)).map(|(i, _)| i);
-            let (open, within) = (open.collect(), typing_order(m, f));
+            let (open, within) = (open.collect(), typing_order(m, f).map(Arc::from));
             let (decisive, kept) = (decisive(m, f), kept.get(&e).copied());
             calls.insert(e, Callee { func: *callee, within, form, open, decisive, decides, kept });
         }
@@ -137,16 +137,17 @@ impl Sequence {
         &self.typed
     }
 
-    /// The program for arguments of these types, whose extents are known. None where a type does not fit, or extents depend on values
-    /// that only a run knows.
-    pub(super) fn at(&self, params: Vec<Type>, memo: &mut Memo) -> Option<ProgramAt> {
-        self.at_with(params, memo, &mut |_, _| {})
+    /// The program for arguments of these types, whose extents are known, where some parameters, by number, have these values. None where
+    /// a type does not fit, or extents depend on other values.
+    pub(super) fn at(&self, params: Vec<Type>, values: &[(usize, Tensor)], memo: &mut Memo) -> Option<ProgramAt> {
+        self.at_with(params, values, memo, &mut |_, _| {})
     }
 
     /// The same; `on_new` gets functions that were not met before as soon as they are known, with the first call of each.
     pub(super) fn at_with(
         &self,
         params: Vec<Type>,
+        values: &[(usize, Tensor)],
         memo: &mut Memo,
         on_new: &mut dyn FnMut(ExprId, &Arc<FunctionAt>),
     ) -> Option<ProgramAt> {
@@ -176,7 +177,11 @@ impl Sequence {
             }
             let mut known = None;
             let ty = match &m[e] {
-                Expr::Var(v) => here.params[self.params.iter().position(|p| p == v)?].clone(),
+                Expr::Var(v) => {
+                    let number = self.params.iter().position(|p| p == v)?;
+                    known = values.iter().find(|(n, _)| *n == number).map(|(_, value)| Known::Value(value.clone()));
+                    here.params[number].clone()
+                }
                 Expr::Constant(_) => {
                     here.types.push(None);
                     here.known.push(None);
@@ -333,7 +338,7 @@ impl Sequence {
         if !callee.decides {
             let result = Some(ty(f.body).clone()).filter(is_known)?;
             let (typed, kept) = (self.typed.clone(), self.kept(callee, args));
-            let function = FunctionAt::new(typed, callee.func, params, result, kept, Some(within));
+            let function = FunctionAt::new(typed, callee.func, params, result, kept, callee.within.clone());
             return Some(Known::Call(CallAt { function: Arc::new(function), taken: None }));
         }
         let known: Vec<usize> = callee.decisive.iter().copied().filter(|&i| given[i].is_some()).collect();
@@ -381,86 +386,6 @@ fn with_values(
     let func = out.add(Expr::Func(Box::new(func)));
     out.define(ALONE, func);
     static_calls(infer_types(out).ok()?).ok()
-}
-
-/// What bound variables of a function stand for.
-fn bound_within(m: &Module, order: &[ExprId]) -> HashMap<VarId, ExprId> {
-    let bound = order.iter().filter_map(|&e| match &m[e] {
-        Expr::Let { var, value, .. } => Some((*var, *value)),
-        _ => None,
-    });
-    bound.collect()
-}
-
-/// The expressions within a function of operators that have types, each after those that its type follows from.
-fn typing_order(m: &Module, f: &Function) -> Option<Vec<ExprId>> {
-    // Of a variable that is bound, the value may have a greater number than the variable's uses.
-    let mut left = reachable(m, [f.body]);
-    left.retain(|&e| !matches!(m[e], Expr::Op(_)));
-    let bound = bound_within(m, &left);
-    let mut known: HashSet<ExprId> = HashSet::new();
-    let mut order = Vec::with_capacity(left.len());
-    while !left.is_empty() {
-        let before = left.len();
-        let is_ready = |e: &ExprId, known: &HashSet<ExprId>| match &m[*e] {
-            Expr::Var(v) => bound.get(v).is_none_or(|value| known.contains(value)),
-            Expr::Tuple(fields) => fields.iter().all(|f| known.contains(f)),
-            Expr::Proj(tuple, _) => known.contains(tuple),
-            Expr::Let { body, .. } => known.contains(body),
-            Expr::Call { args, .. } => args.iter().all(|a| known.contains(a)),
-            _ => true,
-        };
-        let mut later = Vec::new();
-        for e in left {
-            match is_ready(&e, &known) {
-                true => {
-                    known.insert(e);
-                    order.push(e);
-                }
-                false => later.push(e),
-            }
-        }
-        if later.len() == before {
-            return None;
-        }
-        left = later;
-    }
-    Some(order)
-}
-
-/// The types of the expressions within a function of operators, which are given in [order](typing_order), for parameters of these types.
-fn types_within(typed: &TypedModule, f: &Function, order: &[ExprId], params: &[Type]) -> Option<HashMap<ExprId, Type>> {
-    let m = typed.module();
-    let mut types: HashMap<ExprId, Type> = HashMap::with_capacity(order.len());
-    let mut bound = None;
-    for &e in order {
-        let of = |e: &ExprId| types.get(e).cloned();
-        let ty = match &m[e] {
-            Expr::Var(v) => match f.params.iter().position(|p| p == v) {
-                Some(at) => params.get(at)?.clone(),
-                None => of(bound.get_or_insert_with(|| bound_within(m, order)).get(v)?)?,
-            },
-            Expr::Constant(_) => typed.ty(e).clone(),
-            Expr::Tuple(fields) => Type::tuple(fields.iter().map(of).collect::<Option<Vec<Type>>>()?),
-            Expr::Proj(tuple, i) => match types.get(tuple)? {
-                Type::Tuple(fields) => fields.get(*i)?.clone(),
-                _ => return None,
-            },
-            Expr::Let { body, .. } => of(body)?,
-            Expr::Call { .. } => {
-                let (op, args, attrs) = m.op_call(e)?;
-                let args: SmallVec<[Type; 4]> = args.iter().map(of).collect::<Option<_>>()?;
-                op.op().infer(attrs, &args).ok().filter(is_sensible)?
-            }
-            _ => return None,
-        };
-        types.insert(e, ty);
-    }
-    Some(types)
-}
-
-fn is_sensible(ty: &Type) -> bool {
-    ty.flatten().is_some_and(|all| all.iter().all(|t| t.is_sensible()))
 }
 
 fn is_known(ty: &Type) -> bool {
@@ -519,7 +444,7 @@ mod tests {
     fn types_and_values_are_found_call_by_call() {
         let (sequence, mut memo) = (sequence(), Memo::default());
         for n in [1, 2, 5] {
-            let at = sequence.at(of(&[n, 8, 12, 6]), &mut memo).expect("extents follow");
+            let at = sequence.at(of(&[n, 8, 12, 6]), &[], &mut memo).expect("extents follow");
             let result = Type::tuple([Type::tensor(&[n, 36, 16], DType::F32), Type::tensor(&[n, 8, 3, 1], DType::F32)]);
             assert_eq!(at.result, result, "{n}");
             // What computes extents is no call any more.
@@ -528,9 +453,9 @@ mod tests {
             assert_eq!(reshaped.taken.as_deref(), Some(&[0][..]));
         }
         // What was met is not looked at again: the same call is the same function.
-        let first = sequence.at(of(&[2, 8, 12, 6]), &mut memo).expect("extents follow");
+        let first = sequence.at(of(&[2, 8, 12, 6]), &[], &mut memo).expect("extents follow");
         let known = memo.known.len();
-        let again = sequence.at(of(&[2, 8, 12, 6]), &mut memo).expect("extents follow");
+        let again = sequence.at(of(&[2, 8, 12, 6]), &[], &mut memo).expect("extents follow");
         assert_eq!(memo.known.len(), known);
         for (e, call) in first.in_order() {
             assert!(Arc::ptr_eq(&call.function, &again.calls[&e].function));
@@ -551,7 +476,7 @@ mod tests {
         let m = parse_module("test", text).unwrap_or_else(|e| panic!("{e}"));
         let sequence = Sequence::new(infer_types(m).expect("well typed"), "main", &[], true).expect("a plain sequence");
         for n in [3, 5] {
-            assert!(sequence.at(of(&[n, 4]), &mut Memo::default()).is_some(), "{n}");
+            assert!(sequence.at(of(&[n, 4]), &[], &mut Memo::default()).is_some(), "{n}");
         }
     }
 
@@ -562,8 +487,8 @@ mod tests {
         for shape in
             [[2, 8, 12, 6], [2, 8, 12, 6], [3, 8, 12, 6], [3, 8, 4, 6], [6, 8, 4, 6], [6, 8, 8, 6], [2, 8, 12, 6]]
         {
-            let here = sequence.at(of(&shape), &mut memo).expect("extents follow");
-            let alone = sequence.at(of(&shape), &mut Memo::default()).expect("extents follow");
+            let here = sequence.at(of(&shape), &[], &mut memo).expect("extents follow");
+            let alone = sequence.at(of(&shape), &[], &mut Memo::default()).expect("extents follow");
             assert_eq!((&here.result, &here.order), (&alone.result, &alone.order), "{shape:?}");
             for (e, call) in alone.in_order() {
                 let same = &here.calls[&e];
@@ -576,7 +501,7 @@ mod tests {
     fn what_does_not_fit_is_none() {
         let (sequence, mut memo) = (sequence(), Memo::default());
         for wrong in [&[2, 9, 12, 6][..], &[2, 8, 12, 7], &[2, 8, 12], &[2, 8, 1, 6]] {
-            assert!(sequence.at(of(wrong), &mut memo).is_none(), "{wrong:?}");
+            assert!(sequence.at(of(wrong), &[], &mut memo).is_none(), "{wrong:?}");
         }
     }
 }

@@ -88,6 +88,7 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
     code.cancel = settings.limits.cancel.clone();
     let pairs: Vec<(usize, usize)> = interface.state.iter().map(|p| (p.input, p.output)).collect();
     if is_plain(&typed, "main")? {
+        extents.refuse_general()?;
         code.state = pairs;
         let assembled = assemble(&typed, "main", &name, &mut code)?;
         if interface.state.is_empty() {

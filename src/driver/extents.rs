@@ -1,6 +1,9 @@
 //! What users say of extents that are unknown: numbers to reckon with, and how great they may be.
 
-use super::state::named_inputs;
+use super::{
+    state::named_inputs,
+    state_order::{in_memory, in_order},
+};
 use crate::{
     diag::{Diagnostic, Refused, nearest},
     egraph::likely_input,
@@ -12,7 +15,8 @@ use crate::{
 /// A dimension by its name with its extent, or an input with one for each axis, none where nothing is said.
 pub type Said = (String, Vec<Option<usize>>);
 
-/// The same with what extents may be.
+/// The same with what extents may be; under the name `?` with one range for all extents that nothing else bounds, those among them that are
+/// found while a program runs.
 pub type ExtentBound = (String, Vec<Option<ExtentRange>>);
 
 /// What an unknown extent may be: multiples of `step` from `least` to `most`. As text, `512`, `512/32`, `128..512` or `128..512/32`.
@@ -117,9 +121,16 @@ struct Input {
     range: Vec<Option<ExtentRange>>,
 }
 
-/// What is said of the extents of a program's inputs.
+/// What is said of the extents of a program's inputs, and of others.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Extents(Vec<Input>);
+pub(super) struct Extents {
+    inputs: Vec<Input>,
+    /// What extents may be that nothing else bounds.
+    general: Option<ExtentRange>,
+}
+
+/// The name under which extents are bounded that nothing else bounds.
+const GENERAL: &str = "?";
 
 impl Input {
     fn name(&self) -> &str {
@@ -154,17 +165,31 @@ impl Extents {
             return Ok(Extents::default());
         }
         let mut extents = Extents::nothing_said(typed)?;
+        let refuse = |message: String| Err(Diagnostic::new(message).into());
+        let is_none = |range: ExtentRange| range.step == 0 || range.count() == 0;
         for said in bounds {
-            extents.say("bound", said, |range| range.most, |input| &mut input.range)?;
+            if said.0 != GENERAL {
+                extents.say("bound", said, |range| range.most, |input| &mut input.range)?;
+                continue;
+            }
+            match (&said.1[..], extents.general) {
+                (&[Some(range)], _) if is_none(range) => {
+                    return refuse(format!("bound `{GENERAL}`: {range}: there is no such extent"));
+                }
+                (&[Some(range)], None) => extents.general = Some(range),
+                (_, None) => return refuse(format!("bound `{GENERAL}`: one range of extents is to be given")),
+                (_, Some(other)) => return refuse(format!("bound `{GENERAL}`: {other} is said of it, too")),
+            }
         }
         for said in hints {
             extents.say("hint", said, |n| n, |input| &mut input.likely)?;
         }
-        for input in &mut extents.0 {
+        for input in &mut extents.inputs {
             for axis in 0..input.ty.rank() {
-                let Some(range) = input.range[axis] else { continue };
-                let refuse = |message: String| Err(Diagnostic::new(message).into());
-                if range.step == 0 || range.count() == 0 {
+                let general = extents.general.filter(|_| input.ty.shape[axis].known().is_none());
+                let Some(range) = input.range[axis].or(general) else { continue };
+                input.range[axis] = Some(range);
+                if is_none(range) {
                     return refuse(format!("bound: {} is to be {range}: there is no such extent", input.called(axis)));
                 }
                 match input.likely[axis] {
@@ -188,7 +213,31 @@ impl Extents {
             let (likely, range) = (vec![None; ty.rank()], vec![None; ty.rank()]);
             inputs.push(Input { names, ty, dims, likely, range });
         }
-        Ok(Extents(inputs))
+        Ok(Extents { inputs, general: None })
+    }
+
+    /// Of a function of parameters of these types, by number, whose unknown extents are within one range each.
+    pub(super) fn within(types: &[TensorType], range: impl Fn(usize, usize) -> Option<ExtentRange>) -> Extents {
+        let input = |(i, ty): (usize, &TensorType)| {
+            let range: Vec<Option<ExtentRange>> =
+                (0..ty.rank()).map(|axis| range(i, axis).filter(|_| ty.shape[axis].known().is_none())).collect();
+            let likely = range.iter().map(|r| r.map(|r| r.nth((r.count() - 1) / 2))).collect();
+            Input { names: Vec::new(), ty: ty.clone(), dims: Vec::new(), likely, range }
+        };
+        Extents { inputs: types.iter().enumerate().map(input).collect(), general: None }
+    }
+
+    /// What extents may be that nothing else bounds, as those that are found while the program runs.
+    pub(super) fn general(&self) -> Option<ExtentRange> {
+        self.general
+    }
+
+    /// Refuses what is said of extents that nothing else bounds: for programs all of whose extents are known.
+    pub(super) fn refuse_general(&self) -> Result<(), Refused> {
+        match self.general {
+            Some(_) => Err(Diagnostic::new(format!("bound `{GENERAL}`: no extent of the program is unknown")).into()),
+            None => Ok(()),
+        }
     }
 
     /// Notes what is said of one name. `greatest` is the number that an extent which is known has to be.
@@ -215,15 +264,15 @@ impl Extents {
             let axes = |(i, input): (usize, &Input)| -> Vec<(usize, usize)> {
                 (0..input.ty.rank()).filter(|&k| named(&input.dims, k, name)).map(|k| (i, k)).collect()
             };
-            self.0.iter().enumerate().flat_map(axes).collect()
+            self.inputs.iter().enumerate().flat_map(axes).collect()
         };
-        let (dimension, input) = (everywhere(name), self.0.iter().position(|i| i.names.contains(name)));
+        let (dimension, input) = (everywhere(name), self.inputs.iter().position(|i| i.names.contains(name)));
         match (&said[..], input) {
             (&[Some(n)], _) if !dimension.is_empty() => {
                 dimension.into_iter().try_for_each(|(i, axis)| add(i, axis, n))?;
             }
             (said, Some(i)) => {
-                let Input { ty, dims, .. } = &self.0[i];
+                let Input { ty, dims, .. } = &self.inputs[i];
                 if ty.rank() != said.len() {
                     return Err(refuse(format!("it has {} axes, but {} extents are given", ty.rank(), said.len())));
                 }
@@ -241,12 +290,12 @@ impl Extents {
             }
             _ => return Err(refuse(self.not_there(name))),
         }
-        places.retain(|&(i, axis, _)| self.0[i].ty.shape[axis].known().is_none());
+        places.retain(|&(i, axis, _)| self.inputs[i].ty.shape[axis].known().is_none());
         if places.is_empty() {
             return Err(refuse("nothing of it is unknown".into()));
         }
         for (i, axis, n) in places {
-            let place = &mut of(&mut self.0[i])[axis];
+            let place = &mut of(&mut self.inputs[i])[axis];
             match *place {
                 _ if greatest(n) == 0 => return Err(refuse("an extent of 0 says nothing of others".into())),
                 Some(other) if other != n => return Err(refuse(format!("{other} is said of it, too"))),
@@ -257,17 +306,30 @@ impl Extents {
     }
 
     fn not_there(&self, name: &str) -> String {
-        let dims = self.0.iter().flat_map(|i| &i.dims).filter(|d| !d.is_empty());
-        let mut known: Vec<&str> = dims.chain(self.0.iter().flat_map(|i| i.names.last())).map(String::as_str).collect();
+        let dims = self.inputs.iter().flat_map(|i| &i.dims).filter(|d| !d.is_empty());
+        let mut known: Vec<&str> =
+            dims.chain(self.inputs.iter().flat_map(|i| i.names.last())).map(String::as_str).collect();
         known.sort_unstable();
         known.dedup();
         let near = nearest(name, known.iter().copied()).map_or_else(String::new, |n| format!("; did you mean `{n}`?"));
         format!("no dimension and no input is called so; there are {}{near}", known.join(", "))
     }
 
+    /// Says that an input lies with its axes in that order.
+    pub(super) fn reorder(&mut self, input: usize, order: &[usize]) {
+        // Where nothing is said, there are no inputs.
+        let Some(Input { ty, dims, likely, range, .. }) = self.inputs.get_mut(input) else { return };
+        *ty = in_memory(ty, order);
+        *likely = in_order(likely, order);
+        *range = in_order(range, order);
+        if !dims.is_empty() {
+            *dims = in_order(dims, order);
+        }
+    }
+
     /// The program with the numbers that prices reckon with.
     pub(super) fn noted_in(&self, mut m: Module) -> Module {
-        let numbers: Vec<Vec<Option<i64>>> = self.0.iter().map(Input::likely).collect();
+        let numbers: Vec<Vec<Option<i64>>> = self.inputs.iter().map(Input::likely).collect();
         if let (Some((name, value)), Some(main)) = (likely_extents_attr(&numbers), m.function_id("main")) {
             let mut func = m.func(main).clone();
             func.attrs = func.attrs.with(&name, value);
@@ -284,14 +346,14 @@ impl Extents {
             let ty = likely_input(&i.ty.clone().into(), &[i.likely()]);
             ty.as_tensor().and_then(TensorType::known_shape).map(|s| s.iter().map(|&n| n as usize).collect())
         };
-        if self.0.is_empty() { None } else { self.0.iter().map(shape).collect() }
+        if self.inputs.is_empty() { None } else { self.inputs.iter().map(shape).collect() }
     }
 
     /// The greatest size; none where no bound is given.
     ///
     /// Refuses bounds of some extents where others are unknown and have none.
     pub(super) fn greatest(&self) -> Result<Option<Vec<Shape>>, Refused> {
-        if self.0.iter().all(|i| i.range.iter().all(Option::is_none)) {
+        if self.inputs.iter().all(|i| i.range.iter().all(Option::is_none)) {
             return Ok(None);
         }
         let extent = |i: &Input, axis: usize, d: &Dim| match (d.known(), i.range[axis]) {
@@ -306,22 +368,22 @@ impl Extents {
             }
         };
         let shape = |i: &Input| i.ty.shape.iter().enumerate().map(|(axis, d)| extent(i, axis, d)).collect();
-        self.0.iter().map(shape).collect::<Result<Vec<Shape>, Refused>>().map(Some)
+        self.inputs.iter().map(shape).collect::<Result<Vec<Shape>, Refused>>().map(Some)
     }
 
     /// What an input's axis may be, where that is said.
     pub(super) fn range(&self, input: usize, axis: usize) -> Option<ExtentRange> {
-        self.0.get(input).and_then(|i| i.range.get(axis).copied().flatten())
+        self.inputs.get(input).and_then(|i| i.range.get(axis).copied().flatten())
     }
 
     /// The types of the inputs.
     pub(super) fn types(&self) -> impl Iterator<Item = &TensorType> {
-        self.0.iter().map(|i| &i.ty)
+        self.inputs.iter().map(|i| &i.ty)
     }
 
     /// How inputs of these extents are others than they may be; none where they are not.
     pub(super) fn beyond<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> Option<String> {
-        self.0.iter().zip(shapes).find_map(|(input, shape)| {
+        self.inputs.iter().zip(shapes).find_map(|(input, shape)| {
             let mut axes = input.range.iter().zip(shape).enumerate();
             let (axis, (range, n)) = axes.find(|(_, (range, n))| range.is_some_and(|r| !r.contains(**n)))?;
             let what = input.called(axis);
@@ -335,7 +397,7 @@ impl Extents {
             let extents: Vec<String> = s.iter().map(usize::to_string).collect();
             format!("`{}` of {}", i.name(), extents.join("x"))
         };
-        self.0.iter().zip(shapes).map(one).collect::<Vec<_>>().join(", ")
+        self.inputs.iter().zip(shapes).map(one).collect::<Vec<_>>().join(", ")
     }
 }
 

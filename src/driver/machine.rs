@@ -1,6 +1,6 @@
 //! Measuring the machine at hand, and keeping what was found: facts of [`machine::Timing`] by name.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, path::PathBuf, time::Instant};
 
 use super::{
     backend::generator_of,
@@ -100,11 +100,67 @@ pub fn kept() -> Option<Measured> {
 /// Keeps what was measured. The file, and none where there is no folder for it; refuses where it can't be written.
 pub fn keep(measured: &Measured) -> Result<Option<PathBuf>, KeepError> {
     let Some(file) = file() else { return Ok(None) };
-    let text: String = measured.iter().map(|(name, value)| format!("{name}\t{value:e}\n")).collect();
     let folder = file.parent().unwrap_or(&file);
     fs::create_dir_all(folder).map_err(|error| KeepError { path: folder.to_owned(), error })?;
-    output::replace(&file, text.as_bytes()).map_err(|error| KeepError { path: file.clone(), error })?;
+    output::replace(&file, lines(measured).as_bytes()).map_err(|error| KeepError { path: file.clone(), error })?;
     Ok(Some(file))
+}
+
+/// As they are kept: a line for each fact.
+fn lines(measured: &Measured) -> String {
+    measured.iter().map(|(name, value)| format!("{name}\t{value:e}\n")).collect()
+}
+
+/// By so much two measurements of a fact may differ; where they do by more, something else ran, and neither is taken.
+const AGREE: f64 = 0.1;
+
+/// Measures this machine before the first build on it, where no row of the table is the processor's own ([`Known::described`]), and keeps what two
+/// measurements agree on. What is to be told of that; None where there was nothing to do: the row is its own, it was measured before, or
+/// there is no folder to keep it in.
+pub fn measure_first() -> Option<String> {
+    let (known, file) = (Known::here(), file()?);
+    if known.described || file.exists() {
+        return None;
+    }
+    fs::create_dir_all(file.parent()?).ok()?;
+    // Two that measure at once would each measure half of the machine.
+    let alone = fs::File::create(file.with_extension("lock")).ok()?;
+    let start = Instant::now();
+    let what = match alone.try_lock() {
+        Ok(()) if file.exists() => return None,
+        Ok(()) => match measured_twice(measure) {
+            Ok((facts, unsure)) => match output::replace(&file, lines(&facts).as_bytes()) {
+                Ok(()) => {
+                    let unsure = match unsure.len() {
+                        0 => String::new(),
+                        _ => format!("; {} as in that row, since two measurements differ", unsure.join(", ")),
+                    };
+                    format!("measured in {:.1} s, kept in {}{unsure}", start.elapsed().as_secs_f64(), file.display())
+                }
+                Err(e) => format!("what was measured is not kept: {}: {e}", file.display()),
+            },
+            Err(e) => format!("it can't be measured: {e}"),
+        },
+        Err(_) => "another process measures it, so that this build is made by that row".to_owned(),
+    };
+    let vendor = if known.vendor.is_empty() { "a processor of an unknown vendor" } else { &known.vendor };
+    Some(format!("no row of the table is this processor's ({vendor}; nearest: {}): {what}", known.family))
+}
+
+/// The faster value of each fact by two measurements, and the names of those by which they differ.
+fn measured_twice<E>(mut measure: impl FnMut() -> Result<Measured, E>) -> Result<(Measured, Vec<String>), E> {
+    let (first, second) = (measure()?, measure()?);
+    let (mut facts, mut unsure) = (Vec::new(), Vec::new());
+    for (name, a) in first {
+        let b = second.iter().find(|(n, _)| *n == name).map_or(f64::NAN, |(_, b)| *b);
+        // Of latencies the least, of rates the greatest is what nothing disturbed.
+        let (least, most) = (a.min(b), a.max(b));
+        match most - least <= AGREE * most {
+            true => facts.push((name.clone(), if name.ends_with("latency") { least } else { most })),
+            false => unsure.push(name),
+        }
+    }
+    Ok((facts, unsure))
 }
 
 /// What is known of a machine, and what was measured: {"family", "vendor", "features", "threads", "threads_per_core", "facts": [{"name",
@@ -135,5 +191,22 @@ pub fn timing() -> Timing {
     match kept() {
         Some(measured) => Known::here().corrected(&measured).timing,
         None => Known::here().timing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_measurements_disagree_on_is_left_out() {
+        let run = |clock: f64, latency: f64, l2: f64| -> Measured {
+            vec![("clock".into(), clock), ("L1 latency".into(), latency), ("L2 bandwidth".into(), l2)]
+        };
+        let mut runs = [run(3.0e9, 5.0, 63.0), run(3.1e9, 5.2, 42.0)].into_iter();
+        let (facts, unsure) = measured_twice(|| runs.next().ok_or(())).expect("both are there");
+        assert_eq!(facts, [("clock".to_owned(), 3.1e9), ("L1 latency".to_owned(), 5.0)]);
+        assert_eq!(unsure, ["L2 bandwidth"]);
+        assert!(measured_twice(|| runs.next().ok_or(())).is_err());
     }
 }

@@ -20,6 +20,8 @@ mod external;
 #[cfg(feature = "llvm")]
 mod frozen;
 #[cfg(feature = "llvm")]
+mod key;
+#[cfg(feature = "llvm")]
 mod library;
 mod load;
 #[cfg(feature = "llvm")]
@@ -35,6 +37,8 @@ mod profile;
 #[cfg(feature = "llvm")]
 mod race;
 #[cfg(feature = "llvm")]
+mod reach;
+#[cfg(feature = "llvm")]
 mod runnable;
 #[cfg(feature = "llvm")]
 mod sized;
@@ -44,6 +48,7 @@ mod sizes;
 mod specialize;
 #[cfg(feature = "llvm")]
 mod state;
+mod state_order;
 #[cfg(feature = "llvm")]
 mod stopwatch;
 #[cfg(feature = "llvm")]

@@ -34,6 +34,8 @@ const RANDOM: usize = 64;
 /// A form of a function is for so many sizes at most, each of which is lowered: a few seconds where that takes a millisecond, some minutes
 /// of a network whose every size takes thirty.
 const MOST_SIZES: i64 = 4096;
+/// The same of a function that a program with control flow calls, which is a call of a kernel or a few.
+const MOST_SIZES_OF_KERNEL: i64 = 65_536;
 /// Sizes are met in steps of this prime, which has no factor with their number: what is unlike shows early.
 const STRIDE: i64 = 1_000_003;
 /// So many sizes are looked at at once.
@@ -48,6 +50,8 @@ const MOST_EXTENTS: usize = 10;
 const MOST_FORMS: usize = 16;
 /// So many sizes at most bring kernels of their own for calls that none serves; others may call the same ones.
 const ALONE: usize = 8;
+/// Of so many extents at most it is looked at which may be 0 together.
+const MOST_NONE: usize = 4;
 /// So many calls in all are looked at, at as many sizes as that makes, for extents that broadcast where others of that size are equal.
 const BROADCAST_CALLS: i64 = 16384;
 
@@ -64,6 +68,10 @@ struct Sampler<'a> {
     likely: Vec<i64>,
     instance: &'a (dyn Fn(&[Shape]) -> Option<TypedModule> + Sync),
     state: Vec<(usize, usize)>,
+    /// Whether extents may be 0: arguments of functions that a program calls on what it computes.
+    takes_none: bool,
+    /// How many sizes may be looked at.
+    limit: i64,
     name: &'a str,
 }
 
@@ -157,7 +165,10 @@ impl Primitives {
         let in_all = |u: &Vec<(usize, usize)>| u.iter().filter_map(of_place).reduce(ExtentRange::and);
         let ranges = unknown.iter().map(|u| in_all(u).unwrap_or(ExtentRange::up_to(1))).collect();
         let (machine, types, instance) = (&self.machine, &types[..], &instance);
-        let sampler = Sampler { machine, types, tensors, unknown, ranges, likely, instance, state, name };
+        let takes_none = !self.is_whole(f);
+        let limit = if takes_none { MOST_SIZES_OF_KERNEL } else { MOST_SIZES };
+        let sampler =
+            Sampler { machine, types, tensors, unknown, ranges, likely, instance, state, takes_none, limit, name };
         let (mut forms, refused) = sampler.forms(kernels).map_err(refuse)?;
         // Of an extent with a name, each place has it.
         for form in &mut forms {
@@ -186,7 +197,7 @@ impl Sampler<'_> {
     /// The forms, and why sizes are refused that the program takes, where some are.
     fn forms(&self, kernels: &mut HashMap<String, Kernel>) -> Result<(Vec<Form>, Option<String>), Diagnostic> {
         let free = vec![None; self.unknown.len()];
-        let Pattern { extents, mut forms, mut refused, grows, .. } = self.pattern(&free, MOST_SIZES, kernels)?;
+        let Pattern { extents, mut forms, mut refused, grows, .. } = self.pattern(&free, self.limit, kernels)?;
         // State that grows begins as nothing. These come first, so that of such state they say what else does not fit.
         if let Some(fixed) = self.beginning(&extents, &grows) {
             match self.pattern(&fixed, MOST_SIZES, kernels) {
@@ -197,10 +208,26 @@ impl Sampler<'_> {
                 Err(why) => refused = refused.or_else(|| Some(format!("state without elements is not served: {why}"))),
             }
         }
-        // Sizes at which extents that are equal elsewhere are not, as where one of them is 1 and broadcasts.
-        let mut patterns: Vec<Vec<Option<i64>>> = vec![free];
         let number = |e: &ExtentOf| if let ExtentOf::Number(c) = e { Some(c + 1) } else { None };
         let classes = extents.iter().filter_map(number).max().unwrap_or(0);
+        // What grows while a program runs may begin as nothing.
+        let sets = if self.takes_none { 1..1u32 << classes.min(MOST_NONE) } else { 1..1 };
+        let mut sets: Vec<u32> = sets.collect();
+        sets.sort_by_key(|set| set.count_ones());
+        for set in sets {
+            self.go_on()?;
+            let is_in = |e: &ExtentOf| matches!(e, ExtentOf::Number(c) if set >> c & 1 == 1);
+            let fixed: Vec<Option<i64>> = extents.iter().map(|e| is_in(e).then_some(0)).collect();
+            let allowed = |(u, n): (usize, &Option<i64>)| n.is_none() || self.ranges[u].contains(0);
+            if forms.len() < MOST_FORMS && fixed.iter().enumerate().all(allowed) {
+                // Not all that can be called with something can be called with nothing.
+                if let Ok(Pattern { forms: more, .. }) = self.pattern(&fixed, self.limit, kernels) {
+                    forms.extend(more.into_iter().take(MOST_FORMS - forms.len()));
+                }
+            }
+        }
+        // Sizes at which extents that are equal elsewhere are not, as where one of them is 1 and broadcasts.
+        let mut patterns: Vec<Vec<Option<i64>>> = vec![free];
         for class in 0..classes {
             let members: Vec<usize> =
                 (0..self.unknown.len()).filter(|&u| extents[u] == ExtentOf::Number(class)).collect();

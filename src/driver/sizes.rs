@@ -23,11 +23,20 @@ use crate::{
     ir::{ExprId, TensorType, Type},
     lower::{CodeSet, FunctionAt, Group, Made, Met, ProgramAt, Sites, as_view, assemble_at},
     runtime::CompiledCode,
-    tensor::Shape,
+    tensor::{Shape, Tensor},
 };
 
 /// Kernels are looked at in so many sizes before they are compiled for all.
 pub(super) const LOOKED_AT: usize = 6;
+
+/// A size that a function is met at.
+#[derive(Clone, Debug)]
+pub(super) struct Size {
+    /// Of all tensors that it takes.
+    pub(super) shapes: Vec<Shape>,
+    /// By number of a parameter whose value decides extents: the value.
+    pub(super) values: Vec<(usize, Tensor)>,
+}
 
 /// The code of a function, for all sizes that were met.
 pub(super) struct Sizes {
@@ -39,6 +48,8 @@ pub(super) struct Sizes {
     /// What was looked at for calls that no family served: which of the unknown extents were 1, where what there is to do may take
     /// another form.
     classes: HashSet<Vec<bool>>,
+    /// Where values decide extents: sizes at which no family served a call. Other sizes can't be made up, so that families are made by these.
+    met: Vec<Size>,
     /// So many of the kernels are compiled.
     pub(super) compiled: usize,
     code: Vec<Arc<dyn CompiledCode>>,
@@ -81,6 +92,7 @@ impl Sizes {
             memo: Memo::default(),
             found: None,
             classes: HashSet::new(),
+            met: Vec::new(),
             compiled: 0,
             code: Vec::new(),
             took: Duration::ZERO,
@@ -96,11 +108,11 @@ impl Sizes {
         sequence: &Sequence,
         entry: &str,
         types: &[Type],
-        shapes: &[Shape],
+        size: &Size,
     ) -> Result<Option<Arc<Code>>, BuildError> {
         let start = Instant::now();
-        let Some(here) = self.at(machine, sequence, of_shapes(types, shapes)) else { return Ok(None) };
-        self.assign(machine, sequence, types, shapes, &here)?;
+        let Some(here) = self.at(machine, sequence, types, size) else { return Ok(None) };
+        self.assign(machine, sequence, types, size, &here)?;
         let assembled = assemble_at(sequence.typed(), Some(&here), entry, entry, &mut self.set)?;
         if self.compiled < self.set.kernels.len() {
             let code = compile_kernels(&self.set.kernels[self.compiled..], machine);
@@ -114,11 +126,12 @@ impl Sizes {
 
     /// The program at a size. While the types of some calls are found, kernels of those before are, where there are any: on the threads that run
     /// the program, which are awake.
-    fn at(&mut self, machine: &Machine, sequence: &Sequence, params: Vec<Type>) -> Option<ProgramAt> {
+    fn at(&mut self, machine: &Machine, sequence: &Sequence, types: &[Type], size: &Size) -> Option<ProgramAt> {
         let (memo, found) = (&mut self.memo, self.found.as_ref());
-        let Some(found) = found else { return sequence.at(params, memo) };
+        let params = of_shapes(types, &size.shapes);
+        let Some(found) = found else { return sequence.at(params, &size.values, memo) };
         let typed = |give: &mut dyn FnMut((ExprId, Arc<FunctionAt>))| {
-            sequence.at_with(params, memo, &mut |call, function| give((call, function.clone())))
+            sequence.at_with(params, &size.values, memo, &mut |call, function| give((call, function.clone())))
         };
         let meet = |(call, function): (ExprId, Arc<FunctionAt>)| found.meet(call, &function);
         if machine.pool.threads() > 1 {
@@ -137,28 +150,35 @@ impl Sizes {
         machine: &Machine,
         sequence: &Sequence,
         types: &[Type],
-        shapes: &[Shape],
+        size: &Size,
         here: &ProgramAt,
     ) -> Result<(), Refused> {
+        let shapes = &size.shapes[..];
         let calls: Vec<&FunctionAt> = here.in_order().map(|(_, call)| &*call.function).collect();
         let new: Vec<usize> = (0..calls.len()).filter(|&i| calls[i].met().is_none()).collect();
         if new.is_empty() {
             return Ok(());
         }
         let groups = groups(&calls)?;
-        let at = |other: &Vec<Shape>| sequence.at(of_shapes(types, other), &mut Memo::default());
+        let at = |other: &[Shape], values: &[(usize, Tensor)]| {
+            sequence.at(of_shapes(types, other), values, &mut Memo::default())
+        };
+        let alike = |other: ProgramAt| -> Option<Vec<Group>> {
+            let calls: Vec<&FunctionAt> = other.in_order().map(|(_, call)| &*call.function).collect();
+            if other.order == here.order { self::groups(&calls).ok() } else { None }
+        };
         let looked_at = |ones_stay: bool| -> Vec<Vec<Group>> {
-            let alike = |other: &Vec<Shape>| {
-                let other = at(other)?;
-                let calls: Vec<&FunctionAt> = other.in_order().map(|(_, call)| &*call.function).collect();
-                if other.order == here.order { self::groups(&calls).ok() } else { None }
-            };
+            if !size.values.is_empty() {
+                let before = self.met.par_iter().filter_map(|met| at(&met.shapes, &met.values).and_then(alike));
+                return [groups.clone()].into_iter().chain(before.collect::<Vec<_>>()).collect();
+            }
             let look_at = |others: Vec<Vec<Shape>>| {
                 let mut found = vec![groups.clone()];
                 let mut left = &others[..];
                 while found.len() < LOOKED_AT && !left.is_empty() {
                     let (some, rest) = left.split_at((LOOKED_AT - found.len()).min(left.len()));
-                    found.extend(some.par_iter().filter_map(alike).collect::<Vec<_>>());
+                    found
+                        .extend(some.par_iter().filter_map(|other| at(other, &[]).and_then(alike)).collect::<Vec<_>>());
                     left = rest;
                 }
                 found
@@ -168,7 +188,7 @@ impl Sizes {
                 return found;
             }
             // What is unknown by its type may be what weights say: only some extents are others at other sizes.
-            let fixed = fixed_extents(types, shapes, |other| at(other).is_some());
+            let fixed = fixed_extents(types, shapes, |other| at(other, &[]).is_some());
             if fixed.is_empty() { found } else { look_at(others(types, shapes, ones_stay, &fixed)) }
         };
         let Found { order, sites, .. } = self.found.get_or_insert_with(|| Found {
@@ -186,9 +206,16 @@ impl Sizes {
         if *order == here.order {
             unserved = sites.meet_again(&mut met, &new);
             let class = unknown_extents(types, shapes).into_iter().map(|n| n == 1).collect();
-            if !unserved.is_empty() && self.classes.insert(class) {
+            let is_new = match size.values.is_empty() {
+                true => !unserved.is_empty() && self.classes.insert(class),
+                false => !unserved.is_empty() && self.met.len() < LOOKED_AT,
+            };
+            if is_new {
                 sites.widen(&unserved, &looked_at(true));
                 unserved = sites.meet_again(&mut met, &unserved);
+            }
+            if is_new && !size.values.is_empty() {
+                self.met.push(size.clone());
             }
         }
         self.specialized += unserved.len();
@@ -299,7 +326,11 @@ pub(super) fn others(types: &[Type], shapes: &[Shape], ones_stay: bool, fixed: &
     // Where halves of halves must come out even, as where they are put beside what was halved before.
     let even = |n: usize, place: usize, k: usize| {
         let factor = 1 << n.trailing_zeros().min(6);
-        n + factor * (1 + (7 * place + 3 * k) % 11)
+        match k % 2 {
+            0 => n + factor * (1 + (7 * place + 3 * k) % 11),
+            // Smaller ones here, too.
+            _ => factor * (1 + (place + k / 2) % 2),
+        }
     };
     let apart = apart.into_iter().chain((0..2).map(|k| grown(&|n, place| mixed(n, place, k))));
     let apart = apart.chain((0..8).map(|k| grown(&|n, place| even(n, place, k))));

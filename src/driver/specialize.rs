@@ -1,9 +1,7 @@
 //! Primitive functions as a virtual machine calls them: code for the extents at hand.
 //!
-//! A function whose types are known is compiled with the program. Any other one is compiled when it is first called, by kernels that
-//! serve all extents where there are such ([`Sizes`]). Where the values of arguments decide extents, it is compiled for the values and
-//! extents that it is called with, and the code is kept. A program that is a plain sequence of calls but for its extents is called as
-//! one function.
+//! A function whose types are known is compiled with the program; any other one when it is first called, by kernels that serve all extents, and
+//! all values that decide some ([`Sizes`]), or else for those at hand. A program that is a plain sequence of calls but for its extents is called as one.
 
 use std::{
     sync::{
@@ -13,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hashbrown::{Equivalent, HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     backend::{Backend, in_process},
@@ -23,8 +21,9 @@ use super::{
     entry::{concrete, define_entry, entry_name, of_extents},
     extents::{Extents, guessed},
     external::{Handling, Regions, compile_regions},
+    key::{Call, Key},
     phases::compiling,
-    sizes::Sizes,
+    sizes::{Size, Sizes},
     tune::Tuner,
 };
 use crate::{
@@ -102,6 +101,13 @@ pub(super) struct Primitive {
     made: Arc<Mutex<Made>>,
 }
 
+impl Primitive {
+    /// Functions that are the same have the same of these.
+    pub(super) fn shared(&self) -> *const () {
+        self.fixed.as_ref().map_or_else(|| Arc::as_ptr(&self.made).cast(), |code| Arc::as_ptr(code).cast())
+    }
+}
+
 /// The code of a function for extents that were met.
 #[derive(Default)]
 struct Made {
@@ -120,6 +126,8 @@ pub(super) struct Code {
     exe: Executable,
     /// Outputs of which another output says how many rows are meant; see [`Assembled::counted`].
     counted: Vec<(usize, usize)>,
+    /// The places of arguments that it does not take: their values are a part of it.
+    left_out: Vec<usize>,
 }
 
 impl Code {
@@ -129,9 +137,19 @@ impl Code {
         code: Vec<Arc<dyn CompiledCode>>,
         machine: &Machine,
     ) -> Result<Arc<Code>, BuildError> {
+        Code::link_without(assembled, code, machine, Vec::new())
+    }
+
+    /// The same, where the values of arguments at some places are a part of the program.
+    fn link_without(
+        assembled: Assembled,
+        code: Vec<Arc<dyn CompiledCode>>,
+        machine: &Machine,
+        left_out: Vec<usize>,
+    ) -> Result<Arc<Code>, BuildError> {
         let Assembled { program, counted, .. } = assembled;
         let exe = Executable::sharing(program, code, machine.pool.clone(), machine.arenas.clone())?;
-        Ok(Arc::new(Code { exe, counted }))
+        Ok(Arc::new(Code { exe, counted, left_out }))
     }
 
     /// Outputs of which another output says how many rows are meant; see [`Assembled::counted`].
@@ -145,56 +163,19 @@ impl Code {
     }
 
     fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
-        let mut out = self.exe.run(args)?;
+        let mut out = match self.left_out.is_empty() {
+            true => self.exe.run(args)?,
+            false => {
+                let taken = args.iter().enumerate().filter(|(i, _)| !self.left_out.contains(i));
+                self.exe.run(&taken.map(|(_, arg)| arg.clone()).collect::<Vec<Tensor>>())?
+            }
+        };
         for &(at, count) in &self.counted {
             let rows = out[count].get_i64(0) as usize;
             out[at] = out[at].rows(rows);
         }
         out.truncate(out.len() - self.counted.len());
         Ok(out)
-    }
-}
-
-/// What code was made for: extents of all arguments, values of decisive ones.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Key {
-    shapes: Vec<Shape>,
-    values: Vec<Tensor>,
-}
-
-/// The same of a call, without copies.
-struct Call<'a> {
-    args: &'a [Tensor],
-    decisive: &'a [usize],
-}
-
-impl std::hash::Hash for Key {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.shapes.iter().for_each(|s| s[..].hash(state));
-        self.values.iter().for_each(|v| v.bytes().hash(state));
-    }
-}
-
-impl std::hash::Hash for Call<'_> {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.args.iter().for_each(|a| a.shape().hash(state));
-        self.decisive.iter().for_each(|&i| self.args[i].bytes().hash(state));
-    }
-}
-
-impl Equivalent<Key> for Call<'_> {
-    fn equivalent(&self, key: &Key) -> bool {
-        self.args.iter().map(Tensor::shape).eq(key.shapes.iter().map(|s| &s[..]))
-            && self.decisive.iter().map(|&i| self.args[i].bytes()).eq(key.values.iter().map(Tensor::bytes))
-    }
-}
-
-impl Call<'_> {
-    fn key(&self) -> Key {
-        Key {
-            shapes: self.args.iter().map(|a| a.shape().into()).collect(),
-            values: self.decisive.iter().map(|&i| self.args[i].clone()).collect(),
-        }
     }
 }
 
@@ -288,16 +269,16 @@ impl Primitives {
     }
 
     /// Makes the code for all sizes beforehand, where something is said of extents; where they are bounded, also takes the memory that is
-    /// enough for all, and says how many bytes that is.
+    /// enough for all, and says how many bytes that is. Of programs that are no plain sequence of calls memory can't be planned beforehand.
     ///
-    /// Refuses extents that do not fit each other, and bounds for programs that are no plain sequence of calls.
+    /// Refuses extents that do not fit each other.
     pub(super) fn prepare(&self, extents: &Extents) -> Result<Option<usize>, Refused> {
+        let Some(whole) = &self.whole else { return Ok(None) };
         let (greatest, likely) = (extents.greatest()?, extents.likely());
         let sizes: Vec<&Vec<Shape>> = likely.iter().chain(&greatest).collect();
-        let Some(whole) = self.whole.as_ref().filter(|w| self.is_plain_at(w, &sizes)) else {
-            let why = "bound: memory is planned beforehand for plain sequences of calls, and this program is none";
-            return if greatest.is_some() { Err(Diagnostic::new(why).into()) } else { Ok(None) };
-        };
+        if !self.is_plain_at(whole, &sizes) {
+            return Ok(None);
+        }
         let code_at = |shapes: &[Shape]| -> Result<Arc<Code>, Refused> {
             let tensors: Vec<Tensor> = extents.types().zip(shapes).map(|(t, s)| Tensor::zeros(t.dtype, s)).collect();
             self.code_for(whole, &Call { args: &tensors, decisive: &[] }).map_err(|Refused(mut all)| {
@@ -357,15 +338,7 @@ impl Primitives {
             Some(code) => code.clone(),
             None => self.code_for(f, &Call { args, decisive: &f.decisive })?,
         };
-        let run = match f.decisive.is_empty() {
-            true => code.run(args),
-            false => {
-                let own: Vec<Tensor> =
-                    args.iter().enumerate().filter(|(i, _)| !f.decisive.contains(i)).map(|(_, a)| a.clone()).collect();
-                code.run(&own)
-            }
-        };
-        run.map_err(|e| Diagnostic::new(e.to_string()).at(self.module.span(f.func).cloned()).into())
+        code.run(args).map_err(|e| Diagnostic::new(e.to_string()).at(self.module.span(f.func).cloned()).into())
     }
 
     /// Runs the whole program as one function on inputs that fit its parameters, where it is a plain sequence of calls for them.
@@ -465,8 +438,7 @@ impl Primitives {
         self.in_parts.store(true, Ordering::Relaxed);
     }
 
-    /// Of the calls in functions that were met at sizes: how many have one kernel for all sizes, how many one for each, and how many
-    /// kernels were compiled for the extents at hand.
+    /// Of calls that were met at sizes: how many have one kernel for all, how many one for each, and how many kernels were compiled for extents at hand.
     pub(super) fn sized_calls(&self) -> (usize, usize, usize) {
         let all = self.functions.iter().chain(&self.whole);
         let mut counted: HashSet<*const Mutex<Made>> = HashSet::new();
@@ -545,9 +517,12 @@ impl Primitives {
         if self.is_whole(f) && said && empty {
             return self.whole_at(func, &types, &shapes);
         }
-        if !f.decisive.is_empty() || func.compiler().is_some() || empty || !said {
+        // Values that decide extents are those of parameters that are tensors by themselves.
+        let follows = f.decisive.is_empty() || types.iter().all(|t| t.as_tensor().is_some());
+        if !follows || func.compiler().is_some() || empty || !said {
             return self.specialize(f, call);
         }
+        let size = Size { shapes, values: f.decisive.iter().map(|&i| (i, call.args[i].clone())).collect() };
         let entry = entry_name(0);
         let state = if self.is_whole(f) { self.machine.state.clone() } else { Vec::new() };
         if made.sequence.is_none() {
@@ -557,7 +532,7 @@ impl Primitives {
         }
         let sizes = made.sizes.get_or_insert_with(|| Sizes::new(&self.machine, state));
         if let Some(sequence) = made.sequence.as_ref().filter(|_| !sizes.broken) {
-            match sizes.code(&self.machine, sequence, &entry, &types, &shapes) {
+            match sizes.code(&self.machine, sequence, &entry, &types, &size) {
                 Ok(Some(code)) => return Ok(code),
                 Ok(None) => {}
                 Err(BuildError::Codegen(_)) if !self.is_whole(f) => {}
@@ -565,7 +540,7 @@ impl Primitives {
             }
         }
         let code = match self.is_whole(f) {
-            true => self.whole_at(func, &types, &shapes)?,
+            true => self.whole_at(func, &types, &size.shapes)?,
             false => self.specialize(f, call)?,
         };
         sizes.specialized += 1;
@@ -586,7 +561,7 @@ impl Primitives {
     }
 
     /// A module of the function, called `f0`, for tensors of any extents.
-    fn at_all_extents(&self, f: &Primitive, types: &[Type]) -> Result<TypedModule, BuildError> {
+    pub(super) fn at_all_extents(&self, f: &Primitive, types: &[Type]) -> Result<TypedModule, BuildError> {
         let m = &self.module;
         let mut out = m.derive();
         let callee = Copier::new().copy(m, f.func, &mut out);
@@ -636,8 +611,7 @@ impl Primitives {
         Code::link(assembled, library, &self.machine)
     }
 
-    /// A copy of a function's body, its parameters and their types, for arguments of these extents. What functions within say of
-    /// extents is left out: it follows.
+    /// A copy of a function's body, its parameters and their types, for these extents. What functions within say of extents is left out: it follows.
     fn on_extents(
         &self,
         func: &Function,
@@ -707,7 +681,7 @@ impl Primitives {
         let mut code = self.machine.code(compiled);
         let assembled = assemble(&typed, &entry, &entry, &mut code)?;
         let (_, library) = compile_code(&mut code, &self.machine.backend, self.machine.cache.as_deref())?;
-        Code::link(assembled, library, &self.machine)
+        Code::link_without(assembled, library, &self.machine, f.decisive.clone())
     }
 }
 

@@ -1,6 +1,12 @@
 //! State: inputs that a program gives back as outputs, for its next run. They are updated where they lie where the program allows it.
 
-use super::{build::Built, runnable::Runnable};
+use std::borrow::Cow;
+
+use super::{
+    build::Built,
+    runnable::Runnable,
+    state_order::{in_memory, inverse, ordered},
+};
 use crate::{
     diag::{Diagnostic, Refused, nearest},
     infer::TypedModule,
@@ -17,8 +23,18 @@ pub struct StatePair {
     pub output: usize,
     /// What the input is called.
     pub name: String,
-    /// The input's type.
+    /// The input's type, as the model has it.
     pub ty: TensorType,
+    /// The model's axes in the order in which they lie in memory, the outermost first, where that is another one: see
+    /// [`Options::reorder_state`](super::Options::reorder_state).
+    pub order: Option<Vec<usize>>,
+}
+
+impl StatePair {
+    /// The type of what lies in memory.
+    fn lies(&self) -> TensorType {
+        self.order.as_ref().map_or_else(|| self.ty.clone(), |order| in_memory(&self.ty, order))
+    }
 }
 
 /// The pairs of inputs and outputs of those names. Outputs are called by the model's names, or by their numbers where it has none.
@@ -58,7 +74,7 @@ pub(super) fn pairs(typed: &TypedModule, asked: &[(String, String)]) -> Result<V
             let message = format!("state `{from}={to}`: the input is {given}, but the output is {made}");
             return Err(Diagnostic::new(message).into());
         }
-        found.push(StatePair { input, output, name: from.clone(), ty: given.clone() });
+        found.push(StatePair { input, output, name: from.clone(), ty: given.clone(), order: None });
     }
     Ok(found)
 }
@@ -100,7 +116,7 @@ fn no_such(what: &str, name: &str, known: Vec<&str>) -> Refused {
 /// Runs of a program one after another, each of which begins with the state that the last one left.
 ///
 /// State begins as zeros; extents that are unknown begin as 0. Where an output is the state and something after it in memory (a
-/// concatenation along an axis before which all extents are 1), only what is new is computed and stored. Where a kernel may write each
+/// concatenation along an axis before which all extents are 1, or which may come first), only what is new is computed and stored. Where a kernel may write each
 /// element where it reads it, or nothing reads the old state any more when the new one is written, the new one takes its place. Else two
 /// buffers take turns. Nothing is copied but where state outgrows its memory, which then doubles.
 pub struct Stateful<'a> {
@@ -124,7 +140,7 @@ impl Built {
     /// Runs that keep what [`Options::state`](super::Options::state) named, from its beginning on.
     pub fn stateful(&self) -> Stateful<'_> {
         let first = |p: &StatePair| {
-            let shape: Shape = p.ty.shape.iter().map(|d| d.known().map_or(0, |n| n as usize)).collect();
+            let shape: Shape = p.lies().shape.iter().map(|d| d.known().map_or(0, |n| n as usize)).collect();
             Tensor::zeros(p.ty.dtype, &shape)
         };
         self.resumed(Kept { tensors: self.state.iter().map(first).collect(), spare: vec![None; self.state.len()] })
@@ -147,11 +163,14 @@ impl Stateful<'_> {
         Kept { tensors: self.tensors, spare: self.spare }
     }
 
-    /// The state of that input, which shares its elements with the next run as long as nobody writes them: who holds on to it has the next
-    /// run copy it. None where no such input is kept.
-    pub fn get(&self, input: &str) -> Option<&Tensor> {
+    /// The state of that input, which shares its elements with the next run as long as nobody writes them: who holds on to a clone has the next
+    /// run copy it. State that lies in another order than the model has is copied here. None where no such input is kept.
+    pub fn get(&self, input: &str) -> Option<Cow<'_, Tensor>> {
         let at = self.pairs.iter().position(|p| p.name == input)?;
-        Some(&self.tensors[at])
+        Some(match &self.pairs[at].order {
+            Some(order) => Cow::Owned(ordered(&self.tensors[at], &inverse(order))),
+            None => Cow::Borrowed(&self.tensors[at]),
+        })
     }
 
     /// Gives the state of an input. Refuses what does not fit its type.
@@ -167,7 +186,10 @@ impl Stateful<'_> {
             let found = format!("{} of shape {:?}", value.dtype(), value.shape());
             return Err(Diagnostic::new(format!("state `{input}` should be {ty}, but is {found}")).into());
         }
-        self.tensors[at] = value;
+        self.tensors[at] = match &self.pairs[at].order {
+            Some(order) => ordered(&value, order),
+            None => value,
+        };
         Ok(())
     }
 

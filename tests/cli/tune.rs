@@ -12,6 +12,8 @@ use resat::{
     tensor::{DType, Tensor},
 };
 
+use super::folder::looked_at;
+
 const PROGRAM: &str = r#"#[version = "0.0.5"]
 def @main(%x: Tensor[(480, 96), float32], %w: Tensor[(256, 96), float32],
           %d: Tensor[(1, 8, 31, 29), float32], %k: Tensor[(24, 8, 3, 3), float32]) {
@@ -133,6 +135,7 @@ fn builds_without_tuning_use_nothing_that_was_measured() {
     let model = folder.path().join("tuned.relay");
     fs::write(&model, PROGRAM).expect("it can be written");
     let [plain, measured] = ["plain", "measured"].map(|name| folder.path().join(name));
+    looked_at(&plain);
     let said = resat(&measured, &["machine", "--measure"]);
     let kept = said.trim().rsplit("kept in ").next().expect("it says where");
     let library = |home: &Path, options: &[&str]| {

@@ -322,6 +322,33 @@ fn products_of_short_floats_agree() {
     check(dense, &[(0, numbers(&[5, 48], 17)), (1, numbers(&[3, 24, 16, 2], 13))]);
 }
 
+/// What follows a sum of bfloat16 in its kernel is computed in float32, and rounded once: 257 is none of bfloat16's numbers, 258 is.
+#[test]
+fn sums_of_short_floats_are_rounded_once() {
+    let text = |then: &str| {
+        module(&format!(
+            "def @main(%x: Tensor[(3, 258), bfloat16], %w: Tensor[(32, 258), bfloat16], %b: Tensor[(32), bfloat16]) {{
+               %0 = fn (%p: Tensor[(3, 258), bfloat16], %q: Tensor[(32, 258), bfloat16], %r: Tensor[(32), bfloat16], Primitive=1) {{
+                 %1 = add(nn.dense(%p, %q, out_dtype=\"bfloat16\"), %r);
+                 {then}
+               }};
+               %0(%x, %w, %b)
+             }}"
+        ))
+    };
+    let of = |shape: &[usize], f: fn(usize) -> f64| Tensor::from_f64_fn(DType::BF16, shape, f);
+    let args = [of(&[3, 258], |_| 1.0), of(&[32, 258], |i| (i % 258 != 0) as i64 as f64), of(&[32], |_| 1.0)];
+    let square = "%2 = cast(%1, dtype=\"float32\"); multiply(%2, %2)";
+    for (target, (then, want)) in machines().iter().flat_map(|t| [(t, ("nn.relu(%1)", 258.0)), (t, (square, 66564.0))])
+    {
+        let passes: Box<dyn Pass> = Box::new(Sequential::default());
+        let options = driver::Options { passes: Some(passes), ..driver::Options::new(Settings::new(target.clone())) };
+        let built = driver::build(text(then), &[], options).unwrap_or_else(|e| panic!("{e}"));
+        let got = built.executable.run(&args).expect("runs");
+        assert!((0..96).all(|i| got[0].get_f64(i) == want), "{then} on {:?}: {:?}", target.features, got[0]);
+    }
+}
+
 /// The assembly of a dense layer with its weight in blocks of 16, of these types, for a target.
 fn assembly(target: &str, data: DType, weight: DType, sums: DType) -> String {
     let together = 4 / data.bytes() as i64;
@@ -346,6 +373,7 @@ fn instructions_are_the_machines() {
     for (target, data, weight, sums, wanted) in [
         (x86("cooperlake"), U8, I8, I32, "vpdpbusd"),
         (x86("cooperlake"), BF16, BF16, F32, "vdpbf16ps"),
+        (x86("cooperlake"), BF16, BF16, BF16, "vcvtneps2bf16"),
         (x86("sapphirerapids"), U8, I8, I32, "tdpbusd"),
         (x86("sapphirerapids"), I8, U8, I32, "tdpbsud"),
         (x86("sapphirerapids"), I8, I8, I32, "tdpbssd"),

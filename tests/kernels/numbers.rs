@@ -342,7 +342,11 @@ fn odd_images(shape: &[usize]) -> Vec<Tensor> {
 
 /// A weight of ordinary numbers, of which some are 0 and some nearly.
 fn ordinary_weight() -> Tensor {
-    Tensor::from_f64_fn(DType::F32, &[32, 16, 3, 3], |i| match i % 11 {
+    ordinary(&[32, 16, 3, 3])
+}
+
+fn ordinary(shape: &[usize]) -> Tensor {
+    Tensor::from_f64_fn(DType::F32, shape, |i| match i % 11 {
         3 => 0.0,
         7 => 1e-12,
         k => (k as f64 - 5.0) / 16.0 + (i % 7) as f64 / 100.0,
@@ -365,36 +369,81 @@ fn winograds(extents: &str, pads: &str, (i, o): (usize, usize)) -> String {
         )
 }
 
+/// The same over planes, rows and columns, with windows of so many planes: `results` names the direct one `%1` and the other one `%6`.
+fn winograds_of_planes(extents: &str, taps: usize, pads: &str, (i, o): (usize, usize), results: &str) -> String {
+    format!(
+            "#[version = \"0.0.5\"] def @main(%x: Tensor[({extents}, {i}), float32], %w: Tensor[(32, 16, {taps}, 3, 3), float32]) {{
+                %0 = layout_transform(%w, src_layout=\"OIDHW\", dst_layout=\"OIDHW{i}i{o}o\");
+                %1 = nn.conv3d(%x, %0, padding={pads}, channels=32, kernel_size=[{taps}, 3, 3], data_layout=\"NCDHW{i}c\",
+                    kernel_layout=\"OIDHW{i}i{o}o\", out_layout=\"NCDHW{o}c\");
+                %2 = reshape(transpose(%w, axes=[0, 2, 1, 3, 4]), newshape=[32, {}, 3, 3]);
+                %3 = nn.contrib_conv2d_winograd_weight_transform(%2, tile_size=4);
+                %4 = layout_transform(%3, src_layout=\"HWOI\", dst_layout=\"HWOI{o}o\");
+                %5 = cast(sign(layout_transform(%2, src_layout=\"OIHW\", dst_layout=\"OIHW{i}i{o}o\")), dtype=\"int8\");
+                %6 = nn.winograd_conv3d(%x, %4, %5, tile_size=4, padding={pads}, data_layout=\"NCDHW{i}c\", kernel_layout=\"HWOI{o}o\",
+                    out_layout=\"NCDHW{o}c\");
+                {results} }}",
+            16 * taps
+        )
+}
+
+/// Whether both results of a program are the same on odd images by the interpreter, and those of another one, compiled.
+fn agrees_on_odd_images([interpreted, text]: [&str; 2], shape: &[usize], w: &Tensor) {
+    let [m, to_compile] = [interpreted, text].map(|text| parse_module("tiles", text).unwrap_or_else(|e| panic!("{e}")));
+    let (images, exe) = (odd_images(shape), as_it_stands(&to_compile));
+    let by_interpreter = |x: &Tensor| {
+        let args = [x, w].map(|t| Value::from(t.clone())).to_vec();
+        interp::run_flat(&m, "main", args).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let usual = largest(&by_interpreter(&images[0])[0]);
+    for x in &images {
+        let got = exe.run(&[x.clone(), w.clone()]).unwrap_or_else(|e| panic!("{e}"));
+        let want = by_interpreter(x);
+        let far = largest(x) > 1e30;
+        for found in want[1..].iter().chain(&got) {
+            for i in 0..found.len() {
+                let (a, b) = (want[0].get_f64(i), found.get_f64(i));
+                // Beside a large number the others of its tile are differences of large ones.
+                let most = if far { largest(x) } else { usual };
+                let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-5 * most;
+                assert!(same, "{shape:?}: {a} became {b} at {i} of\n{text}");
+            }
+        }
+    }
+}
+
 /// Infinities and NaN of Winograd's convolution are where a direct convolution has them, and nowhere else.
 #[test]
 fn tiles_of_winograd_keep_infinities_apart() {
-    let w = ordinary_weight();
     let cases = [
         ("2, 2, 11, 14", "[1, 1, 1, 1]", (8, 8)),
         ("1, 1, 12, 8", "[0, 1, 2, 0]", (16, 16)),
         ("?, 2, ?, ?", "[1, 1, 1, 1]", (8, 16)),
     ];
     for (extents, pads, blocks) in cases {
-        let m = parse_module("tiles", &winograds(extents, pads, blocks)).unwrap_or_else(|e| panic!("{e}"));
-        let shape = match extents.starts_with('?') {
+        let shape: Vec<usize> = match extents.starts_with('?') {
             true => vec![1, 2, 10, 13, blocks.0],
             false => extents.split(", ").map(|n| n.parse().expect("a number")).chain([blocks.0]).collect(),
         };
-        let images = odd_images(&shape);
-        let ordinary = largest(&both(&m, &[images[0].clone(), w.clone()]).0[0]);
-        for x in &images {
-            let (want, got) = both(&m, &[x.clone(), w.clone()]);
-            let far = largest(x) > 1e30;
-            for found in [&want[1], &got[0], &got[1]] {
-                for i in 0..found.len() {
-                    let (a, b) = (want[0].get_f64(i), found.get_f64(i));
-                    // Beside a large number the others of its tile are differences of large ones.
-                    let most = if far { largest(x) } else { ordinary };
-                    let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-5 * most;
-                    assert!(same, "{extents}, {pads}: {a} became {b} at {i}");
-                }
-            }
-        }
+        let text = winograds(extents, pads, blocks);
+        agrees_on_odd_images([&text, &text], &shape, &ordinary_weight());
+    }
+}
+
+/// Over three axes: windows of one plane to three, planes of padding on both sides or none, more tiles in a plane than are computed together, and few.
+#[test]
+fn winograd_over_planes() {
+    let cases = [
+        ("2, 2, 3, 6, 5", 3, "[1, 1, 1]", (8, 8)),
+        ("1, 1, 4, 8, 5", 2, "[0, 0, 1, 1, 2, 0]", (16, 16)),
+        ("1, 1, 1, 9, 10", 3, "[2, 1, 1, 2, 1, 1]", (16, 8)),
+        ("1, 1, 4, 6, 7", 1, "[0, 1, 1]", (16, 16)),
+        ("1, 1, 2, 17, 14", 3, "[1, 1, 1]", (16, 16)),
+    ];
+    for (extents, taps, pads, blocks) in cases {
+        let shape: Vec<usize> = extents.split(", ").map(|n| n.parse().expect("a number")).chain([blocks.0]).collect();
+        let texts = ["(%1, %6)", "%6"].map(|results| winograds_of_planes(extents, taps, pads, blocks, results));
+        agrees_on_odd_images([&texts[0], &texts[1]], &shape, &ordinary(&[32, 16, taps, 3, 3]));
     }
 }
 

@@ -7,7 +7,7 @@ use resat::{
     driver::{Options, build},
     infer::infer_types,
     interp,
-    ir::{Attrs, Type},
+    ir::{Attrs, Name, Type},
     loops::Builder,
     lower::kernel,
     ops,
@@ -197,5 +197,75 @@ fn padded_copies_have_blocks_of_channels() {
         let made = &built.record().expect("it is built here").kernels[0];
         let copies = made.buffers.iter().filter(|b| b.len == batch * 18 * 18 * 16).count();
         assert_eq!(copies, 1, "{made}");
+    }
+}
+
+/// A block as MobileNet has them, of so many channels in, between and out, and its weights.
+fn bottleneck(
+    side: usize,
+    stride: usize,
+    [ins, wide, outs]: [usize; 3],
+    residual: bool,
+) -> (String, Vec<(Name, Tensor)>) {
+    let text = format!(
+        "#[version = \"0.0.5\"]
+        def @main(%x: {x}, %w1: {w1}, %b1: {b}, %w2: {w2}, %b2: {b}, %w3: {w3}) {{
+          %0 = clip(nn.bias_add(nn.conv2d(%x, %w1, channels={wide}, kernel_size=[1, 1]), %b1), a_min=0f, a_max=6f);
+          %1 = nn.conv2d(%0, %w2, strides=[{stride}, {stride}], padding=[1, 1, 1, 1], groups={wide}, channels={wide}, kernel_size=[3, 3]);
+          %2 = clip(nn.bias_add(%1, %b2), a_min=0f, a_max=6f);
+          %3 = nn.conv2d(%2, %w3, channels={outs}, kernel_size=[1, 1]);
+          {result}
+        }}",
+        x = tensor(&[1, ins as i64, side as i64, side as i64], "float32"),
+        w1 = tensor(&[wide as i64, ins as i64, 1, 1], "float32"),
+        b = tensor(&[wide as i64], "float32"),
+        w2 = tensor(&[wide as i64, 1, 3, 3], "float32"),
+        w3 = tensor(&[outs as i64, wide as i64, 1, 1], "float32"),
+        result = if residual { "add(%x, %3)" } else { "%3" },
+    );
+    let weight = |name: &str, shape: &[usize]| {
+        let numbers = |i: usize| ((i * 37 % 101) as f64 - 50.0) / 100.0;
+        (name.into(), Tensor::from_f64_fn(DType::F32, shape, numbers))
+    };
+    let weights = vec![
+        weight("w1", &[wide, ins, 1, 1]),
+        weight("b1", &[wide]),
+        weight("w2", &[wide, 1, 3, 3]),
+        weight("b2", &[wide]),
+        weight("w3", &[outs, wide, 1, 1]),
+    ];
+    (text, weights)
+}
+
+/// Blocks as MobileNet has them become one kernel where the second cache does not hold what stands between their convolutions, and none where it does;
+/// their results are the same.
+#[test]
+fn bottlenecks_are_one_kernel_where_a_cache_does_not_hold_what_is_between() {
+    for (side, stride, channels, residual) in
+        [(56, 1, [16, 96, 16], true), (57, 2, [16, 96, 24], false), (64, 2, [24, 144, 32], false)]
+    {
+        let (text, weights) = bottleneck(side, stride, channels, residual);
+        let m = parse_module("block.relay", &text).unwrap_or_else(|e| panic!("{e}"));
+        let x = Type::tensor(&[1, channels[0] as i64, side as i64, side as i64], DType::F32);
+        let x = random_tensor(x.as_tensor().expect("a tensor"), Data::Tame, &mut Rng(5));
+        let run = |cache: i64, threads: usize| {
+            let mut target = Target::host();
+            target.timing.l2.bytes = cache;
+            let settings = Settings::new(target);
+            let mut options = Options::new(settings.clone());
+            options.passes = Some(Box::new(sequence("default", &settings).expect("it is a list of passes")));
+            options.threads = threads;
+            let built = build(m.clone(), &weights, options).unwrap_or_else(|e| panic!("{e}"));
+            let kernels = &built.record().expect("it is built here").kernels;
+            let text = kernels.iter().map(|k| format!("{} ", k.name)).collect::<String>();
+            (built.executable.run(std::slice::from_ref(&x)).unwrap_or_else(|e| panic!("{e}")).remove(0), text)
+        };
+        let (want, text) = run(1 << 30, 1);
+        assert!(!text.contains("inverted_bottleneck"), "{text}");
+        for threads in [1, 2] {
+            let (got, text) = run(1 << 10, threads);
+            assert!(text.contains("inverted_bottleneck"), "{text}");
+            assert_eq!(difference(&want, &got), None, "{side}, {stride}, {channels:?}");
+        }
     }
 }

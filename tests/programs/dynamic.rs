@@ -194,12 +194,31 @@ fn extents_that_follow_from_extents_are_known() {
 #[test]
 fn functions_that_are_the_same_share_their_code() {
     let text = "def @main(%x: Tensor[(?, ?), float32], %y: Tensor[(?, ?), float32], %s: Tensor[(2), int64]) {
-        (dyn.reshape(%x, %s), dyn.reshape(%y, %s)) }";
+        (negative(dyn.reshape(%x, %s)), negative(dyn.reshape(%y, %s))) }";
     let exe = built(text).executable;
+    let Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
     for s in [[3i64, 4], [2, 6], [3, 4]] {
         checked(text, &exe, &[floats(&[4, 3], 1), floats(&[4, 3], 2), Tensor::from_slice(&[2], &s)]);
+        assert_eq!(machine.compiled_kernels(), 1);
     }
-    assert_eq!(sized_calls(&exe).2, 2);
+}
+
+/// Where values decide extents, other sizes can't be made up: kernels for all sizes are made at the second.
+#[test]
+fn extents_that_values_decide_compile_nothing_after_the_second() {
+    let text = "def @main(%x: Tensor[(?, ?), float32], %s: Tensor[(2), int64], %t: Tensor[(3), int64]) {
+        (negative(dyn.reshape(%x, %s)), dyn.full(2f, %s), negative(dyn.broadcast_to(%x, %t))) }";
+    let exe = built(text).executable;
+    let Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
+    let mut compiled = Vec::new();
+    for (seed, [a, b, c]) in
+        [[2, 3, 6], [4, 5, 8], [7, 2, 3], [3, 9, 4], [5, 33, 17], [40, 4, 21]].into_iter().enumerate()
+    {
+        let values = |shape: &[i64]| Tensor::from_slice(&[shape.len()], shape);
+        checked(text, &exe, &[floats(&[b, c], seed as u64), values(&[c, b]), values(&[a, b, c])]);
+        compiled.push(machine.compiled_kernels());
+    }
+    assert!(compiled[1..].iter().all(|n| *n == compiled[1]), "{compiled:?}");
 }
 
 /// A network's layers with weights that are known: two convolutions, one that takes every second place, one of each channel by itself, a
@@ -526,6 +545,22 @@ fn bounds_make_the_workspace_static() {
     assert!(message.contains("`width`") && message.contains("axis 3 of `x`"), "{message}");
 }
 
+/// Inputs of programs with control flow are held to their bounds, too; extents that no bound names, to that of all others.
+#[test]
+fn bounds_of_programs_with_control_flow() {
+    let text = "def @main(%x: Tensor[(?), float32], %y: Tensor[(?), float32], %c: bool) {
+        if (%c) { nn.relu(%x) } else { tanh(%y) } }";
+    let bounds = [said("x", &[Some(3)]), said("?", &[Some(5)])];
+    let exe = built_for(parsed(text), &[], &bounds).unwrap_or_else(|e| panic!("{e}")).executable;
+    let run =
+        |x: i64, y: i64| exe.run(&[floats(&[x], 1), floats(&[y], 2), Tensor::from_f64_fn(DType::Bool, &[], |_| 1.0)]);
+    assert_eq!(run(3, 5).expect("within bounds")[0].shape(), [3]);
+    for (x, y, part) in [(4, 5, "axis 0 of `x` is 4"), (3, 6, "axis 0 of `y` is 6")] {
+        let message = run(x, y).expect_err("beyond bounds").to_string();
+        assert!(message.contains(part), "{message}");
+    }
+}
+
 /// Bounds that say the least and a step: what is none of these is refused, and nothing else.
 #[test]
 fn bounds_have_a_least_and_steps() {
@@ -585,10 +620,14 @@ fn what_contradicts_itself_is_no_hint_and_no_bound() {
     assert!(message.contains("there is none for axis 0 of `y`"), "{message}");
     let message = built_for(parsed(text), &[x, said("y", &[Some(5), None])], &[]).map(|_| ()).expect_err("3 and 5");
     assert!(message.contains("`x` of 3x7, `y` of 5x7"), "{message}");
-    // Memory is planned for sequences of calls.
-    let text = "def @main(%x: Tensor[(?), float32], %c: bool) { if (%c) { nn.relu(%x) } else { %x } }";
-    let message = built_for(parsed(text), &[], &[said("x", &[Some(3)])]).map(|_| ()).expect_err("control flow");
-    assert!(message.contains("plain sequences of calls"), "{message}");
+    // What bounds all others says something of a program that has some, and says it once.
+    let text = "def @main(%x: Tensor[(3), float32]) { nn.relu(%x) }";
+    let message = built_for(parsed(text), &[], &[said("?", &[Some(3)])]).map(|_| ()).expect_err("nothing to bound");
+    assert!(message.contains("no extent of the program is unknown"), "{message}");
+    let text = "def @main(%x: Tensor[(?), float32]) { nn.relu(%x) }";
+    let twice = [said("?", &[Some(3)]), said("?", &[Some(4)])];
+    let message = built_for(parsed(text), &[], &twice).map(|_| ()).expect_err("3 and 4");
+    assert!(message.contains("bound `?`: 3 at most is said of it, too"), "{message}");
     let message =
         built_for(parsed("def @main(%x: Tensor[(3), float32]) { nn.relu(%x) }"), &[said("x", &[Some(3)])], &[]);
     let message = message.map(|_| ()).expect_err("nothing to say");

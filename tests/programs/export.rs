@@ -35,7 +35,14 @@ fn program() -> Program {
     let y = p.buffer(ROWS * COLUMNS * 4);
     let (matmul, relu) = (p.function("matmul"), p.function("relu"));
     let args = vec![(x, false), (w, false), (product, true)];
-    p.step(Step::Call(Call { function: matmul, args, workspace: 0, in_place: vec![], estimate: Estimate::default() }));
+    p.step(Step::Call(Call {
+        function: matmul,
+        args,
+        workspace: 0,
+        in_place: vec![],
+        estimate: Estimate::default(),
+        expected: None,
+    }));
     let args = vec![(product, false), (y, true)];
     p.step(Step::Call(Call {
         function: relu,
@@ -43,6 +50,7 @@ fn program() -> Program {
         workspace: ROWS * COLUMNS * 4,
         in_place: vec![],
         estimate: Estimate::default(),
+        expected: None,
     }));
     p.output(Port::new("0", DType::F32, &[ROWS, COLUMNS]), y);
     p.output(Port::new("1", DType::F32, &[ROWS, DEPTH]), x);
@@ -513,6 +521,152 @@ mod sized {
         }
     }
 
+    /// Programs with control flow whose tensors are of unknown extents; bounds; inputs, of floats by their extents and of integers.
+    const GROWING: [(&str, &Bounds, &[&[Given]]); 5] = [
+        // From one turn to the next, twice as long.
+        (
+            "def @grow(%x: Tensor[(?), int32], %n: int32) -> Tensor[(?), int32] {
+                if (less(%n, 1)) { %x } else { @grow(concatenate((%x, add(%x, 1))), subtract(%n, 1)) } }
+            def @main(%n: int32) { @grow(reshape(%n, newshape=[1]), %n) }",
+            &[("?", &[16])],
+            &[&[Given::Number(0)], &[Given::Number(1)], &[Given::Number(5)]],
+        ),
+        // Row after row, from nothing; what has as many rows as columns at the end.
+        (
+            "def @main(%x: Tensor[(3, 4), float32], %n: int32) {
+                let %loop = fn (%i: int32, %s: Tensor[(?, 4), float32]) -> Tensor[(?, 4), float32] {
+                    if (less(%i, %n)) { %loop(add(%i, 1), concatenate((nn.relu(%s), multiply(%x, cast(%i, dtype=\"float32\"))))) } else { %s }
+                };
+                let %all = %loop(0, strided_slice(%x, begin=[0, 0], end=[0, 4], strides=[1, 1]));
+                (nn.softmax(nn.dense(%all, %all)), sum(%all, axis=[0])) }",
+            &[("?", &[21])],
+            &[&[Given::Floats(&[3, 4]), Given::Number(1)], &[Given::Floats(&[3, 4]), Given::Number(7)]],
+        ),
+        // A list of tensors of any lengths.
+        (
+            "type List[A] { Cons(A, List[A]), Nil, }
+            def @join(%l: List[Tensor[(?, 2), float32]], %s: Tensor[(?, 2), float32]) -> Tensor[(?, 2), float32] {
+                match (%l) { Cons(%x, %rest) => { @join(%rest, concatenate((%s, %x))) }, Nil => { %s }, } }
+            def @main(%x: Tensor[(?, 2), float32], %y: Tensor[(?, 2), float32]) {
+                @join(Cons(%x, Cons(tanh(%y), Cons(%x, Nil))), %y) }",
+            &[("x", &[4, 0]), ("y", &[5, 0]), ("?", &[18])],
+            &[
+                &[Given::Floats(&[1, 2]), Given::Floats(&[5, 2])],
+                &[Given::Floats(&[4, 2]), Given::Floats(&[5, 2])],
+                &[Given::Floats(&[3, 2]), Given::Floats(&[1, 2])],
+            ],
+        ),
+        // Inputs of any extents, which stay as they are: their bounds are enough.
+        (
+            "def @power(%x: Tensor[(?, ?), float32], %y: Tensor[(?, ?), float32], %n: int32) -> Tensor[(?, ?), float32] {
+                if (less(%n, 1)) { %y } else { @power(%x, multiply(%x, nn.relu(%y)), subtract(%n, 1)) } }
+            def @main(%x: Tensor[(?, ?), float32], %n: int32) { (@power(%x, %x, %n), mean(%x, axis=[1])) }",
+            &[("x", &[6, 9])],
+            &[
+                &[Given::Floats(&[3, 7]), Given::Number(3)],
+                &[Given::Floats(&[6, 9]), Given::Number(1)],
+                &[Given::Floats(&[1, 1]), Given::Number(2)],
+                &[Given::Floats(&[1, 9]), Given::Number(0)],
+            ],
+        ),
+        // Closures over them, and cells.
+        (
+            "def @main(%x: Tensor[(?, 3), float32], %n: int32) {
+                let %r = ref(%x);
+                let %f = fn (%y: Tensor[(?, 3), float32]) { concatenate((%x, %y)) };
+                let %loop = fn (%i: int32) -> int32 {
+                    if (less(%i, %n)) { let %u = ref_write(%r, %f(ref_read(%r))); %loop(add(%i, 1)) } else { %i } };
+                let %turns = %loop(0);
+                (ref_read(%r), %turns) }",
+            &[("?", &[13])],
+            &[&[Given::Floats(&[2, 3]), Given::Number(5)], &[Given::Floats(&[1, 3]), Given::Number(0)]],
+        ),
+    ];
+
+    /// An input.
+    #[derive(Clone, Copy)]
+    enum Given {
+        Floats(&'static [i64]),
+        Number(i32),
+    }
+
+    fn given(all: &[Given]) -> Vec<Tensor> {
+        let one = |(i, g): (usize, &Given)| match *g {
+            Given::Floats(shape) => floats(shape, i as u64),
+            Given::Number(n) => Tensor::scalar(n),
+        };
+        all.iter().enumerate().map(one).collect()
+    }
+
+    #[test]
+    fn tensors_that_grow_while_a_program_runs() {
+        for (text, bounds, all) in GROWING {
+            let dir = tempfile::tempdir().expect("a temporary folder");
+            let built = built(text, bounds);
+            let model = LoadedSizedModel::load(&library_of(&built, dir.path())).expect("it can be loaded");
+            let model = model.expect("its sizes are found out when it runs");
+            for inputs in all.iter().map(|g| given(g)) {
+                let got = check(text, &model, &inputs).expect("the interpreter takes it");
+                let here = built.executable.run(&inputs).unwrap_or_else(|e| panic!("{text}: {e}"));
+                assert!(here.iter().zip(&got).all(|(w, g)| difference(w, g).is_none()), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn tensors_that_grow_as_c() {
+        for (text, bounds, all) in GROWING {
+            let dir = tempfile::tempdir().expect("a temporary folder");
+            let model = emitted(text, bounds, dir.path());
+            for g in all {
+                assert!(check(text, &model, &given(g)).is_some(), "{text}");
+            }
+        }
+    }
+
+    /// Values that decide extents by which elements are taken as they lie.
+    #[test]
+    fn extents_that_are_values() {
+        let text = "def @main(%x: Tensor[(?, ?), float32], %s: Tensor[(3), int64]) { nn.relu(dyn.reshape(%x, %s)) }";
+        let bounds: &Bounds = &[("?", &[12])];
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let models = [loaded(text, bounds, dir.path()), emitted(text, bounds, dir.path())];
+        let run = |x: &[i64], s: &[i64]| [floats(x, 1), Tensor::from_slice(&[3], s)];
+        for model in &models {
+            for (x, s) in [([4, 6], [2, 12, 1]), ([4, 6], [0, -1, 3]), ([4, 3], [-3, 1, 1]), ([1, 5], [5, -1, 1])] {
+                assert!(check(text, model, &run(&x, &s)).is_some(), "{s:?}");
+            }
+            for s in [[2, 3, 5], [-1, -1, 2], [0, 0, 0], [7, -1, 1], [-5, 1, 1], [i64::MAX, i64::MAX, 2]] {
+                let message = model.run(&run(&[4, 6], &s)).expect_err("another number of elements").to_string();
+                assert!(message.contains("24 elements do not take the extents that are asked for"), "{message}");
+            }
+            let message = model.run(&run(&[4, 6], &[1, 1, 24])).expect_err("beyond the bound").to_string();
+            assert!(message.contains("the library serves 12 and fewer"), "{message}");
+        }
+    }
+
+    /// What is beyond bounds is refused, whether it is an input or what became of it, and the next call is as if it had not been.
+    #[test]
+    fn tensors_that_grow_too_far_are_refused() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (text, bounds, all) = GROWING[2];
+        let model = loaded(text, bounds, dir.path());
+        for (x, y, part) in [
+            (5, 1, "net: axis 0 of input `x` has 5 elements; the library serves 4 and fewer"),
+            (1, 6, "net: axis 0 of input `y` has 6 elements; the library serves 5 and fewer"),
+        ] {
+            let message = model.run(&[floats(&[x, 2], 1), floats(&[y, 2], 2)]).expect_err("too large").to_string();
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(check(text, &model, &given(all[0])).is_some());
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (text, bounds, all) = GROWING[0];
+        let model = loaded(text, bounds, dir.path());
+        let message = model.run(&[Tensor::scalar(6i32)]).expect_err("32 elements are too many").to_string();
+        assert!(message.contains("has 32 elements; the library serves 16 and fewer"), "{message}");
+        assert!(check(text, &model, &given(all[2])).is_some());
+    }
+
     #[test]
     fn failures_are_reported() {
         let dir = tempfile::tempdir().expect("a temporary folder");
@@ -529,9 +683,9 @@ mod sized {
     #[test]
     fn what_needs_a_compiler_is_refused_with_its_place() {
         let text = "def @main(%x: Tensor[(?, ?), float32], %s: Tensor[(3), int64]) {
-            nn.relu(dyn.reshape(%x, %s)) }";
+            nn.relu(dyn.tile(%x, %s)) }";
         let message = refused(text, &[]);
-        assert!(message.contains("dyn_reshape") && message.contains("values that are computed decide"), "{message}");
+        assert!(message.contains("dyn_tile") && message.contains("values that are computed decide"), "{message}");
         assert!(message.contains("test:2"), "{message}");
         // A tensor that grows from one turn to the next.
         let text = "def @grow(%x: Tensor[(?), int32], %n: int32) -> Tensor[(?), int32] {
@@ -539,6 +693,7 @@ mod sized {
             def @main(%n: int32) { @grow(reshape(%n, newshape=[1]), %n) }";
         let message = refused(text, &[]);
         assert!(message.contains("its extents are found while the program runs"), "{message}");
+        assert!(message.contains("--max '?=N'") && message.contains("test:"), "{message}");
     }
 
     #[test]

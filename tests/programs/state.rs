@@ -69,7 +69,7 @@ fn a_cache_grows_where_it_lies() {
         assert_close(&out[0], &both[0]);
         let cache = runs.get("cache").expect("it is kept");
         moves += usize::from(before != Some(cache.bytes().as_ptr()));
-        assert_close(cache, &both[1]);
+        assert_close(&cache, &both[1]);
         want = both[1].clone();
     }
     // A copied cache would lie elsewhere each time.
@@ -107,7 +107,7 @@ fn state_of_known_extents_is_replaced() {
         let out = runs.run(&[x, w.clone()]).unwrap_or_else(|e| panic!("{e}"));
         assert_close(&out[0], &both[0]);
         h = both[1].clone();
-        assert_close(runs.get("h").expect("it is kept"), &h);
+        assert_close(&runs.get("h").expect("it is kept"), &h);
     }
     runs.set("h", floats(&[4, 6], 9)).unwrap_or_else(|e| panic!("{e}"));
     let message = runs.set("h", floats(&[4, 7], 9)).expect_err("another shape").to_string();
@@ -152,6 +152,72 @@ fn a_cache_that_does_not_lie_in_one_piece_is_copied_right() {
                 assert_eq!(cache.as_slice::<f32>()[at..at + 4], x.as_slice::<f32>()[head * 4..head * 4 + 4]);
             }
         }
+    }
+}
+
+/// Attention of a few heads over a cache in which heads come before places, and what is known of its extents.
+const HEADS: &str =
+    "def @main(%q: Tensor[(?, 2, ?, 8), float32], %k: Tensor[(?, 2, ?, 8), float32], %cache: Tensor[(?, 2, ?, 8), float32],
+        dim_names=[[\"batch\", \"\", \"length\", \"\"], [\"batch\", \"\", \"length\", \"\"], [\"batch\", \"\", \"past\", \"\"]]) {
+    %0 = (%cache, %k);
+    %1 = concatenate(%0, axis=2);
+    %2 = reshape(%q, newshape=[-3, 0, 0]);
+    %3 = reshape(%1, newshape=[-3, 0, 0]);
+    %4 = nn.batch_matmul(%2, %3, transpose_b=True);
+    %5 = nn.softmax(%4, axis=-1);
+    %6 = nn.batch_matmul(%5, %3);
+    %7 = arange_like(%1, axis=2, dtype=\"float32\");
+    %8 = shape_of(%cache, dtype=\"int64\");
+    (%6, %1, %7, %8) }";
+
+#[test]
+fn a_cache_with_heads_first_grows_where_it_lies() {
+    let mut asked = options(&[("cache", "1")]);
+    asked.reorder_state = true;
+    let kept = driver::build(parsed(HEADS), &[], asked).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(kept.state[0].order, Some(vec![2, 0, 1, 3]));
+    let plain = built(HEADS, &[]);
+    for batch in [1, 2] {
+        let mut runs = kept.stateful();
+        let mut want = floats(&[batch, 2, 3, 8], 1);
+        runs.set("cache", want.clone()).unwrap_or_else(|e| panic!("{e}"));
+        for (step, length) in [1, 1, 2, 31, 1, 990, 1, 1].into_iter().enumerate() {
+            let new = |seed| floats(&[batch, 2, length, 8], 2 * step as u64 + seed);
+            let (q, k) = (new(10), new(11));
+            let all = plain.executable.run(&[q.clone(), k.clone(), want]).unwrap_or_else(|e| panic!("{e}"));
+            let out = runs.run(&[q, k]).unwrap_or_else(|e| panic!("{e}"));
+            for (got, want) in out[..2].iter().zip([&all[0], &all[2]]) {
+                assert_close(got, want);
+            }
+            assert_eq!(out[2], all[3]);
+            assert_eq!(*runs.get("cache").expect("it is kept"), all[1]);
+            want = all[1].clone();
+        }
+    }
+    let Runnable::Machine(m) = &kept.executable else { panic!("extents are unknown") };
+    let new = floats(&[2, 2, 1, 8], 1);
+    let shares = m.at(&[new.clone(), new, floats(&[40, 2, 2, 8], 1)], |exe| exe.program().may_share(2, 1));
+    assert_eq!(shares.unwrap_or_else(|e| panic!("{e}")), Some(true), "only what is new is stored");
+    let (general, alone, _) = m.sized_calls();
+    assert!(general > 0 && alone == 0, "{general} {alone}");
+}
+
+#[test]
+fn state_that_lies_in_another_order_is_not_exported() {
+    let mut asked = options(&[("cache", "1")]);
+    asked.reorder_state = true;
+    asked.bounds = vec![("batch".into(), vec![Some(1.into())]), ("length".into(), vec![Some(2.into())])];
+    asked.bounds.push(("cache".into(), vec![None, Some(2.into()), Some(9.into()), Some(8.into())]));
+    let kept = driver::build(parsed(HEADS), &[], asked).unwrap_or_else(|e| panic!("{e}"));
+    let target = Settings::new(Target::host()).target.codegen();
+    let refused = kept.export("heads", &target, Path::new("heads.so")).expect_err("it is refused").to_string();
+    assert!(refused.contains("state `cache` lies in another order"), "{refused}");
+    // Bounds are by the axes of the model.
+    let mut runs = kept.stateful();
+    let new = floats(&[1, 2, 1, 8], 1);
+    for places in [9, 10] {
+        runs.set("cache", floats(&[1, 2, places, 8], 1)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(runs.run(&[new.clone(), new.clone()]).is_ok(), places == 9);
     }
 }
 
@@ -288,7 +354,7 @@ fn runs_alike(
             assert_eq!(outputs.len(), want_outputs.len());
             outputs.iter().zip(&want_outputs).for_each(|(g, w)| assert_close(g, w));
             for (name, _) in state {
-                assert_close(&got.get(name).expect("it is kept"), want.get(name).expect("it is kept"));
+                assert_close(&got.get(name).expect("it is kept"), &want.get(name).expect("it is kept"));
             }
         }
     }

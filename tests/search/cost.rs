@@ -40,15 +40,26 @@ fn square(n: i64) -> Type {
 
 /// What became of a 3 x 3 convolution of so many channels, given its weights, over squares of so many elements a side.
 fn convolved(channels: usize, side: usize, target: Target) -> String {
-    let (c, n) = (channels, side);
+    convolved_over(channels, &[side; 2], target)
+}
+
+/// The same over images of these extents, with windows of 3 along each.
+fn convolved_over(channels: usize, image: &[usize], target: Target) -> String {
+    let (c, axes) = (channels, image.len());
+    let window = vec![3; axes];
+    let (x, w) = ([&[1, c], image].concat(), [&[c, c], &window[..]].concat());
+    let tensor = |shape: &[usize]| format!("{shape:?}").replace('[', "(").replace(']', ")");
     let text = format!(
         r#"#[version = "0.0.5"]
-        def @main(%x: Tensor[(1, {c}, {n}, {n}), float32], %w: Tensor[({c}, {c}, 3, 3), float32]) {{
-          nn.relu(nn.conv2d(%x, %w, padding=[1, 1, 1, 1], kernel_size=[3, 3], channels={c}))
-        }}"#
+        def @main(%x: Tensor[{}, float32], %w: Tensor[{}, float32]) {{
+          nn.relu(nn.conv{axes}d(%x, %w, padding={:?}, kernel_size={window:?}, channels={c}))
+        }}"#,
+        tensor(&x),
+        tensor(&w),
+        vec![1; axes],
     );
     let module = parse_module("conv", &text).expect("legal");
-    let weights = Tensor::from_f64_fn(DType::F32, &[c, c, 3, 3], |i| (i % 7) as f64);
+    let weights = Tensor::from_f64_fn(DType::F32, &w, |i| (i % 7) as f64);
     let module = bind_params(&module, &[("w".into(), weights)]).expect("it has that parameter");
     let passes = sequence("default", &Settings::new(target)).expect("there is such a pass");
     let module = passes.run(module, &mut PassContext::default()).expect("it can be built");
@@ -69,6 +80,15 @@ fn weights_that_no_cache_keeps_are_read_from_memory() {
     // A cache that keeps them.
     target.timing.l3.bytes = 1 << 30;
     assert!(convolved(512, 7, target).contains("winograd"));
+}
+
+/// Convolutions over planes, rows and columns take Winograd's algorithm over rows and columns where it pays.
+#[test]
+fn planes_take_winograd() {
+    let mut target = Target::parse("llvm -mcpu=znver5 -num-cores=1").expect("legal");
+    target.timing.l3.bytes = 32 << 20;
+    assert!(convolved_over(64, &[4, 28, 28], target.clone()).contains("winograd_conv3d"));
+    assert!(!convolved_over(512, &[1, 7, 7], target).contains("winograd"));
 }
 
 /// Bytes take Winograd's algorithm where results are sure to be less than 2^25, and weights are few beside tiles.

@@ -89,8 +89,8 @@ def build(
     - `hints`: what unknown extents are likely to be, by a dimension's name or an input's with an extent for each axis, None where nothing is
       said: `{"batch": 1, "x": (None, 3, 224, 224)}`. Prices and schedules reckon with them; other sizes are served as well.
     - `bounds`: how great unknown extents may be, said alike and of all of them, with a least and a step where these are given:
-      `{"height": "224..512/32"}`. Memory is planned for that; other inputs are refused.
-      `Executable.save` of a program of unknown extents needs them.
+      `{"height": "224..512/32"}`; `{"?": 64}` bounds all that are not named. Memory is planned for that; other inputs are refused.
+      `Executable.save` of a program of unknown extents needs them, and "?" where tensors grow while it runs.
     - `specialize`: which sizes of a program whose extents are unknown get code of their own, made in the background: "off", "hot" (those at
       which it has run for as long as it took to make the code for all sizes) or "all". Results may then differ in rounding from run to run.
     - `fallback`: regions that their external compiler fails on are compiled as everything else is, with a warning. `check_regions`: each

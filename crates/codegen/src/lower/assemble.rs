@@ -23,7 +23,7 @@ use crate::{
         reachable_outside,
     },
     loops::{Kernel, Stages},
-    runtime::{BufferId, Call, Compiled, Estimate, FunctionId, Port, Program, Step},
+    runtime::{BufferId, Call, Compiled, Estimate, Expected, FunctionId, Port, Program, Step},
     tensor::{DType, Shape},
 };
 
@@ -352,8 +352,9 @@ struct KernelCall<'a> {
     inputs: Vec<BufferId>,
     ty: &'a Type,
     met: &'a Met,
-    /// What it is expected to take, but for cycles.
+    /// What it is expected to take, but for cycles, or what tells that.
     estimate: Estimate,
+    expected: Option<Arc<dyn Expected>>,
 }
 
 impl<'a> Assembler<'a> {
@@ -443,20 +444,21 @@ impl<'a> Assembler<'a> {
         let typed = self.typed;
         let estimate = estimate(typed.module(), f, &|e| typed.ty(e).clone());
         let function = (typed.module(), f);
-        let call = KernelCall { function, inputs, ty: typed.ty(id), met: &met, estimate };
+        let call = KernelCall { function, inputs, ty: typed.ty(id), met: &met, estimate, expected: None };
         Ok(self.call(id, call, &Linked::default()))
     }
 
     /// The same of a function for extents at hand, of which it is known by what it is called: what needs no kernel is a view already.
-    fn call_at(&mut self, id: ExprId, at: &FunctionAt, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
+    fn call_at(&mut self, id: ExprId, at: &Arc<FunctionAt>, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
         let met = at.met().ok_or_else(|| Refused::from(Diagnostic::new("a call that has no kernel")))?;
-        let call = KernelCall { function: at.function(), inputs, ty: at.result(), met, estimate: at.estimate() };
+        let (estimate, expected) = (Estimate::default(), Some(at.clone() as Arc<dyn Expected>));
+        let call = KernelCall { function: at.function(), inputs, ty: at.result(), met, estimate, expected };
         Ok(self.call(id, call, &at.linked))
     }
 
     fn call(&mut self, id: ExprId, call: KernelCall<'_>, known: &Linked) -> Slot {
-        let KernelCall { function: f, inputs, ty, met: Met { group: Group { stages: group, after }, made }, estimate } =
-            call;
+        let KernelCall { function: f, inputs, ty, met, estimate, expected } = call;
+        let Met { group: Group { stages: group, after }, made } = met;
         let after = *after;
         if let Made::View(arg) = *made {
             // The same bytes in the same order: no code, no copy.
@@ -512,7 +514,7 @@ impl<'a> Assembler<'a> {
         let workspace = *workspace;
         let cycles = self.code.cycles.get(&self.code.kernels[number].name).copied().unwrap_or(0.0);
         let estimate = Estimate { cycles, ..estimate };
-        self.program.step(Step::Call(Call { function, args, workspace, in_place, estimate }));
+        self.program.step(Step::Call(Call { function, args, workspace, in_place, estimate, expected }));
         shaped(ty, &mut results.into_iter().map(|r| r.0))
     }
 
@@ -611,6 +613,7 @@ impl<'a> Assembler<'a> {
             workspace,
             in_place: vec![],
             estimate: Estimate::default(),
+            expected: None,
         }));
         Ok(result)
     }

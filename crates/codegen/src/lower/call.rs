@@ -1,7 +1,7 @@
 //! Programs at one size, call by call: primitive functions for arguments of known extents, each of which is typed, lowered and given a
 //! kernel by itself, so that what two sizes, or two calls, have in common is done once.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 
@@ -10,13 +10,14 @@ use super::{
     append::Group,
     function::{argument_types, stages_with},
     sites::{Made, Met},
+    typing::types_within,
 };
 use crate::{
     diag::Refused,
     infer::TypedModule,
     ir::{Expr, ExprId, Function, Module, TensorType, Type, reachable},
     loops::Builder,
-    runtime::Estimate,
+    runtime::{Estimate, Expected},
     tensor::Tensor,
 };
 
@@ -34,24 +35,24 @@ pub struct FunctionAt {
     /// By what kernel it is called, once that is known.
     met: OnceLock<Met>,
     pub(super) linked: Linked,
-    /// The types of the expressions within, where they are not those of the module, until the estimate is made.
-    types: Mutex<Option<HashMap<ExprId, Type>>>,
-    estimate: OnceLock<Estimate>,
+    /// The expressions within, in an [order](super::typing_order) in which they can be typed, where their types are not those of the module.
+    within: Option<Arc<[ExprId]>>,
 }
 
 impl FunctionAt {
-    /// The function `func` of a module, for parameters of these types, with what it gives for them, and the types of the expressions within
-    /// where these are not the module's. Where it gives what a program keeps, `kept` is the number of the argument which that is.
+    /// The function `func` of a module, for parameters of these types, with what it gives for them, and the expressions within in an
+    /// [order](super::typing_order) in which they can be typed, where their types are not the module's. Where it gives what a program keeps, `kept`
+    /// is the number of the argument which that is.
     pub fn new(
         typed: Arc<TypedModule>,
         func: ExprId,
         params: Vec<Type>,
         result: Type,
         kept: Option<usize>,
-        types: Option<HashMap<ExprId, Type>>,
+        within: Option<Arc<[ExprId]>>,
     ) -> FunctionAt {
-        let (met, linked, estimate) = (OnceLock::new(), Linked::default(), OnceLock::new());
-        FunctionAt { typed, func, params, result, kept, met, linked, types: Mutex::new(types), estimate }
+        let (met, linked) = (OnceLock::new(), Linked::default());
+        FunctionAt { typed, func, params, result, kept, met, linked, within }
     }
 
     /// The type of what it gives.
@@ -77,20 +78,18 @@ impl FunctionAt {
 
     /// Says by what kernel it is called, and works out what programs are told of that; the first who says so is right.
     pub fn meet(&self, met: Met) {
-        self.estimate();
         if let Made::Sized(_, member) = &self.met.get_or_init(|| met).made {
             self.linked.parameters.get_or_init(|| member.tensor());
         }
     }
+}
 
-    /// What a call is expected to take.
-    pub(super) fn estimate(&self) -> Estimate {
-        *self.estimate.get_or_init(|| {
-            let types = self.types.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let own = |e: ExprId| types.as_ref().and_then(|known| known.get(&e));
-            let (m, f) = self.function();
-            estimate(m, f, &|e| own(e).unwrap_or_else(|| self.typed.ty(e)).clone())
-        })
+impl Expected for FunctionAt {
+    fn estimate(&self) -> Estimate {
+        let (m, f) = self.function();
+        let types = self.within.as_ref().and_then(|order| types_within(&self.typed, f, order, &self.params));
+        let own = |e: ExprId| types.as_ref().and_then(|known| known.get(&e));
+        estimate(m, f, &|e| own(e).unwrap_or_else(|| self.typed.ty(e)).clone())
     }
 }
 

@@ -5,6 +5,7 @@ mod affine;
 mod append;
 mod assemble;
 mod call;
+mod excess;
 mod form;
 mod function;
 mod index;
@@ -12,6 +13,7 @@ mod normalize;
 mod schedule;
 mod sites;
 mod tuned;
+mod typing;
 
 pub use append::{Group, argument, kept_calls};
 pub use assemble::{
@@ -27,3 +29,4 @@ use schedule::{noted, numbers_sized};
 pub use sites::{LookedUp, Made, Met, Sites, SizedKernel, as_view};
 pub use tuned::Tuned;
 pub use tuned::worth_measuring;
+pub use typing::{types_within, typing_order};

@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{
     affine::{Substitution, for_each_node},
+    excess::round_once,
     index::Simplifier,
 };
 use crate::{
@@ -95,9 +96,11 @@ fn is_read_by(d: &Definition, t: TensorId) -> bool {
 
 /// The work of a group, in order. `whole` says of which types operands of products are read whole rows at a time, so that padding can't
 /// be decided where it is read. `decide` gets what tells whether a definition is to be written into its readers, and has the last word. The
-/// extents of `changing` axes are others at other sizes.
+/// extents of `changing` axes are others at other sizes. `flush` says that the machine rounds to `bfloat16` by an instruction that takes what is too
+/// small to be normal for zero.
 pub(crate) fn parts<'a>(
     group: &'a Stages,
+    flush: bool,
     whole: &dyn Fn(DType) -> bool,
     changing: Option<&HashSet<AxisId>>,
     decide: &mut dyn FnMut(&dyn Fn() -> bool) -> bool,
@@ -144,10 +147,10 @@ pub(crate) fn parts<'a>(
                 continue;
             }
         };
-        finish_run(group, std::mem::take(&mut run), &kept[at..], changing, &mut parts);
+        finish_run(group, std::mem::take(&mut run), &kept[at..], flush, changing, &mut parts);
         parts.push(Part::Routine(routine));
     }
-    finish_run(group, run, &[], changing, &mut parts);
+    finish_run(group, run, &[], flush, changing, &mut parts);
     if changing.is_none() {
         into_stores(group, &mut parts);
     }
@@ -249,6 +252,7 @@ fn finish_run(
     group: &Stages,
     run: Vec<Stage>,
     later: &[Cow<'_, Definition>],
+    flush: bool,
     changing: Option<&HashSet<AxisId>>,
     parts: &mut Vec<Part<'_>>,
 ) {
@@ -256,7 +260,10 @@ fn finish_run(
         return;
     }
     let mut steps = attach_epilogues(group, run, later);
-    steps.iter_mut().for_each(|s| simplify(s, changing));
+    steps.iter_mut().for_each(|s| {
+        simplify(s, changing);
+        round_once(s, flush);
+    });
     parts.push(Part::Steps(steps));
 }
 
@@ -336,7 +343,7 @@ fn is_unpacking(group: &Stages, value: &Scalar, expense: u32) -> bool {
 
 /// Where extents change from size to size, edges are treated apart along axes that are at least so long. Of shorter ones more lies at an edge, and
 /// copies with padding stay in the second cache.
-const LONG: i64 = 96;
+const LONG: i64 = 48;
 
 /// Whether a condition is about axes whose extents change from size to size, and of which some are short.
 fn is_about_short(value: &Scalar, axes: &[Axis], changing: Option<&HashSet<AxisId>>) -> bool {

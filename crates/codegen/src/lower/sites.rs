@@ -41,6 +41,8 @@ struct Sized {
     decisions: Decisions,
     family: Family,
     kernel: Arc<SizedKernel>,
+    /// What the call computes at the sizes that were looked at.
+    looked_at: Vec<Arc<Stages>>,
 }
 
 /// What others are [brought into the form](conformed) of.
@@ -97,6 +99,9 @@ pub enum Made {
 /// At so many further sizes decisions are made where those of the first can't be taken at all others.
 const OTHER_DECIDERS: usize = 2;
 
+/// So many sizes are looked at for one family.
+const MOST_LOOKED_AT: usize = 12;
+
 /// What was found out about a call without changing anything.
 enum Found {
     Member(Arc<SizedKernel>, Member),
@@ -145,7 +150,10 @@ impl Sites {
         let made: Vec<Option<Sized>> = (0..calls.len())
             .into_par_iter()
             .with_max_len(1)
-            .map(|i| if same[i] == i { Sized::new(unit, &columns[i]) } else { None })
+            .map(|i| {
+                let looked_at = || sizes.iter().map(|s| s[calls[i]].stages.clone()).collect();
+                if same[i] == i { Sized::new(unit, looked_at()) } else { None }
+            })
             .collect();
         let mut numbers: HashMap<usize, usize> = HashMap::new();
         for (i, sized) in made.into_iter().enumerate() {
@@ -237,7 +245,13 @@ impl Sites {
                 None => met[open[same[k]]].made.clone(),
                 Some(Found::Member(kernel, member)) => Made::Sized(kernel, member),
                 Some(Found::Other(kernels)) => {
+                    let group = &met[open[k]].group.stages;
                     let joined = kernels.into_iter().find_map(|(n, kernel)| {
+                        if let Some((sized, member)) = self.families[n].looking_at(group, self.unit) {
+                            self.changes += 1;
+                            self.families[n] = sized;
+                            return Some((self.families[n].kernel.clone(), member));
+                        }
                         let before = self.families[n].kernel.clone();
                         let joined = self.families[n].join(&kernel)?;
                         self.changes += usize::from(!Arc::ptr_eq(&before, &joined.0));
@@ -324,10 +338,10 @@ impl Site {
 }
 
 impl Sized {
-    fn new(unit: Core, groups: &[&Stages]) -> Option<Sized> {
+    fn new(unit: Core, groups: Vec<Arc<Stages>>) -> Option<Sized> {
         // What extents of 1 leave out shows at others.
         let mut tried: Vec<Vec<Cow<'_, Stages>>> = Vec::new();
-        groups.iter().skip(1).find_map(|pattern| {
+        let found = groups.iter().skip(1).find_map(|pattern| {
             let pattern = Pattern::new(pattern);
             let conformed: Vec<Cow<'_, Stages>> = groups.iter().map(|g| conformed(g, &pattern)).collect();
             if tried.contains(&conformed) {
@@ -336,7 +350,21 @@ impl Sized {
             let found = Sized::like(unit, pattern, &conformed);
             tried.push(conformed);
             found
-        })
+        });
+        drop(tried);
+        found.map(|found| Sized { looked_at: groups, ..found })
+    }
+
+    /// The same, where what is the same at all sizes is so at a further one, too: of that it can then be told what changes without making its
+    /// kernel, as of those like it. None where it can't.
+    fn looking_at(&self, group: &Arc<Stages>, unit: Core) -> Option<(Sized, Member)> {
+        if self.decisions.tell_nothing() || self.looked_at.len() >= MOST_LOOKED_AT {
+            return None;
+        }
+        let all = self.looked_at.iter().chain([group]).cloned().collect();
+        let found = Sized::new(unit, all)?;
+        let member = found.member(&conformed(group, &found.pattern), unit)?;
+        Some((found, member))
     }
 
     /// By groups that have the form of `pattern`.
@@ -377,7 +405,7 @@ impl Sized {
         }
         let family = Family::of(&kernels)?;
         let kernel = sound(&family)?;
-        Some(Sized { pattern, changing, decisions, family, kernel })
+        Some(Sized { pattern, changing, decisions, family, kernel, looked_at: Vec::new() })
     }
 
     /// The kernel for one size, where what was decided can be done there.

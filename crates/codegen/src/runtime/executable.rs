@@ -8,7 +8,7 @@ use std::{
 use super::{
     abi::{KernelFn, ResatCtx},
     callable::{Arguments, Callable, CompiledCode},
-    memory::{Arenas, Block},
+    memory::{Arenas, Block, ResultBlock},
     plan::Plan,
     pool::Pool,
     program::{Call, Place, Port, Program, Step},
@@ -154,8 +154,19 @@ impl Executable {
     /// Runs once. Inputs are in the order of [`Program::inputs`], and so are outputs.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
         within_memory(|| {
-            let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
-            self.run_into(inputs, &mut outputs)?;
+            // What is put after an input is copied there first.
+            let is_made = |i: usize, buffer| {
+                self.program.appended.is_empty() && self.program.place(&self.plan, buffer) == Place::Output(i)
+            };
+            let sizes = self.program.outputs.iter().enumerate();
+            let sizes = sizes.map(|(i, (port, buffer))| if is_made(i, *buffer) { port.bytes() } else { 0 });
+            let blocks = self.arenas.results(sizes);
+            let output = |(port, block): (&Port, &Option<ResultBlock>)| match block {
+                Some(_) => Tensor::zeros(port.dtype, &[0]),
+                None => Tensor::zeros(port.dtype, &port.shape),
+            };
+            let mut outputs: Vec<Tensor> = self.program.outputs().zip(&blocks).map(output).collect();
+            self.execute(inputs, &mut outputs, blocks, &[], |_| {})?;
             Ok(outputs)
         })?
     }
@@ -163,7 +174,7 @@ impl Executable {
     /// Runs once, into tensors that the caller has made: without taking memory, from the second time on, where nobody else
     /// shares their data.
     pub fn run_into(&self, inputs: &[Tensor], outputs: &mut [Tensor]) -> Result<(), RunError> {
-        self.execute(inputs, outputs, &[], |_| {})
+        self.execute(inputs, outputs, Vec::new(), &[], |_| {})
     }
 
     /// Runs once, where some outputs are inputs of the next run: pairs of their numbers. Where an output [may](Program::may_share) take the
@@ -187,7 +198,7 @@ impl Executable {
             spare.unwrap_or_else(|| Tensor::zeros(port.dtype, &port.shape))
         };
         let mut outputs: Vec<Tensor> = self.program.outputs().enumerate().map(output).collect();
-        self.execute(inputs, &mut outputs, &shared, |_| {})?;
+        self.execute(inputs, &mut outputs, Vec::new(), &shared, |_| {})?;
         for (k, pair) in state.iter().enumerate().filter(|(_, pair)| !shared.contains(pair)) {
             let nothing = Tensor::zeros(inputs[pair.0].dtype(), &[0]);
             spare[k] = Some(std::mem::replace(&mut inputs[pair.0], nothing));
@@ -199,20 +210,22 @@ impl Executable {
     pub fn profile(&self, inputs: &[Tensor]) -> Result<Vec<Duration>, RunError> {
         let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
         let mut ends = vec![Instant::now()];
-        self.execute(inputs, &mut outputs, &[], |_| ends.push(Instant::now()))?;
+        self.execute(inputs, &mut outputs, Vec::new(), &[], |_| ends.push(Instant::now()))?;
         Ok(ends.windows(2).map(|w| w[1] - w[0]).collect())
     }
 
+    /// Runs once. Outputs for which there are blocks are made of these.
     fn execute(
         &self,
         inputs: &[Tensor],
         outputs: &mut [Tensor],
+        mut blocks: Vec<Option<ResultBlock>>,
         shared: &[(usize, usize)],
         after: impl FnMut(usize),
     ) -> Result<(), RunError> {
         let in_output = |n: usize| shared.iter().find(|s| s.0 == n).map(|s| s.1);
         fits("input", self.program.inputs.iter(), inputs, |n| in_output(n).is_some())?;
-        fits("output", self.program.outputs(), outputs, |_| false)?;
+        fits("output", self.program.outputs(), outputs, |n| blocks.get(n).is_some_and(Option::is_some))?;
         for &(from, to) in self.program.appended.iter().filter(|&&(from, _)| in_output(from).is_none()) {
             let bytes = inputs[from].bytes();
             outputs[to].bytes_mut()[..bytes.len()].copy_from_slice(bytes);
@@ -220,7 +233,11 @@ impl Executable {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut pointers = idle.unwrap_or_default();
         let arena = self.arenas.take(self.plan.arena);
-        let written: Vec<*mut u8> = outputs.iter_mut().map(|t| t.bytes_mut().as_mut_ptr()).collect();
+        let start = |(n, t): (usize, &mut Tensor)| match blocks.get(n) {
+            Some(Some(block)) => block.start(),
+            _ => t.bytes_mut().as_mut_ptr(),
+        };
+        let written: Vec<*mut u8> = outputs.iter_mut().enumerate().map(start).collect();
         pointers.0.clear();
         pointers.0.extend(self.places.iter().map(|place| match *place {
             Place::Input(n) => in_output(n).map_or_else(|| inputs[n].bytes().as_ptr().cast_mut(), |o| written[o]),
@@ -235,6 +252,10 @@ impl Executable {
         self.arenas.give(arena);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(pointers);
         done?;
+        for (n, block) in blocks.iter_mut().enumerate().filter_map(|(n, b)| Some((n, b.take()?))) {
+            let port = &self.program.outputs[n].0;
+            outputs[n] = block.into_tensor(port.dtype, &port.shape);
+        }
         self.pass_through(inputs, outputs);
         Ok(())
     }
@@ -407,6 +428,7 @@ mod tests {
             workspace: 100,
             in_place: vec![],
             estimate: Estimate::default(),
+            expected: None,
         }));
     }
 
@@ -455,6 +477,32 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn large_results_take_the_memory_of_those_before() {
+        const LARGE: usize = 1 << 16;
+        let mut p = Program::new("large");
+        let x = p.input(Port::new("x", DType::F32, &[LARGE]));
+        let y = p.buffer(LARGE * 4);
+        increments(&mut p, x, y);
+        p.output(Port::new("0", DType::F32, &[LARGE]), y);
+        let exe = link(p, 1);
+        let run = |by: f64| {
+            let x = Tensor::from_f64_fn(DType::F32, &[LARGE], |i| i as f64 + by);
+            exe.run(&[x]).expect("x fits").remove(0)
+        };
+        let first = run(0.0);
+        let kept = first.clone();
+        let at = |t: &Tensor| t.bytes().as_ptr();
+        // Somebody has the first one.
+        let second = run(1.0);
+        assert_ne!(at(&first), at(&second));
+        assert_eq!((first.get_f64(3), second.get_f64(3)), (4.0, 5.0));
+        let place = at(&second);
+        drop((first, second));
+        let third = run(2.0);
+        assert_eq!((at(&third), third.get_f64(3), kept.get_f64(3)), (place, 6.0, 4.0));
     }
 
     #[test]

@@ -31,6 +31,6 @@ pub use mapped::MappedFile;
 pub use memory::{Arenas, MemoryRelease, forget_code, give_back_memory, peak_memory};
 pub use plan::{Plan, Workload, plan};
 pub use pool::Pool;
-pub use program::{BufferId, Call, Estimate, FunctionId, Port, Program, Source, Step};
+pub use program::{BufferId, Call, Estimate, Expected, FunctionId, Port, Program, Source, Step};
 pub use record::{ConstantRecord, ProgramRecord};
 pub use sized::{NotSized, Sample, SizedProgram, alike};

@@ -96,9 +96,10 @@ const PAIRS: usize = 20_000_000;
 
 /// Where tenants lie, and the size of the arena, which is at least `least`.
 fn place_well(tenants: &[Tenant], least: usize) -> (Vec<usize>, usize) {
-    let mut order: Vec<usize> = (0..tenants.len()).collect();
+    let mut order: Vec<usize> = (0..tenants.len()).filter(|&t| tenants[t].bytes > 0).collect();
     order.sort_by_key(|&t| (std::cmp::Reverse(tenants[t].bytes), tenants[t].first));
-    let mut best = place(tenants, &order);
+    let beside = beside(tenants);
+    let mut best = place(tenants, &beside, &order);
     let mut last = best.clone();
     let tries = (PAIRS / tenants.len().pow(2).max(1)).min(TRIES);
     for _ in 0..tries {
@@ -106,9 +107,15 @@ fn place_well(tenants: &[Tenant], least: usize) -> (Vec<usize>, usize) {
             break;
         }
         let (at, arena) = &last;
+        let is_top = |t: usize| at[t] + tenants[t].bytes == *arena;
+        let top = order.iter().take_while(|&&t| is_top(t)).count();
+        if !order[top..].iter().any(|&t| is_top(t)) {
+            // They went first already.
+            break;
+        }
         // Stable: those that are not moved stay in their order.
-        order.sort_by_key(|&t| at[t] + tenants[t].bytes < *arena);
-        last = place(tenants, &order);
+        order.sort_by_key(|&t| !is_top(t));
+        last = place(tenants, &beside, &order);
         if last.1 < best.1 {
             best = last.clone();
         }
@@ -116,20 +123,33 @@ fn place_well(tenants: &[Tenant], least: usize) -> (Vec<usize>, usize) {
     best
 }
 
+/// By tenant: those that it shares time with.
+fn beside(tenants: &[Tenant]) -> Vec<Vec<usize>> {
+    let mut beside = vec![Vec::new(); tenants.len()];
+    let mut coming: Vec<usize> = (0..tenants.len()).filter(|&t| tenants[t].bytes > 0).collect();
+    coming.sort_by_key(|&t| tenants[t].first);
+    let mut here: Vec<usize> = Vec::new();
+    for t in coming {
+        here.retain(|&o| tenants[o].last >= tenants[t].first);
+        for &o in &here {
+            beside[o].push(t);
+            beside[t].push(o);
+        }
+        here.push(t);
+    }
+    beside
+}
+
 /// Places tenants in an order, each into the smallest gap that holds it.
-fn place(tenants: &[Tenant], order: &[usize]) -> (Vec<usize>, usize) {
+fn place(tenants: &[Tenant], beside: &[Vec<usize>], order: &[usize]) -> (Vec<usize>, usize) {
     let mut at = vec![0; tenants.len()];
-    // With the steps of each.
-    let mut placed: Vec<(usize, usize, (usize, usize))> = Vec::with_capacity(order.len());
+    let mut is_placed = vec![false; tenants.len()];
     let mut arena = 0;
     let mut taken: Vec<(usize, usize)> = Vec::new();
     for &t in order {
-        let Tenant { bytes, first, last } = tenants[t];
-        if bytes == 0 {
-            continue;
-        }
+        let bytes = tenants[t].bytes;
         taken.clear();
-        taken.extend(placed.iter().filter(|o| o.0 <= last && first <= o.1).map(|o| o.2));
+        taken.extend(beside[t].iter().filter(|&&o| is_placed[o]).map(|&o| (at[o], at[o] + tenants[o].bytes)));
         taken.sort_unstable();
         let (mut free, mut best) = (0, None);
         for &(begin, end) in &taken {
@@ -140,7 +160,7 @@ fn place(tenants: &[Tenant], order: &[usize]) -> (Vec<usize>, usize) {
         }
         at[t] = best.map_or(free, |(_, offset)| offset);
         arena = arena.max(at[t] + bytes);
-        placed.push((first, last, (at[t], at[t] + bytes)));
+        is_placed[t] = true;
     }
     (at, arena)
 }

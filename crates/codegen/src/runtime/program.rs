@@ -1,5 +1,7 @@
 //! What an executable does, as data: buffers, and steps that call functions on them.
 
+use std::sync::Arc;
+
 use super::{
     abi::ALIGN,
     plan::{Plan, Workload, plan},
@@ -44,7 +46,7 @@ pub enum Source {
 }
 
 /// A call of a compiled function, in the convention of [`abi`](super::abi).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Call {
     /// What is called.
     pub function: FunctionId,
@@ -54,8 +56,33 @@ pub struct Call {
     pub workspace: usize,
     /// Pairs of a buffer read and a buffer written that may be the same memory.
     pub in_place: Vec<(BufferId, BufferId)>,
-    /// What it is expected to take.
+    /// What it is expected to take, where that is known.
     pub estimate: Estimate,
+    /// What tells the rest of that, but for cycles, once it is asked for.
+    pub expected: Option<Arc<dyn Expected>>,
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Call) -> bool {
+        let parts = |c: &Call| (c.function, c.workspace, c.expectation());
+        parts(self) == parts(other) && self.args == other.args && self.in_place == other.in_place
+    }
+}
+
+impl Call {
+    /// What it is expected to take.
+    pub fn expectation(&self) -> Estimate {
+        match &self.expected {
+            Some(expected) => Estimate { cycles: self.estimate.cycles, ..expected.estimate() },
+            None => self.estimate,
+        }
+    }
+}
+
+/// What is known of a call's work: asked for reports only, since it takes as long to tell as finding a kernel's numbers may.
+pub trait Expected: std::fmt::Debug + Send + Sync {
+    /// What the call is expected to take.
+    fn estimate(&self) -> Estimate;
 }
 
 /// What a call is expected to take, for reports: nothing that runs depends on it.
@@ -287,7 +314,7 @@ impl Program {
     /// What a step is expected to take.
     pub fn step_estimate(&self, step: &Step) -> Estimate {
         let Step::Call(call) = step;
-        call.estimate
+        call.expectation()
     }
 
     /// The constants.

@@ -60,7 +60,7 @@ impl Program {
         };
         let call = |Step::Call(c): &Step| {
             let args = c.args.iter().map(|a| (a.0.0, a.1)).collect();
-            let Estimate { operations, bytes, factors, cycles } = c.estimate;
+            let Estimate { operations, bytes, factors, cycles } = c.expectation();
             let pairs = c.in_place.iter().map(|p| (p.0.0, p.1.0)).collect();
             (c.function.0, args, c.workspace, pairs, (operations, bytes, factors.map(|f| f.to_string()), cycles))
         };
@@ -114,6 +114,7 @@ impl Program {
                     factors: factors.as_ref().map(|f| f.parse().ok()).map_or(Some(None), |f| f.map(Some))?,
                     cycles: *cycles,
                 },
+                expected: None,
             }));
         }
         (program.outputs, program.steps) = (outputs, steps);
@@ -140,7 +141,7 @@ mod tests {
         let function = p.function("add");
         let args = vec![(x, false), (c, false), (y, true)];
         let estimate = Estimate { operations: 4.0, bytes: 48.0, factors: Some(DType::F32), cycles: 1.5 };
-        p.step(Step::Call(Call { function, args, workspace: 64, in_place: vec![(x, y)], estimate }));
+        p.step(Step::Call(Call { function, args, workspace: 64, in_place: vec![(x, y)], estimate, expected: None }));
         p.output(Port::new("0", DType::F32, &[2, 2]), y);
         p
     }

@@ -440,6 +440,7 @@ mod tests {
             workspace: 0,
             in_place: vec![],
             estimate: Estimate::default(),
+            expected: None,
         }));
         program.output(Port::new("y", DType::F32, &[elements]), y);
         Sample { extents: vec![extent], program, counted: vec![], about: vec![] }

@@ -9,11 +9,13 @@
 mod compile;
 mod machine;
 mod program;
+mod reach;
 mod tables;
 mod value;
 
 pub use compile::compile;
 pub use program::{Kernel, KernelId, Layout, Program};
+pub use reach::{Reach, reach};
 pub use value::{Adt, Closure, Fields, MutableCell, Value};
 
 use crate::{diag::Refused, tensor::Tensor};

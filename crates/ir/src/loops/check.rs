@@ -407,7 +407,7 @@ impl Checker<'_> {
                         | UnOp::IsFinite
                 );
                 let bits = matches!(op, UnOp::Not | UnOp::Popcount);
-                if !any && bits == of.is_float() {
+                if !any && bits == of.is_float() || *op == UnOp::FlushSubnormal && of != DType::F32 {
                     return self.fail(s, format!("{op:?} of {of}"));
                 }
                 self.scalar(s, a)

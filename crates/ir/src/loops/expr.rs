@@ -134,6 +134,8 @@ pub enum UnOp {
     Round,
     /// Rounded to nearest, halves to even.
     RoundEven,
+    /// Zero of its sign for what is too small to be a normal number, else the operand. Of `float32` only.
+    FlushSubnormal,
     /// Number of bits set, of an integer.
     Popcount,
     /// Whether it is NaN.

@@ -178,6 +178,8 @@ pub(super) fn unary(op: UnOp, a: Num, dtype: DType) -> Num {
         UnOp::Trunc => f.trunc(),
         UnOp::Round => f.round(),
         UnOp::RoundEven => f.round_ties_even(),
+        UnOp::FlushSubnormal if f.abs() < f32::MIN_POSITIVE as f64 => 0f64.copysign(f),
+        UnOp::FlushSubnormal => f,
         UnOp::IsNan => return Num::Int(f.is_nan() as i64),
         UnOp::IsInf => return Num::Int(f.is_infinite() as i64),
         UnOp::IsFinite => return Num::Int(f.is_finite() as i64),

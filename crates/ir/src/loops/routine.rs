@@ -332,9 +332,10 @@ impl Nest<'_> {
         value: impl Into<Scalar>,
     ) {
         let index: Vec<Scalar> = index.into_iter().map(Into::into).collect();
-        let shape: Vec<usize> = self.shape(t).iter().map(|&n| n as usize).collect();
+        let shape = self.shape(t);
         assert_eq!(index.len(), shape.len(), "one index per axis");
-        let strided = index.iter().zip(row_major_strides(&shape)).map(|(i, s)| i.clone() * s as i64);
+        let stride = |axis: usize| shape[axis + 1..].iter().product::<i64>();
+        let strided = index.iter().enumerate().map(|(axis, i)| i.clone() * stride(axis));
         let flat = strided.reduce(|a, b| a + b).unwrap_or_else(|| Scalar::index(0));
         if self.defines.contains(&t) {
             self.places.push(Place { flat: flat.clone(), index });

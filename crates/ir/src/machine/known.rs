@@ -47,6 +47,9 @@ pub struct Known {
     pub timing: Timing,
     /// By fact of [`FACTS`], where it comes from.
     pub origins: Vec<Origin>,
+    /// Whether the row is this processor's own: of its vendor, with first and second caches of its sizes, and without extensions that only other
+    /// rows have. Otherwise the row is a guess, and what is measured is better.
+    pub described: bool,
 }
 
 /// A measured fact that differs from the table's by less than this share is as the table says: measurements vary, and choices must not.
@@ -85,6 +88,7 @@ impl Known {
             threads_per_core: detect::threads_per_core(),
             timing,
             origins,
+            described: describes(family, vendor, features, &caches),
         }
     }
 
@@ -106,6 +110,15 @@ impl Known {
 pub fn differs(fact: &Fact, known: &Timing, measured: f64) -> bool {
     let known = (fact.get)(known);
     measured.is_finite() && measured > 0.0 && (measured - known).abs() > DIFFERS * known
+}
+
+/// Whether a row is that of a processor: see [`Known::described`]. What the system doesn't report speaks against none.
+fn describes(family: &Family, vendor: &str, features: &BTreeSet<String>, caches: &[Option<CacheShape>; 3]) -> bool {
+    let sizes = [family.timing.l1, family.timing.l2];
+    let others = FAMILIES.iter().filter(|f| f.arch == family.arch).flat_map(Family::features);
+    (family.arch == Arch::Arm || !family.vendor.is_empty() && family.vendor == vendor)
+        && sizes.iter().zip(caches).all(|(own, c)| c.is_none_or(|c| c.bytes == own.bytes))
+        && others.filter(|x| features.contains(*x)).all(|x| family.features().any(|own| own == x))
 }
 
 /// The family that fits best: its extensions are all there, and as many as possible; then its caches; then the newest.
@@ -142,6 +155,21 @@ mod tests {
             let known = Known::of(vendor, &features, caches);
             assert_eq!(known.family, want, "{vendor} {like}");
         }
+    }
+
+    #[test]
+    fn a_row_describes_its_own_processors() {
+        let shape = |bytes| Some(CacheShape { bytes, ways: 16, line: 64, sharers: 1 });
+        let of = |vendor: &str, like: &str, more: &[&'static str], caches| {
+            let own = family(Arch::X86, like).expect("a family").features();
+            Known::of(vendor, &own.chain(more.iter().copied()).map(str::to_owned).collect(), caches).described
+        };
+        let caches = [shape(48 << 10), shape(1 << 20), None];
+        assert!(of("AuthenticAMD", "znver5", &[], caches) && of("AuthenticAMD", "znver5", &[], [None; 3]));
+        // A second cache of another size, an extension that came later, a vendor of whom no row is.
+        assert!(!of("AuthenticAMD", "znver5", &[], [shape(48 << 10), shape(2 << 20), None]));
+        assert!(!of("AuthenticAMD", "znver5", &["avx512fp16"], caches));
+        assert!(!of("SomebodyElse", "znver5", &[], caches));
     }
 
     #[test]

@@ -285,6 +285,7 @@ fn unary(op: UnOp, x: &str, d: DType) -> String {
         UnOp::Trunc => f("trunc"),
         UnOp::Round => f("round"),
         UnOp::RoundEven => f("rint"),
+        UnOp::FlushSubnormal => return format!("(fabsf({x}) < 1.17549435e-38f ? {x} * 0 : {x})"),
         UnOp::Not | UnOp::Popcount => unreachable!("the checker passes no bits of floats"),
     };
     rounded(text, d)

@@ -47,6 +47,8 @@ pub(super) struct Emitter<'u, 'ctx> {
     buffers: Vec<Option<PointerValue<'ctx>>>,
     /// Which of them may be the same memory as another.
     in_place: Vec<bool>,
+    /// Whether how many turns some loop has is not known.
+    has_unknown: bool,
     context: Option<PointerValue<'ctx>>,
     pub(super) env: Env<'ctx>,
     level: u32,
@@ -131,6 +133,16 @@ fn may_be_another(kernel: &Kernel) -> Vec<bool> {
     kernel.buffers.iter().map(named).collect()
 }
 
+/// Whether how many turns some loop has is not known. LLVM takes it that all loops have equally many then: it would keep in registers what short
+/// loops of epilogues read, and spill sums around them.
+fn has_unknown_turns(kernel: &Kernel) -> bool {
+    let mut found = false;
+    kernel.body.for_each(&mut |s| {
+        found |= matches!(s, Stmt::For { extent, kind: LoopKind::Serial, .. } if extent.as_int().is_none());
+    });
+    found
+}
+
 /// Whether a buffer lives outside of the functions that use it.
 fn is_shared(kernel: &Kernel, buffer: usize) -> bool {
     !matches!(kernel.buffers[buffer].space, Space::Local | Space::Register)
@@ -173,6 +185,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             function,
             buffers: vec![None; kernel.buffers.len()],
             in_place: may_be_another(kernel),
+            has_unknown: has_unknown_turns(kernel),
             context: None,
             env: Env::default(),
             level: 0,
@@ -396,10 +409,12 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         let range = self.index(extent).range().map(|(_, hi)| (0, (hi - 1).max(0)));
         let guarded = self.index(extent).range().is_none_or(|(lo, _)| lo < 1);
         let n = self.value(extent)?;
-        self.counted(var, self.ir.i64(0).into(), n, range, guarded, body)
+        let turns = self.index(extent).as_constant().filter(|_| self.has_unknown);
+        self.counted(var, self.ir.i64(0).into(), n, range, guarded, turns, body)
     }
 
-    /// The loop over `from..to`; `guarded` where it may be empty.
+    /// The loop over `from..to`; `guarded` where it may be empty. LLVM is told of its `turns`, where they are given.
+    #[expect(clippy::too_many_arguments, reason = "all that a loop has")]
     fn counted(
         &mut self,
         var: AxisId,
@@ -407,6 +422,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         to: V<'ctx>,
         range: affine::Range,
         guarded: bool,
+        turns: Option<i64>,
         body: &Stmt,
     ) -> Result<(), CodegenError> {
         let (head, done) = (self.ir.block(self.function, ""), self.ir.block(self.function, ""));
@@ -425,7 +441,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         let i = phi.as_basic_value().into_int_value();
         let next = self.ir.builder.build_int_nsw_add(i, self.ir.i64(1), "").expect("the builder stands in a block");
         phi.add_incoming(&[(&next, self.ir.here())]);
-        self.ir.branch(self.ir.icmp(IntPredicate::SLT, next.into(), to), head, done);
+        self.ir.branch_back(self.ir.icmp(IntPredicate::SLT, next.into(), to), head, done, turns);
         self.ir.go_to(done);
         Ok(())
     }
@@ -515,7 +531,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             }
         }
         let bound = |i| work.get_nth_param((captured.len() + i) as u32).expect("as many parameters as declared");
-        e.with_tiles(body, |e| e.counted(var, bound(0), bound(1), range, true, body))?;
+        e.with_tiles(body, |e| e.counted(var, bound(0), bound(1), range, true, None, body))?;
         e.ir.ret();
         Ok(())
     }

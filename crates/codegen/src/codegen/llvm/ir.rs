@@ -18,6 +18,9 @@ use inkwell::{
 
 use crate::tensor::DType;
 
+/// More turns of a loop than so many are as many for LLVM.
+const MOST_TURNS: i64 = 1 << 16;
+
 /// A value of LLVM: of a scalar or of a vector type.
 pub(super) type V<'ctx> = BasicValueEnum<'ctx>;
 /// A type of LLVM.
@@ -447,6 +450,16 @@ impl<'u, 'ctx> Ir<'u, 'ctx> {
 
     pub(super) fn branch(&self, c: V<'ctx>, yes: BasicBlock<'ctx>, no: BasicBlock<'ctx>) {
         built(self.builder.build_conditional_branch(c.into_int_value(), yes, no));
+    }
+
+    /// The branch at the end of a loop's turn, of so many turns where that is said.
+    pub(super) fn branch_back(&self, c: V<'ctx>, head: BasicBlock<'ctx>, done: BasicBlock<'ctx>, turns: Option<i64>) {
+        let branch = built(self.builder.build_conditional_branch(c.into_int_value(), head, done));
+        let Some(turns) = turns else { return };
+        let weights =
+            [turns - 1, 1].map(|n| self.ctx.i32_type().const_int(n.clamp(1, MOST_TURNS) as u64, false).into());
+        let node = self.ctx.metadata_node(&[self.ctx.metadata_string("branch_weights").into(), weights[0], weights[1]]);
+        branch.set_metadata(node, self.ctx.get_kind_id("prof")).expect("a branch takes metadata");
     }
 
     /// A value that depends on which block control came from.

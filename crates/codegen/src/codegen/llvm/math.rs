@@ -59,6 +59,11 @@ pub(super) fn unary<'ctx>(ir: &Ir<'_, 'ctx>, op: UnOp, a: V<'ctx>, scales: bool)
         UnOp::Trunc => same(ir, "llvm.trunc", a),
         UnOp::Round => same(ir, "llvm.round", a),
         UnOp::RoundEven => same(ir, "llvm.roundeven", a),
+        UnOp::FlushSubnormal => {
+            let least = ir.float(f32::MIN_POSITIVE as f64, a.get_type());
+            let zero = ir.fmul(a, ir.float(0.0, a.get_type()));
+            ir.select(ir.fcmp(FP::OLT, abs(ir, a), least), zero, a)
+        }
         UnOp::Sigmoid => ir.fdiv(one(), ir.fadd(one(), unary(ir, UnOp::Exp, ir.fneg(a), scales))),
         UnOp::Exp if single => f.exp(a),
         UnOp::Exp2 if single => f.exp2(a),

@@ -44,12 +44,15 @@ pub(super) fn from_memory<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>, dtype: DType)
     }
 }
 
-/// A value to what is stored.
+/// A value to what is stored. A value of a type is one that the type holds, whatever register it is in.
 pub(super) fn to_memory<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>, dtype: DType) -> V<'ctx> {
     match dtype {
         DType::Bool => e.ir.cast(Opcode::ZExt, v, e.ir.memory_type(dtype)),
         DType::F16 => narrow_f16(e, v),
-        DType::BF16 => narrow_bf16(e, v),
+        DType::BF16 => {
+            let high = e.ir.shift(Opcode::LShr, e.ir.bitcast(v, e.ir.value_type(DType::I32)), 16);
+            e.ir.cast(Opcode::Trunc, high, e.ir.value_type(DType::I16))
+        }
         _ => v,
     }
 }
@@ -57,7 +60,8 @@ pub(super) fn to_memory<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>, dtype: DType) -
 /// The nearest number that a short float type holds, still as f32; other types as they are.
 fn rounded<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>, dtype: DType) -> V<'ctx> {
     match dtype {
-        DType::F16 | DType::BF16 => from_memory(e, to_memory(e, v, dtype), dtype),
+        DType::F16 => widen_f16(e, narrow_f16(e, v)),
+        DType::BF16 => from_memory(e, narrow_bf16(e, v), dtype),
         _ => v,
     }
 }
@@ -113,6 +117,19 @@ fn narrow_f16<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>) -> V<'ctx> {
 fn converts_bf16(e: &Emitter) -> bool {
     let target = &e.unit.target;
     target.arch() != "x86_64" && target.has("bf16")
+}
+
+/// Whether an instruction rounds `float32` to `bfloat16`, and takes what is too small to be normal for zero.
+pub(super) fn flushes_bf16(e: &Emitter) -> bool {
+    let target = &e.unit.target;
+    target.arch() == "x86_64" && target.has("avx512bf16") && target.has("avx512vl")
+}
+
+/// A `float32` rounded by that instruction, which LLVM takes for such conversions.
+pub(super) fn flushed_to_bf16<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>) -> V<'ctx> {
+    let ir = &e.ir;
+    let short = ir.bitcast(ir.cast(Opcode::FPTrunc, v, ir.ctx.bf16_type().into()), ir.value_type(DType::I16));
+    from_memory(e, short, DType::BF16)
 }
 
 fn narrow_bf16<'ctx>(e: &Emitter<'_, 'ctx>, v: V<'ctx>) -> V<'ctx> {

@@ -34,6 +34,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             ScalarKind::Unary(op, _) => match op {
                 UnOp::Neg | UnOp::Abs | UnOp::Not | UnOp::IsNan | UnOp::IsInf | UnOp::IsFinite => 1,
                 UnOp::Floor | UnOp::Ceil | UnOp::Trunc | UnOp::Round | UnOp::RoundEven | UnOp::Popcount => 2,
+                UnOp::FlushSubnormal => 3,
                 UnOp::Sqrt => 8,
                 _ => 20,
             },
@@ -105,6 +106,14 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 Ok(ops::from_memory(self, bits, dtype))
             }
             ScalarKind::Cast(a) => {
+                if dtype == DType::BF16
+                    && let ScalarKind::Unary(UnOp::FlushSubnormal, x) = a.kind()
+                    && x.dtype() == DType::F32
+                    && ops::flushes_bf16(self)
+                {
+                    let x = self.value(x)?;
+                    return Ok(ops::flushed_to_bf16(self, x));
+                }
                 let x = self.value(a)?;
                 ops::cast(self, x, a.dtype(), dtype)
             }

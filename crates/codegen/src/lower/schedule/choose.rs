@@ -10,6 +10,7 @@ use super::{
     sizes::{changing_tiles, is_streamed},
     taps,
     tiling::{Dot, Form, Tiling, coeff, store_cycles},
+    turns::places,
 };
 use crate::{
     loops::{Axis, AxisId},
@@ -21,6 +22,8 @@ use crate::{
 const SCATTER: f64 = 5.0;
 /// Cycles to combine the lanes of a vector, by lane.
 const COMBINE: f64 = 0.5;
+/// Operations to widen a vector of floats of 16 bits.
+const WIDEN: f64 = 2.0;
 /// Cycles of each step for a vector that does not lie beside the others of its operand.
 const STRIDED: f64 = 0.02;
 /// Bytes of an element, or of those that are treated at once.
@@ -66,6 +69,10 @@ struct Model<'a> {
     unit: Core,
     /// Operations on a vector of values besides the multiply-add's two.
     extra_ops: f64,
+    /// Of operands that are widened when they are read, how many there are an access.
+    widened: f64,
+    /// The innermost reduced axis, where each step treats one element.
+    innermost: Option<Axis>,
     reduced: f64,
     /// Cycles to store one accumulator.
     store: f64,
@@ -168,10 +175,27 @@ impl Model<'_> {
         };
         let registers = accumulators + live + passing;
         let spilled = (registers - self.unit.vector_registers as f64).max(0.0);
-        let arithmetic = accumulators * (1.0 + self.extra_ops) / t.fma.per_cycle;
+        let arithmetic = (accumulators * (1.0 + self.extra_ops) + self.widening(tiles)) / t.fma.per_cycle;
         arithmetic.max((loads + spilled) / t.loads).max(from_l2 / t.l2.bytes_per_cycle).max(t.fma.latency)
             + beyond
             + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
+    }
+
+    /// Operations to widen what a tile reads in a step: each place of a window once, where registers hold it, else for each multiply-add.
+    fn widening(&self, tiles: &[(AxisId, i64)]) -> f64 {
+        if self.widened == 0.0 {
+            return 0.0;
+        }
+        let accumulators: i64 = tiles.iter().map(|t| t.1).product();
+        let read = |a: &Access| -> f64 {
+            let held = |last: Axis| {
+                let places = places(a, last, tiles).filter(|p| accumulators + p <= self.unit.vector_registers)?;
+                Some(places as f64 / last.extent as f64)
+            };
+            let copies = || tiles.iter().filter(|t| coeff(a, t.0) != Some(0)).map(|t| t.1 as f64).product();
+            self.innermost.and_then(held).unwrap_or_else(copies)
+        };
+        WIDEN * self.widened * self.accesses.iter().map(read).sum::<f64>()
     }
 
     /// The same where what is multiplied together is brought together first: loaded across lines and put in order, once for all
@@ -367,6 +391,8 @@ pub(super) fn ranked(
                 _ => SCATTER * lanes as f64,
             },
             extra_ops: dot.map_or(form.extra_ops, |(_, t)| t.ops as f64 - 1.0),
+            widened: if dot.is_some() { 0.0 } else { form.widened / accesses.len().max(1) as f64 },
+            innermost: reduced.last().copied().filter(|_| dot.is_none() && !across),
             reduced: match dot {
                 Some((_, t)) => volume / t.count as f64,
                 None if across => volume / v.extent as f64 * vectors_in_all as f64,

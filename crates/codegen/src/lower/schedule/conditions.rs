@@ -57,7 +57,7 @@ fn conditions(value: &Scalar) -> Vec<Scalar> {
 }
 
 /// Whether an expression is about an axis.
-fn is_about(e: &Scalar, axis: AxisId) -> bool {
+pub(super) fn is_about(e: &Scalar, axis: AxisId) -> bool {
     affine::any(e, &mut |n| matches!(n.kind(), ScalarKind::Axis(a) if *a == axis))
 }
 

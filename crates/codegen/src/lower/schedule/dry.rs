@@ -32,6 +32,12 @@ pub(super) struct Noted {
     is_opaque: bool,
 }
 
+impl Noted {
+    pub(super) fn is_opaque(&self) -> bool {
+        self.is_opaque
+    }
+}
+
 /// What a schedule met.
 pub(super) struct Met {
     noted: Option<Arc<Noted>>,
@@ -111,7 +117,7 @@ pub(crate) fn numbers_sized(
     changing: &HashSet<AxisId>,
     decisions: &Decisions,
 ) -> Option<Numbers> {
-    if decisions.noted.as_ref().is_none_or(|n| n.is_opaque) {
+    if decisions.tell_nothing() {
         return None;
     }
     let (_, met, numbers) = dry_run(group, unit, changing, Some(decisions))?;

@@ -5,7 +5,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Emitter, Loop, PARALLEL_FROM, cut, cut_evenly,
+    Emitter, Loop, Threads, cut, cut_evenly,
     sizes::{descending, tails},
 };
 use crate::{
@@ -72,7 +72,7 @@ impl Emitter {
             own
         });
         let own: HashMap<TensorId, TensorId> = own.into_iter().collect();
-        let parallel = self.decide(|_| work >= PARALLEL_FROM);
+        let threads = self.threads_of(work, &steps);
         let shared: Vec<&Step> = steps.iter().filter(|s| !own.contains_key(&s.tensor)).collect();
         self.in_memory(shared);
         let block_changes = plan.block.is_some_and(|(b, _)| self.shared_changes(&plan, b, &steps));
@@ -87,7 +87,7 @@ impl Emitter {
             Some((b, size)) => cut_evenly(plan.shared[b].extent, size),
         };
         for piece in pieces {
-            all.push(self.piece(&steps, &plan, &own, piece, parallel));
+            all.push(self.piece(&steps, &plan, &own, piece, threads));
         }
         all
     }
@@ -119,8 +119,8 @@ impl Emitter {
     fn one_by_one(&mut self, steps: &[Step]) -> Vec<Stmt> {
         self.in_memory(steps);
         let one = |s: &Step| {
-            let parallel = self.decide(|_| s.visits() >= PARALLEL_FROM);
-            self.step(s, parallel)
+            let threads = self.threads_of(s.visits(), std::slice::from_ref(s));
+            self.step(s, threads)
         };
         steps.iter().map(one).collect()
     }
@@ -272,7 +272,7 @@ impl Emitter {
         plan: &Plan,
         own: &HashMap<TensorId, TensorId>,
         (start, turns, size): (i64, i64, i64),
-        parallel: bool,
+        threads: Threads,
     ) -> Stmt {
         let block = plan.block.map(|(b, _)| b);
         // What goes through blocks comes last: the same operands are met again from turn to turn.
@@ -341,9 +341,9 @@ impl Emitter {
                 None => (s.tensor, s.axes.iter().map(|a| replace_axes(&Scalar::axis(a.id), &with)).collect()),
             };
             let to = self.flat(tensor, &index);
-            body.push(self.scheduled(tensor, axes, to, value, reduction, false));
+            body.push(self.scheduled(tensor, axes, to, value, reduction, Threads::One));
         }
-        self.loops(&loops, Stmt::Block(body), parallel)
+        self.loops(&loops, Stmt::Block(body), threads)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::{Access, Emitter, Loop, PARALLEL_FROM, PARALLEL_PIECES, bind, cut, for_, sizes::descending};
+use super::{Access, Emitter, Loop, PARALLEL_PIECES, Threads, bind, cut, for_, sizes::descending};
 use crate::{
     loops::{Axis, AxisId, BinOp, Buffer, BufferId, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId},
     lower::{
@@ -14,6 +14,11 @@ use crate::{
 
 /// Vectors handled per iteration of a plain elementwise loop: enough to hide latencies.
 const UNROLL: i64 = 4;
+
+/// So many vectors are one iteration of a parallel loop over extents that change.
+const BLOCK: i64 = 32;
+/// Where a single long axis may be shared out or not, a piece of it has so many times as many: what is left of it is done by one thread.
+const LEAST_VECTORS: i64 = 8;
 
 /// What does not fill a vector goes through vectors of this share of its lanes, where extents change, and then element by element.
 const REST_OF_LANES: i64 = 4;
@@ -40,15 +45,22 @@ struct Square {
     cost: f64,
 }
 
+/// What is read in squares.
+struct Turned {
+    read: Scalar,
+    /// How far elements beside each other in results lie apart in it.
+    stride: Scalar,
+}
+
 /// What is stored, and where.
-struct Place<'a> {
-    buffer: BufferId,
-    to: &'a Scalar,
-    value: &'a Scalar,
+pub(super) struct Place<'a> {
+    pub(super) buffer: BufferId,
+    pub(super) to: &'a Scalar,
+    pub(super) value: &'a Scalar,
 }
 
 impl Place<'_> {
-    fn store(&self, with: &HashMap<AxisId, Scalar>) -> Stmt {
+    pub(super) fn store(&self, with: &HashMap<AxisId, Scalar>) -> Stmt {
         let (index, value) = (replace_axes(self.to, with), replace_axes(self.value, with));
         Stmt::Store { buffer: self.buffer, index, value }
     }
@@ -96,7 +108,7 @@ impl Emitter {
         axes: Vec<Axis>,
         mut to: Scalar,
         mut value: Scalar,
-        parallel: bool,
+        threads: Threads,
     ) -> Stmt {
         let axes = self.split_axes(&axes, &mut to, &mut [&mut value]);
         let axes = self.merge_axes(&axes, &mut to, &mut [&mut value]);
@@ -134,11 +146,11 @@ impl Emitter {
         let of = |id: AxisId| axes.iter().find(|a| a.id == id).copied();
         let place = Place { buffer, to: &to, value: &value };
         match (words.map(|(word, along)| (of(word), of(along))), square) {
-            (Some((Some(word), Some(along))), _) => return self.in_words(&axes, word, along, place, parallel),
+            (Some((Some(word), Some(along))), _) => return self.in_words(&axes, word, along, place, threads),
             (None, Some((written, read, largest, cost))) => match (of(written), of(read)) {
                 (Some(written), Some(read)) => {
                     let square = Square { written, read, largest, cost };
-                    return self.squares(&axes, &square, place, parallel);
+                    return self.squares(&axes, &square, place, threads);
                 }
                 _ => self.diverge(),
             },
@@ -155,27 +167,38 @@ impl Emitter {
         };
         let mut outer: Vec<Loop> =
             axes.iter().filter(|a| a.id != vector.id).map(|a| Loop { var: a.id, extent: a.extent }).collect();
-        if let ([_, _, _, columns, block], true) = (&self.group.decl(tensor).shape[..], parallel && self.rows_first) {
+        if let ([_, _, _, columns, block], true) =
+            (&self.group.decl(tensor).shape[..], threads == Threads::All && self.rows_first)
+        {
             let to = Affine::of(&to);
             outer.sort_by_key(|l| to.as_ref().is_none_or(|to| to.coeff(l.var) != columns * block));
+        }
+        let place = Place { buffer, to: &to, value: &value };
+        if let Some(padded) = self.padded(&outer, vector, &place, threads) {
+            return padded;
         }
         let (value, to) = (self.named(&value), self.named_place(&to));
         let place = Place { buffer, to: &to, value: &value };
         let store = |with: &HashMap<AxisId, Scalar>| place.store(with);
         let changes = self.changes(vector.id);
-        if !outer.is_empty() || !parallel {
+        if threads != Threads::One && !changes && outer.last().is_some_and(|l| self.changes(l.var)) {
+            return self.in_blocks(&outer, vector, &place, threads);
+        }
+        if !outer.is_empty() || threads == Threads::One {
             let inner = self.vectors(vector.id, Scalar::index(0), vector.extent, changes, &store);
-            return self.loops(&outer, inner, parallel);
+            return self.loops(&outer, inner, threads);
         }
         // A single long axis for several threads: cut into blocks first.
         let step = UNROLL * lanes;
-        let block = self.decide(|_| (vector.extent / PARALLEL_PIECES / step).max(1) * step);
+        let least = if threads == Threads::All { 1 } else { LEAST_VECTORS };
+        let block = self.decide(|_| (vector.extent / PARALLEL_PIECES / step).max(least) * step);
         let mut parts = Vec::new();
         if changes {
             let (var, tiles) = (self.fresh(), vector.extent / block);
             self.mark(var);
             let inner = self.vectors(vector.id, Scalar::axis(var) * block, block, false, &store);
-            parts.push(self.loops(&[Loop { var, extent: tiles }], inner, true));
+            let threads = self.threads_here(threads, tiles * block);
+            parts.push(self.loops(&[Loop { var, extent: tiles }], inner, threads));
             let done = self.number(tiles * block);
             parts.push(self.vectors(vector.id, done, vector.extent - tiles * block, true, &store));
             return Stmt::Block(parts);
@@ -183,9 +206,33 @@ impl Emitter {
         for (at, tiles, size) in cut(vector.extent, block) {
             let var = self.fresh();
             let inner = self.vectors(vector.id, Scalar::axis(var) * size + at, size, false, &store);
-            parts.push(self.loops(&[Loop { var, extent: tiles }], inner, tiles > 1));
+            let threads = if tiles > 1 { Threads::All } else { Threads::One };
+            parts.push(self.loops(&[Loop { var, extent: tiles }], inner, threads));
         }
         Stmt::Block(parts)
+    }
+
+    /// All vectors in blocks along the innermost loop, whose extent changes from size to size: to find out where in loops around it an iteration
+    /// is takes divisions, which known extents do without.
+    fn in_blocks(&mut self, loops: &[Loop], vector: Axis, place: &Place<'_>, threads: Threads) -> Stmt {
+        let Some((along, around)) = loops.split_last() else { return Stmt::Block(vec![]) };
+        let (block, var) = (self.fresh(), self.fresh());
+        self.mark(block);
+        let first = Scalar::axis(block) * BLOCK;
+        let at = first.clone() + Scalar::axis(var);
+        let store = |with: &HashMap<AxisId, Scalar>| {
+            let along = (along.var, at.clone());
+            place.store(&with.iter().map(|(a, at)| (*a, at.clone())).chain([along]).collect())
+        };
+        let inner = self.vectors(vector.id, Scalar::index(0), vector.extent, false, &store);
+        let left = self.number(along.extent) - first;
+        let extent = Scalar::binary(BinOp::Min, left.clone(), Scalar::index(BLOCK));
+        let inner = Stmt::For { var, extent, kind: LoopKind::Serial, body: Box::new(inner) };
+        // No block is empty, which says that all of it is within the extent.
+        let inner = Stmt::If { cond: Scalar::index(0).lt(left), then: Box::new(inner), otherwise: None };
+        let blocks = Loop { var: block, extent: (along.extent + BLOCK - 1) / BLOCK };
+        let loops: Vec<Loop> = around.iter().cloned().chain([blocks]).collect();
+        self.loops(&loops, inner, threads)
     }
 
     /// An axis of four bytes that are stored side by side, and a longer one along which those of the next four are, and along which what is
@@ -205,7 +252,7 @@ impl Emitter {
     }
 
     /// All elements by words: the four vectors that a vector of words is made of are written out (`codegen/llvm/pack.rs`).
-    fn in_words(&mut self, axes: &[Axis], word: Axis, along: Axis, place: Place<'_>, parallel: bool) -> Stmt {
+    fn in_words(&mut self, axes: &[Axis], word: Axis, along: Axis, place: Place<'_>, threads: Threads) -> Stmt {
         let (value, to) = (self.named(place.value), self.named_place(place.to));
         let place = Place { value: &value, to: &to, ..place };
         let mut outer: Vec<Loop> = (axes.iter().filter(|a| a.id != word.id && a.id != along.id))
@@ -225,8 +272,8 @@ impl Emitter {
             });
             outer.push(Loop { var: turn, extent: turns });
             let work = outer.iter().map(|l| l.extent).product::<i64>() * lanes * WORD;
-            let parallel = self.decide(|_| parallel && work >= PARALLEL_FROM);
-            parts.push(self.loops(&outer, body, parallel));
+            let threads = self.threads_for(threads, work);
+            parts.push(self.loops(&outer, body, threads));
             outer.pop();
         }
         Stmt::Block(parts)
@@ -258,11 +305,13 @@ impl Emitter {
 
     /// All elements in squares: of the densest axis of the results, so many are the lanes of a vector, and as many vectors are
     /// written out along the densest axis of what is read. Its rows are loaded whole and transposed in registers.
-    fn squares(&mut self, axes: &[Axis], square: &Square, place: Place<'_>, parallel: bool) -> Stmt {
-        // What is transposed depends on strides.
-        self.opaque();
-        let value = self.flatten(place.value);
-        let place = Place { value: &value, ..place };
+    fn squares(&mut self, axes: &[Axis], square: &Square, place: Place<'_>, threads: Threads) -> Stmt {
+        // Over flat buffers, indices are sums: what their simplification took away does not count.
+        let aside = self.decide(|e| expense(&e.flatten(place.value)) > WRITTEN_OUT);
+        let (value, to) = (self.named(place.value), self.named_place(place.to));
+        let place = Place { value: &value, to: &to, ..place };
+        let turned = if self.is_dry() { Vec::new() } else { turned(&value, square) };
+        let space = if aside { Space::Local } else { Space::Register };
         let mut outer: Vec<Loop> = axes
             .iter()
             .filter(|a| a.id != square.written.id && a.id != square.read.id)
@@ -307,70 +356,77 @@ impl Emitter {
                         self.mark(turn);
                     }
                     let across = Scalar::axis(turn) * rows + first;
-                    let one = self.one_square(square, &along, lanes, &across, rows, &place);
+                    let one =
+                        self.within(|e| e.one_square(square, [&along, &across], [lanes, rows], &place, &turned, space));
                     let loops = [Loop { var: turn, extent: turns }, Loop { var: next, extent: beside }];
-                    body.push(self.loops(&loops, one, false));
+                    body.push(self.loops(&loops, one, Threads::One));
                 }
                 outer.push(Loop { var, extent: groups });
                 let work = outer.iter().map(|l| l.extent).product::<i64>() * beside * lanes * square.read.extent;
-                let parallel = self.decide(|_| parallel && work >= PARALLEL_FROM);
-                parts.push(self.loops(&outer, Stmt::Block(body), parallel));
+                let threads = self.threads_for(threads, work);
+                parts.push(self.loops(&outer, Stmt::Block(body), threads));
                 outer.pop();
             }
         }
         Stmt::Block(parts)
     }
 
-    /// So many rows of so many lanes, both powers of two: squares of the smaller one.
+    /// So many lanes of so many rows, both powers of two, from a place on: squares of the smaller one.
     fn one_square(
         &mut self,
         square: &Square,
-        along: &Scalar,
-        lanes: i64,
-        across: &Scalar,
-        rows: i64,
+        [along, across]: [&Scalar; 2],
+        [lanes, rows]: [i64; 2],
         place: &Place<'_>,
+        turned: &[Turned],
+        space: Space,
     ) -> Stmt {
         let n = lanes.min(rows);
         let width = if n < LEAST_SQUARE { lanes } else { n };
         let (right, down, row, lane) = (self.fresh(), self.fresh(), self.fresh(), self.fresh());
-        let at = along.clone() + Scalar::axis(right) * width + Scalar::axis(lane);
+        let to = along.clone() + Scalar::axis(right) * width + Scalar::axis(lane);
         let turn = across.clone() + Scalar::axis(down) * n + Scalar::axis(row);
-        let mut store = place.store(&HashMap::from_iter([(square.written.id, at), (square.read.id, turn)]));
-        // Over flat buffers, indices are sums: what their simplification took away does not count.
-        let aside = expense(place.value) > WRITTEN_OUT;
+        let at = HashMap::from_iter([(square.written.id, to), (square.read.id, turn)]);
+        let mut store = place.store(&at);
         let mut stmts = match width == n && n > 1 {
-            true => self.transposes(&mut store, row, lane, n, if aside { Space::Local } else { Space::Register }),
+            true => self.transposes(&mut store, turned, &at, [row, lane], n, space),
             false => Vec::new(),
         };
         let vector = match width {
             1 => bind(lane, Scalar::index(0), store),
             _ => for_(lane, width, LoopKind::Vector, store),
         };
-        stmts.push(for_(row, n, if aside { LoopKind::Serial } else { LoopKind::Unrolled }, vector));
+        let rows_run = if space == Space::Local { LoopKind::Serial } else { LoopKind::Unrolled };
+        stmts.push(for_(row, n, rows_run, vector));
         let body = Stmt::Block(stmts);
-        self.loops(&[Loop { var: right, extent: lanes / width }, Loop { var: down, extent: rows / n }], body, false)
+        self.loops(
+            &[Loop { var: right, extent: lanes / width }, Loop { var: down, extent: rows / n }],
+            body,
+            Threads::One,
+        )
     }
 
-    /// Lets a store read `space`, where it reads memory that lies densest along the rows: gives what brings squares of that there.
-    fn transposes(&mut self, store: &mut Stmt, row: AxisId, lane: AxisId, n: i64, space: Space) -> Vec<Stmt> {
+    /// Lets a store read `space`, where it reads memory that lies densest along the rows: gives what brings squares of that there. `at` has
+    /// stands for the axes of the square.
+    fn transposes(
+        &mut self,
+        store: &mut Stmt,
+        turned: &[Turned],
+        at: &HashMap<AxisId, Scalar>,
+        [row, lane]: [AxisId; 2],
+        n: i64,
+        space: Space,
+    ) -> Vec<Stmt> {
         let Stmt::Store { value, .. } = store else { return Vec::new() };
-        let mut found: Vec<(Scalar, i64)> = Vec::new();
-        unconditional_reads(value, &mut |read, index| {
-            let Some(offset) = Affine::of(index) else { return };
-            let stride = offset.coeff(lane);
-            if offset.coeff(row) == 1 && !matches!(stride, 0 | 1) && found.iter().all(|f| f.0 != *read) {
-                found.push((read.clone(), stride));
-            }
-        });
+        let first = HashMap::from_iter([(row, Scalar::index(0)), (lane, Scalar::index(0))]);
         let mut stmts = Vec::new();
-        for (read, stride) in found {
+        for Turned { read, stride } in turned {
+            let read = replace_axes(read, at);
             let ScalarKind::Read(from, index) = read.kind() else { continue };
             self.buffers.push(Buffer { dtype: read.dtype(), len: n * n, space });
             let to = TensorId(self.buffers.len() as u32 - 1);
-            let first = HashMap::from_iter([(row, Scalar::index(0)), (lane, Scalar::index(0))]);
-            let at = replace_axes(&index[0], &first);
-            stmts.push(Stmt::Transpose { from: *from, at, stride: Scalar::index(stride), to, extent: n });
+            let (at, stride) = (replace_axes(&index[0], &first), stride.clone());
+            stmts.push(Stmt::Transpose { from: *from, at, stride, to, extent: n });
             let column = Scalar::read(to, vec![Scalar::axis(row) * n + Scalar::axis(lane)], read.dtype());
             *value = Substitution::new(|e: &Scalar| (*e == read).then(|| column.clone())).apply(value);
         }
@@ -378,7 +434,7 @@ impl Emitter {
     }
 
     /// All of `extent` elements along an axis, from `start`: several vectors a turn, then single ones, then a short one.
-    fn vectors(
+    pub(super) fn vectors(
         &mut self,
         axis: AxisId,
         start: Scalar,
@@ -521,6 +577,47 @@ fn unconditional_reads(value: &Scalar, f: &mut impl FnMut(&Scalar, &Scalar)) {
     }
 }
 
+/// What a value reads, whatever conditions say, that lies densest along the axis of a square that results do not.
+fn turned(value: &Scalar, square: &Square) -> Vec<Turned> {
+    let mut found: Vec<Turned> = Vec::new();
+    unconditional_reads(value, &mut |read, index| {
+        let by = |axis: &Axis| factor(index, axis.id);
+        let (Some(across), Some(stride)) = (by(&square.read), by(&square.written)) else { return };
+        if across.as_int() == Some(1) && stride.as_int() != Some(1) && found.iter().all(|f| f.read != *read) {
+            found.push(Turned { read: read.clone(), stride });
+        }
+    });
+    found
+}
+
+/// What an axis is multiplied by in a sum, be it a number with a name; none where the axis is not there, or not by itself.
+fn factor(sum: &Scalar, axis: AxisId) -> Option<Scalar> {
+    let is_axis = |e: &Scalar| matches!(e.kind(), ScalarKind::Axis(a) if *a == axis);
+    let (mut found, mut stack) = (None, vec![sum]);
+    while let Some(e) = stack.pop() {
+        let by = match e.kind() {
+            ScalarKind::Binary(BinOp::Add, a, b) => {
+                stack.extend([a, b]);
+                continue;
+            }
+            ScalarKind::Axis(_) if is_axis(e) => Scalar::index(1),
+            ScalarKind::Binary(BinOp::Mul, a, by) if is_axis(a) => by.clone(),
+            _ => {
+                let mut within = false;
+                for_each_node(e, &mut |n| within |= is_axis(n));
+                if within {
+                    return None;
+                }
+                continue;
+            }
+        };
+        if found.replace(by).is_some() {
+            return None;
+        }
+    }
+    found
+}
+
 /// Whether no condition decides about what is read.
 fn reads_unconditionally(value: &Scalar) -> bool {
     let (mut free, mut all) = (hashbrown::HashSet::new(), true);
@@ -532,7 +629,7 @@ fn reads_unconditionally(value: &Scalar) -> bool {
 }
 
 /// What a comparison of an axis with a number says of it.
-enum Bound {
+pub(super) enum Bound {
     /// It is less.
     Below(i64),
     /// It is as great or greater.
@@ -541,7 +638,7 @@ enum Bound {
 
 impl Bound {
     /// The bound that an expression is, where it is one.
-    fn of(e: &Scalar, axis: AxisId) -> Option<Bound> {
+    pub(super) fn of(e: &Scalar, axis: AxisId) -> Option<Bound> {
         let (a, b, or_equal) = match e.kind() {
             ScalarKind::Binary(BinOp::Lt, a, b) => (a, b, 0),
             ScalarKind::Binary(BinOp::Le, a, b) => (a, b, 1),

@@ -18,6 +18,7 @@ mod fuse_rows;
 mod map;
 mod matrix;
 mod pack;
+mod padding;
 mod pieces;
 mod prefetch;
 mod reduce;
@@ -61,6 +62,17 @@ const PARALLEL_ENOUGH: i64 = PARALLEL_PIECES / 4;
 
 /// The first variable within tiles of kernels for many sizes: which are taken outside does not depend on whether tiles are built.
 const WITHIN: u32 = 1 << 24;
+
+/// By how many threads loops run.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Threads {
+    /// By one.
+    One,
+    /// They are shared out.
+    All,
+    /// They are shared out where there is enough to do, as there is at the extents at hand or is not: by the same code.
+    Enough(bool),
+}
 
 /// A loop to be wrapped around a body.
 #[derive(Clone, Debug)]
@@ -192,7 +204,7 @@ fn scheduled(
     let mut body = Vec::new();
     let changing = e.changing().cloned();
     let whole = |dtype| unit.has_tiles(dtype);
-    let parts = parts(group, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline()));
+    let parts = parts(group, unit.bf16_dot > 0, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline()));
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
@@ -224,7 +236,7 @@ pub fn is_view(group: &Stages) -> Option<usize> {
     if let Some(arg) = group.args.iter().position(|a| *a == result) {
         return Some(arg);
     }
-    let parts = parts(group, &|_| false, None, &mut |inline| inline());
+    let parts = parts(group, false, &|_| false, None, &mut |inline| inline());
     let [Part::Steps(steps)] = &parts[..] else { return None };
     let [Step { tensor, axes, reduction: None, value }] = &steps[..] else { return None };
     let ScalarKind::Read(source, index) = value.kind() else { return None };
@@ -301,7 +313,7 @@ impl Emitter {
         let len = decl.shape.iter().product();
         let value = Scalar::read(self.buffer_of[&t], vec![Scalar::axis(var)], decl.dtype);
         let store = Stmt::Store { buffer: to, index: Scalar::axis(var), value };
-        self.loops(&[Loop { var, extent: len }], store, false)
+        self.loops(&[Loop { var, extent: len }], store, Threads::One)
     }
 
     /// Flat element offset of a place in a tensor.
@@ -353,10 +365,10 @@ impl Emitter {
     }
 
     /// One step by itself.
-    fn step(&mut self, s: &Step, parallel: bool) -> Stmt {
+    fn step(&mut self, s: &Step, threads: Threads) -> Stmt {
         let index: Vec<Scalar> = s.axes.iter().map(|a| Scalar::axis(a.id)).collect();
         let to = self.flat(s.tensor, &index);
-        self.scheduled(s.tensor, s.axes.clone(), to, s.value.clone(), s.reduction.clone(), parallel)
+        self.scheduled(s.tensor, s.axes.clone(), to, s.value.clone(), s.reduction.clone(), threads)
     }
 
     /// A computation over these axes, stored at `to` in a tensor.
@@ -367,25 +379,58 @@ impl Emitter {
         to: Scalar,
         value: Scalar,
         reduction: Option<Reduction>,
-        parallel: bool,
+        threads: Threads,
     ) -> Stmt {
         match reduction {
-            None => self.map(tensor, axes, to, value, parallel),
+            None => self.map(tensor, axes, to, value, threads),
             Some(r) => {
-                let parts = if parallel { self.sum_in_parts(tensor, &axes, &to, &value, &r) } else { None };
-                parts.unwrap_or_else(|| self.reduce(tensor, axes, to, value, r, parallel))
+                let parts = match threads {
+                    Threads::All => self.sum_in_parts(tensor, &axes, &to, &value, &r),
+                    Threads::One | Threads::Enough(_) => None,
+                };
+                parts.unwrap_or_else(|| self.reduce(tensor, axes, to, value, r, threads))
             }
         }
     }
 
+    /// By how many threads steps run that do so many operations on elements: by all where it is worth it. Where a kernel is for many sizes, and
+    /// it is not at the one that decisions are made for, it may be at others.
+    fn threads_of(&mut self, work: i64, steps: &[Step]) -> Threads {
+        let decided = self.decide(|e| {
+            let mut axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
+            match work >= PARALLEL_FROM {
+                true => Threads::All,
+                false if axes.any(|a| e.changes(a.id)) => Threads::Enough(false),
+                false => Threads::One,
+            }
+        });
+        self.threads_here(decided, work)
+    }
+
+    /// The same of a part of what runs by `threads`.
+    fn threads_for(&mut self, threads: Threads, work: i64) -> Threads {
+        let decided = match threads {
+            Threads::All if self.decide(|_| work < PARALLEL_FROM) => Threads::One,
+            _ => threads,
+        };
+        self.threads_here(decided, work)
+    }
+
+    fn threads_here(&self, decided: Threads, work: i64) -> Threads {
+        match decided {
+            Threads::Enough(_) => Threads::Enough(work >= PARALLEL_FROM),
+            _ => decided,
+        }
+    }
+
     /// Loops around a body, outermost first. In parallel, leading loops are merged until there are enough iterations.
-    fn loops(&mut self, loops: &[Loop], body: Stmt, parallel: bool) -> Stmt {
-        self.same((loops.len(), parallel));
+    fn loops(&mut self, loops: &[Loop], body: Stmt, threads: Threads) -> Stmt {
+        self.same((loops.len(), std::mem::discriminant(&threads)));
         for l in loops {
             self.same_axis(l.var, l.extent);
         }
-        let merged = match parallel {
-            true => self.decide(|_| {
+        let merged = match threads {
+            Threads::All | Threads::Enough(_) => self.decide(|_| {
                 let (mut merged, mut pieces) = (0, 1);
                 while merged < loops.len() && pieces < PARALLEL_PIECES {
                     pieces *= loops[merged].extent;
@@ -393,7 +438,7 @@ impl Emitter {
                 }
                 merged
             }),
-            false => 0,
+            Threads::One => 0,
         };
         // What was decided for other extents may be about loops that are none here.
         if merged > loops.len() {
@@ -407,16 +452,35 @@ impl Emitter {
         let var = self.fresh();
         let total: i64 = loops[..merged].iter().map(|l| l.extent).product();
         if loops[..merged].iter().any(|l| self.changes(l.var)) {
-            return self.changing_parallel(var, total, &loops[..merged], inner);
+            return self.changing_parallel(var, total, &loops[..merged], inner, threads);
         }
-        if self.is_dry() {
-            return inner;
+        let body = if self.is_dry() { inner } else { taken_apart(var, &loops[..merged], inner) };
+        match threads {
+            Threads::Enough(enough) => self.shared_where(var, total, enough, body),
+            Threads::One | Threads::All => for_(var, total, LoopKind::Parallel, body),
         }
-        for_(var, total, LoopKind::Parallel, taken_apart(var, &loops[..merged], inner))
+    }
+
+    /// A loop that is shared out where there is enough to do, else goes on in one thread: as many turns of one iteration each, or one turn of
+    /// all of them.
+    fn shared_where(&mut self, var: AxisId, total: i64, enough: bool, body: Stmt) -> Stmt {
+        let (turn, within) = (self.fresh(), self.fresh());
+        let [turns, each] = if enough { [total, 1] } else { [1, total] }.map(|n| self.number(n));
+        // One of the two is 0.
+        let body = bind(var, Scalar::axis(turn) + Scalar::axis(within), body);
+        let body = Stmt::For { var: within, extent: each, kind: LoopKind::Serial, body: Box::new(body) };
+        Stmt::For { var: turn, extent: turns, kind: LoopKind::Parallel, body: Box::new(body) }
     }
 
     /// Loops, some of whose extents change from size to size, as a parallel one.
-    fn changing_parallel(&mut self, var: AxisId, total: i64, loops: &[Loop], body: Stmt) -> Stmt {
+    pub(super) fn changing_parallel(
+        &mut self,
+        var: AxisId,
+        total: i64,
+        loops: &[Loop],
+        body: Stmt,
+        threads: Threads,
+    ) -> Stmt {
         let mut below = (1, false);
         let mut bound = body;
         if self.is_dry() {
@@ -430,7 +494,10 @@ impl Emitter {
                 }
                 below = (below.0 * l.extent, below.1 || self.changes(l.var));
             }
-            self.name(total);
+            match threads {
+                Threads::Enough(enough) => return self.shared_where(var, total, enough, bound),
+                Threads::One | Threads::All => self.name(total),
+            };
             return bound;
         }
         for (i, l) in loops.iter().enumerate().rev() {
@@ -445,6 +512,9 @@ impl Emitter {
             };
             below = (below.0 * l.extent, below.1 || self.changes(l.var));
             bound = bind(l.var, at, bound);
+        }
+        if let Threads::Enough(enough) = threads {
+            return self.shared_where(var, total, enough, bound);
         }
         let extent = self.number(total);
         Stmt::For { var, extent, kind: LoopKind::Parallel, body: Box::new(bound) }

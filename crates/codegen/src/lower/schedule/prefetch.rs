@@ -17,6 +17,8 @@ use crate::{
 
 /// Turns of a loop for each line: asking for the same one more often costs more than it brings.
 const TURNS_PER_LINE: i64 = 4;
+/// Where how many tiles share a panel changes, at least so many are reckoned with.
+const TILES: i64 = 2;
 
 /// An operand whose panels, one for each turn of a loop, are met by several tiles.
 #[derive(Clone, Debug)]
@@ -48,8 +50,8 @@ struct Changing {
 struct Share {
     step: i64,
     elements: Scalar,
-    /// Elements a turn, by how many turns of the reduction are written out.
-    each: Vec<(i64, Scalar)>,
+    /// By how many turns of the reduction are written out: the lines that each turn of the loop may ask for, and how many elements it does.
+    each: Vec<(i64, i64, Scalar)>,
 }
 
 /// What one tile asks for.
@@ -59,8 +61,8 @@ pub(super) struct Slice {
     /// The first element.
     first: Scalar,
     elements: i64,
-    /// Where how many elements that is changes from size to size: those of a turn, by how many turns are written out.
-    each: Option<Vec<(i64, Scalar)>>,
+    /// Where how many elements that is changes from size to size: lines and elements of a turn, by how many turns are written out.
+    each: Option<Vec<(i64, i64, Scalar)>>,
     /// Elements that a processor fetches at once.
     line: i64,
     /// A loop variable for lines.
@@ -120,7 +122,10 @@ impl Emitter {
             steps.dedup();
             let mut share = |step: i64| {
                 let elements = found.elements(step);
-                let each = |(factor, turns): &(i64, i64)| (*factor, self.number(found.each(elements, *turns)));
+                let each = |&(factor, turns): &(i64, i64)| {
+                    let lines = found.most_lines(step, turns);
+                    (factor, lines, self.number(found.each(elements, turns, lines)))
+                };
                 Share { step, each: combined.iter().map(each).collect(), elements: self.number(elements) }
             };
             let shares = steps.into_iter().map(&mut share).collect();
@@ -174,14 +179,24 @@ impl Prefetch {
     fn elements(&self, step: i64) -> i64 {
         let tiles = self.within.iter().map(|w| w.1).product::<i64>().max(1);
         let line = self.line / self.bytes;
-        let panel = step * self.around.last().map_or(0, |a| self.offset.coeff(*a));
-        (panel + tiles * line - 1) / (tiles * line) * line
+        (self.panel(step) + tiles * line - 1) / (tiles * line) * line
     }
 
-    /// How many of these each turn of so many asks for. Where that changes, a line at most: the statement is the same at all sizes.
-    fn each(&self, elements: i64, turns: i64) -> i64 {
+    /// Elements between one panel and the next, where so many places are.
+    fn panel(&self, step: i64) -> i64 {
+        step * self.around.last().map_or(0, |a| self.offset.coeff(*a))
+    }
+
+    /// How many lines each turn of so many asks for at most, where how many tiles there are changes: as many as where two share a panel.
+    fn most_lines(&self, step: i64, turns: i64) -> i64 {
+        let by_turn = TILES * turns * self.line / self.bytes;
+        ((self.panel(step) + by_turn - 1) / by_turn).max(1)
+    }
+
+    /// How many elements each turn of so many asks for, of so many lines at most.
+    fn each(&self, elements: i64, turns: i64, lines: i64) -> i64 {
         let line = self.line / self.bytes;
-        ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE).min(line)
+        ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE).min(lines * line)
     }
 
     /// The share of a tile at these places.
@@ -218,9 +233,12 @@ impl Slice {
     pub(super) fn before(self, turn: Scalar, turns: i64, factor: i64, body: Stmt) -> Stmt {
         let Slice { buffer, first, elements, each, line, var } = self;
         let known = ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE);
-        let changing = each.map(|e| e.into_iter().find(|e| e.0 == factor).expect("all factors were looked at").1);
-        let lines = if changing.is_some() { 1 } else { (known + line - 1) / line };
-        let at = first + turn * changing.unwrap_or(Scalar::index(known));
+        let changing = each.map(|e| e.into_iter().find(|e| e.0 == factor).expect("all factors were looked at"));
+        let (lines, each) = match changing {
+            Some((_, lines, each)) => (lines, each),
+            None => ((known + line - 1) / line, Scalar::index(known)),
+        };
+        let at = first + turn * each;
         let fetch = match lines {
             1 => Stmt::Prefetch { buffer, index: at },
             n => {
@@ -279,6 +297,28 @@ mod tests {
             }
             let next = 6 * panel / 16..7 * panel / 16;
             assert!(next.clone().all(|l| asked.contains(&l)), "{turns} turns");
+        }
+    }
+
+    /// As many lines are asked for each turn as it takes to have all of the next panel, where at least two tiles share it.
+    #[test]
+    fn few_tiles_ask_for_all_of_a_panel() {
+        let (panel, rows) = (AxisId(0), AxisId(1));
+        let of = |tiles: i64| Prefetch {
+            buffer: TensorId(1),
+            offset: Affine { base: 0, terms: vec![(panel, 768)] },
+            around: vec![panel],
+            within: vec![(rows, tiles)],
+            changing: None,
+            bytes: 4,
+            line: 64,
+        };
+        for (tiles, turns) in [(2, 256), (3, 256), (4, 768), (11, 256), (2, 768)] {
+            let prefetch = of(tiles);
+            let lines = prefetch.most_lines(32, turns);
+            let each = prefetch.each(prefetch.elements(32), turns, lines);
+            assert!(each * turns * tiles >= 768 * 32, "{tiles} tiles of {turns} turns");
+            assert!(lines <= 3, "{lines} lines a turn");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, bind,
+    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, Threads, bind,
     choose::{Ranked, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     conditions::{LeftOut, parts_of, without},
@@ -46,9 +46,13 @@ const LONGEST_WINDOW: i64 = 7;
 
 /// What a reduction does with what it reads, on that machine.
 pub(super) fn form(r: &Reduction, unit: Core) -> Form {
-    let mut ops = 0;
+    let (mut ops, mut widened) = (0, 0);
     for_each_node(&r.value, &mut |n| {
         ops += match n.kind() {
+            ScalarKind::Cast(x) if is_short(x.dtype()) && n.dtype() == DType::F32 => {
+                widened += 1;
+                0
+            }
             // Where edges are treated apart, nothing is left of them.
             ScalarKind::Select(cond, ..) if !reads(cond) => 0,
             ScalarKind::Binary(..) if n.dtype() == DType::Bool && !reads(n) => 0,
@@ -67,7 +71,11 @@ pub(super) fn form(r: &Reduction, unit: Core) -> Form {
         None => None,
     };
     let dot = dot.filter(|t| t.ops > 0 && (t.count == 2 || unit.int8_dot > 0));
-    Form { extra_ops: (ops - 1).max(0) as f64, dot, taps }
+    Form { extra_ops: (ops - 1).max(0) as f64, widened: widened as f64, dot, taps }
+}
+
+fn is_short(t: DType) -> bool {
+    matches!(t, DType::F16 | DType::BF16)
 }
 
 /// Instructions for a dot product of four int8 pairs where both are signed or both are not: as products of 16 bits.
@@ -92,7 +100,7 @@ pub(super) struct Job<'a> {
     /// What is stored, over flat buffers.
     pub(super) flat_value: Scalar,
     /// The numbers of pieces, by axis.
-    cuts: HashMap<AxisId, Vec<Cut>>,
+    pub(super) cuts: HashMap<AxisId, Vec<Cut>>,
     /// Those of the loops over reduced axes.
     turns: Turns,
     /// Registers for places of a window that overlap from one accumulator to the next, where there are such.
@@ -101,12 +109,10 @@ pub(super) struct Job<'a> {
     taps: Vec<Taps>,
 }
 
-impl Job<'_> {
-    /// How many values all tiles combine.
-    fn visits(&self, pieces: &[(AxisId, Vec<Piece>)]) -> i64 {
-        let elements = pieces.iter().map(|(_, all)| all.iter().map(Piece::elements).sum::<i64>());
-        elements.product::<i64>() * self.reduction.axes.iter().map(|a| a.extent).product::<i64>()
-    }
+/// How many values all tiles combine.
+fn visits(pieces: &[(AxisId, Vec<Piece>)], r: &Reduction) -> i64 {
+    let elements = pieces.iter().map(|(_, all)| all.iter().map(Piece::elements).sum::<i64>());
+    elements.product::<i64>() * r.axes.iter().map(|a| a.extent).product::<i64>()
 }
 
 impl Emitter {
@@ -117,13 +123,13 @@ impl Emitter {
         mut to: Scalar,
         mut value: Scalar,
         mut reduction: Reduction,
-        parallel: bool,
+        threads: Threads,
     ) -> Stmt {
         let ragged = self.decide(|e| e.ragged(&axes, &reduction.value)).filter(|(at, _)| *at < axes.len());
         if let Some((at, whole)) = ragged {
-            return self.with_rest(tensor, &axes, (at, whole), to, value, reduction, parallel);
+            return self.with_rest(tensor, &axes, (at, whole), to, value, reduction, threads);
         }
-        let rows = if parallel { self.by_rows(tensor, &axes, &reduction) } else { None };
+        let rows = if threads == Threads::All { self.by_rows(tensor, &axes, &reduction) } else { None };
         // The epilogue names the accumulators at the unmerged axes: give it a name without axes instead.
         let sum = self.fresh();
         let whole = |s: &Scalar| match s.kind() {
@@ -240,7 +246,15 @@ impl Emitter {
         };
         let combined = self.is_sized().then(|| self.named(&reduction.value));
         let to = self.named_place(&to);
-        let cuts = self.cuts(&pieces, prefetch.as_ref());
+        // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
+        // tails of tiles too: they meet the same operands while those are at hand.
+        let at_once = threads == Threads::All && tiling.matrix.is_none() && !pieces.is_empty();
+        let at_once = at_once
+            && self.decide(|e| {
+                let begins = if e.is_sized() { e.begins_evenly(&pieces) } else { is_even(&pieces) };
+                begins && visits(&pieces, &reduction) >= PARALLEL_FROM
+            });
+        let cuts = self.cuts(&pieces, prefetch.as_ref(), at_once);
         let job = Job {
             tensor,
             sum,
@@ -258,11 +272,10 @@ impl Emitter {
             window,
             taps,
         };
-        // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
-        // tails of tiles too: they meet the same operands while those are at hand.
-        let at_once = parallel && !self.is_sized() && tiling.matrix.is_none() && !pieces.is_empty();
-        let at_once = at_once && job.visits(&pieces) >= PARALLEL_FROM && is_even(&pieces);
-        let outer = if parallel { self.decide(|_| outer_axes(&pieces, at_once)) } else { 0 };
+        let outer = match threads {
+            Threads::One => 0,
+            Threads::All | Threads::Enough(_) => self.decide(|_| outer_axes(&pieces, at_once)),
+        };
         if outer > pieces.len() {
             self.diverge();
         }
@@ -277,7 +290,7 @@ impl Emitter {
                 .flat_map(|c| pieces.iter().map(move |p| c.iter().copied().chain([(*axis, *p)]).collect()))
                 .collect();
         }
-        Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, inner, parallel)).collect())
+        Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, inner, threads)).collect())
     }
 
     /// Which tiling was asked for, for the reduction at hand: the first where nothing is said.
@@ -339,7 +352,7 @@ impl Emitter {
         job: &Job<'_>,
         outer: &[(AxisId, Piece)],
         inner: &[(AxisId, Vec<Piece>)],
-        parallel: bool,
+        threads: Threads,
     ) -> Stmt {
         let mut places = Vec::new();
         let loops: Vec<Loop> = match self.is_dry() {
@@ -359,8 +372,8 @@ impl Emitter {
         let visits: i64 = outer.iter().map(|(_, p)| elements(p)).chain(inside).product::<i64>()
             * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
         let body = self.within(|e| e.nest(job, inner, &mut places));
-        let parallel = self.decide(|_| parallel && visits >= PARALLEL_FROM);
-        self.loops(&loops, body, parallel)
+        let threads = self.threads_for(threads, visits);
+        self.loops(&loops, body, threads)
     }
 
     /// The loops over all pieces of these axes, and the tiles within.

@@ -6,11 +6,11 @@
 //! instead, and each reads a part of the weights only.
 
 use super::{
-    Access, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_PIECES, bind, for_,
+    Access, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_PIECES, Threads, bind, for_,
     pieces::{counted, edges_apart, pieces},
     reduce::Job,
     taken_apart,
-    tiling::{Piece, Place, Tiling},
+    tiling::{Cut, Piece, Place, Tiling},
 };
 use crate::{
     loops::{Axis, AxisId, BinOp, LoopKind, Scalar, Stmt, TensorId},
@@ -56,6 +56,13 @@ pub(super) fn is_even(pieces: &[(AxisId, Vec<Piece>)]) -> bool {
 }
 
 impl Emitter {
+    /// The same where extents change from size to size: whether it is so at all of them, because the outermost loop's do not.
+    pub(super) fn begins_evenly(&self, pieces: &[(AxisId, Vec<Piece>)]) -> bool {
+        let Some((first, _)) = pieces.split_first() else { return false };
+        let turns: i64 = first.1.iter().map(|p| p.count).sum();
+        !self.changes(first.0) && turns > 1 && is_even(std::slice::from_ref(first))
+    }
+
     /// Where a step makes an image in blocks of channels and reads few weights for it, beside what it reads and writes of images: how far
     /// its rows, or the pixels of a row, lie apart. Threads had better begin with parts of the image then: as each layer reads all
     /// channels, half of them would be what other threads have written. Of many weights, none should be read twice.
@@ -87,8 +94,18 @@ impl Emitter {
             .iter()
             .map(|(_, all)| Loop { var: self.fresh(), extent: all.iter().map(|p| p.count).sum() })
             .collect();
-        let body = self.pieces_by_turn(job, outer, &turns, inner, rows, &mut Vec::new());
         let total = turns.iter().map(|l| l.extent).product();
+        if self.is_sized() {
+            self.same((outer.len(), inner.len()));
+            for (l, (axis, _)) in turns.iter().zip(outer) {
+                if self.changes(*axis) {
+                    self.mark(l.var);
+                }
+            }
+            let body = self.within(|e| e.pieces_by_turn(job, outer, &turns, inner, rows, &mut Vec::new()));
+            return self.changing_parallel(number, total, &turns, body, Threads::All);
+        }
+        let body = self.pieces_by_turn(job, outer, &turns, inner, rows, &mut Vec::new());
         for_(number, total, LoopKind::Parallel, taken_apart(number, &turns, body))
     }
 
@@ -115,12 +132,22 @@ impl Emitter {
             let body = self.pieces_by_turn(job, rest, turns, inner, rows, places);
             places.pop();
             // Within its piece the turn is in range anyhow: so it is known to be.
-            let at = Scalar::binary(BinOp::Max, Scalar::axis(turn.var) - piece.before, Scalar::index(0));
-            let body = bind(own.var, Scalar::binary(BinOp::Min, at, Scalar::index(piece.count - 1)), body);
+            let (before, last, end) = match piece.changes {
+                true => {
+                    let Cut { before, turns, .. } = job.cuts[axis][piece.number].clone();
+                    (before.clone(), turns.clone() - 1, before + turns)
+                }
+                false => {
+                    let (before, count) = (piece.before, piece.count);
+                    (Scalar::index(before), Scalar::index(count - 1), Scalar::index(before + count))
+                }
+            };
+            let at = Scalar::binary(BinOp::Max, Scalar::axis(turn.var) - before, Scalar::index(0));
+            let body = bind(own.var, Scalar::binary(BinOp::Min, at, last), body);
             all = Some(match all {
                 None => body,
                 Some(later) => Stmt::If {
-                    cond: Scalar::binary(BinOp::Lt, Scalar::axis(turn.var), Scalar::index(piece.before + piece.count)),
+                    cond: Scalar::binary(BinOp::Lt, Scalar::axis(turn.var), end),
                     then: Box::new(body),
                     otherwise: Some(Box::new(later)),
                 },

@@ -32,6 +32,13 @@ pub struct Decisions {
     pub(super) noted: Option<Arc<Noted>>,
 }
 
+impl Decisions {
+    /// Whether going through a schedule by them never tells what changes in its kernel.
+    pub(crate) fn tell_nothing(&self) -> bool {
+        self.noted.as_ref().is_none_or(|noted| noted.is_opaque())
+    }
+}
+
 impl std::fmt::Debug for Decisions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} decisions", self.made.len())
@@ -260,7 +267,7 @@ const FEW: i64 = 6;
 const CUT_ANEW: i64 = 3;
 
 /// The sizes of tiles along an axis whose extent changes, where the largest have this one: with those between it and its half an extent is cut
-/// nearly evenly, and powers of two are for less.
+/// nearly evenly, and few smaller ones are for less.
 fn tile_sizes(size: i64) -> Vec<i64> {
     let half = (size + 1) / 2;
     let greater: Vec<i64> = match size {
@@ -268,7 +275,12 @@ fn tile_sizes(size: i64) -> Vec<i64> {
         // Each takes time to compile: these are enough for most extents.
         _ => [0, 3, 5].map(|less| size - less).into_iter().filter(|n| *n >= half).collect(),
     };
-    greater.into_iter().chain(tails(half)).collect()
+    // Rows of small images are rather three wide than two.
+    let lesser: Vec<i64> = match half {
+        4.. => [4, 3, 1].into_iter().filter(|n| *n < half).collect(),
+        _ => tails(half),
+    };
+    greater.into_iter().chain(lesser).collect()
 }
 
 /// Whether what all elements of a tile read, so many elements of each vector, comes from the second cache: then smaller tiles take as long as

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::{Emitter, flat_sum};
+use super::{Emitter, Threads, flat_sum};
 use crate::{
     loops::{Axis, AxisId, BinOp, Scalar, ScalarKind, Stmt, TensorId},
     lower::{
@@ -85,7 +85,7 @@ impl Emitter {
         to: Scalar,
         value: Scalar,
         r: Reduction,
-        parallel: bool,
+        threads: Threads,
     ) -> Stmt {
         let axis = axes[at];
         let rest = Axis { id: self.fresh(), extent: axis.extent - whole };
@@ -97,8 +97,8 @@ impl Emitter {
         let with = HashMap::from_iter([(axis.id, Scalar::axis(rest.id) + whole)]);
         let of_rest = Reduction { value: replace_axes(&r.value, &with), ..r.clone() };
         let (to_rest, value_of_rest) = (replace_axes(&to, &with), replace_axes(&value, &with));
-        let full = self.reduce(tensor, full, to, value, r, parallel);
-        Stmt::Block(vec![full, self.reduce(tensor, last, to_rest, value_of_rest, of_rest, parallel)])
+        let full = self.reduce(tensor, full, to, value, r, threads);
+        Stmt::Block(vec![full, self.reduce(tensor, last, to_rest, value_of_rest, of_rest, threads)])
     }
 
     /// The axes that some read divides, each by what at least.

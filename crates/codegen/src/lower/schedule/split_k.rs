@@ -1,7 +1,7 @@
 //! Long sums of products in parts: what all tiles of a row of them read of one operand stays in the second cache over a part, and sums of
 //! parts are met once more in memory.
 
-use super::{Emitter, Loop, for_};
+use super::{Emitter, Loop, Threads, for_};
 use crate::{
     loops::{Axis, BinOp, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
     lower::{
@@ -58,12 +58,12 @@ impl Emitter {
         let this = Scalar::read(r.tensor, place.clone(), dtype);
         let so_far = Scalar::read(sums, place, dtype);
         let first = part(self, Scalar::index(0));
-        let mut all = vec![self.reduce(sums, axes.to_vec(), at.clone(), this.clone(), first, true)];
+        let mut all = vec![self.reduce(sums, axes.to_vec(), at.clone(), this.clone(), first, Threads::All)];
         if parts > 2 {
             let turn = Loop { var: self.fresh(), extent: parts - 2 };
             self.extents.insert(turn.var, turn.extent);
             let next = part(self, Scalar::axis(turn.var) * extent + extent);
-            let body = self.reduce(sums, axes.to_vec(), at, so_far.clone() + this, next, true);
+            let body = self.reduce(sums, axes.to_vec(), at, so_far.clone() + this, next, Threads::All);
             all.push(for_(turn.var, turn.extent, LoopKind::Serial, body));
         }
         let last = part(self, Scalar::index((parts - 1) * extent));
@@ -72,7 +72,7 @@ impl Emitter {
             _ => None,
         })
         .apply(value);
-        all.push(self.reduce(tensor, axes.to_vec(), to.clone(), value, last, true));
+        all.push(self.reduce(tensor, axes.to_vec(), to.clone(), value, last, Threads::All));
         Some(Stmt::Block(all))
     }
 }

@@ -33,8 +33,10 @@ impl Tiling {
 /// What a reduction does with what it reads.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(super) struct Form {
-    /// Operations of a value beyond one multiplication.
+    /// Operations of a value beyond one multiplication, and beyond widening what is read.
     pub(super) extra_ops: f64,
+    /// How many operands are floats of 16 bits, which are widened when they are read.
+    pub(super) widened: f64,
     /// Where the value is a product of narrow numbers and the reduction its sum in 32 bits.
     pub(super) dot: Option<Dot>,
     /// Where it is such a sum, and the machine brings bytes together that lie a vector's lanes apart.

@@ -32,13 +32,14 @@ pub(super) struct Turns {
 }
 
 impl Emitter {
-    /// The numbers of all pieces of output axes.
+    /// The numbers of all pieces of output axes, which one loop goes through `at_once` or not.
     pub(super) fn cuts(
         &mut self,
         pieces: &[(AxisId, Vec<Piece>)],
         prefetch: Option<&Prefetch>,
+        at_once: bool,
     ) -> HashMap<AxisId, Vec<Cut>> {
-        let counts = prefetch.is_some_and(Prefetch::changes);
+        let counts = at_once || prefetch.is_some_and(Prefetch::changes);
         let mut number = |n: i64, changes: bool| if changes { self.number(n) } else { Scalar::index(n) };
         let mut cut = |p: &Piece| Cut {
             start: number(p.start, p.moves),
@@ -141,22 +142,24 @@ fn innermost(r: &Reduction, tiling: &Tiling) -> Option<Axis> {
 pub(super) fn window(r: &Reduction, tiling: &Tiling, accesses: &[Access]) -> i64 {
     let is_dot = |a: &Axis| tiling.dot.is_some_and(|d| d.0 == a.id);
     let Some(last) = innermost(r, tiling).filter(|a| !is_dot(a)) else { return 0 };
-    let loaded = |a: &Access| -> Option<i64> {
-        let offset = a.offset.as_ref()?;
-        let step = offset.coeff(last.id);
-        let mut all = 1;
-        let mut overlaps = false;
-        for &(axis, size) in &tiling.tiles {
-            match offset.coeff(axis) {
-                0 => {}
-                by if step != 0 && by % step == 0 && (by / step).abs() < last.extent => {
-                    overlaps |= size > 1;
-                    all *= (size - 1) * (by / step).abs() + last.extent;
-                }
-                _ => all *= size,
+    accesses.iter().filter_map(|a| places(a, last, &tiling.tiles)).max().unwrap_or(0)
+}
+
+/// How many different places a tile reads in all turns over the innermost reduced axis, where some are read by several accumulators.
+pub(super) fn places(a: &Access, last: Axis, tiles: &[(AxisId, i64)]) -> Option<i64> {
+    let offset = a.offset.as_ref()?;
+    let step = offset.coeff(last.id);
+    let mut all = 1;
+    let mut overlaps = false;
+    for &(axis, size) in tiles {
+        match offset.coeff(axis) {
+            0 => {}
+            by if step != 0 && by % step == 0 && (by / step).abs() < last.extent => {
+                overlaps |= size > 1;
+                all *= (size - 1) * (by / step).abs() + last.extent;
             }
+            _ => all *= size,
         }
-        overlaps.then_some(all)
-    };
-    accesses.iter().filter_map(loaded).max().unwrap_or(0)
+    }
+    overlaps.then_some(all)
 }

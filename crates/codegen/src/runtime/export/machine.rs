@@ -1,7 +1,7 @@
 //! Libraries of programs with control flow, functions as values and data types: the program as words, and a machine in C that runs them.
 
 use super::{
-    sized::{CALL, Constants, PortType, RESULTS, SIZED, SizedFunction, interface, list, ports, tables},
+    sized::{CALL, Constants, PortType, RESULTS, SIZED, SizedFunction, Span, interface, list, ports, spans, tables},
     source::quoted,
 };
 use crate::tensor::Tensor;
@@ -57,21 +57,29 @@ pub struct MachineParts {
     pub words: Words,
     /// The kernels that it calls, by number.
     pub kernels: Vec<SizedFunction>,
+    /// By kernel, whether it is no more than a reshape of its first argument to the extents that its second one holds, which the machine does itself;
+    /// where it is, whether an extent of 0 is meant.
+    pub reshapes: Vec<Option<bool>>,
     /// What it takes.
     pub inputs: Vec<PortType>,
+    /// What their extents may be, where that is bounded: of all axes of all inputs, in order.
+    pub spans: Vec<Option<Span>>,
     /// How inputs make up its parameters, as [`Words::results`] says it of results.
     pub parameters: Vec<i32>,
 }
 
 /// What follows where the system's part is done.
 pub(super) fn machine_text(p: &str, program: &MachineParts, constants: &mut Constants) -> String {
-    let MachineParts { words, kernels, inputs, parameters } = program;
+    let MachineParts { words, kernels, reshapes, inputs, spans: bounded, parameters } = program;
+    let reshaped = kernels.iter().zip(reshapes).filter(|(_, r)| r.is_some());
+    let ranks = reshaped.filter_map(|(k, _)| k.inputs.get(1)?.shape.first().copied().flatten());
     let mut text = format!("\n{SIZED}\n{RESULTS}\n{CALL}\n");
     for (what, n) in [
         ("ENTRY", words.entry as usize),
         ("CONSTANT_COUNT", words.constants.len()),
         ("CONSTANTS", words.constants.len().max(1)),
         ("INPUT_COUNT", inputs.len()),
+        ("MAX_RESHAPED", ranks.max().unwrap_or(1).max(1)),
     ] {
         text += &format!("#define {what} {n}\n");
     }
@@ -92,6 +100,9 @@ pub(super) fn machine_text(p: &str, program: &MachineParts, constants: &mut Cons
     ports(&mut text, "of_model", inputs);
     text += "#define inputs_of_model of_model_ports\n";
     text += &list("uint64_t input_elements[]", inputs.iter().map(|p| p.dtype.bytes()));
+    text += &list("unsigned char reshapes[]", reshapes.iter().map(|r| r.map_or(0, |zeros| 1 + u8::from(zeros))));
+    const ANY: Span = Span { least: 0, most: i64::MAX, step: 1 };
+    text += &spans("input_spans", bounded.iter().map(|s| s.unwrap_or(ANY)));
     let tensors: Vec<PortType> = words.constants.iter().map(constant_port).collect();
     ports(&mut text, "constant", &tensors);
     let rows: Vec<String> = words.constants.iter().map(|c| constant_row(c, constants)).collect();

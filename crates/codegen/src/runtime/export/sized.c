@@ -107,6 +107,24 @@ static int fit(const char *name, const resat_tensor *types, uint32_t count, cons
   return RESAT_OK;
 }
 
+/* Whether an extent is one that is served; why not is said unless something was. */
+static int served(const char *name, const resat_tensor *input, uint32_t axis, int64_t extent, const struct span *s) {
+  if (extent < s->least || extent > s->most) {
+    const int less = extent < s->least;
+    if (!failed)
+      fail(0, "%s: axis %u of input `%s` has %lld elements; the library serves %lld and %s", name, (unsigned)axis, input->name,
+           (long long)extent, (long long)(less ? s->least : s->most), less ? "more" : "fewer");
+    return 0;
+  }
+  if ((extent - s->least) % s->step != 0) {
+    if (!failed)
+      fail(0, "%s: axis %u of input `%s` has %lld elements; the library serves multiples of %lld from %lld to %lld", name,
+           (unsigned)axis, input->name, (long long)extent, (long long)s->step, (long long)s->least, (long long)s->most);
+    return 0;
+  }
+  return 1;
+}
+
 /* The form of these arguments, and by class the extents that they have. */
 static int choose(const struct function *f, const int64_t *const *shapes, const struct form **form, int64_t *n) {
   int code = fit(f->name, f->input, f->inputs, shapes);
@@ -127,18 +145,8 @@ static int choose(const struct function *f, const int64_t *const *shapes, const 
         if (!failed)
           fail(0, "%s: axis %u of input `%s` has %lld elements, but others that should be equal have %lld", f->name, (unsigned)axis,
                f->input[input].name, (long long)extent, (long long)n[c]);
-      } else if (extent < m->span[c].least || extent > m->span[c].most) {
-        const int less = extent < m->span[c].least;
+      } else if (!served(f->name, &f->input[input], axis, extent, &m->span[c])) {
         good = 0;
-        if (!failed)
-          fail(0, "%s: axis %u of input `%s` has %lld elements; the library serves %lld and %s", f->name, (unsigned)axis,
-               f->input[input].name, (long long)extent, (long long)(less ? m->span[c].least : m->span[c].most), less ? "more" : "fewer");
-      } else if ((extent - m->span[c].least) % m->span[c].step != 0) {
-        good = 0;
-        if (!failed)
-          fail(0, "%s: axis %u of input `%s` has %lld elements; the library serves multiples of %lld from %lld to %lld", f->name,
-               (unsigned)axis, f->input[input].name, (long long)extent, (long long)m->span[c].step, (long long)m->span[c].least,
-               (long long)m->span[c].most);
       } else {
         n[c] = extent;
       }

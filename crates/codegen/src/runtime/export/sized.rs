@@ -361,7 +361,7 @@ pub(super) fn limits(functions: &[SizedFunction]) -> String {
     let args = programs().flat_map(|p| &p.steps).map(|Step::Call(c)| c.args.len()).max().unwrap_or(0);
     let classes = functions.iter().flat_map(|f| &f.forms).map(|f| f.classes.len()).max().unwrap_or(0);
     let outputs = programs().map(|p| p.outputs.len()).max().unwrap_or(0);
-    let inputs = programs().map(|p| p.inputs.len()).max().unwrap_or(0);
+    let inputs = functions.iter().map(|f| f.inputs.len()).max().unwrap_or(0);
     let rank = programs().flat_map(|p| &p.outputs).map(|(port, _)| port.shape.len()).max().unwrap_or(0);
     for (what, most) in [("ARGS", args), ("CLASSES", classes), ("OUTPUTS", outputs), ("INPUTS", inputs), ("RANK", rank)]
     {
@@ -403,7 +403,7 @@ pub(super) fn tables(functions: &[SizedFunction], constants: &mut Constants) -> 
             &list(&format!("uint32_t unknown{n}[][2]"), f.unknown().iter().map(|(i, axis)| format!("{{{i}, {axis}}}")));
         let counted = f.forms.first().map_or(&[][..], |f| &f.program.counted);
         out += &list(&format!("uint32_t counted{n}[][2]"), counted.iter().map(|(o, c)| format!("{{{o}, {c}}}")));
-        out += &format!("static const struct form forms{n}[] = {{\n");
+        out += &format!("static const struct form forms{n}[] = {{{}\n", if f.forms.is_empty() { "{0}" } else { "" });
         for (k, form) in f.forms.iter().enumerate() {
             let p = &form.program;
             let parameters: usize = p.parameters.iter().flatten().map(|c| padded(c.len())).sum();
@@ -482,10 +482,7 @@ fn form_tables(out: &mut String, form: &Form, id: &str, constants: &mut Constant
         ExtentOf::Number(c) => *c as i64,
     };
     *out += &list(&format!("int32_t extents{id}[]"), form.extents.iter().map(extent));
-    let span = |s: &Span| format!("{{{}, {}, {}}}", literal(s.least), literal(s.most), literal(s.step));
-    let spans: Vec<String> =
-        if form.classes.is_empty() { vec!["{0, 0, 1}".into()] } else { form.classes.iter().map(span).collect() };
-    *out += &list(&format!("struct span span{id}[]"), spans);
+    *out += &spans(&format!("span{id}"), form.classes.iter().copied());
     let ends = sized.slots.iter().scan(0, |end, s| {
         *end += s.bytes.len();
         Some(*end)
@@ -539,6 +536,13 @@ fn form_tables(out: &mut String, form: &Form, id: &str, constants: &mut Constant
     );
     let append = |&(from, to): &(usize, usize)| format!("{{{to}, {from}, {}}}", sized.appended_bytes(from));
     *out += &list(&format!("uint32_t append{id}[][3]"), p.appended.iter().map(append));
+}
+
+/// A list of what extents may be.
+pub(super) fn spans(name: &str, all: impl Iterator<Item = Span>) -> String {
+    let span = |s: Span| format!("{{{}, {}, {}}}", literal(s.least), literal(s.most), literal(s.step));
+    let all: Vec<String> = all.map(span).collect();
+    list(&format!("struct span {name}[]"), if all.is_empty() { vec!["{0, 0, 1}".into()] } else { all })
 }
 
 /// An integer as C has it.
@@ -641,7 +645,11 @@ fn header(p: &str, inputs: &[PortType], whole: Option<&SizedFunction>, weights: 
     let inputs = given.as_deref().unwrap_or(inputs);
     let mut about = ports_text("inputs", inputs);
     about += &outputs.as_ref().map_or_else(
-        || "     What it gives, and how much of it, is found out when it runs: the tensors of the result, depth first.\n".into(),
+        || {
+            "     What it gives, and how much of it, is found out when it runs: the tensors of the result, depth first. A run in which tensors\n     \
+             become greater than the library was built for is refused with RESAT_BAD_SHAPE.\n"
+                .into()
+        },
         |o| ports_text("outputs", o),
     );
     about += &keeps.map_or_else(String::new, states_text);

@@ -198,6 +198,7 @@ static struct object *closure_of(struct machine *m, int32_t callee, int32_t args
 
 struct arguments {
   uint32_t count;
+  uint64_t bytes[MAX_INPUTS];
   const void *data[MAX_INPUTS];
   const int64_t *shapes[MAX_INPUTS];
 };
@@ -212,6 +213,7 @@ static int spread(struct machine *m, const struct object *o, struct arguments *a
     mismatch(m, "a tensor");
     return 0;
   }
+  args->bytes[args->count] = o->array.bytes;
   args->data[args->count] = o->array.data;
   args->shapes[args->count++] = o->array.shape;
   return 1;
@@ -237,6 +239,48 @@ static struct object *assemble(struct machine *m, const int32_t **layout, resat_
   return o;
 }
 
+/* The elements of one argument under the extents that another one holds, where 0 is the extent that stood there (unless zeros are meant), -1 what
+ * is left, and -3 the product of two extents. */
+static int reshape(const struct function *f, const struct arguments *args, int zeros, resat_array *result) {
+  const int64_t *from = args->shapes[0];
+  const uint32_t from_rank = f->input[0].rank, rank = f->input[1].rank == 0 ? 1 : (uint32_t)args->shapes[1][0];
+  const resat_tensor type = {NULL, f->input[0].dtype, rank, NULL, 0};
+  int64_t shape[MAX_RESHAPED], elements = 1, all = 1, left = 1, taken = 1;
+  uint32_t at = 0, inferred = rank;
+  int bad = rank > MAX_RESHAPED;
+  for (uint32_t i = 0; i < rank && !bad; i++) {
+    const int wide = args->bytes[1] == rank * sizeof(int64_t);
+    const int64_t n = wide ? ((const int64_t *)args->data[1])[i] : ((const int32_t *)args->data[1])[i];
+    if (n > 0 || n == -1 || (n == 0 && zeros)) {
+      bad = n == -1 && inferred < rank;
+      if (n == -1) inferred = i;
+      shape[i] = n == -1 ? 1 : n;
+      taken = product(taken, shape[i], &bad);
+      if (at < from_rank) left = product(left, from[at], &bad);
+      at++;
+    } else if (n == 0 && at < from_rank) {
+      shape[i] = from[at++];
+    } else if (n == -3 && at + 1 < from_rank) {
+      shape[i] = product(from[at], from[at + 1], &bad);
+      at += 2;
+    } else {
+      bad = 1;
+    }
+  }
+  for (uint32_t axis = 0; axis < from_rank; axis++) elements = product(elements, from[axis], &bad);
+  for (; at < from_rank; at++) left = product(left, from[at], &bad);
+  if (!bad && inferred < rank) {
+    bad = taken == 0;
+    if (!bad) shape[inferred] = left / taken;
+  }
+  for (uint32_t i = 0; i < rank && !bad; i++) all = product(all, shape[i], &bad);
+  if (bad || all != elements)
+    return fail(RESAT_BAD_SHAPE, "%s: %lld elements do not take the extents that are asked for", f->name, (long long)elements);
+  if (!array_of(result, &type, shape, args->bytes[0])) return fail(RESAT_NO_MEMORY, "%s: no memory for its results", f->name);
+  memcpy((void *)(uintptr_t)result->data, args->data[0], (size_t)args->bytes[0]);
+  return RESAT_OK;
+}
+
 static void invoke(struct machine *m, uint32_t dst, uint32_t kernel, const int32_t *operands, int32_t count) {
   const struct function *f = &functions[kernel];
   resat_array arrays[MAX_OUTPUTS], *next = arrays;
@@ -253,7 +297,10 @@ static void invoke(struct machine *m, uint32_t dst, uint32_t kernel, const int32
     mismatch(m, "another number of tensors");
     return;
   }
-  m->code = call_function(f, m->ctx, args.data, args.shapes, arrays, &m->arena, &m->arena_bytes);
+  if (reshapes[kernel] != 0)
+    m->code = reshape(f, &args, reshapes[kernel] == 2, arrays);
+  else
+    m->code = call_function(f, m->ctx, args.data, args.shapes, arrays, &m->arena, &m->arena_bytes);
   shrink(m, first);
   if (m->code == RESAT_OK) o = assemble(m, &layout, &next);
   if (o != NULL) set(m, dst, o);
@@ -550,6 +597,7 @@ static int run_program(const struct ResatCtx *ctx, const void *const *inputs, co
 }
 
 static int call(const void *const *inputs, const int64_t *const *input_shapes, resat_results **results) {
+  const struct span *span = input_spans;
   struct owned *o = NULL;
   const char *why;
   int code;
@@ -560,6 +608,10 @@ static int call(const void *const *inputs, const int64_t *const *input_shapes, r
     if (!aligned(inputs[i])) return fail(RESAT_BAD_ARGUMENT, "%s: input %u is null or not aligned", MODEL_NAME, (unsigned)i);
   code = fit(MODEL_NAME, inputs_of_model, INPUT_COUNT, input_shapes);
   if (code != RESAT_OK) return code;
+  failed = 0;
+  for (uint32_t i = 0; i < INPUT_COUNT; i++)
+    for (uint32_t axis = 0; axis < inputs_of_model[i].rank; axis++)
+      if (!served(MODEL_NAME, &inputs_of_model[i], axis, input_shapes[i][axis], span++)) return RESAT_BAD_SHAPE;
   {
     const struct ResatCtx ctx = begin_run();
     why = trouble(&ctx);

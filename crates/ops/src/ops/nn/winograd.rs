@@ -55,6 +55,9 @@ pub(super) fn transform(tile: usize, taps: usize) -> Vec<Vec<f64>> {
     rows
 }
 
+/// So many sums are in the first cache at once.
+const BLOCK: usize = 512;
+
 /// The weight transform of Winograd's algorithm over two or three spatial axes.
 #[derive(Debug)]
 struct WinogradWeight {
@@ -139,7 +142,16 @@ impl Op for WinogradWeight {
         let (taps, rank) = (p.taps as usize, shape.len());
         let window = taps.pow(p.axes as u32);
         let (filters, kept_planes) = (shape[rank - 2] * shape[rank - 1], p.depth.unwrap_or(1) as usize);
+        // By place within the window and plane that is kept, the weights of all filters: sums for several filters are vectors.
         let given = w.to_f64_vec();
+        let mut by_place = vec![0.0; given.len()];
+        for (n, plane) in given.chunks_exact(window).enumerate() {
+            let (filter, kept) = (n / kept_planes, n % kept_planes);
+            for (k, w) in plane.iter().enumerate() {
+                by_place[(k * kept_planes + kept) * filters + filter] = *w;
+            }
+        }
+        drop(given);
         // A row of the result is one place of the transformed window, of all filters.
         let row = |row: usize, out: &mut [f64]| {
             let index: Vec<usize> = shape.iter().zip(&strides).map(|(n, s)| row * filters / s % n).collect();
@@ -152,9 +164,15 @@ impl Op for WinogradWeight {
                 factors.product::<f64>()
             };
             let factors: Vec<f64> = (0..window).map(factor).collect();
-            let planes = given.chunks_exact(window).skip(kept).step_by(kept_planes);
-            for (out, plane) in out.iter_mut().zip(planes) {
-                *out = plane.iter().zip(&factors).map(|(w, f)| w * f).sum();
+            for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+                for (k, factor) in factors.iter().enumerate() {
+                    let weights = &by_place[(k * kept_planes + kept) * filters + block * BLOCK..];
+                    let terms = out.iter_mut().zip(weights).map(|(out, w)| (out, w * factor));
+                    match k {
+                        0 => terms.for_each(|(out, term)| *out = term),
+                        _ => terms.for_each(|(out, term)| *out += term),
+                    }
+                }
             }
         };
         Ok(Tensor::from_f64_rows(w.dtype(), &shape, filters, row).into())

@@ -2,11 +2,11 @@
 //! has it, by loops that are the same whatever the extents are.
 //!
 //! The tiles of all images are numbered together, so that weights are read once for what is left of several images. They are
-//! computed in bands, each in groups of whole register tiles; what is less than half of one goes through a tile of half as many rows.
+//! computed in bands, each in groups of halves of register tiles; what is half of one at most goes through a tile of half as many rows.
 
 use super::{
     winograd_blocked::{
-        self, BAND, Group, Sums, WEIGHTS_NEAR, keep, mend, not_finite, products, register_tile, total, transform,
+        self, BAND, Group, Pass, Sums, WEIGHTS_NEAR, keep, mend, not_finite, products, register_tile, total, transform,
     },
     winograd_conv::Plan,
 };
@@ -34,19 +34,19 @@ impl Bands {
     fn new(tiles: i64, rows: i64, bytes_of_tile: i64, bytes_of_weights: i64, turns: i64) -> Bands {
         let least = (BAND / bytes_of_tile / rows).max(1) * rows;
         let count = (tiles + least - 1) / least;
-        let pays = count > 1 && bytes_of_weights * count < tiles * bytes_of_tile * turns;
+        let pays = count > 2 && bytes_of_weights * count < tiles * bytes_of_tile * turns;
         let count = if pays { count } else { 1 };
         let band = up((tiles + count - 1) / count, rows).max(rows);
         Bands { tiles, count: ((tiles + band - 1) / band).max(1), band }
     }
 
-    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and the tiles of each at most. As many groups
-    /// begin in one half of the band as in the other.
+    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and the tiles of each at most. As many tiles
+    /// are in one half of the groups as in the other, but for half a register tile.
     fn groups(&self, rows: i64, most: i64, turns: i64) -> (i64, i64) {
-        let register_tiles = self.band / rows;
-        let wanted = (register_tiles * rows + most - 1) / most;
+        let (register_tiles, halves) = (self.band / rows, self.band / (rows / 2));
+        let wanted = (self.band + most - 1) / most;
         let wanted = wanted.max((PIECES + turns - 1) / turns).min(register_tiles);
-        (wanted, (register_tiles + wanted - 1) / wanted * rows)
+        (wanted, (halves + wanted - 1) / wanted * (rows / 2))
     }
 }
 
@@ -107,18 +107,16 @@ pub(super) fn lower(
         n.for_(bands, |n, number_of_band| {
             let base = n.let_(number_of_band.clone() * of_band.clone());
             let here = n.let_index(least(all.clone() - base.clone(), &of_band), band + 1);
-            n.parallel(of_band.clone(), |n, i| {
+            n.parallel(here.clone(), |n, i| {
                 let i = n.let_index(i, band);
-                n.if_(i.clone().lt(here.clone()), |n| {
-                    let number = n.let_index(base.clone() + i.clone(), tiles);
-                    let [image, y, z] = place(n, &number);
-                    transform(n, &data, x, [image, y * tile, z * tile], |n, p, q, channel, value| {
-                        n.store(values, [p, q, i.clone(), channel], value);
-                    });
+                let number = n.let_index(base.clone() + i.clone(), tiles);
+                let [image, y, z] = place(n, &number);
+                transform(n, &data, x, [image, y * tile, z * tile], None, |n, p, q, channel, value| {
+                    n.store(values, [p, q, i.clone(), channel], value);
                 });
             });
             for ((&(first, turns, wide), &(many, each)), check) in groups.iter().zip(&in_groups).zip(&checks) {
-                let [in_all, of_turn, of_band] = [band / rows, many, turns * many].map(|value| n.number(value));
+                let [in_all, of_turn, of_band] = [band / half, many, turns * many].map(|value| n.number(value));
                 n.parallel(of_band.clone(), |n, flat| {
                     let [turn, piece] = match by_place {
                         true => {
@@ -129,7 +127,7 @@ pub(super) fn lower(
                     };
                     let group = Group { out: turn * wide + first, wide };
                     let begins =
-                        |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * in_all.clone(), of_turn.clone()) * rows;
+                        |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * in_all.clone(), of_turn.clone()) * half;
                     let start = n.let_index(begins(piece.clone()), band + 1);
                     let end = Scalar::binary(BinOp::Min, begins(piece + 1), here.clone());
                     let mine = Scalar::binary(BinOp::Max, end - start.clone(), 0.into());
@@ -141,10 +139,11 @@ pub(super) fn lower(
                         let one = |n: &mut Nest<'_>, at: Scalar, rows: i64| {
                             let begin = n.let_index(start.clone() + at.clone(), room - rows + 1);
                             let [p, q] = [point[0].clone(), point[1].clone()];
-                            let value = |n: &Nest<'_>, row: Scalar, channel: Scalar| {
+                            let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
                                 n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
                             };
-                            products(n, &group, point, w, sums, rows, &at, value);
+                            let pass = Pass { number: 0.into(), of: 1 };
+                            products(n, &group, point, &pass, None, w, sums, rows, &at, value);
                         };
                         n.for_(whole.clone(), |n, turn| one(n, turn * rows, rows));
                         let done = n.let_(whole.clone() * rows);
@@ -157,7 +156,7 @@ pub(super) fn lower(
                     n.for_(mine, |n, t| {
                         let number = n.let_index(base.clone() + start.clone() + t.clone(), tiles);
                         let place = place(n, &number);
-                        Sums { sums, turn: t, back: &back, total }.store(n, out, &group, &place, false);
+                        Sums { sums, turn: t, back: &back, total, plane: None }.store(n, out, &group, &place, None);
                     });
                     if let (Some(check), Some(total)) = (check, total) {
                         let number = n.let_index(number_of_band.clone() * of_band + flat, count * turns * many);
@@ -169,7 +168,7 @@ pub(super) fn lower(
         if let Some(signs) = signs {
             let checks: Vec<TensorId> = checks.iter().flatten().copied().collect();
             let bad = not_finite(n, &checks);
-            n.if_(bad, |n| mend(n, plan, [x, w, signs], out));
+            n.if_(bad, |n| mend(n, plan, None, [x, w, signs], out));
         }
         out
     })

@@ -9,6 +9,8 @@
 //!
 //! The direct weight is had back from the transformed one, all but its signs: what infinity times 0, or times a number that rounding made of
 //! 0, is would be another. A copy of the weight would take as much memory as a quarter of the transformed one; signs take a sixteenth.
+//!
+//! Images of several planes are transformed plane by plane; what a plane of results sums over are the channels of all planes within its window.
 
 use super::winograd_conv::Plan;
 use crate::{
@@ -28,7 +30,7 @@ const PRODUCTS: i64 = 256 << 10;
 pub(super) const WEIGHTS_NEAR: i64 = 640 << 10;
 
 /// The sum of terms times coefficients, without those that are zero.
-fn linear(coefficients: &[f64], dtype: DType, term: impl Fn(usize) -> Scalar) -> Scalar {
+fn linear(coefficients: &[f64], dtype: DType, mut term: impl FnMut(usize) -> Scalar) -> Scalar {
     let mut sum: Option<Scalar> = None;
     for (i, &c) in coefficients.iter().enumerate().filter(|(_, c)| **c != 0.0) {
         let scaled = match c.abs() {
@@ -55,12 +57,14 @@ fn both_sides(
     mut put: impl FnMut(&mut Nest<'_>, usize, usize, Scalar),
 ) {
     let inner = rows[0].len();
+    // Each value is in the sums of several rows.
+    let mut values: Vec<Option<Scalar>> = vec![None; inner * inner];
     for (i, row) in rows.iter().enumerate() {
-        let column = |n: &mut Nest<'_>, j: usize| {
+        let mut column = |n: &mut Nest<'_>, j: usize| {
             if rows.iter().all(|row| row[j] == 0.0) {
                 return Scalar::float(0.0, dtype);
             }
-            let sum = linear(row, dtype, |k| value(n, k, j));
+            let sum = linear(row, dtype, |k| values[k * inner + j].get_or_insert_with(|| value(n, k, j)).clone());
             n.let_(sum)
         };
         let half: Vec<Scalar> = (0..inner).map(|j| column(n, j)).collect();
@@ -78,21 +82,44 @@ pub(super) fn matrices(plan: &Plan) -> [Vec<Vec<f64>>; 2] {
 
 /// Rows of a register tile, how many blocks of results it has, and so many tiles at a time: a multiple of what a register tile takes.
 pub(super) fn register_tile(plan: &Plan, shape: &[i64], dtype: DType) -> [i64; 3] {
-    let (outs, lanes) = (shape[1], shape[4]);
+    let (outs, lanes) = (shape[1], shape[shape.len() - 1]);
     let &(_, rows, wide) = REGISTER_TILES.iter().find(|r| lanes >= r.0).expect("the last one is for all blocks");
     let wide = wide.min(outs);
     let fits = PRODUCTS / (plan.points * plan.points * wide * lanes * dtype.bytes() as i64);
     [rows, wide, (fits / rows).clamp(1, 4) * rows]
 }
 
+/// Planes of images that have a third spatial axis.
+#[derive(Copy, Clone)]
+pub(super) struct Planes {
+    /// Planes of the data.
+    pub(super) given: i64,
+    /// Planes of results.
+    pub(super) made: i64,
+    /// Planes of a window.
+    pub(super) taps: i64,
+    /// Planes of padding before the first one.
+    pub(super) before: i64,
+}
+
+/// Where a row of an image in blocks stands: of an image, or of one of its planes.
+pub(super) fn place(
+    [image, block]: [Scalar; 2],
+    plane: Option<&Scalar>,
+    [row, column, lane]: [Scalar; 3],
+) -> Vec<Scalar> {
+    [image, block].into_iter().chain(plane.cloned()).chain([row, column, lane]).collect()
+}
+
 /// The convolution: `x` is `[images, blocks, rows, columns, block]`, padded to whole tiles, `w` `[points, points, blocks of results,
 /// channels, block of results]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`. `signs` are those of the
 /// weight that `w` was made of, `[blocks of results, blocks, taps, taps, block, block of results]`, where results are to be finite where
-/// those of a direct convolution are.
+/// those of a direct convolution are. With `planes`, data and results have these before their rows, and `w` and `signs` the channels of
+/// all planes of a window, one plane's after the other's.
 pub(super) fn lower(
     plan: &Plan,
-    x: TensorId,
-    w: TensorId,
+    planes: Option<Planes>,
+    [x, w]: [TensorId; 2],
     signs: Option<TensorId>,
     shape: &[i64],
     b: &mut Builder,
@@ -100,78 +127,97 @@ pub(super) fn lower(
     let dtype = b.dtype(x);
     let [data, back] = matrices(plan);
     let (points, tile) = (plan.points, plan.tile);
-    let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
-    let (blocks, block) = (b.shape(x)[1], b.shape(x)[4]);
+    let [images, outs, .., height, width, lanes] = shape[..] else { unreachable!("five axes or six") };
+    let [_, blocks, .., block] = b.shape(x)[..] else { unreachable!("five axes or six") };
     let channels = blocks * block;
     let (down, across) = (plan.tiles(height), plan.tiles(width));
+    let [given, made, taps] = planes.map_or([1; 3], |p| [p.given, p.made, p.taps]);
     // Tiles of all images are one row of tiles, so that each weight is read once for all of them.
     let tiles = images * down * across;
     let [rows, wide, batch] = register_tile(plan, shape, dtype);
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
     let bytes = dtype.bytes() as i64;
-    let (of_tile, of_weights) = (points * points * channels * bytes, points * points * channels * outs * lanes * bytes);
+    let (of_tile, of_weights) =
+        (points * points * channels * given * bytes, points * points * channels * taps * outs * lanes * bytes);
     let bands = bands(tiles, batch, of_tile, of_weights, (outs + wide - 1) / wide);
     // Threads begin with parts of the image, or else with groups of blocks.
     let by_place = of_weights <= WEIGHTS_NEAR;
     let computed = bands.iter().map(|band| band.2).max().unwrap_or(tiles);
     b.routine(|n| {
         let out = n.output(shape, dtype);
-        let values = n.scratch(&[points, points, computed, channels], dtype);
+        let values = n.scratch(&[points, points, given, computed, channels], dtype);
         let mut checks = Vec::new();
         for &(first_of_bands, bands, band) in &bands {
-            let pieces = cut_evenly(band, batch);
+            let pieces = pieces(band, batch, made);
             let by_piece: Vec<Vec<Option<TensorId>>> = groups
                 .iter()
                 .map(|&(_, turns, _)| {
-                    let mut check = |&(_, many, _): &(i64, i64, i64)| n.scratch(&[bands * turns * many, lanes], dtype);
+                    let mut check = |piece: &Piece| n.scratch(&[bands * turns * piece.count(), lanes], dtype);
                     pieces.iter().map(|piece| signs.map(|_| check(piece))).collect()
                 })
                 .collect();
             checks.extend(by_piece.iter().flatten().flatten().copied());
             let all = |n: &mut Nest<'_>, number_of_band: Scalar| {
                 let base = number_of_band.clone() * band + first_of_bands;
-                n.parallel_each(&[band], |n, i| {
+                n.parallel_each(&[given, band], |n, i| {
+                    let [plane, i] = [i[0].clone(), i[1].clone()];
                     let number = match bands > 1 || first_of_bands > 0 {
-                        true => n.let_index(base.clone() + i[0].clone(), tiles),
-                        false => i[0].clone(),
+                        true => n.let_index(base.clone() + i.clone(), tiles),
+                        false => i.clone(),
                     };
                     let [image, y, z] = tile_at(n, &number, [images, down, across]);
-                    transform(n, &data, x, [image, y * tile, z * tile], |n, p, q, channel, value| {
-                        n.store(values, [p, q, i[0].clone(), channel], value);
+                    let from = planes.map(|_| &plane);
+                    transform(n, &data, x, [image, y * tile, z * tile], from, |n, p, q, channel, value| {
+                        n.store(values, [p, q, plane.clone(), i.clone(), channel], value);
                     });
                 });
                 for (&(first, turns, wide), checks) in groups.iter().zip(&by_piece) {
-                    for (&(start, many, batch), check) in pieces.iter().zip(checks) {
-                        let order = if by_place { [many, turns] } else { [turns, many] };
+                    for (piece, check) in pieces.iter().zip(checks) {
+                        let &Piece { tiles: (start, many, batch), planes: (first_plane, deep, each) } = piece;
+                        let order = if by_place { [deep, many, turns] } else { [turns, deep, many] };
                         n.parallel_each(&order, |n, i| {
-                            let [piece, turn] = if by_place { [0, 1] } else { [1, 0] }.map(|at: usize| i[at].clone());
+                            let [depth, number_of_piece, turn] =
+                                if by_place { [0, 1, 2] } else { [1, 2, 0] }.map(|at: usize| i[at].clone());
                             let group = Group { out: turn.clone() * wide + first, wide };
-                            let tile_of_group = piece.clone() * batch + start;
-                            let sums = n.local(&[points, points, batch, wide, lanes], dtype);
-                            n.for_each(&[points, points], |n, point| {
-                                for (first, turns, size) in cut_evenly(batch, rows) {
+                            let tile_of_group = number_of_piece.clone() * batch + start;
+                            let plane_of_group = depth.clone() * each + first_plane;
+                            let sums = n.local(&[points, points, each * batch, wide, lanes], dtype);
+                            n.for_each(&[points, points, each], |n, point| {
+                                let made = plane_of_group.clone() + point[2].clone();
+                                let made = planes.map(|p| (p, n.let_index(made, p.made)));
+                                let register_tiles = cut_evenly(batch, rows);
+                                let of_plane: i64 = register_tiles.iter().map(|t| t.1).sum();
+                                let mut before = point[2].clone() * of_plane;
+                                for (first, turns, size) in register_tiles {
                                     n.for_(turns, |n, turn| {
-                                        let at = turn * size + first;
-                                        let value = |n: &Nest<'_>, row: Scalar, channel: Scalar| {
+                                        let at = turn.clone() * size + first;
+                                        let value = |n: &Nest<'_>, row: Scalar, plane: &Scalar, channel: Scalar| {
                                             let [p, q] = [point[0].clone(), point[1].clone()];
                                             let tile = tile_of_group.clone() + at.clone() + row;
-                                            n.read(values, [p, q, tile, channel])
+                                            n.read(values, [p, q, plane.clone(), tile, channel])
                                         };
-                                        products(n, &group, point, w, sums, size, &at, value);
+                                        let at = point[2].clone() * batch + at.clone();
+                                        let pass = Pass { number: before.clone() + turn, of: each * of_plane };
+                                        products(n, &group, point, &pass, made.as_ref(), w, sums, size, &at, value);
                                     });
+                                    before = before + turns;
                                 }
                             });
                             let total = check.map(|_| total(n, lanes, dtype));
-                            n.for_(batch, |n, t| {
-                                let number = n.let_index(base.clone() + tile_of_group.clone() + t.clone(), tiles);
+                            n.for_each(&[each, batch], |n, t| {
+                                let number = base.clone() + tile_of_group.clone() + t[1].clone();
+                                let number = n.let_index(number, tiles);
                                 let place = tile_at(n, &number, [images, down, across]);
-                                let sums = Sums { sums, turn: t, back: &back, total };
+                                let plane = plane_of_group.clone() + t[0].clone();
+                                let plane = planes.map(|p| n.let_index(plane, p.made));
+                                let turn = t[0].clone() * batch + t[1].clone();
+                                let sums = Sums { sums, turn, back: &back, total, plane };
                                 let whole = height % tile == 0 && width % tile == 0;
-                                sums.store(n, out, &group, &place, whole);
+                                sums.store(n, out, &group, &place, Some(whole));
                             });
                             if let (Some(check), Some(total)) = (check, total) {
-                                let number = number_of_band.clone() * (turns * many) + turn * many + piece;
-                                keep(n, *check, &number, total);
+                                let number = (number_of_band.clone() * turns + turn) * deep + depth;
+                                keep(n, *check, &(number * many + number_of_piece), total);
                             }
                         });
                     }
@@ -184,10 +230,32 @@ pub(super) fn lower(
         }
         if let Some(signs) = signs {
             let bad = not_finite(n, &checks);
-            n.if_(bad, |n| mend(n, plan, [x, w, signs], out));
+            n.if_(bad, |n| mend(n, plan, planes, [x, w, signs], out));
         }
         out
     })
+}
+
+/// Tiles of planes of results that are computed together.
+struct Piece {
+    /// Tiles, and planes, as [`cut_evenly`] says it.
+    tiles: (i64, i64, i64),
+    planes: (i64, i64, i64),
+}
+
+impl Piece {
+    /// How many such pieces there are.
+    fn count(&self) -> i64 {
+        self.tiles.1 * self.planes.1
+    }
+}
+
+/// A band in pieces of so many tiles at most, of several planes where a plane has few tiles.
+fn pieces(band: i64, batch: i64, planes: i64) -> Vec<Piece> {
+    let of_tiles = |tiles: (i64, i64, i64)| {
+        cut_evenly(planes, (batch / tiles.2).max(1)).into_iter().map(move |planes| Piece { tiles, planes })
+    };
+    cut_evenly(band, batch).into_iter().flat_map(of_tiles).collect()
 }
 
 /// Bytes of transformed tiles at a time where there are more than twice as many: what second caches hold.
@@ -230,25 +298,35 @@ pub(super) fn not_finite(n: &mut Nest<'_>, all: &[TensorId]) -> Scalar {
 }
 
 /// Computes results directly that are not finite: of the data, the transformed weight and the signs of the direct one.
-pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], out: TensorId) {
+pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, planes: Option<Planes>, [x, w, signs]: [TensorId; 3], out: TensorId) {
     let dtype = n.dtype(out);
-    let [images, outs, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
-    let [_, blocks, _, _, block] = n.shape(x)[..] else { unreachable!("five axes") };
+    let [images, outs, .., height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes or six") };
+    let [_, blocks, .., block] = n.shape(x)[..] else { unreachable!("five axes or six") };
     let (back, taps) = (plan.weight_back(), plan.taps as usize);
     let least = Scalar::float(f64::from(f32::MIN_POSITIVE), dtype);
-    n.parallel_each(&[images, outs], |n, i| {
+    let [made, window] = planes.map_or([1; 2], |p| [p.made, p.taps]);
+    n.parallel_each(&[images, outs, made], |n, i| {
         n.for_(height, |n, r| {
             n.for_(width, |n, c| {
-                let place = |lane: &Scalar| [i[0].clone(), i[1].clone(), r.clone(), c.clone(), lane.clone()];
+                let made = planes.map(|_| &i[2]);
+                let place =
+                    |lane: &Scalar| place([i[0].clone(), i[1].clone()], made, [r.clone(), c.clone(), lane.clone()]);
                 let total = n.var(Scalar::float(0.0, dtype));
                 n.for_(lanes, |n, lane| n.set(total, n.get(total) + n.read(out, place(&lane))));
                 n.if_(!Scalar::unary(UnOp::IsFinite, n.get(total)), |n| {
                     let sums = n.registers(&[lanes], dtype);
                     n.vector(lanes, |n, lane| n.store(sums, [lane], Scalar::float(0.0, dtype)));
-                    n.for_each(&[blocks, block], |n, at| {
-                        n.vector(lanes, |n, lane| {
+                    n.for_each(&[window * blocks, block], |n, at| {
+                        // Of the planes within the window, one after the other.
+                        let k = if planes.is_some() { at[0].clone().floor_mod(blocks) } else { at[0].clone() };
+                        let plane = planes.map(|p| i[2].clone() + at[0].clone().floor_div(blocks) - p.before);
+                        let inside = planes
+                            .zip(plane.clone())
+                            .map(|(p, plane)| plane.clone().ge(Scalar::index(0)).and(plane.lt(Scalar::index(p.given))));
+                        let channel = at[1].clone();
+                        let add = |n: &mut Nest<'_>, lane: Scalar| {
                             let transformed = |n: &Nest<'_>, p: usize, q: usize| {
-                                let channel = at[0].clone() * block + at[1].clone();
+                                let channel = at[0].clone() * block + channel.clone();
                                 n.read(w, [(p as i64).into(), (q as i64).into(), i[1].clone(), channel, lane.clone()])
                             };
                             let mut weights = vec![Scalar::float(0.0, dtype); taps * taps];
@@ -263,24 +341,20 @@ pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, [x, w, signs]: [TensorId; 3], 
                             );
                             let sum = n.read(sums, [lane.clone()]);
                             let sum = weights.into_iter().enumerate().fold(sum, |sum, (tap, weight)| {
-                                let (down, across) = (tap / taps, tap % taps);
-                                let [down, across] = [down as i64, across as i64];
-                                let (k, channel) = (at[0].clone(), at[1].clone());
-                                let sign = [
-                                    i[1].clone(),
-                                    k.clone(),
-                                    down.into(),
-                                    across.into(),
-                                    channel.clone(),
-                                    lane.clone(),
-                                ];
+                                let [down, across] = [tap / taps, tap % taps].map(|at| Scalar::index(at as i64));
+                                let of_weight = [i[1].clone(), at[0].clone(), down.clone(), across.clone()];
+                                let sign = of_weight.into_iter().chain([channel.clone(), lane.clone()]);
                                 let size = Scalar::binary(BinOp::Max, Scalar::unary(UnOp::Abs, weight), least.clone());
                                 let weight = n.read(signs, sign).cast(dtype) * size;
-                                let value = n.read(x, [i[0].clone(), k, r.clone() + down, c.clone() + across, channel]);
-                                sum + value * weight
+                                let of_tap = [r.clone() + down, c.clone() + across, channel.clone()];
+                                sum + n.read(x, self::place([i[0].clone(), k.clone()], plane.as_ref(), of_tap)) * weight
                             });
                             n.store(sums, [lane], sum);
-                        });
+                        };
+                        match inside {
+                            None => n.vector(lanes, add),
+                            Some(inside) => n.if_(inside, |n| n.vector(lanes, add)),
+                        }
                     });
                     n.vector(lanes, |n, lane| {
                         let given = n.read(out, place(&lane));
@@ -301,24 +375,29 @@ pub(super) fn tile_at(n: &mut Nest<'_>, number: &Scalar, [images, down, across]:
     [image, y, n.let_index(number.clone().floor_mod(across), across)]
 }
 
-/// Transforms the tile that begins at that image, row and column, all its channels: `put` takes the two numbers of a point and a channel.
+/// Transforms the tile that begins at that image, row and column, of that plane if there are several, all its channels: `put` takes the two
+/// numbers of a point and a channel.
 pub(super) fn transform(
     n: &mut Nest<'_>,
     data: &[Vec<f64>],
     x: TensorId,
     [image, row, column]: [Scalar; 3],
+    plane: Option<&Scalar>,
     put: impl Fn(&mut Nest<'_>, Scalar, Scalar, Scalar, Scalar),
 ) {
     let dtype = n.dtype(x);
-    let (blocks, block) = (n.shape(x)[1], n.shape(x)[4]);
+    let [_, blocks, .., block] = n.shape(x)[..] else { unreachable!("five axes or six") };
+    // Each is in many places.
+    let along = |first: Scalar| (0..data[0].len() as i64).map(|i| first.clone() + i).collect::<Vec<Scalar>>();
+    let (rows, columns) = (along(row), along(column));
     n.for_(blocks, |n, k| {
         n.vector(block, |n, lane| {
             let at = |n: &Nest<'_>, r: usize, c: usize| {
-                let (r, c) = (row.clone() + r as i64, column.clone() + c as i64);
-                n.read(x, [image.clone(), k.clone(), r, c, lane.clone()])
+                n.read(x, place([image.clone(), k.clone()], plane, [&rows[r], &columns[c], &lane].map(Scalar::clone)))
             };
+            let channel = k.clone() * block + lane.clone();
             both_sides(n, data, dtype, at, |n, p, q, value| {
-                put(n, (p as i64).into(), (q as i64).into(), k.clone() * block + lane.clone(), value);
+                put(n, (p as i64).into(), (q as i64).into(), channel.clone(), value);
             });
         });
     });
@@ -348,6 +427,8 @@ pub(super) struct Sums<'a> {
     pub(super) back: &'a [Vec<f64>],
     /// To what the results are added, lane by lane, of which one is not finite where any product of the tile is not.
     pub(super) total: Option<TensorId>,
+    /// Which plane it is of, if there are several.
+    pub(super) plane: Option<Scalar>,
 }
 
 impl Sums<'_> {
@@ -384,11 +465,11 @@ impl Sums<'_> {
         }
     }
 
-    /// Transforms back and stores what lies within the image: the tile is that of an image, a row and a column of tiles. `whole` says that
-    /// tiles come out even in images of these extents.
-    pub(super) fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, at: &[Scalar; 3], whole: bool) {
+    /// Transforms back and stores what lies within the image: the tile is that of an image, a row and a column of tiles. `whole` says whether
+    /// tiles come out even in images of these extents; where that differs from size to size, each tile is asked.
+    pub(super) fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, at: &[Scalar; 3], whole: Option<bool>) {
         let dtype = n.dtype(out);
-        let [_, _, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
+        let [_, _, .., height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes or six") };
         let [image, y, z] = at;
         let tile = self.back.len() as i64;
         n.for_(group.wide, |n, o| {
@@ -398,9 +479,9 @@ impl Sums<'_> {
             };
             let place = |r: Scalar, c: Scalar, lane: &Scalar| {
                 let (r, c) = (y.clone() * tile + r, z.clone() * tile + c);
-                [image.clone(), group.out.clone() + o.clone(), r, c, lane.clone()]
+                place([image.clone(), group.out.clone() + o.clone()], self.plane.as_ref(), [r, c, lane.clone()])
             };
-            if whole {
+            if whole == Some(true) {
                 n.vector(lanes, |n, lane| {
                     self.results(n, &lane, dtype, &sum, |n, r, c, value| {
                         n.store(out, place(r.into(), c.into(), &lane), value);
@@ -408,24 +489,36 @@ impl Sums<'_> {
                 });
                 return;
             }
-            let whole = n.local(&[tile, tile, lanes], dtype);
+            let results = n.local(&[tile, tile, lanes], dtype);
             n.vector(lanes, |n, lane| {
                 self.results(n, &lane, dtype, &sum, |n, r, c, value| {
-                    n.store(whole, [r.into(), c.into(), lane.clone()], value);
+                    n.store(results, [r.into(), c.into(), lane.clone()], value);
                 });
             });
+            let put = |n: &mut Nest<'_>, r: &Scalar, c: &Scalar| {
+                n.vector(lanes, |n, lane| {
+                    let value = n.read(results, [r.clone(), c.clone(), lane.clone()]);
+                    n.store(out, place(r.clone(), c.clone(), &lane), value);
+                });
+            };
+            let is_inside = |r: Scalar, c: Scalar| {
+                let inside = (y.clone() * tile + r).lt(Scalar::index(height));
+                inside.and((z.clone() * tile + c).lt(Scalar::index(width)))
+            };
             // Tiles at the edge hang over.
-            n.for_each(&[tile, tile], |n, at| {
-                let inside = (y.clone() * tile + at[0].clone())
-                    .lt(Scalar::index(height))
-                    .and((z.clone() * tile + at[1].clone()).lt(Scalar::index(width)));
-                n.if_(inside, |n| {
-                    n.vector(lanes, |n, lane| {
-                        let value = n.read(whole, [at[0].clone(), at[1].clone(), lane.clone()]);
-                        n.store(out, place(at[0].clone(), at[1].clone(), &lane), value);
-                    });
+            let each = |n: &mut Nest<'_>| {
+                n.for_each(&[tile, tile], |n, at| {
+                    n.if_(is_inside(at[0].clone(), at[1].clone()), |n| put(n, &at[0], &at[1]));
                 });
-            });
+            };
+            match whole {
+                Some(_) => each(n),
+                None => n.if_else(
+                    is_inside((tile - 1).into(), (tile - 1).into()),
+                    |n| n.unrolled(tile, |n, r| n.unrolled(tile, |n, c| put(n, &r, &c))),
+                    each,
+                ),
+            }
         });
     }
 }
@@ -442,11 +535,27 @@ pub(super) struct Group {
 /// map. Hardware prefetchers work on physical addresses and stop at its end (Intel's optimization manual, "Data Prefetching"), whatever the processor.
 const PAGE: i64 = 4096;
 
-/// Prefetches the weights that come a page after those of a step, a channel or a pair of them: of the same point, or at its end of the next one.
-pub(super) fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, w: TensorId, step: &Scalar) {
+/// Which of the register tiles it is that go through the same weights, one after the other.
+pub(super) struct Pass {
+    pub(super) number: Scalar,
+    pub(super) of: i64,
+}
+
+/// Prefetches weights in a step, a channel or a pair of them. Where several register tiles go through the same weights these are those of the next
+/// point, a part of them by each, so that memory is read all the time and not by the first one alone; else those that come a page after those of the
+/// step, of the same point or at its end of the next one.
+pub(super) fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, pass: &Pass, w: TensorId, step: &Scalar) {
     let shape = n.shape(w).to_vec();
     let (points, outs, steps) = (shape[0], shape[2], shape[3]);
     let lanes: i64 = shape[4..].iter().product();
+    let number = point[0].clone() * points + point[1].clone();
+    if pass.of > 1 {
+        let next = number + 1;
+        let is_last = next.clone().ge(Scalar::index(points * points));
+        let block = Scalar::select(is_last, g.out.clone() + g.wide, next * outs + g.out.clone());
+        let part = (pass.number.clone() * g.wide).floor_div(pass.of);
+        return n.prefetch(w, ((block + part) * steps + step.clone()) * lanes);
+    }
     let distance = PAGE / (lanes * n.dtype(w).bytes() as i64);
     if distance == 0 || steps < distance {
         return;
@@ -454,28 +563,30 @@ pub(super) fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, w: TensorId, 
     let later = step.clone() + distance;
     let jump =
         Scalar::select(later.clone().lt(Scalar::index(steps)), Scalar::index(0), Scalar::index((outs - 1) * steps));
-    let block = (point[0].clone() * points + point[1].clone()) * outs + g.out.clone();
-    let first = n.let_((block * steps + later + jump) * lanes);
+    let first = n.let_(((number * outs + g.out.clone()) * steps + later + jump) * lanes);
     for o in 0..g.wide {
         n.prefetch(w, first.clone() + o * steps * lanes);
     }
 }
 
 /// A register tile of so many rows, which are tiles of images, at a point: `sums[p, q, at + row, o] = sum over channels of
-/// value(row, channel) * w[p, q, out + o, channel]`.
+/// value(row, plane, channel) * w[p, q, out + o, channel]`. With planes, `made` is that of the results, and channels are those of all
+/// planes within its window; without, `plane` is 0.
 #[expect(clippy::too_many_arguments, reason = "operands, and where in them")]
 pub(super) fn products(
     n: &mut Nest<'_>,
     g: &Group,
     point: &[Scalar],
+    pass: &Pass,
+    made: Option<&(Planes, Scalar)>,
     w: TensorId,
     sums: TensorId,
     rows: i64,
     at: &Scalar,
-    value: impl Fn(&Nest<'_>, Scalar, Scalar) -> Scalar,
+    value: impl Fn(&Nest<'_>, Scalar, &Scalar, Scalar) -> Scalar,
 ) {
     let dtype = n.dtype(sums);
-    let [_, _, _, channels, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
+    let [_, _, _, all, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
     let [p, q] = [point[0].clone(), point[1].clone()];
     let sum = n.registers(&[rows, g.wide, lanes], dtype);
     let each = |n: &mut Nest<'_>, body: &dyn Fn(&mut Nest<'_>, [Scalar; 3])| {
@@ -484,16 +595,40 @@ pub(super) fn products(
         });
     };
     each(n, &|n, place| n.store(sum, place, Scalar::float(0.0, dtype)));
-    n.for_(channels, |n, channel| {
-        ahead(n, point, g, w, &channel);
-        each(n, &|n, place| {
-            let [row, o, lane] = place.clone();
-            let value = value(n, row, channel.clone());
-            let weight = n.read(w, [p.clone(), q.clone(), g.out.clone() + o, channel.clone(), lane]);
-            let next = n.read(sum, place.clone()) + value * weight;
-            n.store(sum, place, next);
+    let of_plane = |n: &mut Nest<'_>, channels: i64, plane: &Scalar, first: &Scalar| {
+        n.for_(channels, |n, channel| {
+            let step = first.clone() + channel.clone();
+            ahead(n, point, g, pass, w, &step);
+            each(n, &|n, place| {
+                let [row, o, lane] = place.clone();
+                let value = value(n, row, plane, channel.clone());
+                let weight = n.read(w, [p.clone(), q.clone(), g.out.clone() + o, step.clone(), lane]);
+                let next = n.read(sum, place.clone()) + value * weight;
+                n.store(sum, place, next);
+            });
         });
-    });
+    };
+    match made {
+        None => of_plane(n, all, &0.into(), &0.into()),
+        Some((planes, made)) => {
+            let &Planes { given, taps, before, .. } = planes;
+            // Taps before the first plane and after the last one see padding alone.
+            let within = |n: &mut Nest<'_>, plane: i64| {
+                let tap = Scalar::binary(BinOp::Max, Scalar::index(plane + before) - made.clone(), 0.into());
+                n.let_(Scalar::binary(BinOp::Min, tap, taps.into()))
+            };
+            let [first, end] = [0, given].map(|plane| within(n, plane));
+            n.for_(end - first.clone(), |n, tap| {
+                let tap = Scalar::binary(BinOp::Min, first + tap, (taps - 1).into());
+                let tap = n.let_index(tap, taps);
+                let plane = made.clone() + tap.clone() - before;
+                let plane = Scalar::binary(BinOp::Max, Scalar::binary(BinOp::Min, plane, (given - 1).into()), 0.into());
+                let plane = n.let_index(plane, given);
+                let channels = all / taps;
+                of_plane(n, channels, &plane, &(tap * channels));
+            });
+        }
+    }
     each(n, &|n, place| {
         let [row, o, lane] = place.clone();
         let to = [p.clone(), q.clone(), at.clone() + row, o, lane];

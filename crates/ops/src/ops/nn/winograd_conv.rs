@@ -18,11 +18,14 @@ use crate::{
 };
 
 /// The family.
-pub(in crate::ops) const OPS: Family = &[&WinogradConv { keeps: false }, &WinogradConv { keeps: true }];
+pub(in crate::ops) const OPS: Family = &[&WinogradConv { keeps: false }, &KEEPS];
+
+/// `nn.winograd_conv2d`.
+pub(super) const KEEPS: WinogradConv = WinogradConv { keeps: true };
 
 /// `nn.contrib_conv2d_winograd_without_weight_transform`, or `nn.winograd_conv2d`.
 #[derive(Debug)]
-struct WinogradConv {
+pub(super) struct WinogradConv {
     /// Whether infinities and NaNs come out where a direct convolution has them: it takes the direct weight's signs, too.
     keeps: bool,
 }
@@ -128,7 +131,8 @@ fn rearranged(t: &Tensor, shape: &[usize], at: usize, from: usize, to: usize) ->
 }
 
 impl Plan {
-    fn new(attrs: &Attrs, w: &[Dim]) -> Result<Plan, OpError> {
+    /// Of a weight that begins with the points.
+    pub(super) fn new(attrs: &Attrs, w: &[Dim]) -> Result<Plan, OpError> {
         let tile = attrs.int("tile_size");
         op_ensure!((2..=8).contains(&tile), "C3: `tile_size` is {tile}, but should be from 2 to 8");
         let points = w.first().and_then(|p| p.known()).filter(|_| w[0] == w[1]);
@@ -153,6 +157,16 @@ impl Plan {
         let padding = [p[0].0, p[1].0, p[0].1, p[1].1];
         op_ensure!(padding.iter().all(|&p| p >= 0), "C7: `padding` is {padding:?}, but should not be negative");
         Ok(Plan { tile, points, taps, padding })
+    }
+
+    /// Data, whose rows and columns are these axes, padded to whole tiles of so many results.
+    pub(super) fn padded(&self, x: TensorId, axes: [usize; 2], results: [i64; 2], b: &mut Builder) -> TensorId {
+        let pads = [0, 1].map(|k| {
+            let (axis, before) = (axes[k], self.padding[k]);
+            let whole = self.tiles(results[k]) * self.tile + self.taps - 1;
+            Pad { axis, before, to: whole.max(before + b.shape(x)[axis]), may_end_beyond: true }
+        });
+        pad(x, &pads, Scalar::int(0, b.dtype(x)), b)
     }
 
     /// Tiles along an axis of so many results.
@@ -427,18 +441,13 @@ impl Op for WinogradConv {
             false => b.map(&shape, |b, i| b.read(out, i.iter().cloned()).cast(wanted)),
         };
         let [rows, columns] = [p.tiles(shape[2]), p.tiles(shape[3])];
-        let whole = |tiles: i64| tiles * p.tile + p.taps - 1;
-        let pads = [(2, p.padding[0], whole(rows)), (3, p.padding[1], whole(columns))];
-        let pads = pads.map(|(axis, before, to)| Pad {
-            axis,
-            before,
-            to: to.max(before + b.shape(x)[axis]),
-            may_end_beyond: true,
-        });
-        let x = pad(x, &pads, Scalar::int(0, dtype), b);
+        let x = p.padded(x, [2, 3], [shape[2], shape[3]], b);
         if of.is_some() {
-            let lower = if b.is_for_all_sizes() { winograd_any::lower } else { winograd_blocked::lower };
-            let out = lower(&p, x, w, self.keeps.then(|| args[2].tensor()), &shape, b);
+            let signs = self.keeps.then(|| args[2].tensor());
+            let out = match b.is_for_all_sizes() {
+                true => winograd_any::lower(&p, x, w, signs, &shape, b),
+                false => winograd_blocked::lower(&p, None, [x, w], signs, &shape, b),
+            };
             return Ok(cast(out, b).into());
         }
         let [data, result] = p.matrices().map(|m| table(&m, dtype, b));

@@ -8,7 +8,7 @@
 
 use super::{
     geometry::paddings,
-    winograd_blocked::{Group, ahead, bands, register_tile, tile_at},
+    winograd_blocked::{Group, Pass, ahead, bands, register_tile, tile_at},
     winograd_conv::Plan,
 };
 use crate::{
@@ -440,11 +440,16 @@ fn convolution(plan: &Plan, x: TensorId, w: TensorId, shape: &[i64], b: &mut Bui
                             let first_tile = piece * batch + start;
                             let sums = n.local(&[points, points, batch, wide, lanes], DType::I32);
                             n.for_each(&[points, points], |n, point| {
-                                for (first, turns, size) in cut_evenly(batch, rows) {
+                                let register_tiles = cut_evenly(batch, rows);
+                                let of = register_tiles.iter().map(|t| t.1).sum();
+                                let mut before = 0;
+                                for (first, turns, size) in register_tiles {
                                     n.for_(turns, |n, turn| {
+                                        let pass = Pass { number: turn.clone() + before, of };
                                         let at = n.let_(turn * size + first);
-                                        products(n, &group, point, [values, w, sums], size, [&first_tile, &at]);
+                                        products(n, &group, point, &pass, [values, w, sums], size, [&first_tile, &at]);
                                     });
+                                    before += turns;
                                 }
                             });
                             n.for_(batch, |n, turn| {
@@ -466,6 +471,7 @@ fn products(
     n: &mut Nest<'_>,
     g: &Group,
     point: &[Scalar],
+    pass: &Pass,
     [values, w, sums]: [TensorId; 3],
     rows: i64,
     [first, at]: [&Scalar; 2],
@@ -480,7 +486,7 @@ fn products(
     };
     each(n, &|n, place| n.store(sum, place, 0));
     n.for_(pairs, |n, pair| {
-        ahead(n, point, g, w, &pair);
+        ahead(n, point, g, pass, w, &pair);
         each(n, &|n, place| {
             let [row, o, lane] = place.clone();
             let factors = [0, 1].map(|i: i64| {
