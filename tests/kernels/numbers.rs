@@ -266,7 +266,8 @@ fn casts_and_clips() {
 fn extremes_of_softmax() {
     let rows: [[f32; 4]; 5] = [
         [1e4, -1e4, 0.0, 1e4],
-        [f32::MAX, f32::MIN, 0.0, 1.0],
+        // In whatever order they are added, nothing is left.
+        [f32::MAX, f32::MIN, 0.0, 0.0],
         [-1e30, -1e30, -1e30, -1e30],
         [88.0, 89.0, -103.0, -104.0],
         [0.0, -0.0, 1e-40, -1e-40],

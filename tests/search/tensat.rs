@@ -67,7 +67,9 @@ fn queries_keys_and_values_are_merged() {
         let (module, report) = optimized(&network, extractor, &limits);
         let found = counts(&module);
         assert!(products(&found) <= 4, "{}: {found:?}", extractor.name());
-        assert_eq!(found["nn.batch_matmul"], 4);
+        // Whether their operands are transposed by themselves is for the processor's costs to say.
+        let of_heads = ["nn.batch_matmul", "einsum"].iter().filter_map(|op| found.get(op)).sum::<usize>();
+        assert_eq!(of_heads, 4, "{}: {found:?}", extractor.name());
         assert!(report.cost_after < report.cost_before);
     }
 }
