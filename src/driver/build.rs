@@ -272,8 +272,10 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         give_back_memory();
     }
     let typed = to_kernels(module, &mut cx)?;
+    let mut backend = Backend::of(&settings.target)?;
+    backend.core.excess_precision = typed.has_excess_precision();
     let machine = Machine {
-        backend: Backend::of(&settings.target)?,
+        backend,
         pool: Arc::new(Pool::new(threads)),
         arenas: Arc::default(),
         regions: Handling { fallback, check: check_regions },

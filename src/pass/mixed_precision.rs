@@ -132,7 +132,10 @@ impl Pass for MixedPrecision {
         if self.refuse_missing {
             refuse_missing(&module)?;
         }
-        let module = self.saturate.run(module, cx)?;
+        let mut module = self.saturate.run(module, cx)?;
+        if self.dtype == DType::BF16 {
+            module = module.with_excess_precision();
+        }
         if self.keep_results { Ok(module) } else { drop_last_casts(module, self.dtype) }
     }
 

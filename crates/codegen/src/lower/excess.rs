@@ -1,5 +1,6 @@
 //! Excess precision: what a kernel computes of a sum of `bfloat16` stays `float32` in registers and is rounded once, when it is stored, as C allows
-//! (`FLT_EVAL_METHOD`) and XLA does. Each rounding in between would take more instructions than what it rounds.
+//! (`FLT_EVAL_METHOD`) and XLA does. Each rounding in between would take more instructions than what it rounds. Only of programs that allow it
+//! ([`Module::has_excess_precision`](crate::ir::Module::has_excess_precision)).
 
 use hashbrown::HashMap;
 

@@ -96,11 +96,11 @@ fn is_read_by(d: &Definition, t: TensorId) -> bool {
 
 /// The work of a group, in order. `whole` says of which types operands of products are read whole rows at a time, so that padding can't
 /// be decided where it is read. `decide` gets what tells whether a definition is to be written into its readers, and has the last word. The
-/// extents of `changing` axes are others at other sizes. `flush` says that the machine rounds to `bfloat16` by an instruction that takes what is too
-/// small to be normal for zero.
+/// extents of `changing` axes are others at other sizes. `once` says that what comes of a
+/// sum of `bfloat16` is rounded once, and whether the machine does so by an instruction that takes what is too small to be normal for zero.
 pub(crate) fn parts<'a>(
     group: &'a Stages,
-    flush: bool,
+    once: Option<bool>,
     whole: &dyn Fn(DType) -> bool,
     changing: Option<&HashSet<AxisId>>,
     decide: &mut dyn FnMut(&dyn Fn() -> bool) -> bool,
@@ -147,10 +147,10 @@ pub(crate) fn parts<'a>(
                 continue;
             }
         };
-        finish_run(group, std::mem::take(&mut run), &kept[at..], flush, changing, &mut parts);
+        finish_run(group, std::mem::take(&mut run), &kept[at..], once, changing, &mut parts);
         parts.push(Part::Routine(routine));
     }
-    finish_run(group, run, &[], flush, changing, &mut parts);
+    finish_run(group, run, &[], once, changing, &mut parts);
     if changing.is_none() {
         into_stores(group, &mut parts);
     }
@@ -252,7 +252,7 @@ fn finish_run(
     group: &Stages,
     run: Vec<Stage>,
     later: &[Cow<'_, Definition>],
-    flush: bool,
+    once: Option<bool>,
     changing: Option<&HashSet<AxisId>>,
     parts: &mut Vec<Part<'_>>,
 ) {
@@ -262,7 +262,9 @@ fn finish_run(
     let mut steps = attach_epilogues(group, run, later);
     steps.iter_mut().for_each(|s| {
         simplify(s, changing);
-        round_once(s, flush);
+        if let Some(flush) = once {
+            round_once(s, flush);
+        }
     });
     parts.push(Part::Steps(steps));
 }

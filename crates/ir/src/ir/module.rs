@@ -228,7 +228,24 @@ impl Module {
             ..Module::default()
         }
     }
+
+    /// Whether what a kernel computes of a sum of products of `bfloat16` may be rounded once, where it is stored, instead of after each operator. Programs
+    /// that were brought to `bfloat16` for speed have it, by `ToMixedPrecision`: a module attribute, which JSON keeps and text does not. Programs
+    /// that say `bfloat16` themselves mean each rounding.
+    pub fn has_excess_precision(&self) -> bool {
+        let given = self.attrs.as_ref().and_then(|a| a.get(EXCESS_PRECISION)).and_then(AttrValue::as_int);
+        given.is_some_and(|v| v != 0)
+    }
+
+    /// The module, in which kernels may round once: see [`Module::has_excess_precision`].
+    pub fn with_excess_precision(self) -> Module {
+        let attrs = self.attrs.clone().unwrap_or_else(Attrs::empty).with(EXCESS_PRECISION, 1i64);
+        Module { attrs: Some(attrs), ..self }
+    }
 }
+
+/// The module attribute by which kernels may round once.
+const EXCESS_PRECISION: &str = "excess_precision";
 
 impl Index<ExprId> for Module {
     type Output = Expr;

@@ -24,6 +24,8 @@ pub struct Core {
     pub bf16_tiles: bool,
     /// Rates, latencies, caches.
     pub timing: Timing,
+    /// Whether what a kernel computes of a sum of `bfloat16` may stay `float32` until it is stored: see [`Module::has_excess_precision`](crate::ir::Module::has_excess_precision).
+    pub excess_precision: bool,
 }
 
 impl Core {
@@ -37,6 +39,7 @@ impl Core {
         int8_tiles: false,
         bf16_tiles: false,
         timing: FAMILIES[0].timing,
+        excess_precision: false,
     };
 
     /// A core of a target with this timing.
@@ -50,6 +53,7 @@ impl Core {
             int8_tiles: target.multiplies_tiles_of(DType::I8),
             bf16_tiles: target.multiplies_tiles_of(DType::BF16),
             timing,
+            excess_precision: false,
         }
     }
 

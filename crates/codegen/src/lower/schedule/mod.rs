@@ -204,7 +204,8 @@ fn scheduled(
     let mut body = Vec::new();
     let changing = e.changing().cloned();
     let whole = |dtype| unit.has_tiles(dtype);
-    let parts = parts(group, unit.bf16_dot > 0, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline()));
+    let once = unit.excess_precision.then_some(unit.bf16_dot > 0);
+    let parts = parts(group, once, &whole, changing.as_ref(), &mut |inline| e.decide(|_| inline()));
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
@@ -236,7 +237,7 @@ pub fn is_view(group: &Stages) -> Option<usize> {
     if let Some(arg) = group.args.iter().position(|a| *a == result) {
         return Some(arg);
     }
-    let parts = parts(group, false, &|_| false, None, &mut |inline| inline());
+    let parts = parts(group, None, &|_| false, None, &mut |inline| inline());
     let [Part::Steps(steps)] = &parts[..] else { return None };
     let [Step { tensor, axes, reduction: None, value }] = &steps[..] else { return None };
     let ScalarKind::Read(source, index) = value.kind() else { return None };
