@@ -16,6 +16,7 @@ use crate::{
     diag::Diagnostic,
     driver::{self, EmitError, Options},
     infer::infer_types,
+    output,
 };
 
 /// Arguments of `resat build`.
@@ -62,6 +63,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         let d = Diagnostic::new("`-o -`: a library or C source comes with a header and can't go to standard output");
         return Err(Failure::Refused(d.help("name a file").into()));
     }
+    may_be_written(&args)?;
     let settings = args.passes.settings_for_code()?;
     let name = symbol(&args.output);
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.report || args.tune.asked() || args.dump.asked());
@@ -123,6 +125,32 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let (library, header) = (written.library.display(), written.header.display());
     eprintln!("{library} and {header}: {kernels}, {:.2} s", built.time.as_secs_f64());
     Ok(())
+}
+
+/// Refuses outputs that would take the place of what is no output of this command, or be taken for another kind of file, before anything is built.
+fn may_be_written(args: &Args) -> Result<(), Failure> {
+    let (output, header) = (&args.output, args.output.with_extension("h"));
+    let ending = output.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    let (what, others, advice) = match args.emit {
+        Emit::Library => (
+            "a shared library",
+            &["h", "c", "o", "a"][..],
+            "`.so` is the ending of one, `.tar` that of an archive of what it is linked of, and `--emit c` writes C",
+        ),
+        Emit::C => ("C source", &["h", "weights", "o", "a", "so", "tar"][..], "`.c` is its ending"),
+    };
+    if others.contains(&ending) {
+        let d = Diagnostic::new(format!("`-o {}`: {what} is written, and no `.{ending}` file", output.display()));
+        return Err(Failure::Refused(d.help(advice).into()));
+    }
+    for given in [Some(&args.model.file), args.model.params.as_ref()].into_iter().flatten() {
+        if let Some(written) = [output, &header].into_iter().find(|o| output::is_same_file(o, given)) {
+            let message = format!("`{}` would be written in the place of `{}`, which is read", written.display(), given.display());
+            return Err(Failure::Refused(Diagnostic::new(message).help("name another file by `-o`").into()));
+        }
+    }
+    output::may_be_files(&[output, &header])
+        .map_err(|(path, e)| Failure::Other(format!("can't write {}: {e}", path.display())))
 }
 
 fn emit_failure(e: EmitError) -> Failure {

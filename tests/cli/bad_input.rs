@@ -12,6 +12,7 @@ use resat::{
 /// The files that commands name.
 const FILES: &[(&str, &[u8])] = &[
     ("ok.relay", b"#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(4, 8), float32]) { nn.relu(%x) }\n"),
+    ("open.relay", b"#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(?, 8), float32]) { nn.relu(%x) }\n"),
     ("operator.relay", b"#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(2), float32]) { nn.rellu(%x) }\n"),
     ("syntax.relay", b"#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(2), float32] { %x }\n"),
     ("shapes.relay", b"#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(2), float32], %y: Tensor[(3), float32]) { add(%x, %y) }\n"),
@@ -128,6 +129,17 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
     ("build ok.relay -o -", 2, &["can't go to standard output"]),
     ("build ok.relay -o nowhere/a.so", 1, &["can't write nowhere/a.so: No such file"]),
     ("build ok.relay -o nowhere/a.tar", 1, &["can't write nowhere/a.tar: No such file"]),
+    ("build ok.relay -o .", 1, &["can't write .: is a directory"]),
+    ("build ok.relay -o ok.h", 2, &["`-o ok.h`: a shared library is written, and no `.h` file", "`.so` is the ending"]),
+    ("build ok.relay -o ok.a", 2, &["`-o ok.a`: a shared library is written, and no `.a` file"]),
+    ("build ok.relay -o ok.c", 2, &["`-o ok.c`: a shared library is written, and no `.c` file", "`--emit c` writes C"]),
+    ("build ok.relay --emit c -o ok.so", 2, &["`-o ok.so`: C source is written, and no `.so` file"]),
+    ("build ok.relay -o ./ok.relay", 2, &["`./ok.relay` would be written in the place of `ok.relay`, which is read"]),
+    (
+        "build open.relay --max x=9223372036854775807x? -o a.so",
+        2,
+        &["no code for `x` of 9223372036854775807x8", "out of memory"],
+    ),
     ("opt ok.relay -o nowhere/a.relay", 1, &["can't write nowhere/a.relay: No such file"]),
     ("run ok.relay --outputs nowhere/a.npz", 1, &["can't write nowhere/a.npz: No such file"]),
 ];

@@ -108,12 +108,17 @@ impl WorkFolder {
         &self.path
     }
 
-    /// Puts a file of this folder where it belongs, in place of what is there, whose permissions it takes over. Its data is on the
-    /// disk before its name is.
+    /// Puts files of this folder where they belong, by name and path, in place of what is there, whose permissions they take over. Data is on the
+    /// disk before its name is. All places are looked at ([`may_be_files`]) before anything is put into one.
     ///
     /// # Errors
-    /// Where the system refuses; what was there before is still there.
-    pub fn publish(&self, name: &str, to: &Path) -> io::Result<()> {
+    /// Where the system refuses, or a place is for no such file, with its path; what was there before is still there.
+    pub fn publish(&self, files: &[(&str, &Path)]) -> Result<(), (PathBuf, io::Error)> {
+        may_be_files(&files.iter().map(|f| f.1).collect::<Vec<&Path>>())?;
+        files.iter().try_for_each(|(name, to)| self.publish_one(name, to).map_err(|e| ((*to).to_owned(), e)))
+    }
+
+    fn publish_one(&self, name: &str, to: &Path) -> io::Result<()> {
         let (from, to) = (self.path.join(name), resolved(to)?);
         let file = File::open(&from)?;
         if let Ok(there) = fs::metadata(&to) {
@@ -130,6 +135,46 @@ impl Drop for WorkFolder {
         let _ = fs::remove_dir_all(&self.path);
         live().retain(|p| *p != self.path);
     }
+}
+
+/// Whether regular files can be put under these paths, each under one of its own: the folder of each is there, and so far nothing else is in its place than
+/// a regular file. A device or a pipe would be lost where a file takes its name.
+///
+/// # Errors
+/// The first path under which none can be, and why.
+pub fn may_be_files(paths: &[&Path]) -> Result<(), (PathBuf, io::Error)> {
+    let mut places: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        let at = |e| (path.to_path_buf(), e);
+        let refused = |why: &str| at(io::Error::new(io::ErrorKind::InvalidInput, why));
+        let place = place(path).map_err(at)?;
+        match fs::metadata(&place) {
+            Ok(about) if about.is_dir() => return Err(at(io::ErrorKind::IsADirectory.into())),
+            Ok(about) if !about.is_file() => {
+                return Err(refused("it is no regular file, and would be replaced by one"));
+            }
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(at(e)),
+            _ => {}
+        }
+        if places.contains(&place) {
+            return Err(refused("two files would have that name"));
+        }
+        places.push(place);
+    }
+    Ok(())
+}
+
+/// Whether two paths are of one file, whether it is there or not.
+pub fn is_same_file(a: &Path, b: &Path) -> bool {
+    matches!((place(a), place(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Where a file is, or is going to be: by its folder without links, which must be there.
+fn place(path: &Path) -> io::Result<PathBuf> {
+    let path = resolved(path)?;
+    let Some(name) = path.file_name() else { return fs::canonicalize(&path) };
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(fs::canonicalize(folder)?.join(name))
 }
 
 /// The file that a path leads to, where it is a link.
@@ -201,7 +246,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let folder = WorkFolder::beside(path)?;
     fs::write(folder.path().join("file"), bytes)?;
-    folder.publish("file", path)
+    folder.publish(&[("file", path)]).map_err(|(_, e)| e)
 }
 
 #[cfg(test)]
@@ -239,6 +284,36 @@ mod tests {
         replace(&path, b"two").expect("it can be written");
         assert_eq!(fs::read(&path).expect("it is there"), b"two");
         assert_eq!(names(folder.path()), ["out"]);
+    }
+
+    #[test]
+    fn files_are_put_in_the_place_of_files_only_and_all_of_them_or_none() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |name: &str| folder.path().join(name);
+        let work = WorkFolder::within(folder.path()).expect("a folder can be made");
+        fs::write(work.path().join("one"), "one").expect("it can be written");
+        fs::write(work.path().join("two"), "two").expect("it can be written");
+        fs::create_dir(at("folder")).expect("it can be made");
+        std::os::unix::fs::symlink("out", at("link")).expect("links can be made");
+        std::os::unix::fs::symlink("socket", at("linked")).expect("links can be made");
+        let socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("a socket can be made");
+        fs::write(at("out"), "old").expect("it can be written");
+        let refused = |second: &str| {
+            let (path, why) = work.publish(&[("one", &at("out")), ("two", &at(second))]).expect_err(second);
+            assert_eq!(fs::read(at("out")).expect("it is there"), b"old", "{second}");
+            assert_eq!(path, at(second));
+            why.to_string()
+        };
+        assert_eq!(refused("folder"), "is a directory");
+        assert_eq!(refused("linked"), "it is no regular file, and would be replaced by one");
+        assert_eq!(refused("socket"), "it is no regular file, and would be replaced by one");
+        assert_eq!(refused("out"), "two files would have that name");
+        assert_eq!(refused("link"), "two files would have that name");
+        assert_eq!(refused("none/two"), "No such file or directory (os error 2)");
+        drop(socket);
+        work.publish(&[("one", &at("out")), ("two", &at("two"))]).expect("they can be written");
+        assert_eq!(fs::read(at("out")).expect("it is there"), b"one");
+        assert!(is_same_file(&at("link"), &at("out")) && !is_same_file(&at("two"), &at("out")));
     }
 
     #[test]

@@ -132,11 +132,8 @@ pub fn export_c(
     let declared = c_header(program, &prefix, function.workspace, size);
     std::fs::write(work.path().join("source"), text).map_err(at(path))?;
     std::fs::write(work.path().join("header"), declared).map_err(at(&header))?;
-    if apart {
-        work.publish("weights", &weights).map_err(at(&weights))?;
-    }
-    work.publish("header", &header).map_err(at(&header))?;
-    work.publish("source", path).map_err(at(path))?;
+    let parts = [("weights", &*weights), ("header", &header), ("source", path)];
+    work.publish(&parts[usize::from(!apart)..]).map_err(|(p, e)| ExportError::Write(p, e))?;
     Ok(ExportedC { source: path.to_owned(), header, weights: apart.then_some(weights), unserved: None })
 }
 

@@ -147,8 +147,7 @@ fn link(driver: &Driver<'_>, parts: &Exportable<'_>, path: &Path) -> Result<Expo
         false => compile(&dir, &sources, libraries, &library)?,
     }
     std::fs::copy(dir.join(HEADER), work.path().join("header")).map_err(at(&header_path))?;
-    work.publish("header", &header_path).map_err(at(&header_path))?;
-    work.publish("library", path).map_err(at(path))?;
+    work.publish(&[("header", &header_path), ("library", path)]).map_err(|(p, e)| ExportError::Write(p, e))?;
     Ok(Exported { library: path.to_owned(), header: header_path, unserved: None })
 }
 

@@ -67,10 +67,9 @@ pub fn export_sized_c(name: &str, program: &SizedParts, kernels: &str, path: &Pa
     std::fs::write(work.path().join("header"), header).map_err(at(&header_path))?;
     if apart {
         write_tensors(constants.all(), &work.path().join("weights")).map_err(at(&weights_path))?;
-        work.publish("weights", &weights_path).map_err(at(&weights_path))?;
     }
-    work.publish("header", &header_path).map_err(at(&header_path))?;
-    work.publish("source", path).map_err(at(path))?;
+    let parts = [("weights", &*weights_path), ("header", &header_path), ("source", path)];
+    work.publish(&parts[usize::from(!apart)..]).map_err(|(p, e)| ExportError::Write(p, e))?;
     let weights = apart.then_some(weights_path);
     Ok(ExportedC { source: path.to_owned(), header: header_path, weights, unserved: None })
 }
