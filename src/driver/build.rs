@@ -16,7 +16,7 @@ use super::{
     phases::{Interface, Linked, bind, machine_program, optimize, plain_program, to_kernels},
     runnable::{Runnable, Specialize},
     specialize::Machine,
-    state::StatePair,
+    state::{StatePair, still_fit},
     state_order::places_first,
     tune::{Tuner, Tuning, tuned_in},
 };
@@ -274,6 +274,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let typed = to_kernels(module, &mut cx)?;
     let mut backend = Backend::of(&settings.target)?;
     backend.core.excess_precision = typed.has_excess_precision();
+    still_fit(&typed, &interface.state)?;
     let machine = Machine {
         backend,
         pool: Arc::new(Pool::new(threads)),

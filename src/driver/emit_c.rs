@@ -10,6 +10,7 @@ use super::{
     library::with_state,
     phases::{Linked, bind, machine_program},
     specialize::Machine,
+    state::still_fit,
 };
 use crate::{
     dialect,
@@ -84,6 +85,7 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
     let typed = without_regions_of(infer_types(eta_expand(&module)?)?, "c")?;
     let typed = infer_types(fuse(&typed, 1))?;
     refuse_regions(&typed)?;
+    still_fit(&typed, &interface.state)?;
     let mut code = c_source::no_kernels();
     code.cancel = settings.limits.cancel.clone();
     let pairs: Vec<(usize, usize)> = interface.state.iter().map(|p| (p.input, p.output)).collect();

@@ -127,6 +127,8 @@ pub(super) struct Extents {
     inputs: Vec<Input>,
     /// What extents may be that nothing else bounds.
     general: Option<ExtentRange>,
+    /// Whether some of the numbers that prices reckon with are in the middle of bounds, and nobody said them.
+    is_guessed: bool,
 }
 
 /// The name under which extents are bounded that nothing else bounds.
@@ -198,7 +200,10 @@ impl Extents {
                     }
                     Some(_) => {}
                     // The middle of what it may be.
-                    None => input.likely[axis] = Some(range.nth((range.count() - 1) / 2)),
+                    None => {
+                        input.likely[axis] = Some(range.nth((range.count() - 1) / 2));
+                        extents.is_guessed = true;
+                    }
                 }
             }
         }
@@ -213,7 +218,7 @@ impl Extents {
             let (likely, range) = (vec![None; ty.rank()], vec![None; ty.rank()]);
             inputs.push(Input { names, ty, dims, likely, range });
         }
-        Ok(Extents { inputs, general: None })
+        Ok(Extents { inputs, general: None, is_guessed: false })
     }
 
     /// Of a function of parameters of these types, by number, whose unknown extents are within one range each.
@@ -224,7 +229,7 @@ impl Extents {
             let likely = range.iter().map(|r| r.map(|r| r.nth((r.count() - 1) / 2))).collect();
             Input { names: Vec::new(), ty: ty.clone(), dims: Vec::new(), likely, range }
         };
-        Extents { inputs: types.iter().enumerate().map(input).collect(), general: None }
+        Extents { inputs: types.iter().enumerate().map(input).collect(), general: None, is_guessed: true }
     }
 
     /// What extents may be that nothing else bounds, as those that are found while the program runs.
@@ -347,6 +352,11 @@ impl Extents {
             ty.as_tensor().and_then(TensorType::known_shape).map(|s| s.iter().map(|&n| n as usize).collect())
         };
         if self.inputs.is_empty() { None } else { self.inputs.iter().map(shape).collect() }
+    }
+
+    /// Whether nobody said all of that size: in the middle of bounds there may be none that the program takes.
+    pub(super) fn is_guessed(&self) -> bool {
+        self.is_guessed
     }
 
     /// The greatest size; none where no bound is given.

@@ -280,15 +280,23 @@ impl Primitives {
             return Ok(None);
         }
         let code_at = |shapes: &[Shape]| -> Result<Arc<Code>, Refused> {
-            let tensors: Vec<Tensor> = extents.types().zip(shapes).map(|(t, s)| Tensor::zeros(t.dtype, s)).collect();
-            self.code_for(whole, &Call { args: &tensors, decisive: &[] }).map_err(|Refused(mut all)| {
-                let message = format!("no code for {}, as is said of its extents", extents.described(shapes));
-                all.insert(0, Diagnostic::new(message));
+            let message = || format!("no code for {}, as is said of its extents", extents.described(shapes));
+            let made = within_memory(|| {
+                let types = extents.types().zip(shapes);
+                let tensors: Vec<Tensor> = types.map(|(t, s)| Tensor::zeros(t.dtype, s)).collect();
+                self.code_for(whole, &Call { args: &tensors, decisive: &[] })
+            });
+            let made = made.map_err(|e| Diagnostic::new(format!("{}: {e}", message())))?;
+            made.map_err(|Refused(mut all)| {
+                all.insert(0, Diagnostic::new(message()));
                 Refused(all)
             })
         };
-        if let Some(likely) = likely {
-            code_at(&likely)?;
+        match likely.map(|likely| code_at(&likely)) {
+            // Windows do not fit, or extents have to be even: decisions are then taken at the greatest.
+            Some(Err(_)) if extents.is_guessed() && greatest.is_some() => {}
+            Some(made) => drop(made?),
+            None => {}
         }
         let Some(greatest) = greatest else { return Ok(None) };
         let code = code_at(&greatest)?;

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     diag::{Diagnostic, Refused, nearest},
     infer::TypedModule,
-    ir::{Module, TensorType, Type, input_names, output_names},
+    ir::{Dim, Module, TensorType, Type, input_names, output_names},
     tensor::{Shape, Tensor},
 };
 
@@ -64,19 +64,39 @@ pub(super) fn pairs(typed: &TypedModule, asked: &[(String, String)]) -> Result<V
             return Err(twice("output", to).into());
         }
         let (given, made) = (&inputs[input].2, &outputs[output]);
-        let fits = given.dtype == made.dtype
-            && given.rank() == made.rank()
-            && given.shape.iter().zip(made.shape.iter()).all(|(a, b)| match (a.known(), b.known()) {
-                (Some(a), Some(b)) => a == b,
-                _ => true,
-            });
-        if !fits {
+        if !fits(given, made) {
             let message = format!("state `{from}={to}`: the input is {given}, but the output is {made}");
             return Err(Diagnostic::new(message).into());
         }
         found.push(StatePair { input, output, name: from.clone(), ty: given.clone(), order: None });
     }
     Ok(found)
+}
+
+/// Whether an output of that type may be the input at the next run: extents that are unknown may turn out to be equal.
+fn fits(given: &TensorType, made: &TensorType) -> bool {
+    let may_be = |(a, b): (&Dim, &Dim)| a.known().zip(b.known()).is_none_or(|(a, b)| a == b);
+    given.dtype == made.dtype && given.rank() == made.rank() && given.shape.iter().zip(made.shape.iter()).all(may_be)
+}
+
+/// Refuses state whose types passes have made others: its memory is read at one run as the last one wrote it.
+pub(super) fn still_fit(typed: &TypedModule, pairs: &[StatePair]) -> Result<(), Refused> {
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    let inputs = named_inputs(typed, "state")?;
+    let outputs = flat(typed.ty(typed.entry("main")?.body), "state", "the result")?;
+    for pair in pairs {
+        if let (Some((_, _, given)), Some(made)) = (inputs.get(pair.input), outputs.get(pair.output))
+            && !fits(given, made)
+        {
+            let message =
+                format!("state `{}`: after the passes the input is {given}, but the output is {made}", pair.name);
+            let d = Diagnostic::new(message);
+            return Err(d.help("a pass that changes types may keep those of results: `keep_orig_output_dtype=true` of ToMixedPrecision").into());
+        }
+    }
+    Ok(())
 }
 
 /// The tensors that a program takes, tuples flattened depth first: names (the model's own last), the number of the parameter, and type.

@@ -545,6 +545,30 @@ fn bounds_make_the_workspace_static() {
     assert!(message.contains("`width`") && message.contains("axis 3 of `x`"), "{message}");
 }
 
+/// Where no size is hinted at, the one in the middle of bounds need be none that the program takes: windows do not fit there, or extents
+/// have to be even. Others are served.
+#[test]
+fn bounds_in_whose_middle_there_is_no_size() {
+    let window = "def @main(%x: Tensor[(?, 2, ?), float32], %w: Tensor[(3, 2, 7), float32]) {
+        nn.conv1d(%x, %w, padding=[0, 0], channels=3, kernel_size=[7]) }";
+    let even = "def @main(%x: Tensor[(?, 2, ?), float32], %w: Tensor[(3, 2, 7), float32]) {
+        %0 = nn.max_pool1d(%x, pool_size=[2], strides=[2], padding=[0, 0]);
+        add(%x, repeat(%0, repeats=2, axis=2)) }";
+    for (text, most, sizes) in [(window, "2x?x9", [[2, 9], [1, 7]]), (even, "2x?x10", [[2, 10], [1, 6]])] {
+        let range = |n: &str| (n != "?").then(|| n.parse().unwrap_or_else(|e| panic!("{e}")));
+        let bounds = vec![("x".to_owned(), most.split('x').map(range).collect())];
+        let exe = built_within(parsed(text), &[], bounds).unwrap_or_else(|e| panic!("{text}: {e}")).executable;
+        for (seed, [n, length]) in sizes.into_iter().enumerate() {
+            checked(text, &exe, &[floats(&[n, 2, length], seed as u64), floats(&[3, 2, 7], 9)]);
+        }
+    }
+    // What somebody said is refused.
+    let bounds = vec![("x".to_owned(), ["2", "2", "9"].map(|n| n.parse().ok()).to_vec())];
+    let hints = [said("x", &[Some(1), None, Some(5)])];
+    let message = built_within(parsed(window), &hints, bounds).map(|_| ()).expect_err("it does not fit").to_string();
+    assert!(message.contains("no code for `x` of 1x2x5"), "{message}");
+}
+
 /// Inputs of programs with control flow are held to their bounds, too; extents that no bound names, to that of all others.
 #[test]
 fn bounds_of_programs_with_control_flow() {

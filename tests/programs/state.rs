@@ -10,7 +10,7 @@ use crate::{
 use resat::{
     driver::{self, BuildError, Built, Options, Runnable, emit_c},
     ir::{Module, TensorType},
-    pass::Settings,
+    pass::{Settings, sequence},
     relay::{npz, text::parse_module},
     runtime::LoadedSizedModel,
     target::Target,
@@ -219,6 +219,35 @@ fn state_that_lies_in_another_order_is_not_exported() {
         runs.set("cache", floats(&[1, 2, places, 8], 1)).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(runs.run(&[new.clone(), new.clone()]).is_ok(), places == 9);
     }
+}
+
+/// Passes that give results other types than the model has do so with state, too: refused when it is built, in process and as C.
+#[test]
+fn state_whose_type_passes_change_is_refused() {
+    let mixed = |passes: &str| {
+        let mut asked = options(&[("cache", "1")]);
+        asked.passes =
+            Some(sequence(passes, &asked.settings).map(|p| Box::new(p) as _).expect("it is a list of passes"));
+        asked
+    };
+    let known = "def @main(%cache: Tensor[(2, 4), float32], %x: Tensor[(2, 4), float32], %w: Tensor[(4, 4), float32]) {
+        %0 = nn.dense(add(%cache, %x), %w, units=4);
+        (nn.softmax(%0), %0) }";
+    for text in [GROWS, known] {
+        let message = match driver::build(parsed(text), &[], mixed("ToMixedPrecision, default")) {
+            Err(e) => e.to_string(),
+            Ok(_) => panic!("{text}: it is taken"),
+        };
+        let parts = ["state `cache`: after the passes the input is", "float32], but the output is", "float16]"];
+        assert!(parts.iter().all(|p| message.contains(p)), "{message}");
+        let kept = "ToMixedPrecision(keep_orig_output_dtype=true), default";
+        driver::build(parsed(text), &[], mixed(kept)).unwrap_or_else(|e| panic!("{text}: {e}"));
+    }
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let written = driver::emit_c(parsed(known), &[], mixed("ToMixedPrecision, default"), &dir.path().join("net.c"));
+    let message = written.map(|_| ()).expect_err("it is refused").to_string();
+    assert!(message.contains("state `cache`: after the passes"), "{message}");
+    assert_eq!(dir.path().read_dir().expect("it is there").count(), 0);
 }
 
 #[test]
