@@ -354,6 +354,36 @@ fn sums_of_short_floats_are_rounded_once() {
     }
 }
 
+/// The same of a convolution whose sums a routine stores: eight channels of ones by a window of one one each are 8, and 8 + 249 + 1 are 258.
+#[test]
+fn sums_of_routines_are_rounded_once() {
+    let text = "def @main(%x: Tensor[(1, 1, 6, 6, 8), bfloat16], %w: Tensor[(8, 8, 3, 3), float32], %a: Tensor[(8), bfloat16], %b: Tensor[(8), bfloat16]) {
+      %0 = nn.contrib_conv2d_winograd_weight_transform(%w, tile_size=4);
+      %1 = layout_transform(%0, src_layout=\"HWOI\", dst_layout=\"HWOI8o\");
+      %2 = cast(sign(layout_transform(%w, src_layout=\"OIHW\", dst_layout=\"OIHW8i8o\")), dtype=\"int8\");
+      %3 = fn (%p: Tensor[(1, 1, 6, 6, 8), bfloat16], %q: Tensor[(6, 6, 1, 8, 8), float32], %s: Tensor[(1, 1, 3, 3, 8, 8), int8],
+               %c: Tensor[(8), bfloat16], %d: Tensor[(8), bfloat16], Primitive=1) {
+        %4 = nn.winograd_conv2d(%p, %q, %s, tile_size=4, padding=[1, 1, 1, 1], data_layout=\"NCHW8c\", kernel_layout=\"HWOI8o\", out_layout=\"NCHW8c\");
+        nn.relu(add(add(%4, %c), %d))
+      };
+      %3(%x, %1, %2, %a, %b)
+    }";
+    let of = |dtype, shape: &[usize], f: fn(usize) -> f64| Tensor::from_f64_fn(dtype, shape, f);
+    let args = [
+        of(DType::BF16, &[1, 1, 6, 6, 8], |_| 1.0),
+        of(DType::F32, &[8, 8, 3, 3], |i| (i % 9 == 4) as i64 as f64),
+        of(DType::BF16, &[8], |_| 249.0),
+        of(DType::BF16, &[8], |_| 1.0),
+    ];
+    for target in machines() {
+        let passes: Box<dyn Pass> = Box::new(Sequential::default());
+        let options = driver::Options { passes: Some(passes), ..driver::Options::new(Settings::new(target.clone())) };
+        let built = driver::build(module(text).with_excess_precision(), &[], options).unwrap_or_else(|e| panic!("{e}"));
+        let got = built.executable.run(&args).expect("runs");
+        assert!((0..288).all(|i| got[0].get_f64(i) == 258.0), "on {:?}: {:?}", target.features, got[0]);
+    }
+}
+
 /// The assembly of a dense layer with its weight in blocks of 16, of these types, for a target.
 fn assembly(target: &str, data: DType, weight: DType, sums: DType) -> String {
     let together = 4 / data.bytes() as i64;

@@ -40,18 +40,18 @@ fn square(n: i64) -> Type {
 
 /// What became of a 3 x 3 convolution of so many channels, given its weights, over squares of so many elements a side.
 fn convolved(channels: usize, side: usize, target: Target) -> String {
-    convolved_over(channels, &[side; 2], target)
+    convolved_over(channels, &[side; 2], DType::F32, target)
 }
 
-/// The same over images of these extents, with windows of 3 along each.
-fn convolved_over(channels: usize, image: &[usize], target: Target) -> String {
+/// The same over images of these extents, with windows of 3 along each, of a type.
+fn convolved_over(channels: usize, image: &[usize], dtype: DType, target: Target) -> String {
     let (c, axes) = (channels, image.len());
     let window = vec![3; axes];
     let (x, w) = ([&[1, c], image].concat(), [&[c, c], &window[..]].concat());
     let tensor = |shape: &[usize]| format!("{shape:?}").replace('[', "(").replace(']', ")");
     let text = format!(
         r#"#[version = "0.0.5"]
-        def @main(%x: Tensor[{}, float32], %w: Tensor[{}, float32]) {{
+        def @main(%x: Tensor[{}, {dtype}], %w: Tensor[{}, {dtype}]) {{
           nn.relu(nn.conv{axes}d(%x, %w, padding={:?}, kernel_size={window:?}, channels={c}))
         }}"#,
         tensor(&x),
@@ -59,7 +59,7 @@ fn convolved_over(channels: usize, image: &[usize], target: Target) -> String {
         vec![1; axes],
     );
     let module = parse_module("conv", &text).expect("legal");
-    let weights = Tensor::from_f64_fn(DType::F32, &w, |i| (i % 7) as f64);
+    let weights = Tensor::from_f64_fn(dtype, &w, |i| (i % 7) as f64);
     let module = bind_params(&module, &[("w".into(), weights)]).expect("it has that parameter");
     let passes = sequence("default", &Settings::new(target)).expect("there is such a pass");
     let module = passes.run(module, &mut PassContext::default()).expect("it can be built");
@@ -87,8 +87,29 @@ fn weights_that_no_cache_keeps_are_read_from_memory() {
 fn planes_take_winograd() {
     let mut target = Target::parse("llvm -mcpu=znver5 -num-cores=1").expect("legal");
     target.timing.l3.bytes = 32 << 20;
-    assert!(convolved_over(64, &[4, 28, 28], target.clone()).contains("winograd_conv3d"));
-    assert!(!convolved_over(512, &[1, 7, 7], target).contains("winograd"));
+    assert!(convolved_over(64, &[4, 28, 28], DType::F32, target.clone()).contains("winograd_conv3d"));
+    assert!(!convolved_over(512, &[1, 7, 7], DType::F32, target).contains("winograd"));
+}
+
+/// Short floats take Winograd's algorithm in float32 where products of pairs are twice as fast as those, and not where matrix registers multiply them;
+/// nor where its weights are to be read from memory.
+#[test]
+fn short_floats_take_winograd_in_vectors() {
+    let convolved = |channels: usize, side: usize, cpu: &str| {
+        let target = Target::parse(&format!("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu={cpu},-num-cores=1"));
+        convolved_over(channels, &[side; 2], DType::BF16, target.expect("legal"))
+    };
+    for (cpu, channels, side, found) in [
+        ("znver4", 64, 56, true),
+        ("znver4", 128, 28, true),
+        ("znver4", 512, 7, false),
+        ("znver5", 128, 28, true),
+        ("haswell", 128, 28, true),
+        ("sapphirerapids", 128, 28, false),
+    ] {
+        let ops = convolved(channels, side, cpu);
+        assert_eq!(ops.contains("winograd"), found, "{channels} channels of {side} x {side} on {cpu}: {ops}");
+    }
 }
 
 /// Bytes take Winograd's algorithm where results are sure to be less than 2^25, and weights are few beside tiles.

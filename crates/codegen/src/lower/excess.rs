@@ -13,13 +13,17 @@ use crate::{
     tensor::DType,
 };
 
-/// Leaves out of a step's value the roundings to `bfloat16` between the sum of products of `bfloat16` that it starts from and what it stores. Where
-/// the machine's instruction to round takes what is too small to be normal for zero (`flush`), as those do that multiply, it does here, too.
-pub(super) fn round_once(step: &mut Step, flush: bool) {
-    let Some(sum) = step.reduction.as_ref().filter(|r| r.combine == Combine::Sum && is_of_short(&r.value)) else {
-        return;
+/// Leaves out of a step's value the roundings to `bfloat16` between the sum of products of `bfloat16` that it starts from and what it stores: a
+/// reduction of its own, or a `float32` tensor that a routine of the kernel has stored (`of_routine`). Where the machine's instruction to round takes
+/// what is too small to be normal for zero (`flush`), as those do that multiply, it does here, too.
+pub(super) fn round_once(step: &mut Step, of_routine: &dyn Fn(TensorId) -> bool, flush: bool) {
+    let sum = match &step.reduction {
+        Some(r) if r.combine == Combine::Sum && is_of_short(&r.value) => Some(r.tensor),
+        Some(_) => None,
+        None => reads(&step.value).into_iter().map(|(t, _)| t).find(|&t| of_routine(t)),
     };
-    let mut excess = Excess { sum: sum.tensor, forms: HashMap::new(), wide: HashMap::new() };
+    let Some(sum) = sum else { return };
+    let mut excess = Excess { sum, forms: HashMap::new(), wide: HashMap::new() };
     step.value = match excess.form(&step.value) {
         Some(wide) if flush => Scalar::unary(UnOp::FlushSubnormal, wide).cast(DType::BF16),
         Some(wide) => wide.cast(DType::BF16),

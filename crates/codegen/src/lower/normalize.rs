@@ -138,6 +138,16 @@ pub(crate) fn parts<'a>(
     }
     let mut parts = Vec::new();
     let mut run: Vec<Stage> = Vec::new();
+    let routines = kept.iter().filter_map(|d| match &**d {
+        Definition::Routine(r) => Some(&r.defines),
+        Definition::Stage(_) => None,
+    });
+    let sums: HashSet<TensorId> = routines.flatten().copied().filter(|&t| group.decl(t).dtype == DType::F32).collect();
+    let round = |step: &mut Step| {
+        if let Some(flush) = once {
+            round_once(step, &|t| sums.contains(&t), flush);
+        }
+    };
     for (at, d) in kept.iter().enumerate() {
         let routine = match d {
             Cow::Borrowed(Definition::Routine(r)) => Cow::Borrowed(r),
@@ -147,10 +157,10 @@ pub(crate) fn parts<'a>(
                 continue;
             }
         };
-        finish_run(group, std::mem::take(&mut run), &kept[at..], once, changing, &mut parts);
+        finish_run(group, std::mem::take(&mut run), &kept[at..], &round, changing, &mut parts);
         parts.push(Part::Routine(routine));
     }
-    finish_run(group, run, &[], once, changing, &mut parts);
+    finish_run(group, run, &[], &round, changing, &mut parts);
     if changing.is_none() {
         into_stores(group, &mut parts);
     }
@@ -247,12 +257,12 @@ pub(crate) fn map_step(stage: &Stage, changing: Option<&HashSet<AxisId>>) -> Ste
     step
 }
 
-/// Makes steps of a run of stages, of which `later` definitions read some.
+/// Makes steps of a run of stages, of which `later` definitions read some; `round` leaves roundings out of each.
 fn finish_run(
     group: &Stages,
     run: Vec<Stage>,
     later: &[Cow<'_, Definition>],
-    once: Option<bool>,
+    round: &dyn Fn(&mut Step),
     changing: Option<&HashSet<AxisId>>,
     parts: &mut Vec<Part<'_>>,
 ) {
@@ -262,9 +272,7 @@ fn finish_run(
     let mut steps = attach_epilogues(group, run, later);
     steps.iter_mut().for_each(|s| {
         simplify(s, changing);
-        if let Some(flush) = once {
-            round_once(s, flush);
-        }
+        round(s);
     });
     parts.push(Part::Steps(steps));
 }

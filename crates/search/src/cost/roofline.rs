@@ -282,9 +282,14 @@ pub(super) fn scatters(name: &str) -> bool {
 
 /// The element type that decides the speed of arithmetic: of the first argument, as multiply-adds read it. Bytes are widened,
 /// unless they lie in fours, as instructions for four products at once want them; to 16 bits where they lie in pairs, as Winograd's algorithm has them;
-/// short floats unless they lie in pairs.
+/// short floats unless they lie in pairs, and those beside weights of float32.
 fn factor_type(attrs: &Attrs, node: &NodeView) -> DType {
     let first = |ty: &Type| ty.flatten().and_then(|t| t.first().map(|t| t.dtype));
+    let is_wide = |t: &TensorType| t.dtype == DType::F32;
+    let short = matches!(node.args.first().and_then(first), Some(DType::BF16 | DType::F16));
+    if short && node.args.get(1).and_then(Type::as_tensor).is_some_and(is_wide) {
+        return DType::F32;
+    }
     match node.args.first().and_then(first).or_else(|| first(node.out)).unwrap_or(DType::F32) {
         DType::I8 | DType::U8 if lies_in(2, attrs) => DType::I16,
         DType::I8 | DType::U8 if !lies_in(4, attrs) => DType::I32,

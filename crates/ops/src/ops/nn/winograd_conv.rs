@@ -179,6 +179,17 @@ impl Plan {
         weight_back(self.tile as usize)
     }
 
+    /// What both transforms of a tile take by channel, of the data and of results: multiply-adds in blocks of channels, first along columns and then
+    /// along rows, and each load and store as what one could have done in its time. Results are read again, for what follows, and written.
+    pub(super) fn transforms(&self) -> [f64; 2] {
+        let [data, results] = self.matrices().map(|m| m.iter().flatten().filter(|v| **v != 0.0).count() as f64);
+        let (points, tile) = (self.points as f64, self.tile as f64);
+        [
+            2.0 * (data * 2.0 * points + 2.0 * points * points),
+            2.0 * (results * (points + tile) + 2.0 * points * points + 4.0 * tile * tile),
+        ]
+    }
+
     /// What data is multiplied by, a row for each point, and what products are, likewise.
     pub(super) fn matrices(&self) -> [Vec<Vec<f64>>; 2] {
         let (tile, taps) = (self.tile as usize, self.taps as usize);
@@ -247,6 +258,14 @@ fn table(matrix: &[Vec<f64>], dtype: DType, b: &mut Builder) -> TensorId {
     })
 }
 
+impl WinogradConv {
+    /// Whether data may come with a weight of that type: of the same floats, or short ones that are widened.
+    fn takes(&self, data: DType, weight: DType) -> bool {
+        let widens = self.keeps && matches!(data, DType::BF16 | DType::F16) && weight == DType::F32;
+        data.is_float() && data == weight || widens
+    }
+}
+
 impl Op for WinogradConv {
     fn name(&self) -> &'static str {
         if self.keeps { "nn.winograd_conv2d" } else { "nn.contrib_conv2d_winograd_without_weight_transform" }
@@ -254,9 +273,10 @@ impl Op for WinogradConv {
     fn doc(&self) -> &'static str {
         if self.keeps {
             return "As nn.contrib_conv2d_winograd_without_weight_transform, but results that this leaves infinite or NaN are computed again as
-                nn.conv2d does, so that both have them in the same places. C8: data comes in blocks, windows are of 3; `signs` are the signs,
-                as int8, of what `weight` was made of, which is finite, with axes O, I, H, W, i, o of the blocks of data and result. (Of resat's
-                own making.)";
+                nn.conv2d does, so that both have them in the same places. Data of bfloat16 or float16 may come with a weight of float32: it is
+                widened, sums are of float32, and results are rounded to the data's type unless out_dtype says otherwise. C8: data comes in blocks,
+                windows are of 3; `signs` are the signs, as int8, of what `weight` was made of, which is finite, with axes O, I, H, W, i, o of the
+                blocks of data and result. (Of resat's own making.)";
         }
         "A convolution by Winograd's algorithm, for tiles of tile_size by tile_size results: out = A' ((weight * (B' d B)) summed
             over channels) A for each tile d of the padded data, where weight is what nn.contrib_conv2d_winograd_weight_transform
@@ -293,7 +313,7 @@ impl Op for WinogradConv {
         let of = blocks(attrs)?;
         let plain = whole(&x.shape, 1, of.map(|b| b.0)).zip(whole(&w.shape, 2, of.map(|b| b.1)));
         let plain = plain.filter(|(x, w)| crate::ops::util::may_equal(x[1], w[3]));
-        let (Some((xs, ws)), true) = (plain, x.dtype.is_float() && x.dtype == w.dtype) else {
+        let (Some((xs, ws)), true) = (plain, self.takes(x.dtype, w.dtype)) else {
             return Err(OpError(format!(
                 "C1: `data` is {x} and `weight` {w}, but both should be of the same floats, with four axes (five in blocks) and the same \
                  channels"
@@ -347,8 +367,13 @@ impl Op for WinogradConv {
             };
             let given = [("data_layout", "NCHW"), ("kernel_layout", "OIHW"), ("out_layout", "NCHW")];
             let attrs = given.iter().fold(attrs.clone(), |a, (name, layout)| a.with(name, *layout));
+            let attrs = attrs.with("out_dtype", attrs.opt_dtype("out_dtype").unwrap_or(x.dtype()));
             let by_tiles = WinogradConv { keeps: false };
-            let out = by_tiles.eval(&attrs, &[plain(x, 1, i), plain(w, 2, o)])?;
+            let widened = match x.dtype() == w.dtype() {
+                true => x.clone(),
+                false => Tensor::from_f64_fn(w.dtype(), x.shape(), |i| x.get_f64(i)),
+            };
+            let out = by_tiles.eval(&attrs, &[plain(&widened, 1, i), plain(w, 2, o)])?;
             let out = rearranged(out.tensor(), &shape, 1, 1, o as usize);
             return Ok(if self.keeps { mended(&out, [x, w, args[2].tensor()], &attrs)? } else { out }.into());
         }
@@ -418,11 +443,23 @@ impl Op for WinogradConv {
         let weight = whole(shape(1), 2, blocks(attrs).ok().flatten().map(|b| b.1)).unwrap_or_default();
         let flops = Plan::new(attrs, &weight).map_or(0.0, |p| {
             let known = |d: Option<&Dim>| d.and_then(|d| d.known()).unwrap_or(1) as f64;
-            let (points, tile) = ((p.points * p.points) as f64, (p.tile * p.tile) as f64);
-            let tiles = elements(out) / known(weight.get(2)).max(1.0) / tile;
             let (ins, outs) = (known(weight.get(3)), known(weight.get(2)));
-            // The products, and both transforms as written.
-            tiles * points * (2.0 * ins * outs + 4.0 * points * ins + 4.0 * tile * outs)
+            let points = (p.points * p.points) as f64;
+            let of_products = 2.0 * points * ins * outs;
+            if blocks(attrs).ok().flatten().is_none() {
+                // Both transforms as written.
+                let tile = (p.tile * p.tile) as f64;
+                let tiles = elements(out) / outs.max(1.0) / tile;
+                return tiles * (of_products + 4.0 * points * (points * ins + tile * outs));
+            }
+            // Tiles at the edge are whole ones.
+            let along = |axis: usize| {
+                let n = out.as_tensor().and_then(|t| t.shape.get(axis)?.known());
+                n.map_or(1.0 / p.tile as f64, |n| p.tiles(n) as f64)
+            };
+            let tiles = known(out.as_tensor().and_then(|t| t.shape.first())) * along(2) * along(3);
+            let [data, results] = p.transforms();
+            tiles * (of_products + data * ins + results * outs)
         });
         // Signs are read where results are not finite, which they are.
         Work { flops, bytes_read: args[..2].iter().map(bytes).sum(), bytes_written: bytes(out) }
@@ -431,16 +468,21 @@ impl Op for WinogradConv {
         let shape = lowered_shapes(self, attrs, args, b)?.remove(0);
         let (x, w) = (args[0].tensor(), args[1].tensor());
         let extents: Vec<Dim> = b.shape(w).iter().map(|&n| Dim::Known(n)).collect();
-        let (of, dtype) = (blocks(attrs)?, b.dtype(x));
+        let (of, dtype, given) = (blocks(attrs)?, b.dtype(w), b.dtype(x));
         let weight =
             whole(&extents, 2, of.map(|b| b.1)).ok_or_else(|| OpError("C1: `weight` is not in blocks".into()))?;
         let p = Plan::new(attrs, &weight)?;
-        let wanted = attrs.opt_dtype("out_dtype").unwrap_or(dtype);
+        let wanted = attrs.opt_dtype("out_dtype").unwrap_or(given);
         let cast = |out: TensorId, b: &mut Builder| match wanted == dtype {
             true => out,
             false => b.map(&shape, |b, i| b.read(out, i.iter().cloned()).cast(wanted)),
         };
         let [rows, columns] = [p.tiles(shape[2]), p.tiles(shape[3])];
+        // Each element is in several tiles: it is widened on the way to whole ones.
+        let x = match given == dtype {
+            true => x,
+            false => b.map(&b.shape(x).to_vec(), |b, i| b.read(x, i.iter().cloned()).cast(dtype)),
+        };
         let x = p.padded(x, [2, 3], [shape[2], shape[3]], b);
         if of.is_some() {
             let signs = self.keeps.then(|| args[2].tensor());
@@ -500,7 +542,12 @@ impl Op for WinogradConv {
             in_blocks(2, &[1], [16, 8], &[1, 1, 9, 12, 16], &[4, 4, 1, 16, 8]),
         ];
         if self.keeps {
-            return blocked;
+            let mut narrow = blocked.clone();
+            narrow.iter_mut().zip([DType::BF16, DType::F16, DType::BF16]).for_each(|(s, dtype)| {
+                let x = s.args[0].as_tensor().expect("just made");
+                s.args[0] = TensorType::of(x.shape.iter().copied(), dtype).into();
+            });
+            return [blocked, narrow].concat();
         }
         let plain = vec![
             call(2, &[1, 1], &[1, 3, 5, 6], &[4, 4, 2, 3]),

@@ -134,10 +134,10 @@ impl Op for WinogradConv3d {
             let taps = (0..p.made).map(|made| (p.before + p.given - made).min(p.taps) - (p.before - made).max(0));
             let taps: i64 = taps.map(|taps| taps.max(0)).sum();
             let (ins, outs) = (w.shape[3].known()? / p.taps, outs * lanes);
-            let tiles = images * plan.tiles(height) * plan.tiles(width) * plan.points * plan.points;
-            // The products, and both transforms as written.
-            let at_a_point = 2 * ins * outs * taps + 4 * plan.points * ins * p.given + 4 * plan.tile * outs * p.made;
-            Some(tiles as f64 * at_a_point as f64)
+            let tiles = images * plan.tiles(height) * plan.tiles(width);
+            let products = (2 * plan.points * plan.points * ins * outs * taps) as f64;
+            let [data, results] = plan.transforms();
+            Some(tiles as f64 * (products + data * (ins * p.given) as f64 + results * (outs * p.made) as f64))
         };
         Work { flops: flops().unwrap_or(0.0), bytes_read, bytes_written }
     }
