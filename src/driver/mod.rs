@@ -1,6 +1,8 @@
 //! The whole line, top to bottom, one call per phase.
 
 #[cfg(feature = "llvm")]
+mod ahead;
+#[cfg(feature = "llvm")]
 mod backend;
 #[cfg(feature = "llvm")]
 mod build;

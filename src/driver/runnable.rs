@@ -5,7 +5,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{extents::Extents, external::fallback_warning, specialize::Primitives};
+use super::{ahead::Ahead, extents::Extents, external::fallback_warning, specialize::Primitives};
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{Name, Type, disagreeing},
@@ -47,6 +47,8 @@ pub struct MachineProgram {
     workspace: Option<usize>,
     /// What makes code for a size in the background.
     making: Mutex<Option<JoinHandle<()>>>,
+    /// What plans the next size where state is kept.
+    ahead: Ahead,
 }
 
 impl Drop for MachineProgram {
@@ -129,9 +131,9 @@ impl MachineProgram {
         dims: Vec<Vec<String>>,
         specialize: Specialize,
     ) -> MachineProgram {
-        let (kernels, making) = (Arc::new(kernels), Mutex::new(None));
-        let extents = Extents::default();
-        MachineProgram { program, kernels, params, dims, specialize, extents, workspace: None, making }
+        let (ahead, making) = (Ahead::new(kernels.machine.pool.threads()), Mutex::new(None));
+        let (kernels, extents) = (Arc::new(kernels), Extents::default());
+        MachineProgram { program, kernels, params, dims, specialize, extents, workspace: None, making, ahead }
     }
 
     /// The same within bounds of its extents: so many bytes are worked in.
@@ -225,7 +227,13 @@ impl MachineProgram {
         // Values share the inputs' elements, which are then not to be written.
         drop(self.values(inputs)?);
         let shapes = self.shapes(inputs);
-        match self.kernels.run_whole_keeping(inputs, state, spare) {
+        self.ahead.begin();
+        let mut ahead = |when, next: &[Shape]| {
+            if self.extents.beyond(next.iter().map(|s| &s[..])).is_none() {
+                self.ahead.plan(&self.kernels, when, next);
+            }
+        };
+        match self.kernels.run_whole_keeping(inputs, state, spare, &mut ahead) {
             Some(done) => {
                 shapes.into_iter().for_each(|s| self.consider(s));
                 done.map_err(|e| Diagnostic::new(e.to_string()).into())

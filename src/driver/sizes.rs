@@ -21,7 +21,7 @@ use super::{
 use crate::{
     diag::Refused,
     ir::{ExprId, TensorType, Type},
-    lower::{CodeSet, FunctionAt, Group, Made, Met, ProgramAt, Sites, as_view, assemble_at},
+    lower::{CodeSet, FunctionAt, Group, Made, Met, ProgramAt, Sites, Template, as_view, assemble_at},
     runtime::CompiledCode,
     tensor::{Shape, Tensor},
 };
@@ -59,6 +59,10 @@ pub(super) struct Sizes {
     pub(super) specialized: usize,
     /// Whether the back end failed on a kernel: then no size is served any more.
     pub(super) broken: bool,
+    /// What the program is made of at further sizes, where it keeps state.
+    template: Option<Template>,
+    /// The code for the last size, which was made by the template or has become it: see [`Sizes::keep`].
+    last: Option<Arc<Code>>,
 }
 
 /// The calls of a program as they were found at its first size.
@@ -98,6 +102,8 @@ impl Sizes {
             took: Duration::ZERO,
             specialized: 0,
             broken: false,
+            template: None,
+            last: None,
         }
     }
 
@@ -111,9 +117,13 @@ impl Sizes {
         size: &Size,
     ) -> Result<Option<Arc<Code>>, BuildError> {
         let start = Instant::now();
-        let Some(here) = self.at(machine, sequence, types, size) else { return Ok(None) };
+        let Some(here) = self.at(machine, sequence, types, size, false) else { return Ok(None) };
         self.assign(machine, sequence, types, size, &here)?;
-        let assembled = assemble_at(sequence.typed(), Some(&here), entry, entry, &mut self.set)?;
+        if let Some(code) = self.resized(&here) {
+            return Ok(Some(code));
+        }
+        let mut assembled = assemble_at(sequence.typed(), Some(&here), entry, entry, &mut self.set)?;
+        (self.template, self.last) = (assembled.template.take(), None);
         if self.compiled < self.set.kernels.len() {
             let code = compile_kernels(&self.set.kernels[self.compiled..], machine);
             self.broken |= code.is_err();
@@ -124,9 +134,52 @@ impl Sizes {
         Code::link(assembled, self.code.clone(), machine).map(Some)
     }
 
+    /// The same for a size that is to come, on one thread where `alone`; none where it takes more than other numbers in the code for the last size:
+    /// nothing is compiled for it.
+    pub(super) fn ahead(
+        &mut self,
+        machine: &Machine,
+        sequence: &Sequence,
+        types: &[Type],
+        size: &Size,
+        alone: bool,
+    ) -> Option<Arc<Code>> {
+        if self.found.is_none() || self.last.is_none() {
+            return None;
+        }
+        let here = self.at(machine, sequence, types, size, alone)?;
+        let is_met = here.in_order().all(|(_, call)| call.function.met().is_some());
+        if is_met { self.resized(&here) } else { None }
+    }
+
+    /// The code for the last size with other numbers, where that is what a size takes.
+    fn resized(&mut self, here: &ProgramAt) -> Option<Arc<Code>> {
+        let last = self.last.as_ref()?;
+        let set = &self.set;
+        let program = self.template.as_mut()?.resized(here, |met| set.sized_kernel(met))?;
+        Some(last.resized(program))
+    }
+
+    /// Says that code which was made here is going to run: further sizes are made of it.
+    pub(super) fn keep(&mut self, code: &Arc<Code>) {
+        self.last = self.template.is_some().then(|| code.clone());
+    }
+
+    /// Has the next size made from nothing.
+    pub(super) fn start_over(&mut self) {
+        (self.template, self.last) = (None, None);
+    }
+
     /// The program at a size. While the types of some calls are found, kernels of those before are, where there are any: on the threads that run
-    /// the program, which are awake.
-    fn at(&mut self, machine: &Machine, sequence: &Sequence, types: &[Type], size: &Size) -> Option<ProgramAt> {
+    /// the program, which are awake; on this one where `alone`.
+    fn at(
+        &mut self,
+        machine: &Machine,
+        sequence: &Sequence,
+        types: &[Type],
+        size: &Size,
+        alone: bool,
+    ) -> Option<ProgramAt> {
         let (memo, found) = (&mut self.memo, self.found.as_ref());
         let params = of_shapes(types, &size.shapes);
         let Some(found) = found else { return sequence.at(params, &size.values, memo) };
@@ -134,6 +187,9 @@ impl Sizes {
             sequence.at_with(params, &size.values, memo, &mut |call, function| give((call, function.clone())))
         };
         let meet = |(call, function): (ExprId, Arc<FunctionAt>)| found.meet(call, &function);
+        if alone {
+            return typed(&mut |item| meet(item));
+        }
         if machine.pool.threads() > 1 {
             return machine.pool.as_made(typed, meet);
         }

@@ -14,6 +14,7 @@ use std::{
 use hashbrown::{HashMap, HashSet};
 
 use super::{
+    ahead::{When, next_shapes},
     backend::{Backend, in_process},
     build::BuildError,
     cache::Cache,
@@ -36,7 +37,9 @@ use crate::{
     lower::{Assembled, CodeSet, Form, Tuned, assemble, is_plain, is_plain_once_known, shapes_follow_from_types},
     partition::CompilerError,
     pass::{resolve_extents, static_calls},
-    runtime::{Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, RunError},
+    runtime::{
+        Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, Program, RunError,
+    },
     tensor::{Shape, Tensor, Value, within_memory},
 };
 
@@ -82,7 +85,7 @@ pub(super) struct Primitives {
     /// Its code for the greatest extents that it may meet, where these are bounded: no other takes more memory.
     bound: OnceLock<Arc<Code>>,
     /// Whether it turned out that it can't be called as one function.
-    in_parts: AtomicBool,
+    pub(super) in_parts: AtomicBool,
     pub machine: Machine,
     /// Regions that their compilers failed on for extents that were met, each once.
     fallen: Mutex<Vec<CompilerError>>,
@@ -98,7 +101,7 @@ pub(super) struct Primitive {
     /// The code, where there is one for all calls.
     pub fixed: Option<Arc<Code>>,
     /// The code for extents that were met, which functions that are the same share.
-    made: Arc<Mutex<Made>>,
+    pub(super) made: Arc<Mutex<Made>>,
 }
 
 impl Primitive {
@@ -110,15 +113,26 @@ impl Primitive {
 
 /// The code of a function for extents that were met.
 #[derive(Default)]
-struct Made {
-    code: HashMap<Key, Arc<Code>>,
+pub(super) struct Made {
+    pub(super) code: HashMap<Key, Arc<Code>>,
     /// How long runs took at sizes by the code for all sizes; none where a size has got code of its own, or can't have any.
     ran: HashMap<Key, Option<Duration>>,
     /// Sizes that have got code of their own.
     special: usize,
     /// The calls that it makes, and what serves all extents, from the first call on.
-    sequence: Option<Sequence>,
-    sizes: Option<Sizes>,
+    pub(super) sequence: Option<Sequence>,
+    pub(super) sizes: Option<Sizes>,
+}
+
+impl Made {
+    /// Keeps the code for a size, and forgets others where these are too many.
+    pub(super) fn keep(&mut self, key: Key, code: Arc<Code>) {
+        if self.code.len() >= KEPT {
+            self.code.clear();
+            self.ran.clear();
+        }
+        self.code.insert(key, code);
+    }
 }
 
 /// The code of a function.
@@ -155,6 +169,11 @@ impl Code {
     /// Outputs of which another output says how many rows are meant; see [`Assembled::counted`].
     pub(super) fn counted(&self) -> &[(usize, usize)] {
         &self.counted
+    }
+
+    /// The same for a program that is the same but for sizes.
+    pub(super) fn resized(&self, program: Program) -> Arc<Code> {
+        Arc::new(Code { exe: self.exe.resized(program), counted: Vec::new(), left_out: Vec::new() })
     }
 
     /// The calls, with their memory plan.
@@ -299,6 +318,10 @@ impl Primitives {
             None => {}
         }
         let Some(greatest) = greatest else { return Ok(None) };
+        // With a memory plan for it alone.
+        if let Some(sizes) = &mut whole.made.lock().unwrap_or_else(PoisonError::into_inner).sizes {
+            sizes.start_over();
+        }
         let code = code_at(&greatest)?;
         let bytes = code.exe.plan().arena;
         self.machine.arenas.reserve(bytes);
@@ -324,7 +347,7 @@ impl Primitives {
     }
 
     /// Whether code works within the memory of the greatest extents, where these are bounded: by a plan of its own, or by theirs.
-    fn is_within(&self, code: &mut Arc<Code>) -> bool {
+    pub(super) fn is_within(&self, code: &mut Arc<Code>) -> bool {
         let Some(bound) = self.bound.get().filter(|b| code.exe.plan().arena > b.exe.plan().arena) else { return true };
         Arc::get_mut(code).is_some_and(|code| code.exe.live_as(&bound.exe))
     }
@@ -408,15 +431,22 @@ impl Primitives {
         inputs: &mut [Tensor],
         state: &[(usize, usize)],
         spare: &mut [Option<Tensor>],
+        ahead: &mut dyn FnMut(When, &[Shape]),
     ) -> Option<Result<Vec<Tensor>, RunError>> {
         let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
         let code = self.code_for(whole, &Call { args: inputs, decisive: &[] }).ok()?;
         let key = self.machine.times.then(|| Call { args: inputs, decisive: &[] }.key());
+        if !code.counted.is_empty() {
+            return None;
+        }
+        let next = next_shapes(inputs, state, &code.exe);
+        next.iter().for_each(|next| ahead(When::Before, next));
         let start = Instant::now();
-        let done = code.counted.is_empty().then(|| code.exe.run_keeping(inputs, state, spare))?;
+        let done = code.exe.run_keeping(inputs, state, spare);
         if let Some(key) = key {
             note(whole, key, start.elapsed());
         }
+        next.iter().for_each(|next| ahead(When::After, next));
         Some(done)
     }
 
@@ -502,11 +532,10 @@ impl Primitives {
                 "these extents take more memory to work in than the greatest ones that the program was built for";
             return Err(Diagnostic::new(message).into());
         }
-        if made.code.len() >= KEPT {
-            made.code.clear();
-            made.ran.clear();
+        made.keep(call.key(), code.clone());
+        if let (Some(sizes), false) = (&mut made.sizes, call.args.iter().any(Tensor::is_empty)) {
+            sizes.keep(&code);
         }
-        made.code.insert(call.key(), code.clone());
         Ok(code)
     }
 
@@ -552,6 +581,7 @@ impl Primitives {
             false => self.specialize(f, call)?,
         };
         sizes.specialized += 1;
+        sizes.start_over();
         Ok(code)
     }
 

@@ -202,6 +202,42 @@ fn a_cache_with_heads_first_grows_where_it_lies() {
     assert!(general > 0 && alone == 0, "{general} {alone}");
 }
 
+/// One token after another: what is planned ahead, in what time there is, and by the plan of the length before, is what a program says that is planned
+/// for each length.
+#[test]
+fn lengths_follow_each_other() {
+    let plain = built(HEADS, &[]);
+    for threads in [1, 2] {
+        let mut asked = options(&[("cache", "1")]);
+        (asked.reorder_state, asked.threads) = (true, threads);
+        let kept = driver::build(parsed(HEADS), &[], asked).unwrap_or_else(|e| panic!("{e}"));
+        let Runnable::Machine(m) = &kept.executable else { panic!("extents are unknown") };
+        let mut compiled = None;
+        let mut runs = kept.stateful();
+        for (begin, steps) in [(3, 70), (40, 5), (1, 12), (250, 40)] {
+            let mut want = floats(&[1, 2, begin, 8], begin as u64);
+            runs.set("cache", want.clone()).unwrap_or_else(|e| panic!("{e}"));
+            for step in 0..steps {
+                // Now several at once.
+                let length = if step % 13 == 12 { 3 } else { 1 };
+                let (q, k) = (floats(&[1, 2, length, 8], 7 + step), floats(&[1, 2, length, 8], 1000 + step));
+                let all = plain.executable.run(&[q.clone(), k.clone(), want]).unwrap_or_else(|e| panic!("{e}"));
+                let out = runs.run(&[q, k]).unwrap_or_else(|e| panic!("{e}"));
+                for (got, want) in out[..2].iter().zip([&all[0], &all[2]]) {
+                    assert_close(got, want);
+                }
+                assert_eq!((&out[2], &*runs.get("cache").expect("it is kept")), (&all[3], &all[1]));
+                want = all[1].clone();
+                if step % 5 == 4 {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+            }
+            compiled.get_or_insert(m.compiled_kernels());
+        }
+        assert_eq!(compiled, Some(m.compiled_kernels()), "{threads} threads");
+    }
+}
+
 #[test]
 fn state_that_lies_in_another_order_is_not_exported() {
     let mut asked = options(&[("cache", "1")]);

@@ -8,8 +8,9 @@ use rayon::prelude::*;
 use super::{
     Group, Reduced, Scheduled, Tuned,
     append::{self, Kept},
-    call::{FunctionAt, Linked, ProgramAt, estimate},
+    call::{CallAt, Linked, ProgramAt, estimate},
     form::Form,
+    resized::{Called, Template},
     sites::{Made, Met, SizedKernel, as_view},
     worth_measuring,
 };
@@ -81,6 +82,8 @@ pub struct Assembled {
     pub counted: Vec<(usize, usize)>,
     /// Calls of kernels: more than there are kernels, where some are the same.
     pub calls: usize,
+    /// What programs for further sizes are made of, where it keeps state and is for one of several sizes.
+    pub template: Option<Template>,
 }
 
 /// A value while the program is assembled.
@@ -104,6 +107,9 @@ struct Assembler<'a> {
     /// By number of a kernel: the program's function.
     functions: HashMap<usize, FunctionId>,
     calls: usize,
+    /// The calls with their buffers, and what was known of others, where programs for further sizes are made of this one.
+    record: Vec<Called>,
+    values: Vec<(ExprId, BufferId)>,
 }
 
 impl CodeSet {
@@ -150,6 +156,14 @@ impl CodeSet {
             self.kernels.push(kernel);
             self.kernels.len() - 1
         })
+    }
+
+    /// The number of the kernel for all sizes that a call is made of, where there is one.
+    pub fn sized_kernel(&self, met: &Met) -> Option<usize> {
+        match &met.made {
+            Made::Sized(kernel, _) => self.sized.get(&kernel.digest).copied(),
+            Made::View(_) | Made::Alone => None,
+        }
     }
 
     /// The vectors that kernels are scheduled for.
@@ -269,7 +283,8 @@ pub fn assemble_at(
     let main = typed.entry(entry)?;
     let kept = append::kept(typed, entry, &code.state);
     let (program, counted, functions) = (Program::new(name), HashMap::new(), HashMap::new());
-    let mut a = Assembler { typed, at, code, program, counted, kept, functions, calls: 0 };
+    let (record, values) = (Vec::new(), Vec::new());
+    let mut a = Assembler { typed, at, code, program, counted, kept, functions, calls: 0, record, values };
     let order = at.map_or_else(|| Cow::Owned(scope(typed, main.body)), |at| Cow::Borrowed(&at.order));
     let mut slots: HashMap<ExprId, Slot> = HashMap::with_capacity(order.len());
     a.program.reserve(order.len(), at.map_or(0, |at| at.calls.len()));
@@ -308,7 +323,14 @@ pub fn assemble_at(
         a.program.output(Port::new(at.to_string(), DType::I64, &[1]), count);
         counted.push((i, at));
     }
-    Ok(Assembled { program: a.program, counted, calls: a.calls })
+    let records = at.filter(|_| !a.code.state.is_empty() && counted.is_empty());
+    let template = records.map(|at| Template {
+        program: a.program.clone(),
+        order: at.order.clone(),
+        values: a.values,
+        calls: a.record,
+    });
+    Ok(Assembled { program: a.program, counted, calls: a.calls, template })
 }
 
 /// The expressions of a body, without those inside of functions.
@@ -391,7 +413,9 @@ impl<'a> Assembler<'a> {
                 .into()
         };
         if let Some(known) = self.at.and_then(|at| at.values.get(&id)) {
-            return Ok(Some(Slot::Tensor(self.program.constant(known.clone()))));
+            let buffer = self.program.constant(known.clone());
+            self.values.push((id, buffer));
+            return Ok(Some(Slot::Tensor(buffer)));
         }
         let slot = match &m[id] {
             Expr::Var(v) => params.get(v).cloned().ok_or_else(|| refuse("captured variables"))?,
@@ -417,7 +441,7 @@ impl<'a> Assembler<'a> {
                         Some(taken) => taken.iter().for_each(|&i| flatten(&slots[&args[i]], &mut inputs)),
                         None => args.iter().for_each(|a| flatten(&slots[a], &mut inputs)),
                     }
-                    return self.call_at(id, &call.function, inputs).map(Some);
+                    return self.call_at(id, call, inputs).map(Some);
                 }
                 args.iter().for_each(|a| flatten(&slots[a], &mut inputs));
                 let f = m.func(func);
@@ -449,11 +473,21 @@ impl<'a> Assembler<'a> {
     }
 
     /// The same of a function for extents at hand, of which it is known by what it is called: what needs no kernel is a view already.
-    fn call_at(&mut self, id: ExprId, at: &Arc<FunctionAt>, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
+    fn call_at(&mut self, id: ExprId, call: &CallAt, inputs: Vec<BufferId>) -> Result<Slot, Refused> {
+        let at = &call.function;
+        if !self.code.state.is_empty() {
+            self.record.push(Called::new(call, inputs.clone()));
+        }
         let met = at.met().ok_or_else(|| Refused::from(Diagnostic::new("a call that has no kernel")))?;
         let (estimate, expected) = (Estimate::default(), Some(at.clone() as Arc<dyn Expected>));
         let call = KernelCall { function: at.function(), inputs, ty: at.result(), met, estimate, expected };
-        Ok(self.call(id, call, &at.linked))
+        let slot = self.call(id, call, &at.linked);
+        let count = self.program.steps().len();
+        // A view makes no step.
+        if let (Some(called), false) = (self.record.last_mut(), matches!(met.made, Made::View(_))) {
+            called.made_by(met, &self.program, count - 1);
+        }
+        Ok(slot)
     }
 
     fn call(&mut self, id: ExprId, call: KernelCall<'_>, known: &Linked) -> Slot {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    abi::{KernelFn, ResatCtx},
+    abi::{ALIGN, KernelFn, ResatCtx},
     callable::{Arguments, Callable, CompiledCode},
     memory::{Arenas, Block, ResultBlock},
     plan::Plan,
@@ -69,8 +69,10 @@ pub enum RunError {
 /// A program with its code, its memory plan and its threads. Any number of threads may run it at once.
 pub struct Executable {
     program: Program,
-    plan: Plan,
-    functions: Vec<Function>,
+    plan: Arc<Plan>,
+    /// By buffer: the bytes that it has at most where the plan is for several sizes; none where it is for this one.
+    planned: Option<Arc<[usize]>>,
+    functions: Arc<[Function]>,
     pool: Arc<Pool>,
     /// Whose memory each pointer argument of each step is.
     places: Vec<Place>,
@@ -114,19 +116,59 @@ impl Executable {
             found.ok_or_else(|| LinkError(symbol.into()))
         };
         let functions = program.functions().map(find).collect::<Result<_, _>>()?;
-        let plan = program.plan();
-        let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args);
-        let places = args.map(|&(b, _)| program.place(&plan, b)).collect();
-        Ok(Executable { program, plan, functions, pool, places, arenas, idle: Mutex::new(Vec::new()), _code: code })
+        let plan = Arc::new(program.plan());
+        let places = places(&program, &plan);
+        let (planned, idle) = (None, Mutex::new(Vec::new()));
+        Ok(Executable { program, plan, planned, functions, pool, places, arenas, idle, _code: code })
+    }
+
+    /// The same for a program with the same steps, whose buffers have other sizes. Memory is planned with room for greater ones, so that a plan serves
+    /// many sizes one after another.
+    pub fn resized(&self, program: Program) -> Executable {
+        let known = self.planned.clone().filter(|sizes| program.fits_plan_for(sizes));
+        let (plan, sizes, places) = match known {
+            Some(sizes) => {
+                let mut places = self.places.clone();
+                let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args);
+                for (place, &(b, _)) in places.iter_mut().zip(args) {
+                    if let Place::OutputPart(..) = place {
+                        *place = program.place(&self.plan, b);
+                    }
+                }
+                (self.plan.clone(), sizes, places)
+            }
+            None => {
+                let before = |i: usize| self.program.buffers.get(i).map(|b| b.1);
+                let size = |i: usize, bytes: usize| if before(i) == Some(bytes) { bytes } else { with_room(bytes) };
+                let sizes: Vec<usize> = program.buffers.iter().enumerate().map(|(i, b)| size(i, b.1)).collect();
+                let fits = program.fits_plan_for(&sizes);
+                let sizes: Arc<[usize]> =
+                    if fits { sizes.into() } else { program.buffers.iter().map(|b| b.1).collect() };
+                let plan = Arc::new(program.plan_for(|i, _| sizes[i]));
+                let places = places(&program, &plan);
+                (plan, sizes, places)
+            }
+        };
+        Executable {
+            program,
+            plan,
+            planned: Some(sizes),
+            functions: self.functions.clone(),
+            pool: self.pool.clone(),
+            places,
+            arenas: self.arenas.clone(),
+            idle: Mutex::new(Vec::new()),
+            _code: self._code.clone(),
+        }
     }
 
     /// Has its buffers live where those of another program do which is the same but for sizes, and larger; says whether it is.
     pub fn live_as(&mut self, larger: &Executable) -> bool {
         let fits = self.program.fits_plan_of(&larger.program);
         if fits {
-            self.plan = larger.plan.clone();
-            let args = self.program.steps.iter().flat_map(|Step::Call(c)| &c.args);
-            self.places = args.map(|&(b, _)| self.program.place(&self.plan, b)).collect();
+            let sizes = larger.program.buffers.iter().map(|b| b.1).collect();
+            (self.plan, self.planned) = (larger.plan.clone(), Some(sizes));
+            self.places = places(&self.program, &self.plan);
         }
         fits
     }
@@ -339,6 +381,18 @@ impl Executable {
             };
         }
     }
+}
+
+/// Whose memory each pointer argument of each step is.
+fn places(program: &Program, plan: &Plan) -> Vec<Place> {
+    let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args);
+    args.map(|&(b, _)| program.place(plan, b)).collect()
+}
+
+/// Bytes for a buffer that may grow: up to an eighth more.
+fn with_room(bytes: usize) -> usize {
+    let step = (bytes.checked_ilog2().map_or(0, |log| 1 << log) / 8).max(ALIGN);
+    bytes.next_multiple_of(step)
 }
 
 /// Whether tensors are what a program takes or gives, but for those of some numbers.

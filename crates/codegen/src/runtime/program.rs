@@ -244,8 +244,57 @@ impl Program {
         in_place && self.steps[at + 1..].iter().all(|Step::Call(c)| !reads(c))
     }
 
+    /// Gives an input another shape; none where it has other axes.
+    pub fn resize_input(&mut self, number: usize, shape: &[usize]) -> Option<()> {
+        let port = self.inputs.get_mut(number).filter(|p| p.shape.len() == shape.len())?;
+        if port.shape[..] != *shape {
+            port.shape = shape.into();
+            let bytes = port.bytes();
+            let at = self.buffers.iter().position(|b| b.0 == Source::Input(number))?;
+            self.buffers[at].1 = bytes;
+        }
+        Some(())
+    }
+
+    /// Gives an output another shape; none where its buffer is not as large.
+    pub fn resize_output(&mut self, number: usize, shape: &[usize]) -> Option<()> {
+        let (port, buffer) = self.outputs.get_mut(number).filter(|(p, _)| p.shape.len() == shape.len())?;
+        if port.shape[..] != *shape {
+            port.shape = shape.into();
+        }
+        (port.bytes() == self.buffers[buffer.0 as usize].1).then_some(())
+    }
+
+    /// Gives a buffer that a step writes another size.
+    pub fn resize(&mut self, buffer: BufferId, bytes: usize) {
+        self.buffers[buffer.0 as usize].1 = bytes;
+    }
+
+    /// Has a [part](Program::part) begin elsewhere, and be as long as that.
+    pub fn resize_part(&mut self, part: BufferId, at: usize, bytes: usize) {
+        if let (Source::Part(_, from), size) = &mut self.buffers[part.0 as usize] {
+            (*from, *size) = (at, bytes);
+        }
+    }
+
+    /// Puts another constant in the place of one.
+    pub fn replace_constant(&mut self, buffer: BufferId, value: Tensor) {
+        let (source, bytes) = &mut self.buffers[buffer.0 as usize];
+        if let Source::Constant(n) = *source {
+            *bytes = value.bytes().len();
+            self.constants[n] = value;
+        }
+    }
+
+    /// Says what tells of a step what it is expected to take.
+    pub fn expect_of(&mut self, step: usize, expected: Arc<dyn Expected>) {
+        if let Some(Step::Call(call)) = self.steps.get_mut(step) {
+            call.expected = Some(expected);
+        }
+    }
+
     /// The buffer that one is a part of; itself where it is none.
-    fn whole(&self, buffer: BufferId) -> BufferId {
+    pub(crate) fn whole(&self, buffer: BufferId) -> BufferId {
         match self.buffers[buffer.0 as usize].0 {
             Source::Part(of, _) => of,
             _ => buffer,
@@ -341,9 +390,14 @@ impl Program {
 
     /// The memory plan: of the buffers that steps write, but for the program's outputs, which the caller provides.
     pub fn plan(&self) -> Plan {
+        self.plan_for(|_, bytes| bytes)
+    }
+
+    /// The same for buffers of other sizes, by number and bytes.
+    pub(super) fn plan_for(&self, size: impl Fn(usize, usize) -> usize) -> Plan {
         let planned = |(i, &(source, bytes)): (usize, &(Source, usize))| {
             let is_output = self.outputs.iter().any(|(_, b)| b.0 as usize == i);
-            (source == Source::Step && !is_output).then_some(bytes)
+            (source == Source::Step && !is_output).then(|| size(i, bytes))
         };
         let sizes: Vec<Option<usize>> = self.buffers.iter().enumerate().map(planned).collect();
         let workload = |Step::Call(c): &Step| {
@@ -370,6 +424,18 @@ impl Program {
         };
         let outputs = self.outputs.iter().map(|o| o.1).eq(larger.outputs.iter().map(|o| o.1));
         buffers && outputs && self.steps.len() == larger.steps.len() && self.steps.iter().zip(&larger.steps).all(call)
+    }
+
+    /// Whether a memory plan for buffers of these sizes is one for this program, which has the same steps as what it was made for.
+    pub(super) fn fits_plan_for(&self, sizes: &[usize]) -> bool {
+        let within = |((source, bytes), most): (&(Source, usize), &usize)| *source != Source::Step || bytes <= most;
+        // Of two buffers of one size, one may have taken the other's place.
+        let in_place = |&(from, to): &(BufferId, BufferId)| {
+            sizes[from.0 as usize] != sizes[to.0 as usize] || self.bytes(from) == self.bytes(to)
+        };
+        self.buffers.len() == sizes.len()
+            && self.buffers.iter().zip(sizes).all(within)
+            && self.steps.iter().all(|Step::Call(c)| c.in_place.iter().all(in_place))
     }
 
     /// Where a buffer lives. Buffers that no step uses live nowhere in particular.
