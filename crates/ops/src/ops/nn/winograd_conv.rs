@@ -481,7 +481,10 @@ impl Op for WinogradConv {
         // Each element is in several tiles: it is widened on the way to whole ones.
         let x = match given == dtype {
             true => x,
-            false => b.map(&b.shape(x).to_vec(), |b, i| b.read(x, i.iter().cloned()).cast(dtype)),
+            false => {
+                let extents = b.shape(x).to_vec();
+                b.map(&extents, |b, i| b.read(x, i.iter().cloned()).cast(dtype))
+            }
         };
         let x = p.padded(x, [2, 3], [shape[2], shape[3]], b);
         if of.is_some() {
