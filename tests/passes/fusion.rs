@@ -140,8 +140,9 @@ fn contractions_keep_their_epilogues_in_other_layouts() {
     let m = with_weights(&m, &shapes);
     let (fused, report) = run(&m, "Inline,Saturate(all, fusion),FoldConstant,FuseOps", &settings());
     let all = kernels(&fused);
-    // The last transform moves what it can take in.
-    assert!(all.iter().any(|k| k == "nn.contrib_conv2d_NCHWc+add+clip"), "{all:?}\n{report}");
+    // The last transform moves what it can take in; which algorithm is cheaper is for the processor's costs to say.
+    let of_blocks = ["nn.contrib_conv2d_NCHWc+add+clip", "nn.winograd_conv2d+add+clip"];
+    assert!(all.iter().any(|k| of_blocks.contains(&&**k)), "{all:?}\n{report}");
     assert_same(&m, &fused);
 }
 
