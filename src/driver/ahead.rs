@@ -13,11 +13,7 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    key::Key,
-    sizes::Size,
-    specialize::{Made, Primitives},
-};
+use super::{key::Key, made::Made, sizes::Size, specialize::Primitives};
 use crate::{
     ir::Type,
     runtime::Executable,

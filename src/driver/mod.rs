@@ -29,6 +29,8 @@ mod load;
 #[cfg(feature = "llvm")]
 pub mod machine;
 #[cfg(feature = "llvm")]
+mod made;
+#[cfg(feature = "llvm")]
 mod native;
 #[cfg(feature = "llvm")]
 mod phases;

@@ -23,6 +23,7 @@ use super::{
     extents::{Extents, guessed},
     external::{Handling, Regions, compile_regions},
     key::{Call, Key},
+    made::Made,
     phases::compiling,
     sizes::{Size, Sizes},
     tune::Tuner,
@@ -42,9 +43,6 @@ use crate::{
     },
     tensor::{Shape, Tensor, Value, within_memory},
 };
-
-/// So many pieces of code of one function are kept. A program that goes through more extents than that starts over.
-const KEPT: usize = 1024;
 
 /// What code is made for and run on.
 #[derive(Clone, Debug)]
@@ -108,30 +106,6 @@ impl Primitive {
     /// Functions that are the same have the same of these.
     pub(super) fn shared(&self) -> *const () {
         self.fixed.as_ref().map_or_else(|| Arc::as_ptr(&self.made).cast(), |code| Arc::as_ptr(code).cast())
-    }
-}
-
-/// The code of a function for extents that were met.
-#[derive(Default)]
-pub(super) struct Made {
-    pub(super) code: HashMap<Key, Arc<Code>>,
-    /// How long runs took at sizes by the code for all sizes; none where a size has got code of its own, or can't have any.
-    ran: HashMap<Key, Option<Duration>>,
-    /// Sizes that have got code of their own.
-    special: usize,
-    /// The calls that it makes, and what serves all extents, from the first call on.
-    pub(super) sequence: Option<Sequence>,
-    pub(super) sizes: Option<Sizes>,
-}
-
-impl Made {
-    /// Keeps the code for a size, and forgets others where these are too many.
-    pub(super) fn keep(&mut self, key: Key, code: Arc<Code>) {
-        if self.code.len() >= KEPT {
-            self.code.clear();
-            self.ran.clear();
-        }
-        self.code.insert(key, code);
     }
 }
 
