@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::{
-    AxisId, BinOp, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TILE, TILES_ASIDE, TileBlock, TileStep,
-    UnOp,
+    AxisId, BinOp, BufferId, Kernel, LoopKind, Scalar, ScalarKind, Space, Stmt, TILE, TILES_OF_SUMS, TileBlock,
+    TileStep, UnOp,
     affine::{self, Affine, Atom, Facts, Meaning, Memo},
     numbers_in_word, show,
 };
@@ -243,10 +243,11 @@ impl Checker<'_> {
         if self.vector {
             return self.fail(s, "a vector loop holds only stores, lets and unrolled loops");
         }
-        let aside =
-            |sizes: &[i64]| (1..=TILES_ASIDE).contains(&sizes.len()) && sizes.iter().all(|n| (1..=TILE).contains(n));
-        if !aside(&block.rows) || !aside(&block.columns) || !(1..=TILE).contains(&block.depth) {
-            return self.fail(s, format!("a side has up to {TILES_ASIDE} tiles of up to {TILE} rows or words"));
+        let sizes = || block.rows.iter().chain(&block.columns).chain([&block.depth]);
+        let tiles = (block.rows.len() * block.columns.len()) as i64;
+        if !(1..=TILES_OF_SUMS).contains(&tiles) || !sizes().all(|n| (1..=TILE).contains(n)) {
+            let most = format!("a block has up to {TILES_OF_SUMS} tiles of up to {TILE} rows and words");
+            return self.fail(s, most);
         }
         let buffer = |b: BufferId| self.kernel.buffers.get(b.0 as usize);
         let Some(sums) = buffer(block.sums) else { return self.fail(s, "there is no buffer of sums") };

@@ -28,4 +28,4 @@ pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt, cu
 pub use num::ZeroDivision;
 pub use routine::{Nest, Place, Routine, Var};
 pub use stages::{Axis, Body, Builder, Combine, Definition, Operand, Stage, Stages, TensorDecl};
-pub use tiles::{TILE, TILES_ASIDE, TileBlock, TileOperand, TileStep, numbers_in_word};
+pub use tiles::{TILE, TILES_OF_SUMS, TileBlock, TileOperand, TileStep, numbers_in_word};

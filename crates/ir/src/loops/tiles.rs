@@ -9,8 +9,8 @@ use crate::tensor::DType;
 /// Rows of a tile, and words of a row, at most.
 pub const TILE: i64 = 16;
 
-/// Tiles that sums take along each side, at most: so many squared, and so many of each operand, are all the registers that there are.
-pub const TILES_ASIDE: usize = 2;
+/// Tiles of a block of sums, at most: half of the registers that there are, whose others hold operands.
+pub const TILES_OF_SUMS: i64 = 4;
 
 /// A block of sums in tiles, which belong to a buffer: between the first statement about it and [`TileStep::Store`], only they are
 /// up to date.

@@ -347,13 +347,21 @@ fn conv_share(attrs: &Attrs, node: &NodeView) -> f64 {
     let groups = attrs.get("groups").and_then(AttrValue::as_int).unwrap_or(1);
     let dtype = factor_type(attrs, node);
     let by_layout = match channel_block(layout) {
-        // A row of a tile is 64 bytes of the operand's channels.
-        Some(_) if node.target.multiplies_tiles_of(dtype) && groups == 1 => {
-            let block = match attrs.get("data_layout") {
-                Some(AttrValue::Str(s)) => channel_block(s).unwrap_or(1),
+        // A row of a tile is 64 bytes of the operand's channels, or of the pixels of a window's row with theirs.
+        Some(columns) if node.target.multiplies_tiles_of(dtype) && groups == 1 => {
+            let text = |field| match attrs.get(field) {
+                Some(AttrValue::Str(s)) => s.as_str(),
+                _ => "",
+            };
+            let width = match attrs.get("kernel_size") {
+                Some(AttrValue::List(sizes)) if text("kernel_layout").starts_with("OHWI") => {
+                    sizes.last().and_then(AttrValue::as_int).unwrap_or(1)
+                }
                 _ => 1,
             };
-            share::MATRIX * ((block * dtype.bytes()) as f64 / 64.0).min(1.0)
+            let block = channel_block(text("data_layout")).unwrap_or(1) * width as usize;
+            let filled = columns as f64 / columns.next_multiple_of(16) as f64;
+            share::MATRIX * filled * ((block * dtype.bytes()) as f64 / 64.0).min(1.0)
         }
         Some(block) => {
             let (block, lanes) = (block.max(1), lanes_of_sums(attrs, node));

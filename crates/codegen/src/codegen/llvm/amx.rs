@@ -1,4 +1,4 @@
-//! Blocks of sums in matrix registers (AMX): tiles 0 to 3 hold sums, 4 and 5 those of the left operand, 6 and 7 those of the right one.
+//! Blocks of sums in matrix registers (AMX): tiles 0 to 3 hold sums, those from 4 on tiles of the left operand, the last ones those of the right one.
 
 use inkwell::{AddressSpace, module::Linkage, types::BasicMetadataTypeEnum, values::PointerValue};
 
@@ -8,14 +8,14 @@ use super::{
     ir::{Ir, V},
 };
 use crate::{
-    loops::{BufferId, LoopKind, Stmt, TILES_ASIDE, TileBlock, TileStep},
+    loops::{BufferId, LoopKind, Stmt, TILES_OF_SUMS, TileBlock, TileStep},
     tensor::DType,
 };
 
-/// The first tile of the left operand.
-const LEFT: usize = TILES_ASIDE * TILES_ASIDE;
-/// The first tile of the right operand.
-const RIGHT: usize = LEFT + TILES_ASIDE;
+/// The first tile of operands.
+const OPERANDS: usize = TILES_OF_SUMS as usize;
+/// All tiles.
+const ALL: usize = 8;
 /// Bytes of a word.
 const WORD: i64 = 4;
 
@@ -30,16 +30,38 @@ fn configuration(block: &TileBlock) -> [u8; 64] {
         bytes[16 + 2 * tile] = (words * WORD) as u8;
         bytes[48 + tile] = rows as u8;
     };
+    let [left, right] = operands(block);
     for (i, &m) in block.rows.iter().enumerate() {
-        set(LEFT + i, m, block.depth);
+        set(left[i], m, block.depth);
         for (j, &n) in block.columns.iter().enumerate() {
-            set(i * TILES_ASIDE + j, m, n);
+            set(i * block.columns.len() + j, m, n);
         }
     }
     for (j, &n) in block.columns.iter().enumerate() {
-        set(RIGHT + j, block.depth, n);
+        set(right[j], block.depth, n);
     }
     bytes
+}
+
+/// The registers of either operand's tiles. Of the one that has more tiles than are left beside the other one's, two of a size take turns
+/// in a register.
+fn operands(block: &TileBlock) -> [Vec<usize>; 2] {
+    let sides = [&block.rows, &block.columns];
+    let most = usize::from(sides[1].len() > sides[0].len());
+    let kept = sides[1 - most].len();
+    let room = ALL - OPERANDS - kept;
+    let sizes = sides[most];
+    let pairs = (0..sizes.len()).flat_map(|b| (0..b).map(move |a| (a, b))).filter(|&(a, b)| sizes[a] == sizes[b]);
+    let shared = pairs.max_by_key(|&(a, b)| b - a).filter(|_| sizes.len() > room);
+    let mut registers: Vec<usize> = Vec::new();
+    for i in 0..sizes.len() {
+        let again = shared.filter(|s| s.1 == i).map(|s| registers[s.0]);
+        registers.push(again.unwrap_or(i - usize::from(shared.is_some_and(|s| s.1 < i))));
+    }
+    let [first, others] = if most == 0 { [OPERANDS, ALL - kept] } else { [OPERANDS + kept, OPERANDS] };
+    let taken: Vec<usize> = registers.into_iter().map(|r| first + r).collect();
+    let kept: Vec<usize> = (others..others + kept).collect();
+    if most == 0 { [taken, kept] } else { [kept, taken] }
 }
 
 /// The blocks of statements that are set up differently, and whether threads take part in them.
@@ -79,11 +101,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
 
     pub(super) fn tile_step(&mut self, block: &TileBlock, step: &TileStep) -> Result<(), CodegenError> {
         self.fresh();
-        let sums = |block: &TileBlock| {
-            let columns = block.columns.len();
-            let of = move |(k, place): (usize, [i64; 4])| (k / columns * TILES_ASIDE + k % columns, place);
-            block.tiles().enumerate().map(of).collect::<Vec<_>>()
-        };
+        let sums = |block: &TileBlock| block.tiles().enumerate().collect::<Vec<_>>();
         let alone = self.tiles.is_none();
         if alone && matches!(step, TileStep::Clear | TileStep::Load) {
             self.set_up(block);
@@ -99,15 +117,6 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 }
             }
             TileStep::Add { left, right } => {
-                for (operand, first) in [(left, LEFT), (right, RIGHT)] {
-                    let bytes = self.dtype(operand.buffer).bytes() as i64;
-                    for (i, at) in operand.at.iter().enumerate() {
-                        let at = self.index(at);
-                        let p: PointerValue = self.address(operand.buffer, &at)?;
-                        let stride = self.ir.i64(operand.stride * bytes);
-                        self.instruct("tileloadd64", &[self.tile(first + i), p.into(), stride.into()]);
-                    }
-                }
                 let name = match (self.dtype(left.buffer), self.dtype(right.buffer)) {
                     (DType::I8, DType::I8) => "tdpbssd",
                     (DType::I8, _) => "tdpbsud",
@@ -115,9 +124,30 @@ impl<'ctx> Emitter<'_, 'ctx> {
                     (DType::U8, _) => "tdpbuud",
                     _ => "tdpbf16ps",
                 };
-                for (i, j) in (0..block.rows.len()).flat_map(|i| (0..block.columns.len()).map(move |j| (i, j))) {
-                    let [to, a, b] = [i * TILES_ASIDE + j, LEFT + i, RIGHT + j].map(|t| self.tile(t));
-                    self.instruct(name, &[to, a, b]);
+                let registers = operands(block);
+                let load = |e: &mut Self, side: usize, i: usize| -> Result<(), CodegenError> {
+                    let operand = [left, right][side];
+                    let bytes = e.dtype(operand.buffer).bytes() as i64;
+                    let at = e.index(&operand.at[i]);
+                    let p: PointerValue = e.address(operand.buffer, &at)?;
+                    let stride = e.ir.i64(operand.stride * bytes);
+                    e.instruct("tileloadd64", &[e.tile(registers[side][i]), p.into(), stride.into()]);
+                    Ok(())
+                };
+                // Tiles of the operand that has fewer are all at hand; those of the other one are multiplied one after another.
+                let sizes = [block.rows.len(), block.columns.len()];
+                let passing = usize::from(sizes[1] > sizes[0]);
+                for i in 0..sizes[1 - passing] {
+                    load(self, 1 - passing, i)?;
+                }
+                for k in 0..sizes[passing] {
+                    load(self, passing, k)?;
+                    for l in 0..sizes[1 - passing] {
+                        let (i, j) = if passing == 0 { (k, l) } else { (l, k) };
+                        let to = i * sizes[1] + j;
+                        let [to, a, b] = [to, registers[0][i], registers[1][j]].map(|t| self.tile(t));
+                        self.instruct(name, &[to, a, b]);
+                    }
                 }
             }
         }

@@ -11,19 +11,19 @@ use super::{
     Access, Emitter, bind,
     combine::{factors, narrow_multiplied},
     for_,
+    matrix_cost::{Blocks, cheapest},
     reduce::Job,
-    tiling::{Matrix, Place, Tiling, coeff, store_cycles},
+    tiling::{Matrix, Place, Tiling, coeff},
 };
 use crate::{
     loops::{
-        Axis, AxisId, Buffer, LoopKind, Scalar, ScalarKind, Space, Stmt, TILE, TILES_ASIDE, TensorId, TileBlock,
+        Axis, AxisId, Buffer, LoopKind, Scalar, ScalarKind, Space, Stmt, TILE, TILES_OF_SUMS, TensorId, TileBlock,
         TileOperand, TileStep, cut_evenly, numbers_in_word,
     },
     lower::{
         affine::{Substitution, replace_axes},
         normalize::Reduction,
     },
-    machine::Timing,
 };
 
 /// The operands of a product: first the one whose rows are places of the output, then the one that has its columns.
@@ -32,10 +32,6 @@ struct Operands {
     right: Access,
     /// The reads of both.
     reads: [Scalar; 2],
-}
-
-fn as_long_as_a_tile(n: i64) -> f64 {
-    ((n + TILE - 1) / TILE) as f64
 }
 
 impl Emitter {
@@ -56,17 +52,47 @@ impl Emitter {
                 w.extent > 1 && coeff(left, w.id) == Some(count) && coeff(right, w.id).is_some_and(|c| c > 0)
             });
             let (Some(part), Some(words)) = (part, words) else { continue };
-            let matrix = Matrix { part: part.id, words: words.id, depth: words.extent };
-            let steps = r.axes.iter().map(|a| a.extent as f64).product::<f64>() / (count * words.extent) as f64
-                * as_long_as_a_tile(words.extent);
+            // Few words go on along another axis, as channels do along the rows of a window.
+            let goes_on = |w: &&Axis| {
+                let on = |a: &Access| Some(coeff(a, w.id)? == coeff(a, words.id)? * words.extent);
+                w.id != words.id && on(left) == Some(true) && on(right) == Some(true)
+            };
+            let beyond = r.axes.iter().filter(|_| words.extent < TILE).find(goes_on);
+            let depth = words.extent * beyond.map_or(1, |w| w.extent);
+            let matrix = Matrix { part: part.id, words: words.id, beyond: beyond.map(|w| w.id), depth };
             for tiling in tilings(axes, v, &operands, matrix) {
-                let cost = cycles(axes, &tiling, steps, &self.unit.timing);
+                let (cost, _) = cheapest(axes, &tiling, &self.read_by_blocks(&operands, r, matrix), &self.unit.timing);
                 if best.as_ref().is_none_or(|b| cost < b.0) {
                     best = Some((cost, tiling));
                 }
             }
         }
         best
+    }
+
+    /// The output's axes in the order in which blocks of sums meet their operands nearest.
+    pub(super) fn order_of_blocks(&self, axes: &[Axis], r: &Reduction, tiling: &Tiling, matrix: Matrix) -> Vec<Axis> {
+        let count = narrow_multiplied(r).and_then(|(a, _)| numbers_in_word(a));
+        match count.and_then(|count| self.operands_by(tiling.vector, &r.value, count)) {
+            Some(operands) => cheapest(axes, tiling, &self.read_by_blocks(&operands, r, matrix), &self.unit.timing).1,
+            None => axes.to_vec(),
+        }
+    }
+
+    /// What blocks of sums read.
+    fn read_by_blocks<'a>(&self, operands: &'a Operands, r: &Reduction, matrix: Matrix) -> Blocks<'a> {
+        let bytes = |a: &Access| {
+            let of = |t| {
+                let decl = self.group.decl(t);
+                (decl.shape.iter().product::<i64>() as usize * decl.dtype.bytes()) as f64
+            };
+            a.tensor.map_or(0.0, of)
+        };
+        let Operands { left, right, reads } = operands;
+        let turns = r.axes.iter().filter(|a| !matrix.is_within(a.id)).map(|a| a.extent as f64).product::<f64>();
+        let steps = turns * (matrix.depth as f64 / TILE as f64).ceil();
+        let bytes_of_row = |a: AxisId| coeff(left, a).unwrap_or(0) as f64 * reads[0].dtype().bytes() as f64;
+        Blocks { left, right, bytes: [bytes(left), bytes(right)], steps, row: Box::new(bytes_of_row) }
     }
 
     /// Which of two operands has its columns along an axis, where words of one lie side by side there and the other is the same.
@@ -94,27 +120,26 @@ impl Emitter {
         // Tiles along each side: how much further along which axis each begins, and how long it is.
         let size_of =
             |axis: AxisId| places.iter().find(|p| p.axis == axis).map_or((1, 1), |p| (p.piece.size, p.piece.lanes));
-        let rows_axis = tiling.tiles[0].0;
-        let (mut rows, mut columns) = (vec![], vec![]);
         let beside = |access: &Access| {
-            tiling.tiles[1..].iter().map(|t| t.0).find(|&a| a != tiling.vector && coeff(access, a) != Some(0))
+            let besides = tiling.tiles[1..].iter().map(|t| t.0);
+            let mut along = besides.filter(|&a| a != tiling.vector && coeff(access, a) != Some(0));
+            along.next().map_or((None, 1), |a| (Some(a), size_of(a).0))
         };
-        match beside(&operands.left).map(|axis| (axis, size_of(axis).0)) {
-            Some((axis, n)) if n > 1 => rows.extend((0..n).map(|i| (axis, i, size_of(rows_axis).0))),
-            _ => {
-                for (start, tiles, size) in cut_evenly(size_of(rows_axis).0, TILE) {
-                    rows.extend((0..tiles).map(|i| (rows_axis, start + i * size, size)));
-                }
+        let rows_axis = tiling.tiles[0].0;
+        let (rows_beside, n) = beside(&operands.left);
+        let mut rows = vec![];
+        for i in 0..n {
+            for (start, tiles, size) in cut_evenly(size_of(rows_axis).0, TILE) {
+                rows.extend((0..tiles).map(|k| Begin { along: start + k * size, beside: i, size }));
             }
         }
         let (vectors, lanes) = size_of(tiling.vector);
-        match beside(&operands.right).map(|axis| (axis, size_of(axis).0)) {
-            Some((axis, n)) if n > 1 => columns.extend((0..n).map(|j| (axis, j, lanes))),
-            _ => columns.extend((0..vectors).map(|j| (tiling.vector, j * lanes, lanes))),
-        }
+        let (columns_beside, n) = beside(&operands.right);
+        let column = |(i, j): (i64, i64)| Begin { along: j * lanes, beside: i, size: lanes };
+        let columns: Vec<Begin> = (0..n).flat_map(|i| (0..vectors).map(move |j| (i, j))).map(column).collect();
 
         let dtype = r.value.dtype();
-        let sizes = |tiles: &[(AxisId, i64, i64)]| tiles.iter().map(|t| t.2).collect::<Vec<i64>>();
+        let sizes = |tiles: &[Begin]| tiles.iter().map(|t| t.size).collect::<Vec<i64>>();
         let (row_sizes, column_sizes) = (sizes(&rows), sizes(&columns));
         let len = row_sizes.iter().sum::<i64>() * column_sizes.iter().sum::<i64>();
         self.buffers.push(Buffer { dtype, len, space: Space::Local });
@@ -123,9 +148,12 @@ impl Emitter {
         let tiles = |depth: i64, step| Stmt::Tiles { block: Box::new(block(depth)), step: Box::new(step) };
 
         let at_places: HashMap<AxisId, Scalar> = places.iter().map(|p| (p.axis, p.at.clone())).collect();
-        let further = |axis: AxisId, by: i64, with: &mut HashMap<AxisId, Scalar>| {
-            let at = with.get(&axis).cloned().unwrap_or_else(|| Scalar::index(0));
-            with.insert(axis, at + by);
+        // Where a tile begins, along its axis and the one beside.
+        let begun = |tile: &Begin, axis: AxisId, beside: Option<AxisId>, with: &mut HashMap<AxisId, Scalar>| {
+            for (axis, by) in [Some((axis, tile.along)), beside.map(|a| (a, tile.beside))].into_iter().flatten() {
+                let at = with.get(&axis).cloned().unwrap_or_else(|| Scalar::index(0));
+                with.insert(axis, at + by);
+            }
         };
         let row_stride = coeff(&operands.left, rows_axis).unwrap_or(0);
         let word_stride = coeff(&operands.right, matrix.words).unwrap_or(0);
@@ -142,15 +170,16 @@ impl Emitter {
             }
             let turn = self.fresh();
             let word = if turns == 1 { Scalar::index(from) } else { Scalar::axis(turn) * depth };
-            let operand = |e: &Self, read: &Scalar, begins: &[(AxisId, i64, i64)], stride: i64| {
+            let operand = |e: &Self, read: &Scalar, begins: &[Begin], axes: (AxisId, Option<AxisId>), stride: i64| {
                 let mut buffer = sums;
                 let at = begins
                     .iter()
-                    .map(|&(axis, by, _)| {
+                    .map(|tile| {
                         let mut with = at_places.clone();
-                        further(axis, by, &mut with);
+                        begun(tile, axes.0, axes.1, &mut with);
                         with.insert(matrix.part, Scalar::index(0));
                         with.insert(matrix.words, word.clone());
+                        with.extend(matrix.beyond.map(|w| (w, Scalar::index(0))));
                         let flat = e.flatten(&replace_axes(read, &with));
                         let ScalarKind::Read(b, index) = flat.kind() else {
                             unreachable!("a read stays one when its index changes")
@@ -162,15 +191,22 @@ impl Emitter {
                 TileOperand { buffer, at, stride }
             };
             let step = TileStep::Add {
-                left: operand(self, &left, &rows, row_stride),
-                right: operand(self, &right, &columns, word_stride),
+                left: operand(self, &left, &rows, (rows_axis, rows_beside), row_stride),
+                right: operand(self, &right, &columns, (tiling.vector, columns_beside), word_stride),
             };
             let mut body = tiles(depth, step);
+            let others: Vec<&Axis> = r.axes.iter().filter(|a| !matrix.is_within(a.id)).collect();
+            if let Some(prefetch) = job.prefetch.as_ref().filter(|_| from == 0) {
+                let line = self.fresh();
+                let before = others.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
+                let at = if turns == 1 { before } else { before * turns + Scalar::axis(turn) };
+                let all = others.iter().map(|a| a.extent).product::<i64>() * turns;
+                body = prefetch.slice(places, line).before(at, all, 1, body);
+            }
             if turns > 1 {
                 body = for_(turn, turns, LoopKind::Serial, body);
             }
-            let others = r.axes.iter().filter(|a| a.id != matrix.part && a.id != matrix.words);
-            stmts.push(others.rev().fold(body, |body, a| for_(a.id, a.extent, LoopKind::Serial, body)));
+            stmts.push(others.iter().rev().fold(body, |body, a| for_(a.id, a.extent, LoopKind::Serial, body)));
         }
         stmts.push(tiles(if rest > 0 { rest } else { full }, TileStep::Store));
 
@@ -180,9 +216,8 @@ impl Emitter {
         for (k, [r0, c0, m, n]) in block(full).tiles().enumerate() {
             let (row, lane) = (self.fresh(), self.fresh());
             let mut with = at_places.clone();
-            let (row_tile, column_tile) = (rows[k / columns.len()], columns[k % columns.len()]);
-            further(row_tile.0, row_tile.1, &mut with);
-            further(column_tile.0, column_tile.1, &mut with);
+            begun(&rows[k / columns.len()], rows_axis, rows_beside, &mut with);
+            begun(&columns[k % columns.len()], tiling.vector, columns_beside, &mut with);
             for (axis, by) in [(rows_axis, row), (tiling.vector, lane)] {
                 let at = with.get(&axis).cloned().unwrap_or_else(|| Scalar::index(0));
                 with.insert(axis, at + Scalar::axis(by));
@@ -213,53 +248,43 @@ fn depth_of(words: i64) -> i64 {
     (NEARLY..=TILE).rev().find(|d| words % d == 0).unwrap_or(TILE)
 }
 
-/// The blocks of sums worth a thought, one for each axis of rows: two tiles a side where there is something for them.
+/// Where a tile begins: along its axis, and along the one beside.
+struct Begin {
+    along: i64,
+    beside: i64,
+    /// Its rows or columns.
+    size: i64,
+}
+
+/// The blocks of sums worth a thought: so many tiles a side, along each axis of rows, where there is something for them.
 fn tilings(axes: &[Axis], columns: Axis, operands: &Operands, matrix: Matrix) -> Vec<Tiling> {
     let Operands { left, right, .. } = operands;
     let of = |has: &Access, lacks: &Access, a: &&Axis| {
         a.extent > 1 && a.id != columns.id && coeff(has, a.id).is_some_and(|c| c > 0) && coeff(lacks, a.id) == Some(0)
     };
-    let aside = TILES_ASIDE as i64;
     let lanes = columns.extent.min(TILE);
-    let vectors = (columns.extent / lanes).min(aside);
     let mut all = Vec::new();
     for rows in axes.iter().filter(|a| of(left, right, a)) {
-        let mut tiles = vec![(rows.id, rows.extent.min(aside * TILE))];
-        if rows.extent <= TILE {
-            let beside = axes.iter().filter(|a| of(left, right, a) && a.id != rows.id).max_by_key(|a| a.extent);
-            tiles.extend(beside.map(|a| (a.id, aside)));
+        let along = (rows.extent + TILE - 1) / TILE;
+        let beside_rows = axes.iter().filter(|a| of(left, right, a) && a.id != rows.id).max_by_key(|a| a.extent);
+        let beside_columns = axes.iter().filter(|a| of(right, left, a)).max_by_key(|a| a.extent);
+        for (m, n) in (1..=TILES_OF_SUMS).flat_map(|m| (1..=TILES_OF_SUMS / m).map(move |n| (m, n))) {
+            // As many as there are along the axis itself, and the others beside.
+            let (m_along, n_along) = (m.min(along), n.min(columns.extent / lanes));
+            let besides = [(m / m_along, m % m_along, beside_rows), (n / n_along, n % n_along, beside_columns)];
+            let fits = |&(n, rest, axis): &(i64, i64, Option<&Axis>)| {
+                rest == 0 && (n == 1 || axis.is_some_and(|a| a.extent >= n))
+            };
+            if !besides.iter().all(fits) {
+                continue;
+            }
+            let beside = |i: usize| besides[i].2.filter(|_| besides[i].0 > 1).map(|a| (a.id, besides[i].0));
+            let mut tiles = vec![(rows.id, rows.extent.min(m_along * TILE))];
+            tiles.extend(beside(0));
+            tiles.push((columns.id, n_along));
+            tiles.extend(beside(1));
+            all.push(Tiling { vector: columns.id, across: false, lanes, tiles, dot: None, matrix: Some(matrix) });
         }
-        tiles.push((columns.id, vectors));
-        if vectors == 1 {
-            let beside = axes.iter().filter(|a| of(right, left, a)).max_by_key(|a| a.extent);
-            tiles.extend(beside.map(|a| (a.id, aside)));
-        }
-        all.push(Tiling { vector: columns.id, across: false, lanes, tiles, dot: None, matrix: Some(matrix) });
     }
     all
-}
-
-/// Cycles of all blocks of sums, where each takes so many steps.
-fn cycles(axes: &[Axis], tiling: &Tiling, steps: f64, timing: &Timing) -> f64 {
-    let (mut blocks, mut products, mut loads) = (1.0, 1.0, 0.0);
-    let mut elements = 1.0;
-    for a in axes {
-        elements *= a.extent as f64;
-        let unit = if a.id == tiling.vector { tiling.lanes } else { 1 };
-        let extent = (a.extent + unit - 1) / unit;
-        let size = tiling.tiles.iter().find(|t| t.0 == a.id).map_or(1, |t| t.1);
-        let pieces = ((extent + size - 1) / size) as f64;
-        // Tiles along the axis, in all.
-        let tiles = match tiling.tiles[0].0 == a.id {
-            true => pieces * as_long_as_a_tile((extent as f64 / pieces).ceil() as i64),
-            false => extent as f64,
-        };
-        blocks *= pieces;
-        products *= tiles;
-        loads += if tiling.tiles.iter().any(|t| t.0 == a.id) { tiles / pieces } else { 0.0 };
-    }
-    let rate = &timing.tiles;
-    let arithmetic = (products * rate.product).max(blocks * loads * rate.load);
-    let stored = products * TILE as f64 + elements / TILE as f64 * (store_cycles(timing) + 1.0);
-    steps * arithmetic + blocks * rate.block + stored
 }

@@ -17,6 +17,7 @@ mod dry;
 mod fuse_rows;
 mod map;
 mod matrix;
+mod matrix_cost;
 mod pack;
 mod padding;
 mod pieces;

@@ -90,7 +90,7 @@ pub(super) struct Job<'a> {
     pub(super) value: &'a Scalar,
     pub(super) reduction: &'a Reduction,
     pub(super) tiling: &'a Tiling,
-    prefetch: Option<Prefetch>,
+    pub(super) prefetch: Option<Prefetch>,
     /// What a sum starts from, over flat buffers; from 0 where nothing is given.
     start: Option<Scalar>,
     /// What is combined, over flat buffers, where the kernel is for many sizes.
@@ -175,7 +175,10 @@ impl Emitter {
             tiling.tiles.sort_by_key(|t| std::cmp::Reverse(t.1));
         }
         let order = self.decide(|e| {
-            let ordered = e.order(&axes, accesses.get_or_init(|| e.accesses(&reduction.value)), &tiling);
+            let ordered = match tiling.matrix {
+                Some(matrix) => e.order_of_blocks(&axes, &reduction, &tiling, matrix),
+                None => e.order(&axes, accesses.get_or_init(|| e.accesses(&reduction.value)), &tiling),
+            };
             ordered.iter().map(|a| a.id).collect::<Vec<AxisId>>()
         });
         let all = axes.len();
@@ -274,7 +277,7 @@ impl Emitter {
         };
         let outer = match threads {
             Threads::One => 0,
-            Threads::All | Threads::Enough(_) => self.decide(|_| outer_axes(&pieces, at_once)),
+            Threads::All | Threads::Enough(_) => self.decide(|_| outer_axes(&pieces, at_once, tiling.matrix.is_some())),
         };
         if outer > pieces.len() {
             self.diverge();

@@ -20,6 +20,9 @@ use crate::{
 /// Threads begin with parts of an image where there are so many times as many bytes of images as of weights.
 const WEIGHTS_AGAINST_IMAGES: i64 = 4;
 
+/// As many iterations are enough for threads where matrix registers multiply: what a nest reads again takes longer there than products do.
+const PARALLEL_IN_TILES: i64 = 8;
+
 /// An image's rows are cut into so many blocks for threads to begin with.
 const ROW_BLOCKS: [i64; 3] = [4, 3, 2];
 /// A block has at least so many register tiles one behind the other.
@@ -28,11 +31,12 @@ const LEAST_TURNS: i64 = 4;
 const FEW_ROWS: i64 = 7;
 
 /// So many leading axes have iterations enough for all threads, which share out those of all pieces at once or of one after another.
-pub(super) fn outer_axes(pieces: &[(AxisId, Vec<Piece>)], at_once: bool) -> usize {
+pub(super) fn outer_axes(pieces: &[(AxisId, Vec<Piece>)], at_once: bool, in_tiles: bool) -> usize {
     let mut iterations = 1;
+    let enough = if in_tiles { PARALLEL_IN_TILES } else { PARALLEL_ENOUGH };
     for (at, (_, pieces)) in pieces.iter().enumerate() {
         // Each piece of an outer axis is a nest of its own, which reads again what all axes around it read.
-        if iterations >= PARALLEL_ENOUGH && pieces.len() > 1 {
+        if iterations >= enough && pieces.len() > 1 {
             return at;
         }
         let counts = pieces.iter().map(|p| p.count);

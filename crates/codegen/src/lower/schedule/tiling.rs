@@ -59,8 +59,17 @@ pub(super) struct Matrix {
     pub(super) part: AxisId,
     /// The reduced axis of words.
     pub(super) words: AxisId,
-    /// How many words there are.
+    /// The reduced axis along which words go on after these, in both operands.
+    pub(super) beyond: Option<AxisId>,
+    /// How many words there are along both.
     pub(super) depth: i64,
+}
+
+impl Matrix {
+    /// Whether a step goes along that axis.
+    pub(super) fn is_within(&self, axis: AxisId) -> bool {
+        axis == self.part || axis == self.words || Some(axis) == self.beyond
+    }
 }
 
 /// A part of an output axis that is handled by one loop.
