@@ -5,7 +5,7 @@
 use hashbrown::HashMap;
 
 use super::{
-    affine::for_each_node,
+    affine::{Substitution, for_each_node},
     normalize::{Step, reads},
 };
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
 /// reduction of its own, or a `float32` tensor that a routine of the kernel has stored (`of_routine`). Where the machine's instruction to round takes
 /// what is too small to be normal for zero (`flush`), as those do that multiply, it does here, too.
 pub(super) fn round_once(step: &mut Step, of_routine: &dyn Fn(TensorId) -> bool, flush: bool) {
+    sum_in_float32(step);
     let sum = match &step.reduction {
         Some(r) if r.combine == Combine::Sum && is_of_short(&r.value) => Some(r.tensor),
         Some(_) => None,
@@ -29,6 +30,21 @@ pub(super) fn round_once(step: &mut Step, of_routine: &dyn Fn(TensorId) -> bool,
         Some(wide) => wide.cast(DType::BF16),
         None => excess.kept(&step.value),
     };
+}
+
+/// A sum that is of `bfloat16` itself, as those of pools are, is added up in `float32`.
+fn sum_in_float32(step: &mut Step) {
+    let Some(r) = step.reduction.as_mut().filter(|r| r.combine == Combine::Sum && r.value.dtype() == DType::BF16)
+    else {
+        return;
+    };
+    r.value = r.value.clone().cast(DType::F32);
+    let sum = r.tensor;
+    let widened = |s: &Scalar| match s.kind() {
+        ScalarKind::Read(t, index) if *t == sum => Some(Scalar::read(*t, index.to_vec(), DType::F32).cast(DType::BF16)),
+        _ => None,
+    };
+    step.value = Substitution::new(widened).apply(&step.value);
 }
 
 /// Whether a summand is `float32`, and made of `bfloat16`.
@@ -61,6 +77,10 @@ impl Excess {
         let form = match e.kind() {
             ScalarKind::Cast(x) if x.dtype() == DType::F32 => {
                 reads(x).iter().any(|(t, _)| *t == self.sum).then(|| self.kept(x))
+            }
+            // Divisions take several times as long as multiplications; rounding to `bfloat16` leaves nothing of the difference.
+            ScalarKind::Binary(BinOp::Div, a, b) if let ScalarKind::Float(by) = b.kind() => {
+                self.form(a).map(|a| Scalar::binary(BinOp::Mul, a, Scalar::float(1.0 / *by, DType::F32)))
             }
             ScalarKind::Binary(op, a, b) if is_continuous(*op) => {
                 self.both(a, b).map(|(a, b)| Scalar::binary(*op, a, b))

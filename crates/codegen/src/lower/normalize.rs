@@ -368,6 +368,23 @@ fn is_about_short(value: &Scalar, axes: &[Axis], changing: Option<&HashSet<AxisI
     found
 }
 
+/// Whether a definition sums over places of a tensor along axes of which its own index does not move, as convolutions sum over channels: pools, and
+/// convolutions of each channel by itself, sum over windows alone.
+fn sums_channels_of(definition: &Definition, tensor: TensorId) -> bool {
+    let Definition::Stage(Stage { body: Body::Reduce { axes, value, .. }, .. }) = definition else { return false };
+    let only_reduced = |index: &Scalar| {
+        let (mut found, mut others) = (false, false);
+        for_each_node(index, &mut |n| {
+            if let ScalarKind::Axis(a) = n.kind() {
+                let reduced = axes.iter().any(|x| x.id == *a);
+                (found, others) = (found | reduced, others | !reduced);
+            }
+        });
+        found && !others
+    };
+    reads(value).iter().any(|(t, index)| *t == tensor && index.iter().any(only_reduced))
+}
+
 fn may_inline(
     group: &Stages,
     at: usize,
@@ -396,7 +413,8 @@ fn may_inline(
             && !is_about_short(value, &stage.axes, changing);
         let unpacked =
             || visits / VISITS_OF_UNPACKED <= elements && readers.len() == 1 && is_unpacking(group, value, expense);
-        return expense == CHEAP || few && is_padding(value) && !whole(value.dtype()) || unpacked();
+        let in_tiles = || whole(value.dtype()) && readers.iter().any(|d| sums_channels_of(d, stage.tensor));
+        return expense == CHEAP || few && is_padding(value) && !in_tiles() || unpacked();
     }
     let stages = || {
         readers.iter().filter_map(|d| match d {

@@ -67,7 +67,7 @@ impl Place<'_> {
 }
 
 /// An extent in pieces of `largest`, then of smaller powers of two: (first element, pieces, extent of each).
-fn powers_of_two(extent: i64, largest: i64) -> Vec<(i64, i64, i64)> {
+pub(super) fn powers_of_two(extent: i64, largest: i64) -> Vec<(i64, i64, i64)> {
     let mut pieces = Vec::new();
     let (mut done, mut size) = (0, largest);
     while done < extent {
@@ -174,7 +174,7 @@ impl Emitter {
             outer.sort_by_key(|l| to.as_ref().is_none_or(|to| to.coeff(l.var) != columns * block));
         }
         let place = Place { buffer, to: &to, value: &value };
-        if let Some(padded) = self.padded(&outer, vector, &place, threads) {
+        if let Some(padded) = self.padded(tensor, &outer, vector, &place, threads) {
             return padded;
         }
         let (value, to) = (self.named(&value), self.named_place(&to));

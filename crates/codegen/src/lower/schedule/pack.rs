@@ -1,9 +1,17 @@
 //! Operands of contractions that lie the wrong way are copied into order first, where that pays: so that vectors are met whole, and so
 //! that what a register tile reads step after step lies together, in blocks of its width.
 
-use super::{Access, Emitter, choose::choose, reduce::form, tiling::Form};
+use hashbrown::HashMap;
+
+use super::{
+    Access, Emitter,
+    choose::choose,
+    combine::{factors, narrow_multiplied},
+    reduce::form,
+    tiling::{Form, coeff},
+};
 use crate::{
-    loops::{Axis, AxisId, Scalar, ScalarKind, TensorDecl, TensorId},
+    loops::{Axis, AxisId, Scalar, ScalarKind, TILE, TensorDecl, TensorId, numbers_in_word},
     lower::{
         affine::{Affine, Substitution, for_each_node, replace_axes},
         normalize::{Reduction, Step, reads},
@@ -36,6 +44,10 @@ impl Emitter {
         for mut step in steps {
             // One operand, and then the other where that pays, too.
             let mut packed: Vec<TensorId> = Vec::new();
+            if let Some((copy, now)) = step.reduction.as_ref().and_then(|r| self.pack_for_tiles(&step.axes, r)) {
+                all.extend([copy, Step { reduction: Some(now), ..step }]);
+                continue;
+            }
             while let Some(r) = &step.reduction
                 && let Some((copy, now)) = self.pack(&step.axes, r, &packed)
             {
@@ -175,6 +187,28 @@ impl Emitter {
             })
             .collect();
         let ordered = order.axes(&cut, r, &offset, parts);
+        let rejoined = |own: &HashMap<AxisId, Scalar>| match (own.get(&parts[0]), own.get(&parts[1])) {
+            (Some(outer), Some(inner)) => Some((order.last.id, outer.clone() * order.block + inner.clone())),
+            _ => None,
+        };
+        let place = |a: &Axis| match a.id {
+            id if id == parts[0] => block.clone(),
+            id if id == parts[1] => within.clone(),
+            id => Scalar::axis(id),
+        };
+        self.moved(r, (tensor, index), &ordered, &rejoined, &place)
+    }
+
+    /// The step that copies what is read at an index into the order of some axes, and the reduction that reads the copy. `rejoined` says where an
+    /// axis is that has become two of them, `place` where one of them is for who reads.
+    fn moved(
+        &mut self,
+        r: &Reduction,
+        (tensor, index): (TensorId, &[Scalar]),
+        ordered: &[Axis],
+        rejoined: &dyn Fn(&HashMap<AxisId, Scalar>) -> Option<(AxisId, Scalar)>,
+        place: &dyn Fn(&Axis) -> Scalar,
+    ) -> (Step, Reduction) {
         let dtype = self.group.decl(tensor).dtype;
         self.group.tensors.push(TensorDecl { shape: ordered.iter().map(|a| a.extent).collect(), dtype });
         let packed = TensorId(self.group.tensors.len() as u32 - 1);
@@ -186,17 +220,10 @@ impl Emitter {
                 self.mark(o.id);
             }
         }
-        let mut with: hashbrown::HashMap<AxisId, Scalar> =
+        let mut with: HashMap<AxisId, Scalar> =
             ordered.iter().zip(&own).map(|(a, o)| (a.id, Scalar::axis(o.id))).collect();
-        if let (Some(outer), Some(inner)) = (with.remove(&parts[0]), with.remove(&parts[1])) {
-            with.insert(order.last.id, outer * order.block + inner);
-        }
+        with.extend(rejoined(&with));
         let source = Scalar::read(tensor, index.iter().map(|i| replace_axes(i, &with)).collect(), dtype);
-        let place = |a: &Axis| match a.id {
-            id if id == parts[0] => block.clone(),
-            id if id == parts[1] => within.clone(),
-            id => Scalar::axis(id),
-        };
         let place: Vec<Scalar> = ordered.iter().map(place).collect();
         let value = Substitution::new(|s: &Scalar| match s.kind() {
             ScalarKind::Read(t, at) if *t == tensor && at == index => Some(Scalar::read(packed, place.clone(), dtype)),
@@ -205,6 +232,84 @@ impl Emitter {
         .apply(&r.value);
         let step = Step { tensor: packed, axes: own, reduction: None, value: source };
         (step, Reduction { value, ..r.clone() })
+    }
+
+    /// The copy of an operand of a product of narrow numbers by which matrix registers can multiply it: words of numbers that are summed over lie
+    /// side by side along an axis of results, in blocks as wide as a tile where these come out even. None where operands lie so, or where vectors
+    /// cost less.
+    fn pack_for_tiles(&mut self, axes: &[Axis], r: &Reduction) -> Option<(Step, Reduction)> {
+        let (a, b) = narrow_multiplied(r)?;
+        let count =
+            numbers_in_word(a).filter(|_| self.unit.has_tiles(a) && numbers_in_word(b) == numbers_in_word(a))?;
+        if self.is_sized() {
+            return None;
+        }
+        let (mut to, mut value) = (Scalar::index(0), r.value.clone());
+        // Who has an operand in blocks has put it in order.
+        let is_blocked = self.split_axes(axes, &mut to, &mut [&mut value]).len() > axes.len();
+        if is_blocked || self.in_tiles(axes, r).is_some() {
+            return None;
+        }
+        let [x, y] = factors(&r.value)?;
+        let [left, right] = [self.accesses(&x).pop()?, self.accesses(&y).pop()?];
+        let along = |has: &Access, lacks: &Access| {
+            let fits = |a: &&Axis| a.extent >= TILE && coeff(has, a.id) != Some(0) && coeff(lacks, a.id) == Some(0);
+            axes.iter().filter(fits).max_by_key(|a| a.extent).copied()
+        };
+        let summed = |left: &Access, right: &Access| {
+            let fits =
+                |k: &&Axis| k.extent % count == 0 && coeff(left, k.id) == Some(1) && coeff(right, k.id) != Some(0);
+            r.axes.iter().find(fits).copied()
+        };
+        let sides = [(&left, &right, &y), (&right, &left, &x)];
+        let (k, columns, read, right) = sides.into_iter().find_map(|(left, right, read)| {
+            along(left, right)?;
+            Some((summed(left, right)?, along(right, left)?, read, right))
+        })?;
+        // The axis that is summed over, as words and numbers of a word.
+        let [words, part] = [k.extent / count, count].map(|extent| Axis { id: self.fresh(), extent });
+        self.extents.extend([words, part].map(|a| (a.id, a.extent)));
+        let with = HashMap::from_iter([(k.id, Scalar::axis(words.id) * count + Scalar::axis(part.id))]);
+        let reduced = r.axes.iter().flat_map(|a| if a.id == k.id { vec![words, part] } else { vec![*a] }).collect();
+        let halved = Reduction { value: replace_axes(&r.value, &with), axes: reduced, ..r.clone() };
+        let ScalarKind::Read(tensor, index) = read.kind() else { return None };
+        let index: Vec<Scalar> = index.iter().map(|i| replace_axes(i, &with)).collect();
+        let parts = [self.fresh(), self.fresh()];
+        let is_cut = columns.extent % TILE == 0 && columns.extent > TILE;
+        let used = |a: &&Axis| coeff(right, a.id) != Some(0) && a.id != k.id && a.id != columns.id;
+        let mut ordered: Vec<Axis> = axes.iter().chain(&r.axes).filter(used).copied().collect();
+        match is_cut {
+            true => ordered.extend([
+                Axis { id: parts[0], extent: columns.extent / TILE },
+                words,
+                Axis { id: parts[1], extent: TILE },
+                part,
+            ]),
+            false => ordered.extend([words, columns, part]),
+        }
+        let at = Scalar::axis(columns.id);
+        let rejoined = |own: &HashMap<AxisId, Scalar>| match (own.get(&parts[0]), own.get(&parts[1])) {
+            (Some(outer), Some(inner)) => Some((columns.id, outer.clone() * TILE + inner.clone())),
+            _ => None,
+        };
+        let place = |a: &Axis| match a.id {
+            id if id == parts[0] => at.clone().floor_div(TILE),
+            id if id == parts[1] => at.clone().floor_mod(TILE),
+            id => Scalar::axis(id),
+        };
+        let (copy, now) = self.moved(&halved, (*tensor, &index), &ordered, &rejoined, &place);
+        let elements: f64 = ordered.iter().map(|a| a.extent as f64).product();
+        let (mut to, mut value) = (Scalar::index(0), now.value.clone());
+        let split = self.split_axes(axes, &mut to, &mut [&mut value]);
+        let tiles = self.in_tiles(&split, &Reduction { value, ..now.clone() }).map(|c| c.0 + MOVE * elements);
+        let to = self.packed_access(axes).offset;
+        let seen = self.accesses(&r.value);
+        let vectors = choose(axes, to.as_ref(), &r.axes, &seen, form(r, self.unit), self.unit, self.changing());
+        if tiles.is_some_and(|cost| vectors.is_none_or(|v| cost < v.0)) {
+            return Some((copy, now));
+        }
+        self.group.tensors.pop();
+        None
     }
 
     /// What a read of a packed copy with these axes will be.

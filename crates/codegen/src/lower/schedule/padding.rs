@@ -1,13 +1,17 @@
-//! Copies with padding where extents change from size to size: rows in three parts, so that nothing is asked for each place.
+//! Copies with padding: rows in three parts, so that nothing is asked for each place.
 
 use hashbrown::HashMap;
 
 use super::{
-    Emitter, Loop, Threads,
+    Emitter, Loop, Threads, bind,
     conditions::{is_about, parts_of},
-    map::{Bound, Place},
+    for_,
+    map::{Bound, Place, powers_of_two},
 };
-use crate::loops::{Axis, AxisId, LoopKind, Scalar, ScalarKind, Stmt};
+use crate::{
+    loops::{Axis, AxisId, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
+    lower::affine::Affine,
+};
 
 /// A tensor with padding along a loop.
 struct Padded {
@@ -53,10 +57,18 @@ impl Padded {
 }
 
 impl Emitter {
-    /// The copy of a tensor with padding, where this is one whose extents change; `loops` are those around its vectors.
-    pub(super) fn padded(&mut self, loops: &[Loop], vector: Axis, place: &Place<'_>, threads: Threads) -> Option<Stmt> {
+    /// The copy of a tensor with padding, where this is one; `loops` are those around its vectors. In kernels for many sizes, where the extent of a
+    /// row changes.
+    pub(super) fn padded(
+        &mut self,
+        tensor: TensorId,
+        loops: &[Loop],
+        vector: Axis,
+        place: &Place<'_>,
+        threads: Threads,
+    ) -> Option<Stmt> {
         let (along, around) = loops.split_last()?;
-        if !self.changes(along.var) || self.changes(vector.id) {
+        if self.is_sized() != self.changes(along.var) || self.changes(vector.id) {
             return None;
         }
         let found = Padded::of(place.value, along.var, vector.id);
@@ -70,7 +82,13 @@ impl Emitter {
         self.same((padded.bounds, padded.others.len()));
         let others = padded.others.into_iter().reduce(Scalar::and).map(|c| self.named(&c));
         let (value, fill, to) = (self.named(&padded.value), self.named(&padded.fill), self.named_place(place.to));
+        let bytes = self.group.decl(tensor).dtype.bytes() as i64;
+        let is_sized = self.is_sized();
         let mut part = |from: i64, until: i64, value: &Scalar| {
+            if !is_sized && is_one_run(value, &to, along, vector) {
+                let store = Place { buffer: place.buffer, to: &to, value };
+                return self.one_run(&store, (along.var, from), vector.id, (until - from) * vector.extent, bytes);
+            }
             let (var, first) = (self.fresh(), self.number(from));
             self.mark(var);
             let at = Scalar::axis(var) + first;
@@ -93,5 +111,41 @@ impl Emitter {
             }
         };
         Some(self.loops(around, body, threads))
+    }
+
+    /// So many elements from a place along a loop on, which lie side by side where they are read and where they are stored: a move takes
+    /// whole registers of whatever type.
+    fn one_run(
+        &mut self,
+        place: &Place<'_>,
+        (along, from): (AxisId, i64),
+        vector: AxisId,
+        elements: i64,
+        bytes: i64,
+    ) -> Stmt {
+        let mut parts = Vec::new();
+        for (first, turns, lanes) in powers_of_two(elements, self.unit.vector_bytes / bytes) {
+            let (turn, lane) = (self.fresh(), self.fresh());
+            let at = Scalar::axis(turn) * lanes + Scalar::axis(lane) + first;
+            let store = place.store(&HashMap::from_iter([(along, Scalar::index(from)), (vector, at)]));
+            let body = match lanes {
+                1 => bind(lane, Scalar::index(0), store),
+                n => for_(lane, n, LoopKind::Vector, store),
+            };
+            parts.push(self.one_loop(&Loop { var: turn, extent: turns }, LoopKind::Serial, body));
+        }
+        Stmt::Block(parts)
+    }
+}
+
+/// Whether a constant, or a read, and the place where it is stored, go on along a loop where vectors end.
+fn is_one_run(value: &Scalar, to: &Scalar, along: &Loop, vector: Axis) -> bool {
+    let goes_on = |index: &Scalar| {
+        Affine::of(index).is_some_and(|o| o.coeff(vector.id) == 1 && o.coeff(along.var) == vector.extent)
+    };
+    match value.kind() {
+        ScalarKind::Read(_, index) => index.len() == 1 && goes_on(&index[0]) && goes_on(to),
+        ScalarKind::Float(_) | ScalarKind::Int(_) => goes_on(to),
+        _ => false,
     }
 }
