@@ -128,6 +128,7 @@ impl Walk {
                     TileStep::Load => 1,
                     TileStep::Add { .. } => 2,
                     TileStep::Store => 3,
+                    TileStep::Wake => 4,
                 });
                 for (o, _) in step.operands(block) {
                     h.add(o.buffer.0 as u128).add(o.stride as u64 as u128);

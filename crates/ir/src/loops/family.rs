@@ -164,6 +164,7 @@ impl Walk<'_> {
                     TileStep::Load => 1,
                     TileStep::Add { .. } => 2,
                     TileStep::Store => 3,
+                    TileStep::Wake => 4,
                 });
                 for (o, _) in step.operands(block) {
                     self.h.add(o.buffer.0 as u128).add(o.stride as u64 as u128);

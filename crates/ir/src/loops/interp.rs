@@ -156,7 +156,7 @@ impl Machine<'_> {
         let (sums, width) = (block.sums, block.width());
         let at = |row: i64, column: i64| row * width + column;
         match step {
-            TileStep::Load | TileStep::Store => return Ok(()),
+            TileStep::Load | TileStep::Store | TileStep::Wake => return Ok(()),
             TileStep::Clear => {
                 for i in 0..block.height() * width {
                     let i = self.element(sums, i, s)?;

@@ -135,6 +135,7 @@ pub(super) fn line(s: &Stmt) -> String {
                     format!("{sums} += {} * {}, {} deep", operand(left), operand(right), block.depth)
                 }
                 TileStep::Store => format!("memory = {sums}"),
+                TileStep::Wake => format!("wake {sums}"),
             }
         }
     }

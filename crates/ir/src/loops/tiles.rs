@@ -81,6 +81,8 @@ pub enum TileStep {
     },
     /// They are written to memory.
     Store,
+    /// A tile of them is written to memory, where it means nothing yet: a core that stores one now and then does so faster.
+    Wake,
 }
 
 impl TileStep {
@@ -91,7 +93,7 @@ impl TileStep {
                 (left, block.rows.iter().map(|&m| [m, block.depth]).collect()),
                 (right, block.columns.iter().map(|&n| [block.depth, n]).collect()),
             ],
-            TileStep::Clear | TileStep::Load | TileStep::Store => vec![],
+            TileStep::Clear | TileStep::Load | TileStep::Store | TileStep::Wake => vec![],
         }
     }
 }

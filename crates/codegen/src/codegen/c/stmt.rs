@@ -202,7 +202,7 @@ impl<'a> Printer<'a> {
     fn tiles(&mut self, block: &TileBlock, step: &TileStep) {
         let (sums, width, depth) = (block.sums.0, block.width(), block.depth);
         let (left, right) = match step {
-            TileStep::Load | TileStep::Store => return,
+            TileStep::Load | TileStep::Store | TileStep::Wake => return,
             TileStep::Clear => {
                 let all = block.height() * width;
                 return self.line(&format!("for (int64_t i = 0; i < {all}; i++) b{sums}[i] = 0;"));

@@ -108,9 +108,10 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         match step {
             TileStep::Clear => sums(block).into_iter().for_each(|(t, _)| self.instruct("tilezero", &[self.tile(t)])),
-            TileStep::Load | TileStep::Store => {
+            TileStep::Load | TileStep::Store | TileStep::Wake => {
                 let name = if *step == TileStep::Load { "tileloadd64" } else { "tilestored64" };
-                for (t, [r, c, ..]) in sums(block) {
+                let all = if *step == TileStep::Wake { 1 } else { usize::MAX };
+                for (t, [r, c, ..]) in sums(block).into_iter().take(all) {
                     let p = self.buffer(block.sums);
                     let p = self.ir.offset(self.unit.ctx.i32_type().into(), p, self.ir.i64(r * block.width() + c));
                     self.instruct(name, &[self.tile(t), p.into(), self.ir.i64(block.width() * WORD).into()]);

@@ -36,13 +36,21 @@ pub(super) struct Blocks<'a> {
     pub(super) row: Box<dyn Fn(AxisId) -> f64 + 'a>,
 }
 
-/// Cycles of all blocks, and the order of loops in which they are fewest.
-pub(super) fn cheapest(axes: &[Axis], tiling: &Tiling, blocks: &Blocks, timing: &Timing) -> (f64, Vec<Axis>) {
+/// Cycles of all blocks, and the order of loops in which they are fewest, of those that begin with an axis, where one is given.
+pub(super) fn cheapest(
+    axes: &[Axis],
+    tiling: &Tiling,
+    blocks: &Blocks,
+    first: Option<AxisId>,
+    timing: &Timing,
+) -> (f64, Vec<Axis>) {
     let cost = Cost::new(axes, tiling, blocks, timing);
     // Loops of one turn stay where they are.
     let (loops, still): (Vec<usize>, Vec<usize>) = (0..axes.len()).partition(|&i| cost.turns[i] > 1.0);
-    let mut best = (cost.cycles(&loops), loops.clone());
-    for order in orders(&loops) {
+    let given = loops.iter().position(|&i| Some(axes[i].id) == first);
+    let begins = |order: &[usize]| given.is_none_or(|at| order.first() == Some(&loops[at]));
+    let mut best = (f64::INFINITY, loops.clone());
+    for order in orders(&loops).into_iter().filter(|o| begins(o)) {
         let cycles = cost.cycles(&order);
         if cycles < 0.99 * best.0 {
             best = (cycles, order);
@@ -51,7 +59,7 @@ pub(super) fn cheapest(axes: &[Axis], tiling: &Tiling, blocks: &Blocks, timing: 
     (best.0, best.1.iter().chain(&still).map(|&i| axes[i]).collect())
 }
 
-/// All orders of a few loops; of many, as they are.
+/// All orders of a few loops, first of all as they are; of many only that.
 fn orders(loops: &[usize]) -> Vec<Vec<usize>> {
     if loops.len() > 5 {
         return vec![loops.to_vec()];

@@ -176,7 +176,14 @@ impl Emitter {
         }
         let order = self.decide(|e| {
             let ordered = match tiling.matrix {
-                Some(matrix) => e.order_of_blocks(&axes, &reduction, &tiling, matrix),
+                Some(matrix) => {
+                    let place = Affine::of(&to);
+                    let apart = |by: i64| {
+                        axes.iter().find(|a| place.as_ref().is_some_and(|p| p.coeff(a.id) == by)).map(|a| a.id)
+                    };
+                    let first = rows.and_then(|[row, pixel]| apart(row).or(apart(pixel)));
+                    e.order_of_blocks(&axes, &reduction, &tiling, matrix, first)
+                }
                 None => e.order(&axes, accesses.get_or_init(|| e.accesses(&reduction.value)), &tiling),
             };
             ordered.iter().map(|a| a.id).collect::<Vec<AxisId>>()
