@@ -159,6 +159,52 @@ fn pairs_of_bfloat16_agree() {
     check(&convolution("bfloat16", "bfloat16", [64, 32, 6, 1], [32, 16], ""), false, false, true);
 }
 
+/// Weights in whole tiles, window first: images that leave few rows in a tile, sums long enough to store tiles in between, output channels that
+/// fill half a tile, and windows of few channels, whose rows of pixels are words.
+#[test]
+fn weights_in_whole_tiles_agree() {
+    let convolution = |data: &str, [inputs, outputs, size, kernel]: [i64; 4], [i, o, b]: [i64; 3], attrs: &str| {
+        let (count, sums, weight) = if data == "bfloat16" { (2, "float32", data) } else { (4, "int32", "int8") };
+        let (c, n, words) = (inputs / i, outputs / b, inputs / count);
+        format!(
+            "def @main(%x: Tensor[(1, {c}, {size}, {size}, {i}), {data}], %w: Tensor[({n}, {kernel}, {kernel}, {words}, {b}, {count}), {weight}]) {{
+               nn.contrib_conv2d_NCHWc(%x, %w, channels={outputs}, kernel_size=[{kernel}, {kernel}], data_layout=\"NCHW{i}c\",
+                 kernel_layout=\"OHWI{b}o{count}i\", out_layout=\"NCHW{o}c\", out_dtype=\"{sums}\", {attrs}) }}"
+        )
+    };
+    let padded = "padding=[1, 1, 1, 1]";
+    for (data, deep) in [("bfloat16", 32), ("uint8", 64)] {
+        check(&convolution(data, [2 * deep, 64, 7, 3], [deep, deep, 16], padded), false, true, true);
+        check(&convolution(data, [4 * deep, 32, 7, 3], [deep, 16, 16], padded), false, true, true);
+        check(&convolution(data, [deep, 24, 14, 3], [deep, 8, 8], padded), false, true, true);
+        check(&convolution(data, [deep, 64, 28, 1], [deep, 32, 16], ""), false, true, true);
+        let few = check(
+            &convolution(data, [4, 32, 30, 7], [4, 16, 16], "strides=[2, 2], padding=[3, 3, 3, 3]"),
+            false,
+            true,
+            true,
+        );
+        assert_eq!(few, if data == "uint8" { 7 } else { 14 }, "a row of the window is one of a tile");
+    }
+}
+
+/// Products of two arguments, of which one is copied into tiles as the program runs; of odd extents, vectors do them.
+#[test]
+fn products_of_arguments_agree() {
+    let product = |[b, m, n, k]: [i64; 4], transposed: &str| {
+        let right = if transposed == "True" { format!("{n}, {k}") } else { format!("{k}, {n}") };
+        format!(
+            "def @main(%x: Tensor[({b}, {m}, {k}), bfloat16], %y: Tensor[({b}, {right}), bfloat16]) {{
+               nn.batch_matmul(%x, %y, out_dtype=\"float32\", transpose_b={transposed}) }}"
+        )
+    };
+    for transposed in ["False", "True"] {
+        check(&product([3, 48, 64, 64], transposed), false, true, true);
+        check(&product([2, 33, 40, 96], transposed), false, true, true);
+    }
+    check(&product([2, 33, 40, 33], "False"), false, true, false);
+}
+
 /// By the default pipeline, from plain layouts: rules bring channels into blocks as deep as tiles.
 #[test]
 fn networks_are_brought_into_tiles() {

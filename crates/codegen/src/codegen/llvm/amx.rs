@@ -207,3 +207,36 @@ impl<'ctx> Emitter<'_, 'ctx> {
         ir.call(f, args);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::TensorId;
+
+    /// Every tile has a register, one that no tile of another size has, and neighbours have different ones.
+    #[test]
+    fn operands_share_registers_by_size() {
+        let shapes: [(&[i64], &[i64]); 6] = [
+            (&[16, 16], &[16, 16]),
+            (&[13, 12, 12, 12], &[16]),
+            (&[13, 13, 13, 12], &[16]),
+            (&[14, 13, 14, 13], &[8]),
+            (&[7], &[16, 16, 16, 16]),
+            (&[5, 4, 4], &[16]),
+        ];
+        for (rows, columns) in shapes {
+            let block = TileBlock { sums: TensorId(0), rows: rows.to_vec(), columns: columns.to_vec(), depth: 16 };
+            let registers = operands(&block);
+            let sizes = [rows, columns];
+            let all: Vec<(usize, usize, i64)> = (0..2)
+                .flat_map(|side| registers[side].iter().zip(sizes[side]).map(move |(r, n)| (side, *r, *n)))
+                .collect();
+            assert!(all.iter().all(|t| (OPERANDS..ALL).contains(&t.1)), "{rows:?} {columns:?}: {all:?}");
+            for (i, a) in all.iter().enumerate() {
+                let shared = all[i + 1..].iter().filter(|b| b.1 == a.1);
+                assert!(shared.clone().all(|b| (b.0, b.2) == (a.0, a.2)), "{rows:?} {columns:?}: {all:?}");
+                assert!(all.get(i + 1).is_none_or(|b| b.1 != a.1), "{rows:?} {columns:?}: {all:?}");
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! A vector of 32-bit numbers becomes a quarter of a vector of bytes, which is poor to store. Where unrolled loops store such quarters side
 //! by side, they wait for one another: four vectors are packed, which clips them to the bytes' range on the way, and stored as one.
-//! Likewise bytes that are stored four apart wait for those between, and are stored as words.
+//! Likewise numbers of 8 and 16 bits that are stored two or four apart wait for those between, and are stored as words of 32 or 64 bits.
 
 use inkwell::{IntPredicate, values::InstructionOpcode as Opcode};
 
@@ -10,6 +10,7 @@ use super::{
     CodegenError,
     emit::Emitter,
     ir::{Ir, V},
+    ops::to_memory,
     state::Waiting,
 };
 use crate::{
@@ -30,7 +31,8 @@ impl<'ctx> Emitter<'_, 'ctx> {
     ) -> Result<bool, CodegenError> {
         let Some(lanes) = self.lanes.filter(|_| self.unrolled > 0) else { return Ok(false) };
         let dtype = value.dtype();
-        if !matches!(dtype, DType::I8 | DType::U8) {
+        let is_byte = matches!(dtype, DType::I8 | DType::U8);
+        if !is_byte && !matches!(dtype, DType::F16 | DType::BF16) {
             return Ok(false);
         }
         let packs = match lanes.count {
@@ -45,20 +47,22 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let plain = first.terms.iter().all(|t| !t.facts.varying && matches!(t.atom, Atom::Axis(_)));
         let step = at.coefficient(lanes.axis);
         let what = match step {
-            1 if packs => match value.kind() {
+            1 if packs && is_byte => match value.kind() {
                 ScalarKind::Saturate(x) => Some(x),
                 _ => None,
             },
-            WORD => Some(value),
+            4 => Some(value),
+            2 if !is_byte => Some(value),
             _ => None,
         };
         let Some(x) = what.filter(|_| plain) else { return Ok(false) };
         let v = self.value(x)?;
         let v = self.ir.splat(v, lanes.count);
-        // Whether none of the bytes are the same: those a word apart may lie between one another.
+        let v = if is_byte { v } else { to_memory(self, v, dtype) };
+        // Whether none of the numbers are the same: those a word apart may lie between one another.
         let apart = |w: &Waiting<'ctx>| {
             let reach = step.max(w.step) * i64::from(lanes.count.max(w.lanes));
-            let between = |d: i64| (step, w.step) == (WORD, WORD) && d % WORD != 0;
+            let between = |d: i64| step == w.step && d % step != 0;
             w.at.plus(&first, -1).as_constant().is_some_and(|d| d.abs() >= reach || between(d))
         };
         if !self.waiting.iter().filter(|w| w.buffer == buffer).all(apart) {
@@ -66,14 +70,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         let to = self.place(buffer, &first)?;
         self.waiting.push(Waiting { buffer, at: first, to, v, lanes: lanes.count, step, dtype });
-        if let Some(four) = self.run(4) {
-            self.store_packed(four);
+        // As many as a word has, or four vectors of clipped bytes.
+        let many = if step == 1 { 4 } else { step as usize };
+        if let Some(run) = self.run(many, Some(step)) {
+            self.store_packed(run);
         }
         Ok(true)
     }
 
-    /// Takes so many of those that wait, one behind the other, where there are.
-    fn run(&mut self, many: usize) -> Option<Vec<Waiting<'ctx>>> {
+    /// Takes so many of those that wait, one behind the other, where there are, with that step between lanes where one is given.
+    fn run(&mut self, many: usize, step: Option<i64>) -> Option<Vec<Waiting<'ctx>>> {
         let next = |w: &Waiting<'ctx>| {
             self.waiting.iter().position(|o| {
                 let apart = o.at.plus(&w.at, -1).as_constant();
@@ -81,7 +87,8 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 (o.buffer, o.lanes, o.step, apart) == (w.buffer, w.lanes, w.step, Some(next))
             })
         };
-        let mut found = (0..self.waiting.len()).find_map(|first| {
+        let fits = |first: &usize| step.is_none_or(|step| self.waiting[*first].step == step);
+        let mut found = (0..self.waiting.len()).filter(fits).find_map(|first| {
             let mut all = vec![first];
             while all.len() < many {
                 all.push(next(&self.waiting[*all.last()?])?);
@@ -97,7 +104,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     /// Stores everything that waits.
     pub(super) fn store_waiting(&mut self) {
         for many in [4, 2, 1] {
-            while let Some(run) = self.run(many) {
+            while let Some(run) = self.run(many, None) {
                 self.store_packed(run);
             }
         }
@@ -111,11 +118,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
     /// Stores vectors whose lanes are a word apart and which begin side by side: as words, where they fill these.
     fn store_words(&self, run: Vec<Waiting<'ctx>>) {
         let ir = &self.ir;
-        if run.len() as i64 == WORD {
-            let word = ir.value_type(DType::I32);
+        let (step, bits) = (run[0].step, 8 * run[0].dtype.bytes() as i64);
+        if run.len() as i64 == step {
+            let word = ir.value_type(if step * bits == 64 { DType::I64 } else { DType::I32 });
             let widened = run.iter().zip(0..).map(|(w, i)| {
                 let v = ir.cast(Opcode::ZExt, w.v, word);
-                if i == 0 { v } else { ir.shift(Opcode::Shl, v, 8 * i) }
+                if i == 0 { v } else { ir.shift(Opcode::Shl, v, bits * i) }
             });
             if let Some(words) = widened.reduce(|a, b| ir.or(a, b)) {
                 ir.store(run[0].to, words, 1);
@@ -124,7 +132,8 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         for w in run {
             for lane in 0..w.lanes {
-                let to = ir.offset(ir.value_type(DType::I8), w.to, ir.i64(WORD * i64::from(lane)));
+                let number = ir.value_type(if bits == 16 { DType::I16 } else { DType::I8 });
+                let to = ir.offset(number, w.to, ir.i64(step * i64::from(lane)));
                 ir.store(to, ir.extract(w.v, lane), 1);
             }
         }
@@ -134,7 +143,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     fn store_packed(&self, run: Vec<Waiting<'ctx>>) {
         let ir = &self.ir;
         let (to, lanes, dtype) = (run[0].to, run[0].lanes, run[0].dtype);
-        if run[0].step == WORD {
+        if run[0].step > 1 {
             return self.store_words(run);
         }
         let v: Vec<V<'ctx>> = run.into_iter().map(|w| w.v).collect();
@@ -162,9 +171,6 @@ impl<'ctx> Emitter<'_, 'ctx> {
         ir.store(to, bytes, 1);
     }
 }
-
-/// Bytes of a word.
-const WORD: i64 = 4;
 
 /// The numbers clipped to the range of bytes, as bytes.
 fn narrowed<'ctx>(ir: &Ir<'_, 'ctx>, v: V<'ctx>, dtype: DType) -> V<'ctx> {

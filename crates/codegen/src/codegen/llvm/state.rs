@@ -98,7 +98,7 @@ pub(super) struct Waiting<'ctx> {
     /// Where its first lane goes.
     pub(super) at: Affine,
     pub(super) to: PointerValue<'ctx>,
-    /// The numbers, which are clipped to the bytes' range when they are stored; where lanes are four bytes apart, the bytes.
+    /// The numbers, which are clipped to the bytes' range when they are stored; where lanes are a word apart, as they are stored.
     pub(super) v: V<'ctx>,
     pub(super) lanes: u32,
     /// From lane to lane.

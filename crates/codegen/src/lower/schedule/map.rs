@@ -23,9 +23,6 @@ const LEAST_VECTORS: i64 = 8;
 /// What does not fill a vector goes through vectors of this share of its lanes, where extents change, and then element by element.
 const REST_OF_LANES: i64 = 4;
 
-/// Bytes of a word.
-const WORD: i64 = 4;
-
 /// Smaller squares than of so many elements a side are not worth turning.
 const LEAST_SQUARE: i64 = 4;
 /// So many squares beside one another are written before the rows below them: by rows of whole pages' parts.
@@ -235,15 +232,20 @@ impl Emitter {
         self.loops(&loops, inner, threads)
     }
 
-    /// An axis of four bytes that are stored side by side, and a longer one along which those of the next four are, and along which what is
-    /// read lies densest.
+    /// An axis of four bytes, or of two or four numbers of 16 bits, that are stored side by side, and a longer one along which those of the next
+    /// word are, and along which what is read lies densest.
     fn words(&self, axes: &[Axis], tensor: TensorId, to: Option<&Affine>, accesses: &[Access]) -> Option<(Axis, Axis)> {
-        let to = to.filter(|_| self.group.decl(tensor).dtype.bytes() == 1 && self.unit.lanes() > 1)?;
-        let word = *axes.iter().find(|a| to.coeff(a.id) == 1 && a.extent == WORD)?;
-        let fits = |a: &&Axis| to.coeff(a.id) == WORD && a.extent >= self.unit.lanes() && !self.changes(a.id);
+        let to = to.filter(|_| self.unit.lanes() > 1)?;
+        let words: &[i64] = match self.group.decl(tensor).dtype {
+            DType::BF16 | DType::F16 => &[2, 4],
+            t if t.bytes() == 1 => &[4],
+            _ => return None,
+        };
+        let word = *axes.iter().find(|a| to.coeff(a.id) == 1 && words.contains(&a.extent))?;
+        let fits = |a: &&Axis| to.coeff(a.id) == word.extent && a.extent >= self.unit.lanes() && !self.changes(a.id);
         let along = *axes.iter().find(fits)?;
         // Such as the colours of pixels, of which there are fewer than fill a word.
-        let interleaved = |o: &Affine| o.coeff(word.id) == 1 && (2..WORD).contains(&o.coeff(along.id));
+        let interleaved = |o: &Affine| o.coeff(word.id) == 1 && (2..word.extent).contains(&o.coeff(along.id));
         let dense =
             |a: &Access| a.offset.as_ref().is_some_and(|o| matches!(o.coeff(along.id), 0 | 1) || interleaved(o));
         let planes = |o: &Affine| o.coeff(along.id) == 1 && o.coeff(word.id) > 1;
@@ -251,7 +253,7 @@ impl Emitter {
         (accesses.iter().all(dense) && accesses.iter().any(across)).then_some((word, along))
     }
 
-    /// All elements by words: the four vectors that a vector of words is made of are written out (`codegen/llvm/pack.rs`).
+    /// All elements by words: the vectors that a vector of words is made of are written out (`codegen/llvm/pack.rs`).
     fn in_words(&mut self, axes: &[Axis], word: Axis, along: Axis, place: Place<'_>, threads: Threads) -> Stmt {
         let (value, to) = (self.named(place.value), self.named_place(place.to));
         let place = Place { value: &value, to: &to, ..place };
@@ -268,10 +270,10 @@ impl Emitter {
                     1 => bind(lane, Scalar::index(0), store),
                     _ => for_(lane, lanes, LoopKind::Vector, store),
                 };
-                for_(byte, WORD, LoopKind::Unrolled, vector)
+                for_(byte, word.extent, LoopKind::Unrolled, vector)
             });
             outer.push(Loop { var: turn, extent: turns });
-            let work = outer.iter().map(|l| l.extent).product::<i64>() * lanes * WORD;
+            let work = outer.iter().map(|l| l.extent).product::<i64>() * lanes * word.extent;
             let threads = self.threads_for(threads, work);
             parts.push(self.loops(&outer, body, threads));
             outer.pop();

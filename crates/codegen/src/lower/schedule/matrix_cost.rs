@@ -177,3 +177,49 @@ impl<'a> Cost<'a> {
         self.products.max(near) + BESIDE * self.products.min(near) + WAITING * beyond + self.apart
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        lower::affine::Affine,
+        machine::{Arch, family},
+    };
+
+    /// A weight that the second cache does not hold is gone through once, whichever axis comes first: all rows meet each panel.
+    #[test]
+    fn large_weights_are_read_once() {
+        let [rows, columns, words, part] = [0, 1, 2, 3].map(AxisId);
+        let (m, n, k) = (128, 3072, 384);
+        let access = |terms: Vec<(AxisId, i64)>| Access {
+            tensor: None,
+            axes: terms.iter().map(|t| t.0).collect(),
+            offset: Some(Affine { base: 0, terms }),
+        };
+        let left = access(vec![(rows, 2 * k), (words, 2), (part, 1)]);
+        let right = access(vec![(columns, 2), (words, 2 * n), (part, 1)]);
+        let blocks = Blocks {
+            left: &left,
+            right: &right,
+            bytes: [(m * k * 4) as f64, (n * k * 4) as f64],
+            steps: (k / TILE) as f64,
+            row: Box::new(|_| 64.0),
+        };
+        let tiling = Tiling {
+            vector: columns,
+            across: false,
+            lanes: TILE,
+            tiles: vec![(rows, 2 * TILE), (columns, 2)],
+            dot: None,
+            matrix: None,
+        };
+        let timing = family(Arch::X86, "sapphirerapids").expect("a family").timing;
+        for axes in [[(rows, m), (columns, n)], [(columns, n), (rows, m)]] {
+            let axes = axes.map(|(id, extent)| Axis { id, extent });
+            let (cost, order) = cheapest(&axes, &tiling, &blocks, None, &timing);
+            assert_eq!(order[0].id, columns);
+            let (other, order) = cheapest(&axes, &tiling, &blocks, Some(rows), &timing);
+            assert!(order[0].id == rows && other > cost, "{other} and {cost} cycles");
+        }
+    }
+}
