@@ -205,6 +205,62 @@ fn products_of_arguments_agree() {
     check(&product([2, 33, 40, 33], "False"), false, true, false);
 }
 
+/// Images of any number and size, and sentences of any length: one code with matrix registers for all, whatever is left of rows after whole tiles.
+#[test]
+fn unknown_extents_go_through_tiles() {
+    let convolution = |data: &str, weight: &str, deep: i64, count: i64, attrs: &str| {
+        let sums = if count == 4 { "int32" } else { "float32" };
+        format!(
+            "def @main(%x: Tensor[(?, 2, ?, ?, {deep}), {data}], %w: Tensor[(4, 3, 3, {}, 16, {count}), {weight}]) {{
+               nn.contrib_conv2d_NCHWc(%x, %w, channels=64, kernel_size=[3, 3], data_layout=\"NCHW{deep}c\", kernel_layout=\"OHWI16o{count}i\",
+                 out_layout=\"NCHW32c\", out_dtype=\"{sums}\", {attrs}) }}",
+            2 * deep / count
+        )
+    };
+    let images = |deep: i64| -> Vec<Vec<i64>> {
+        [[1, 14, 14], [2, 9, 33], [1, 5, 16], [3, 1, 1], [1, 40, 7]].map(|[n, h, w]| vec![n, 2, h, w, deep]).to_vec()
+    };
+    let dense = "def @main(%x: Tensor[(?, ?, 96), bfloat16], %w: Tensor[(4, 48, 16, 2), bfloat16]) {
+        nn.contrib_dense_pack(%x, %w, weight_layout=\"NC16n2c\", out_dtype=\"float32\") }";
+    let sentences = [[1, 128], [2, 37], [1, 1], [3, 16]].map(|[n, l]| vec![n, l, 96]).to_vec();
+    let padded = "padding=[1, 1, 1, 1]";
+    let programs = [
+        (convolution("bfloat16", "bfloat16", 32, 2, padded), images(32)),
+        (convolution("bfloat16", "bfloat16", 32, 2, "strides=[2, 2], padding=[1, 1, 1, 1]"), images(32)),
+        (convolution("uint8", "int8", 64, 4, padded), images(64)),
+        (dense.to_owned(), sentences),
+    ];
+    for ((text, shapes), target) in programs.iter().flat_map(|p| targets().into_iter().map(move |t| (p, t))) {
+        let m = parse_module("tiles", &format!("#[version = \"0.0.5\"]\n{text}"))
+            .unwrap_or_else(|e| panic!("{}", e.render()));
+        let options = driver::Options {
+            passes: Some(Box::new(Sequential::default())),
+            ..driver::Options::new(Settings::new(target))
+        };
+        let exe = driver::build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{e}")).executable;
+        let driver::Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
+        let (_, main) = m.functions().next().expect("one function");
+        let weight =
+            m.var(m.func(main).params[1]).ty.as_ref().expect("annotated").as_tensor().expect("a tensor").clone();
+        let extents: Vec<usize> = weight.shape.iter().map(|d| d.known().expect("known") as usize).collect();
+        let mut rng = Rng(7);
+        let mut small = |dtype, shape: &[usize]| Tensor::from_f64_fn(dtype, shape, |_| (rng.next() % 17) as f64 - 8.0);
+        let weight = small(weight.dtype, &extents);
+        let data = m.var(m.func(main).params[0]).ty.as_ref().expect("annotated").as_tensor().expect("a tensor").dtype;
+        let mut compiled = None;
+        for shape in shapes {
+            let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
+            let args = [small(data, &shape), weight.clone()];
+            let values: Vec<Value> = args.iter().cloned().map(Value::from).collect();
+            let want = interp::run_flat(&m, "main", values).unwrap_or_else(|e| panic!("{}", e.render()));
+            let got = exe.run(&args).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(difference(&want[0], &got[0]), None, "{text}\n{shape:?}");
+            let all = machine.compiled_kernels();
+            assert_eq!(*compiled.get_or_insert(all), all, "{text}\n{shape:?}: nothing is compiled again");
+        }
+    }
+}
+
 /// By the default pipeline, from plain layouts: rules bring channels into blocks as deep as tiles.
 #[test]
 fn networks_are_brought_into_tiles() {

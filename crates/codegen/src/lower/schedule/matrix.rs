@@ -64,7 +64,10 @@ impl Emitter {
             let beyond = r.axes.iter().filter(|_| words.extent < TILE).find(goes_on);
             let depth = words.extent * beyond.map_or(1, |w| w.extent);
             let matrix = Matrix { part: part.id, words: words.id, beyond: beyond.map(|w| w.id), depth };
-            for tiling in tilings(axes, v, &operands, matrix) {
+            if !self.only_rows_change(axes, r, &operands) {
+                continue;
+            }
+            for tiling in tilings(axes, v, &operands, matrix, &|a| self.changes(a)) {
                 let (cost, _) =
                     cheapest(axes, &tiling, &self.read_by_blocks(&operands, r, matrix), None, &self.unit.timing);
                 if best.as_ref().is_none_or(|b| cost < b.0) {
@@ -73,6 +76,12 @@ impl Emitter {
             }
         }
         best
+    }
+
+    /// Whether nothing but how many rows there are changes from size to size: what lies between rows and words is a part of instructions' operands.
+    fn only_rows_change(&self, axes: &[Axis], r: &Reduction, operands: &Operands) -> bool {
+        let is_fixed = |a: &Axis| !self.changes(a.id) || coeff(&operands.right, a.id) == Some(0);
+        r.axes.iter().all(|a| !self.changes(a.id)) && axes.iter().all(is_fixed)
     }
 
     /// The output's axes in the order in which blocks of sums meet their operands nearest, of those that begin with an axis, where one is given.
@@ -106,7 +115,8 @@ impl Emitter {
         let turns = r.axes.iter().filter(|a| !matrix.is_within(a.id)).map(|a| a.extent as f64).product::<f64>();
         let steps = turns * (matrix.depth as f64 / TILE as f64).ceil();
         let bytes_of_row = |a: AxisId| coeff(left, a).unwrap_or(0) as f64 * reads[0].dtype().bytes() as f64;
-        Blocks { left, right, bytes: [bytes(left), bytes(right)], steps, row: Box::new(bytes_of_row) }
+        let changing = self.changing().into_iter().flatten().copied().collect();
+        Blocks { left, right, bytes: [bytes(left), bytes(right)], steps, row: Box::new(bytes_of_row), changing }
     }
 
     /// Which of two operands has its columns along an axis, where words of one lie side by side there and the other is the same.
@@ -210,7 +220,7 @@ impl Emitter {
             };
             let mut body = tiles(depth, step);
             let others: Vec<&Axis> = r.axes.iter().filter(|a| !matrix.is_within(a.id)).collect();
-            if let Some(prefetch) = job.prefetch.as_ref().filter(|_| from == 0) {
+            if let Some(prefetch) = job.prefetch.as_ref().filter(|p| from == 0 && !p.changes()) {
                 let line = self.fresh();
                 let before = others.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
                 let at = if turns == 1 { before } else { before * turns + Scalar::axis(turn) };
@@ -295,14 +305,23 @@ struct Begin {
 }
 
 /// The blocks of sums worth a thought: so many tiles a side, along each axis of rows, where there is something for them.
-fn tilings(axes: &[Axis], columns: Axis, operands: &Operands, matrix: Matrix) -> Vec<Tiling> {
+fn tilings(
+    axes: &[Axis],
+    columns: Axis,
+    operands: &Operands,
+    matrix: Matrix,
+    changes: &dyn Fn(AxisId) -> bool,
+) -> Vec<Tiling> {
     let Operands { left, right, .. } = operands;
     let of = |has: &Access, lacks: &Access, a: &&Axis| {
         a.extent > 1 && a.id != columns.id && coeff(has, a.id).is_some_and(|c| c > 0) && coeff(lacks, a.id) == Some(0)
     };
     let lanes = columns.extent.min(TILE);
     let mut all = Vec::new();
-    for rows in axes.iter().filter(|a| of(left, right, a)) {
+    // Where extents change, how far rows are apart is the same at all sizes only along the axis along which they are nearest.
+    let nearest = axes.iter().filter(|a| of(left, right, a)).min_by_key(|a| coeff(left, a.id));
+    let any_changes = axes.iter().any(|a| changes(a.id));
+    for rows in axes.iter().filter(|a| of(left, right, a) && (!any_changes || nearest.is_some_and(|n| n.id == a.id))) {
         let along = (rows.extent + TILE - 1) / TILE;
         let beside_rows = axes.iter().filter(|a| of(left, right, a) && a.id != rows.id).max_by_key(|a| a.extent);
         let beside_columns = axes.iter().filter(|a| of(right, left, a)).max_by_key(|a| a.extent);
@@ -317,7 +336,8 @@ fn tilings(axes: &[Axis], columns: Axis, operands: &Operands, matrix: Matrix) ->
                 continue;
             }
             let beside = |i: usize| besides[i].2.filter(|_| besides[i].0 > 1).map(|a| (a.id, besides[i].0));
-            let mut tiles = vec![(rows.id, rows.extent.min(m_along * TILE))];
+            let whole = if changes(rows.id) { i64::MAX } else { rows.extent };
+            let mut tiles = vec![(rows.id, whole.min(m_along * TILE))];
             tiles.extend(beside(0));
             tiles.push((columns.id, n_along));
             tiles.extend(beside(1));

@@ -3,6 +3,7 @@
 use super::{
     Access,
     pieces::pieces,
+    sizes::changing_tiles,
     tiling::{Tiling, coeff, store_cycles},
 };
 use crate::{
@@ -17,6 +18,8 @@ const FEWEST_ROWS: i64 = 10;
 /// Rows of a tile that lie further apart than this, in bytes, are in pages of their own: loading one takes longer.
 const FAR: f64 = 2048.0;
 const FAR_LOAD: f64 = 1.3;
+/// Cycles to set up tiles and to release them, which each block does where they are not of one size.
+const SET_UP: f64 = 400.0;
 /// The share of the time of loads from near caches for which products wait, though they are fewer cycles.
 const BESIDE: f64 = 0.1;
 /// The share of the time to read what no near cache holds for which products wait, beside what prefetches bring.
@@ -34,6 +37,8 @@ pub(super) struct Blocks<'a> {
     pub(super) steps: f64,
     /// Bytes from one row to the next along an axis of rows.
     pub(super) row: Box<dyn Fn(AxisId) -> f64 + 'a>,
+    /// The axes whose extents change from size to size.
+    pub(super) changing: Vec<AxisId>,
 }
 
 /// Cycles of all blocks, and the order of loops in which they are fewest, of those that begin with an axis, where one is given.
@@ -95,7 +100,18 @@ struct Cost<'a> {
 
 impl<'a> Cost<'a> {
     fn new(axes: &[Axis], tiling: &Tiling, blocks: &Blocks, timing: &'a Timing) -> Cost<'a> {
-        let turns: Vec<f64> = axes.iter().map(|a| pieces(a, tiling).iter().map(|p| p.count as f64).sum()).collect();
+        let changes = |a: &Axis| blocks.changing.contains(&a.id);
+        // How often there are so many accumulators along an axis.
+        let cut = |a: &Axis| -> Vec<(i64, i64)> {
+            let size = tiling.tiles.iter().find(|t| t.0 == a.id).map_or(1, |t| t.1);
+            match changes(a) {
+                true => {
+                    changing_tiles(a.extent, size, true).into_iter().map(|(_, count, size)| (count, size)).collect()
+                }
+                false => pieces(a, tiling).iter().map(|p| (p.count, p.size)).collect(),
+            }
+        };
+        let turns: Vec<f64> = axes.iter().map(|a| cut(a).iter().map(|p| p.0 as f64).sum()).collect();
         let depends: Vec<[bool; 2]> =
             axes.iter().map(|a| [blocks.left, blocks.right].map(|o| coeff(o, a.id) != Some(0))).collect();
         let (rate, rows_axis) = (&timing.tiles, tiling.tiles[0].0);
@@ -105,11 +121,11 @@ impl<'a> Cost<'a> {
         for a in axes {
             elements *= a.extent as f64;
             if a.id == rows_axis {
-                for p in pieces(a, tiling) {
-                    for (_, n, size) in cut_evenly(p.size, TILE) {
+                for (count, size) in cut(a) {
+                    for (_, n, size) in cut_evenly(size, TILE) {
                         let rows = size.max(FEWEST_ROWS) as f64 / TILE as f64;
-                        cycles += (p.count * n) as f64 * rows * rate.product;
-                        along_rows += (p.count * n) as f64;
+                        cycles += (count * n) as f64 * rows * rate.product;
+                        along_rows += (count * n) as f64;
                     }
                 }
             } else if a.id == tiling.vector {
@@ -134,7 +150,7 @@ impl<'a> Cost<'a> {
         let [left, right] = [of(0), of(1)];
         Cost {
             products: blocks.steps * cycles * tiles,
-            apart: count * rate.block + stored,
+            apart: count * (rate.block + if axes.iter().any(changes) { SET_UP } else { 0.0 }) + stored,
             loaded: [left[0], right[0]],
             panel: [left[1], right[1]],
             near: [if far { near * FAR_LOAD } else { near }, near],
@@ -204,6 +220,7 @@ mod tests {
             bytes: [(m * k * 4) as f64, (n * k * 4) as f64],
             steps: (k / TILE) as f64,
             row: Box::new(|_| 64.0),
+            changing: vec![],
         };
         let tiling = Tiling {
             vector: columns,

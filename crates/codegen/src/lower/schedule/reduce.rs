@@ -156,9 +156,7 @@ impl Emitter {
             let cuts = taps::cuts(&e.taps(&reduction, &axes), &axes);
             let (place, changing) = (place.as_ref(), e.changing());
             let mut ranked = ranked(&axes, place, &reduction.axes, accesses, form, e.unit, changing, &cuts, most);
-            // Tiles of matrix registers are cut as the extents at hand ask for.
-            let changes = axes.iter().chain(&reduction.axes).any(|a| e.changes(a.id));
-            if let Some(offered) = e.in_tiles(&axes, &reduction).filter(|_| !changes) {
+            if let Some(offered) = e.in_tiles(&axes, &reduction) {
                 let at = ranked.best.partition_point(|c| c.0 <= offered.0);
                 ranked.best.insert(at, offered);
                 ranked.best.truncate(most);
