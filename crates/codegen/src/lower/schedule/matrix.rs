@@ -14,6 +14,7 @@ use super::{
     matrix_cost::{Blocks, cheapest},
     reduce::Job,
     tiling::{Matrix, Place, Tiling, coeff},
+    turns::at_places,
 };
 use crate::{
     loops::{
@@ -139,7 +140,16 @@ impl Emitter {
         let operands = narrow_multiplied(r)
             .and_then(|(a, _)| self.operands_by(tiling.vector, &r.value, numbers_in_word(a)?))
             .expect("operands lie as when the tiling was offered");
+        // Over flat buffers, the numbers that change from size to size by name.
+        let named = job.combined.as_ref().and_then(factors).map(|[x, y]| {
+            let swapped = factors(&r.value).is_some_and(|[first, _]| first.key() != operands.reads[0].key());
+            if swapped { [y, x] } else { [x, y] }
+        });
         let [left, right] = operands.reads.clone();
+        let [left, right] = match named {
+            Some([x, y]) => [(left, Some(x)), (right, Some(y))],
+            None => [(left, None), (right, None)],
+        };
 
         // Tiles along each side: how much further along which axis each begins, and how long it is.
         let size_of =
@@ -171,7 +181,7 @@ impl Emitter {
         let block = |depth| TileBlock { sums, rows: row_sizes.clone(), columns: column_sizes.clone(), depth };
         let tiles = |depth: i64, step| Stmt::Tiles { block: Box::new(block(depth)), step: Box::new(step) };
 
-        let at_places: HashMap<AxisId, Scalar> = places.iter().map(|p| (p.axis, p.at.clone())).collect();
+        let begin: HashMap<AxisId, Scalar> = places.iter().map(|p| (p.axis, p.at.clone())).collect();
         // Where a tile begins, along its axis and the one beside.
         let begun = |tile: &Begin, axis: AxisId, beside: Option<AxisId>, with: &mut HashMap<AxisId, Scalar>| {
             for (axis, by) in [Some((axis, tile.along)), beside.map(|a| (a, tile.beside))].into_iter().flatten() {
@@ -194,17 +204,24 @@ impl Emitter {
             }
             let turn = self.fresh();
             let word = if turns == 1 { Scalar::index(from) } else { Scalar::axis(turn) * depth };
-            let operand = |e: &Self, read: &Scalar, begins: &[Begin], axes: (AxisId, Option<AxisId>), stride: i64| {
+            let operand = |e: &Self,
+                           (read, named): &(Scalar, Option<Scalar>),
+                           begins: &[Begin],
+                           axes: (AxisId, Option<AxisId>),
+                           stride: i64| {
                 let mut buffer = sums;
                 let at = begins
                     .iter()
                     .map(|tile| {
-                        let mut with = at_places.clone();
+                        let mut with = begin.clone();
                         begun(tile, axes.0, axes.1, &mut with);
                         with.insert(matrix.part, Scalar::index(0));
                         with.insert(matrix.words, word.clone());
                         with.extend(matrix.beyond.map(|w| (w, Scalar::index(0))));
-                        let flat = e.flatten(&replace_axes(read, &with));
+                        let flat = match named {
+                            Some(read) => at_places(read, &with),
+                            None => e.flatten(&replace_axes(read, &with)),
+                        };
                         let ScalarKind::Read(b, index) = flat.kind() else {
                             unreachable!("a read stays one when its index changes")
                         };
@@ -239,7 +256,7 @@ impl Emitter {
         let width: i64 = column_sizes.iter().sum();
         for (k, [r0, c0, m, n]) in block(full).tiles().enumerate() {
             let (row, lane) = (self.fresh(), self.fresh());
-            let mut with = at_places.clone();
+            let mut with = begin.clone();
             begun(&rows[k / columns.len()], rows_axis, rows_beside, &mut with);
             begun(&columns[k % columns.len()], tiling.vector, columns_beside, &mut with);
             for (axis, by) in [(rows_axis, row), (tiling.vector, lane)] {

@@ -94,7 +94,7 @@ pub(super) struct Job<'a> {
     /// What a sum starts from, over flat buffers; from 0 where nothing is given.
     start: Option<Scalar>,
     /// What is combined, over flat buffers, where the kernel is for many sizes.
-    combined: Option<Scalar>,
+    pub(super) combined: Option<Scalar>,
     /// The conditions of it that hold along pieces.
     left_out: LeftOut,
     /// What is stored, over flat buffers.
@@ -244,7 +244,7 @@ impl Emitter {
             false => None,
         };
         let in_groups = tiling.dot.is_some_and(|(axis, _)| self.changes(axis));
-        if in_groups || tiling.matrix.is_some() {
+        if in_groups {
             self.opaque();
         }
         let window = self.decide(|e| window(&reduction, &tiling, &e.accesses(&reduction.value)));
