@@ -65,7 +65,6 @@ const NEHALEM: Timing = Timing {
     l2: cache(256 * KB, 8, 10.0, 10.0),
     l3: cache(2 * MB, 16, 6.0, 40.0),
     prefetch_reach: 2048,
-    prefetch_strip: 64,
     memory: 20.0e9,
     dram: 12.0e9,
     tiles: AMX,
@@ -127,14 +126,8 @@ const ALDER_LAKE: Timing = Timing {
     ..SKYLAKE
 };
 
-/// The strip is measured: of rows of 16 KB, such of 4 lines are read at 29 GB/s, of 8 to 16 at 22.
-const SAPPHIRE_RAPIDS: Timing = Timing {
-    clock: 3.0e9,
-    l2: cache(2 * MB, 16, 48.0, 15.0),
-    l3: cache(1920 * KB, 15, 10.0, 70.0),
-    prefetch_strip: 4,
-    ..ICE_LAKE_SERVER
-};
+const SAPPHIRE_RAPIDS: Timing =
+    Timing { clock: 3.0e9, l2: cache(2 * MB, 16, 48.0, 15.0), l3: cache(1920 * KB, 15, 10.0, 70.0), ..ICE_LAKE_SERVER };
 
 /// 128-bit units: a 256-bit instruction takes two of them.
 const ZEN1: Timing = Timing {
@@ -196,7 +189,6 @@ const CORTEX_A53: Timing = Timing {
     l2: cache(128 * KB, 16, 4.0, 15.0),
     l3: cache(128 * KB, 16, 4.0, 15.0),
     prefetch_reach: 2048,
-    prefetch_strip: 64,
     memory: 3.0e9,
     dram: 2.0e9,
     tiles: AMX,

@@ -63,8 +63,6 @@ pub struct Timing {
     pub l3: CacheLevel,
     /// Steps of so many bytes and more are too long for the hardware's prefetchers.
     pub prefetch_reach: i64,
-    /// Of rows that lie further apart than that, prefetchers fetch what lies beside strips of more lines than these, too.
-    pub prefetch_strip: i64,
     /// Bytes per second between one core and the caches that layers' results live in.
     pub memory: f64,
     /// Bytes per second that one core reads from main memory.
@@ -116,7 +114,6 @@ pub const FACTS: &[Fact] = facts! {
     "L3 bandwidth", "bytes/cycle", l3.bytes_per_cycle as f64;
     "L3 latency", "cycles", l3.latency as f64;
     "prefetch reach", "bytes", prefetch_reach as i64;
-    "prefetch strip", "lines", prefetch_strip as i64;
     "bandwidth beyond L2", "bytes/s", memory as f64;
     "DRAM bandwidth", "bytes/s", dram as f64;
     "tile product", "cycles", tiles.product as f64;

@@ -64,9 +64,6 @@ impl Limits {
     }
 }
 
-/// What prefetchers fetch beside wide strips of rows, against what is read.
-const FETCHED_BESIDE: f64 = 1.35;
-
 struct Model<'a> {
     accesses: &'a [Access],
     unit: Core,
@@ -166,8 +163,7 @@ impl Model<'_> {
                 from_l2 += bytes;
             }
             if stride.evicts_l2 {
-                let wide = bytes / line > t.prefetch_strip as f64;
-                beyond += (limits.beyond + limits.beyond_line * bytes / line) * if wide { FETCHED_BESIDE } else { 1.0 };
+                beyond += limits.beyond + limits.beyond_line * bytes / line;
             }
             // The operand with the fewest copies stays in registers while the others stream by.
             live = if live == 0.0 { copies } else { live.min(copies) };
