@@ -77,6 +77,11 @@ impl WorkFolder {
                         lock => lock?,
                     };
                     lock.lock()?;
+                    // Who took it for abandoned before it was locked held the lock until it was gone.
+                    if !path.join(LOCK).exists() {
+                        live().retain(|p| *p != path);
+                        continue;
+                    }
                     return Ok(WorkFolder { path, _lock: lock });
                 }
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
@@ -196,8 +201,9 @@ fn unused(parent: &Path) -> PathBuf {
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
+        // The lock is held meanwhile: the owner may be about to take it.
         if let Some(pid) = owner(&entry.file_name())
-            && is_abandoned(&entry.path(), pid)
+            && let Some(_lock) = abandoned(&entry.path(), pid)
         {
             let aside = unused(parent);
             if fs::rename(entry.path(), &aside).is_ok() {
@@ -223,16 +229,18 @@ fn is_gone(pid: u32) -> bool {
     processes.join("self").exists() && process != Some(pid)
 }
 
-fn is_abandoned(folder: &Path, pid: u32) -> bool {
-    match File::open(folder.join(LOCK)) {
-        Ok(lock) => lock.try_lock().is_ok(),
-        // It was killed before it had a lock, or is about to take one.
-        Err(_) if is_gone(pid) => true,
-        Err(_) => {
-            let made = fs::symlink_metadata(folder).and_then(|m| m.modified()).ok();
-            made.and_then(|t| t.elapsed().ok()).is_some_and(|age| age > NEW)
-        }
-    }
+/// The lock of a folder whose owner is gone, where there is one in it; none where it has an owner.
+fn abandoned(folder: &Path, pid: u32) -> Option<Option<File>> {
+    let is_old = || {
+        let made = fs::symlink_metadata(folder).and_then(|m| m.modified()).ok();
+        made.and_then(|t| t.elapsed().ok()).is_some_and(|age| age > NEW)
+    };
+    let lock = match File::open(folder.join(LOCK)) {
+        Ok(lock) => Some(lock.try_lock().ok().map(|()| lock)?),
+        Err(_) => None,
+    };
+    // It was killed, or is about to take its lock.
+    (is_gone(pid) || is_old()).then_some(lock)
 }
 
 /// Writes a file whole: what was there before stays until all of the new content is on the disk. Links are followed; what is there
@@ -352,5 +360,31 @@ mod tests {
         make(std::process::id());
         remove_abandoned(folder.path());
         assert_eq!(names(folder.path()), [format!("{PREFIX}{}-0", std::process::id())]);
+    }
+
+    #[test]
+    fn a_folder_whose_lock_is_about_to_be_taken_stays() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let begun = folder.path().join(format!("{PREFIX}{}-0", std::process::id()));
+        fs::create_dir(&begun).expect("it can be made");
+        fs::write(begun.join(LOCK), "").expect("it can be written");
+        remove_abandoned(folder.path());
+        assert!(begun.exists());
+    }
+
+    #[test]
+    fn folders_are_their_owners_while_others_look_for_abandoned_ones() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let own = WorkFolder::within(folder.path()).expect("a folder can be made");
+                        fs::write(own.path().join("region.c"), "x").expect("it is still there");
+                    }
+                });
+            }
+        });
+        assert_eq!(names(folder.path()), Vec::<String>::new());
     }
 }
