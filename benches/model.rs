@@ -107,11 +107,14 @@ fn main() {
             println!("{name}: skipped, as {} is not there", folder.display());
             continue;
         }
-        let weights = temporary.path().join(format!("{name}.params"));
-        let made = Command::new("python3").arg(shared.join("corpus/params.py")).arg(&folder).arg(&weights).status();
-        if !made.is_ok_and(|s| s.success()) {
-            println!("{name}: skipped, as its weights can't be made: python3 with numpy is needed");
-            continue;
+        let mut weights = folder.join("model.params");
+        if !weights.exists() {
+            weights = temporary.path().join(format!("{name}.params"));
+            let made = Command::new("python3").arg(shared.join("corpus/params.py")).arg(&folder).arg(&weights).status();
+            if !made.is_ok_and(|s| s.success()) {
+                println!("{name}: skipped, as its weights can't be made: python3 with numpy is needed");
+                continue;
+            }
         }
         let target = Target { cores: 1, timing: driver::machine::timing(), ..Target::host() };
         let module = load_module(&folder.join("model.relay")).unwrap_or_else(|e| panic!("{e}"));

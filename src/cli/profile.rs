@@ -51,6 +51,7 @@ pub(super) fn json(profile: &Profile) -> serde_json::Value {
         serde_json::json!({
             "kernel": c.kernel,
             "seconds": c.seconds,
+            "least_seconds": c.least,
             "operations": c.estimate.operations,
             "bytes": c.estimate.bytes,
             "share_of_peak": profile.of_peak(c),

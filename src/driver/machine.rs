@@ -58,10 +58,15 @@ pub fn measure() -> Result<Measured, ProbeError> {
     let l1 = read(inner, RUNS)?;
     let l3 = read(outer, RUNS / 4)?;
     let written = Probe::writes(&target, inner)?.fastest(RUNS)?.recip();
+    let dots = match target.core().int16_dot_cycles() {
+        Some(_) => Some(("int8 dot throughput", cycle / Probe::dots(&target)?.fastest(RUNS)?)),
+        None => None,
+    };
     let found = [
         ("clock", cycle.recip()),
         ("FMA throughput", cycle / multiply_add),
         ("FMA latency", latency / cycle),
+        ("integer additions", cycle / Probe::additions(&target)?.fastest(RUNS)?),
         ("loads", l1 * cycle / vector),
         ("stores", written * cycle / vector),
         ("L1 bandwidth", l1 * cycle),
@@ -73,7 +78,7 @@ pub fn measure() -> Result<Measured, ProbeError> {
         ("bandwidth beyond L2", l3),
         ("DRAM bandwidth", read(far, LONG_RUNS)?),
     ];
-    Ok(found.map(|(name, value)| (name.to_owned(), value)).to_vec())
+    Ok(found.into_iter().chain(dots).map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// The file that keeps what was measured of this machine; none where there is no folder for caches. Another processor, other instruction sets

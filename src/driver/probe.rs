@@ -62,7 +62,10 @@ fn add(a: Scalar, b: Scalar) -> Scalar {
 
 /// What a probe's loop consists of.
 struct Parts {
+    /// Of registers and of the output.
     dtype: DType,
+    /// Of the input.
+    input: DType,
     /// Elements of the input, and of the output.
     sizes: [i64; 2],
     chains: i64,
@@ -72,8 +75,8 @@ struct Parts {
 impl Parts {
     /// A kernel that runs `body` between setting all chains to an input's first elements and storing them.
     fn kernel(&self, body: impl FnOnce(&dyn Fn(Stmt) -> Stmt, Scalar) -> Stmt) -> Kernel {
-        let Parts { dtype, sizes, chains, lanes } = *self;
-        let read = |t, i| Scalar::read(t, vec![i], dtype);
+        let Parts { dtype, input, sizes, chains, lanes } = *self;
+        let read = |t, i| Scalar::read(t, vec![i], if t == INPUT { input } else { dtype }).cast(dtype);
         let axis = Scalar::axis;
         let register = axis(CHAIN) * lanes + axis(LANE);
         let all = |body| each(CHAIN, chains, LoopKind::Unrolled, each(LANE, lanes, LoopKind::Vector, body));
@@ -85,7 +88,7 @@ impl Parts {
         ];
         let buffer = |len, space| Buffer { dtype, len, space };
         let buffers = vec![
-            buffer(sizes[0], Space::Input(0)),
+            Buffer { dtype: input, ..buffer(sizes[0], Space::Input(0)) },
             buffer(sizes[1], Space::Output(1)),
             buffer(chains * lanes, Space::Register),
         ];
@@ -106,7 +109,7 @@ impl Probe {
     /// Multiply-adds of `float32` on whole vectors out of registers, in so many independent chains; the work is in instructions.
     pub(super) fn multiply_adds(target: &Target, chains: i64) -> Result<Probe, ProbeError> {
         let lanes = target.core().lanes();
-        let parts = Parts { dtype: DType::F32, sizes: [2 * lanes, lanes], chains, lanes };
+        let parts = Parts { dtype: DType::F32, input: DType::F32, sizes: [2 * lanes, lanes], chains, lanes };
         let read = |t, i| Scalar::read(t, vec![i], DType::F32);
         let kernel = parts.kernel(|all, register| {
             let [a, b] = [0, lanes].map(|first| read(INPUT, Scalar::axis(LANE) + Scalar::index(first)));
@@ -121,10 +124,49 @@ impl Probe {
         )
     }
 
+    /// Additions of integers on whole vectors out of registers; the work is in instructions.
+    pub(super) fn additions(target: &Target) -> Result<Probe, ProbeError> {
+        let lanes = target.core().lanes();
+        let parts = Parts { dtype: DType::I32, input: DType::I32, sizes: [2 * lanes, lanes], chains: CHAINS, lanes };
+        let read = |t, i| Scalar::read(t, vec![i], DType::I32);
+        let kernel = parts.kernel(|all, register| {
+            let by = read(INPUT, Scalar::axis(LANE) + Scalar::index(lanes));
+            let sum = add(read(REGISTERS, register.clone()), by);
+            each(ROUND, ROUNDS, LoopKind::Serial, all(store(REGISTERS, register, sum)))
+        });
+        let input = Tensor::from_i64_fn(DType::I32, &[2 * lanes as usize], |i| i as i64);
+        Probe::new(target, kernel, input, (ROUNDS * CHAINS) as f64)
+    }
+
+    /// Dot products of two numbers of 16 bits in a register tile of 6 rows by 2 vectors, whose operands are in the first cache; the work is in dot
+    /// products of whole vectors.
+    pub(super) fn dots(target: &Target) -> Result<Probe, ProbeError> {
+        const STEPS: i64 = 64;
+        const WIDE: i64 = 2;
+        let lanes = target.core().lanes();
+        let (rows, step) = (CHAINS / WIDE, 2 * WIDE * lanes);
+        let len = STEPS * (2 * rows + step);
+        let parts = Parts { dtype: DType::I32, input: DType::I16, sizes: [len, lanes], chains: CHAINS, lanes };
+        let kernel = parts.kernel(|all, register| {
+            let read = |i: Scalar| Scalar::read(INPUT, vec![i], DType::I16);
+            let (chain, at) = (Scalar::axis(CHAIN), Scalar::axis(AT));
+            let factors = [0, 1].map(|i: i64| {
+                let row = at.clone() * 2 * rows + chain.clone().floor_div(WIDE) * 2 + i;
+                let vector = chain.clone().floor_mod(WIDE) * 2 * lanes + Scalar::axis(LANE) * 2 + i;
+                [read(row), read(at.clone() * step + vector + STEPS * 2 * rows)]
+            });
+            let sum = Scalar::dot(Scalar::read(REGISTERS, vec![register.clone()], DType::I32), factors);
+            let pass = each(AT, STEPS, LoopKind::Serial, all(store(REGISTERS, register, sum)));
+            each(ROUND, ROUNDS / STEPS, LoopKind::Serial, pass)
+        });
+        let input = Tensor::from_i64_fn(DType::I16, &[len as usize], |i| (i % 7) as i64);
+        Probe::new(target, kernel, input, (ROUNDS / STEPS * STEPS * CHAINS) as f64)
+    }
+
     /// Dependent additions and exclusive ors of integers; the work is in cycles, of which each takes one.
     pub(super) fn cycles(target: &Target) -> Result<Probe, ProbeError> {
         const STEPS: i64 = 16;
-        let parts = Parts { dtype: DType::I32, sizes: [2, 1], chains: 1, lanes: 1 };
+        let parts = Parts { dtype: DType::I32, input: DType::I32, sizes: [2, 1], chains: 1, lanes: 1 };
         let read = |t, i| Scalar::read(t, vec![Scalar::index(i)], DType::I32);
         let kernel = parts.kernel(|all, register| {
             let now = Scalar::read(REGISTERS, vec![register.clone()], DType::I32);
@@ -142,7 +184,8 @@ impl Probe {
         let block = CHAINS * lanes;
         let blocks = (bytes / 4 / block).max(1);
         let rounds = ((64 << 20) / bytes).max(1);
-        let parts = Parts { dtype: DType::F32, sizes: [blocks * block, lanes], chains: CHAINS, lanes };
+        let parts =
+            Parts { dtype: DType::F32, input: DType::F32, sizes: [blocks * block, lanes], chains: CHAINS, lanes };
         let kernel = parts.kernel(|all, register| {
             let read = |t, i| Scalar::read(t, vec![i], DType::F32);
             let at = Scalar::axis(AT) * block + register.clone();
@@ -160,7 +203,8 @@ impl Probe {
         let block = CHAINS * lanes;
         let blocks = (bytes / 4 / block).max(1);
         let rounds = ((16 << 20) / bytes).max(1);
-        let parts = Parts { dtype: DType::F32, sizes: [lanes, blocks * block], chains: CHAINS, lanes };
+        let parts =
+            Parts { dtype: DType::F32, input: DType::F32, sizes: [lanes, blocks * block], chains: CHAINS, lanes };
         let kernel = parts.kernel(|all, register| {
             let at = Scalar::axis(AT) * block + register.clone();
             let value = Scalar::read(REGISTERS, vec![register], DType::F32);
@@ -177,7 +221,8 @@ impl Probe {
         let per_line = (line / 8).max(1);
         let lines = (bytes / line).max(2) as usize;
         let steps = 1 << 14;
-        let parts = Parts { dtype: DType::I64, sizes: [lines as i64 * per_line, 1], chains: 1, lanes: 1 };
+        let parts =
+            Parts { dtype: DType::I64, input: DType::I64, sizes: [lines as i64 * per_line, 1], chains: 1, lanes: 1 };
         let kernel = parts.kernel(|all, register| {
             let now = Scalar::read(REGISTERS, vec![register.clone()], DType::I64);
             let next = Scalar::read(INPUT, vec![now], DType::I64);

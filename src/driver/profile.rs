@@ -26,6 +26,8 @@ pub struct ProfiledCall {
     pub kernel: String,
     /// Seconds: the median of the runs.
     pub seconds: f64,
+    /// Seconds of the fastest run, which nothing else on the machine disturbed.
+    pub least: f64,
     /// What it was expected to take.
     pub estimate: Estimate,
 }
@@ -68,6 +70,7 @@ impl Profile {
                 kernel: program.step_name(step).to_owned(),
                 // No clock is so fine that a call takes no time at all.
                 seconds: times[times.len() / 2].max(1e-9),
+                least: times[0].max(1e-9),
                 estimate: program.step_estimate(step),
             }
         };

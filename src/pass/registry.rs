@@ -244,9 +244,13 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
     let priced = if places { &settings.placement.settings(settings) } else { settings };
     let mut named: Vec<Ruleset> = Vec::new();
     if with_all {
-        let wanted = |r: &&Ruleset| {
-            settings.rulesets_on.contains(&r.name) || r.name.as_str() == TILES && settings.target.has_matrix_registers()
+        let target = &settings.target;
+        let suits = |name: &str| match name {
+            TILES => target.has_matrix_registers(),
+            PAIRS => target.codegen().widens_bytes(),
+            _ => false,
         };
+        let wanted = |r: &&Ruleset| settings.rulesets_on.contains(&r.name) || suits(&r.name);
         named.extend(all.iter().chain(requested.iter().filter(wanted)).cloned());
         named.retain(|r| !settings.rulesets_off.contains(&r.name));
     }
@@ -284,6 +288,9 @@ fn saturate(spec: &PassSpec, names: &[&str], settings: &Settings) -> Result<Box<
 
 /// The ruleset for machines with matrix registers.
 const TILES: &str = "tiles";
+
+/// The ruleset for machines that multiply bytes as numbers of 16 bits.
+const PAIRS: &str = "dot-products-16";
 
 /// Stands, among names of rulesets, for all that run where none is named.
 const ALL: &str = "all";

@@ -546,7 +546,7 @@ fn winograd_of_bytes_is_exact() {
         // What follows reads a byte of its own at each result, and factors by blocks of channels.
         let rest = |name: &str| {
             format!(
-                "clip(add(fixed_point_multiply_high_per_axis({name}, %m, %s, axes=[1, 4]), %z), a_min=0f, a_max=255f)"
+                "clip(add(fixed_point_multiply_high_per_axis({name}, %m, %h, %s, axes=[1, 4]), %z), a_min=0f, a_max=255f)"
             )
         };
         let shape: Vec<usize> = extents.split(", ").map(|n| n.parse().expect("a number")).collect();
@@ -556,7 +556,7 @@ fn winograd_of_bytes_is_exact() {
         let outs = 32 / o;
         let text = format!(
             "#[version = \"0.0.5\"] def @main(%x: Tensor[({extents}), {dtype}], %w: Tensor[(32, 16, 3, 3), int8],
-                    %m: Tensor[({outs}, {o}), int32], %s: Tensor[({outs}, {o}), int32],
+                    %m: Tensor[({outs}, {o}), int32], %h: Tensor[({outs}, {o}), int32], %s: Tensor[({outs}, {o}), int32],
                     %z: Tensor[({}, {outs}, {height}, {width}, {o}), int32]) {{
                 %0 = layout_transform(%w, src_layout=\"OIHW\", dst_layout=\"OIHW{o}o4i\");
                 %1 = nn.contrib_conv2d_NCHWc(%x, %0, channels=32, kernel_size=[3, 3], kernel_layout=\"OIHW{o}o4i\", out_dtype=\"int32\",
@@ -583,7 +583,8 @@ fn winograd_of_bytes_is_exact() {
             Tensor::from_i64_fn(DType::I8, &[32, 16, 3, 3], |i| [127, -128, 127, 3, -128][(draw(i + 3) % 5) as usize]);
         let per_channel = |f: fn(i64) -> i64| Tensor::from_i64_fn(DType::I32, &[outs, o], |i| f(i as i64));
         let z = Tensor::from_i64_fn(DType::I32, &[shape[0], outs, height, width, o], |i| (i % 251) as i64);
-        let inputs = [x, w, per_channel(|i| (1 << 30) + 77 * i), per_channel(|i| 10 + i % 4), z];
+        let half = per_channel(|i| 1 << (10 + i % 4));
+        let inputs = [x, w, per_channel(|i| (1 << 30) + 77 * i), half, per_channel(|i| 11 + i % 4), z];
         let got = exe.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
         assert!(got[0] == got[1] && got[2] == got[3], "{extents}, {pads}");
         if shape[2] < 80 {

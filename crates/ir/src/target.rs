@@ -246,8 +246,7 @@ impl Target {
                 8.0 * self.timing.dot.per_cycle * lanes
             }
             // Two products there; elsewhere two by an instruction, and another one to add them.
-            DType::I16 if self.has("avx512vnni") || self.has("avxvnni") => 4.0 * self.timing.dot.per_cycle * lanes,
-            DType::I16 if self.has("avx2") => f32s,
+            DType::I16 => self.core().int16_dot_cycles().map_or(f32s / 2.0, |cycles| 4.0 * lanes / cycles),
             DType::F16 if self.has("avx512fp16") => f32s * 2.0,
             DType::BF16 if self.has("avx512bf16") => f32s * 2.0,
             DType::F16 | DType::BF16 => f32s / 2.0,

@@ -71,6 +71,11 @@ impl BinOp {
     pub fn is_comparison(self) -> bool {
         matches!(self, BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge)
     }
+
+    /// Whether it is a quotient or what is left of one.
+    pub fn is_division(self) -> bool {
+        matches!(self, BinOp::Div | BinOp::Rem | BinOp::FloorDiv | BinOp::FloorMod)
+    }
 }
 
 /// Unary operations. The result has the operand's dtype, except for the three tests, which give `bool`.

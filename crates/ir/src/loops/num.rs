@@ -117,7 +117,8 @@ pub(super) fn binary(op: BinOp, a: Num, b: Num, dtype: DType) -> Result<Num, Zer
                 Or => x | y,
                 Xor => x ^ y,
                 Shl => x.checked_shl(y as u32).unwrap_or(0),
-                Shr => x >> y.clamp(0, 127),
+                // All bits leave by what is less than 0, too, which machines take for very much.
+                Shr => x >> if y < 0 { 127 } else { y.min(127) },
                 Eq => return Ok(Num::Int((x == y) as i64)),
                 Ne => return Ok(Num::Int((x != y) as i64)),
                 Lt => return Ok(Num::Int((x < y) as i64)),

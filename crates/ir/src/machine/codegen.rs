@@ -113,16 +113,36 @@ impl CodegenTarget {
             // One for the products, two for the 128 that unsigned bytes are more than signed ones.
             _ if self.arch() != "x86_64" && self.has("dotprod") => 3,
             _ if self.arch() != "x86_64" => 4,
-            _ if self.has("avx512vnni") && self.has("avx512vl") => 1,
+            _ if self.multiplies_bytes() => 1,
             _ if self.has("avx512f") && !self.has("avx512bw") => 0,
-            _ if self.has("avxvnni") && !self.has("avx512f") => 1,
             // Two products of 16 bits, twice, and their sums; before that the bytes are widened.
             _ if self.has("avx2") => 4,
             _ => 0,
         }
     }
 
-    /// Instructions that do the same with bytes that lie as many bytes apart as a vector has lanes; 0 where no permutation gathers
+    /// Instructions that add two products of numbers of 16 bits to each 32-bit lane; 0 where there are none for that.
+    pub fn int16_dot(&self) -> usize {
+        match () {
+            _ if self.arch() != "x86_64" => 0,
+            _ if self.multiplies_bytes() => 1,
+            _ if self.vector_bytes() == 64 && !self.has("avx512bw") => 0,
+            _ if self.vector_bytes() == 32 && !self.has("avx2") => 0,
+            _ => 2,
+        }
+    }
+
+    /// Whether one instruction adds four products of bytes, or two of numbers of 16 bits, to each lane of a whole vector.
+    fn multiplies_bytes(&self) -> bool {
+        self.has("avx512vnni") && self.has("avx512vl") || self.has("avxvnni") && !self.has("avx512f")
+    }
+
+    /// Whether it multiplies bytes no faster than the same numbers in 16 bits, as which they need not be widened first.
+    pub fn widens_bytes(&self) -> bool {
+        self.int16_dot() == 2
+    }
+
+    /// Instructions that do the same as for [`int8_dot`](CodegenTarget::int8_dot) with bytes that lie as many bytes apart as a vector has lanes; 0 where no permutation gathers
     /// them.
     pub fn int8_dot_strided(&self) -> usize {
         usize::from(self.arch() == "x86_64" && self.has("avx512vnni") && self.has("avx512vbmi") && self.has("avx512bw"))

@@ -13,6 +13,8 @@ pub struct Core {
     /// Instructions that add the dot product of four int8 pairs to each 32-bit lane, of an unsigned and a signed operand; 0 where it is
     /// not worth to treat four at once.
     pub int8_dot: i64,
+    /// The same of two products of numbers of 16 bits; 0 where there are none for that.
+    pub int16_dot: i64,
     /// Instructions that add two products of `bfloat16` to each 32-bit lane; 0 where it is not worth to treat two at once.
     pub bf16_dot: i64,
     /// The same as `int8_dot` for up to four bytes that lie as many bytes apart as a vector has lanes of 32 bits, such as a window's
@@ -34,6 +36,7 @@ impl Core {
         vector_bytes: 4,
         vector_registers: 16,
         int8_dot: 0,
+        int16_dot: 0,
         bf16_dot: 0,
         int8_dot_strided: 0,
         int8_tiles: false,
@@ -48,6 +51,7 @@ impl Core {
             vector_bytes: target.vector_bytes() as i64,
             vector_registers: target.vector_registers() as i64,
             int8_dot: target.int8_dot() as i64,
+            int16_dot: target.int16_dot() as i64,
             bf16_dot: target.bf16_dot() as i64,
             int8_dot_strided: target.int8_dot_strided() as i64,
             int8_tiles: target.multiplies_tiles_of(DType::I8),
@@ -60,6 +64,11 @@ impl Core {
     /// A core of this machine, with the instruction sets of a target.
     pub fn here(target: &CodegenTarget) -> Core {
         Core::new(target, Known::here().timing)
+    }
+
+    /// Cycles to add two products of numbers of 16 bits to each lane of a vector; none where there are no instructions for that.
+    pub fn int16_dot_cycles(self) -> Option<f64> {
+        (self.int16_dot > 0).then_some(1.0 / self.timing.dot.per_cycle)
     }
 
     /// Lanes of 32 bits.

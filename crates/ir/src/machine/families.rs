@@ -59,6 +59,7 @@ const NEHALEM: Timing = Timing {
     clock: 3.0e9,
     fma: rate(1.0, 7.0),
     dot: rate(1.0, 5.0),
+    adds: 2.0,
     loads: 1.0,
     stores: 1.0,
     l1: cache(32 * KB, 8, 16.0, 4.0),
@@ -84,23 +85,28 @@ const HASWELL: Timing = Timing {
 };
 
 const SKYLAKE: Timing =
-    Timing { fma: rate(2.0, 4.0), dot: rate(2.0, 5.0), l2: cache(256 * KB, 4, 32.0, 12.0), ..HASWELL };
+    Timing { fma: rate(2.0, 4.0), dot: rate(1.5, 5.0), adds: 3.0, l2: cache(256 * KB, 4, 32.0, 12.0), ..HASWELL };
 
 /// 512-bit vectors, two units, as servers have them.
 const SKYLAKE_SERVER: Timing = Timing {
     clock: 2.6e9,
+    dot: rate(1.0, 5.0),
+    adds: 2.0,
     l1: cache(32 * KB, 8, 128.0, 5.0),
     l2: cache(MB, 16, 40.0, 14.0),
     l3: cache(1408 * KB, 11, 10.0, 70.0),
     ..SKYLAKE
 };
 
+/// The same with dot products of bytes.
+const CASCADE_LAKE: Timing = Timing { dot: rate(2.0, 5.0), ..SKYLAKE_SERVER };
+
 const ICE_LAKE_SERVER: Timing = Timing {
     clock: 2.8e9,
     l1: cache(48 * KB, 12, 128.0, 5.0),
     l2: cache(1280 * KB, 20, 42.0, 14.0),
     l3: cache(1536 * KB, 12, 10.0, 70.0),
-    ..SKYLAKE_SERVER
+    ..CASCADE_LAKE
 };
 
 /// One 512-bit unit for multiply-adds, as laptops and desktops have it.
@@ -118,6 +124,7 @@ const TIGER_LAKE: Timing = Timing { l2: cache(1280 * KB, 20, 42.0, 14.0), ..ICE_
 /// 256-bit vectors with two units; L2 of the performance cores.
 const ALDER_LAKE: Timing = Timing {
     clock: 3.8e9,
+    dot: rate(2.0, 5.0),
     l1: cache(48 * KB, 12, 96.0, 5.0),
     l2: cache(1280 * KB, 10, 40.0, 15.0),
     l3: cache(3 * MB, 12, 16.0, 60.0),
@@ -132,6 +139,8 @@ const SAPPHIRE_RAPIDS: Timing =
 /// 128-bit units: a 256-bit instruction takes two of them.
 const ZEN1: Timing = Timing {
     fma: rate(1.0, 5.0),
+    dot: rate(0.5, 4.0),
+    adds: 1.5,
     loads: 1.0,
     stores: 0.5,
     l1: cache(32 * KB, 8, 32.0, 7.0),
@@ -142,6 +151,8 @@ const ZEN1: Timing = Timing {
 
 const ZEN2: Timing = Timing {
     fma: rate(2.0, 5.0),
+    dot: rate(1.0, 3.0),
+    adds: 3.0,
     loads: 2.0,
     stores: 1.0,
     l1: cache(32 * KB, 8, 64.0, 7.0),
@@ -150,13 +161,21 @@ const ZEN2: Timing = Timing {
     ..ZEN1
 };
 
-const ZEN3: Timing = Timing { fma: rate(2.0, 4.0), l3: cache(4 * MB, 16, 24.0, 46.0), ..ZEN2 };
+const ZEN3: Timing = Timing {
+    fma: rate(2.0, 4.0),
+    dot: rate(1.65, 3.0),
+    adds: 4.0,
+    l3: cache(4 * MB, 16, 24.0, 46.0),
+    dram: 18.0e9,
+    ..ZEN2
+};
 
 /// 512-bit instructions on 256-bit units.
 const ZEN4: Timing = Timing {
     clock: 3.5e9,
     fma: rate(1.0, 4.0),
     dot: rate(1.0, 4.0),
+    adds: 2.0,
     loads: 1.0,
     stores: 0.5,
     l1: cache(32 * KB, 8, 64.0, 7.0),
@@ -169,6 +188,7 @@ const ZEN5: Timing = Timing {
     clock: 3.5e9,
     fma: rate(2.0, 4.0),
     dot: rate(2.0, 4.0),
+    adds: 4.0,
     loads: 2.0,
     stores: 1.0,
     l1: cache(48 * KB, 12, 128.0, 7.0),
@@ -183,6 +203,7 @@ const CORTEX_A53: Timing = Timing {
     clock: 1.5e9,
     fma: rate(0.5, 8.0),
     dot: rate(0.5, 4.0),
+    adds: 1.0,
     loads: 0.5,
     stores: 0.5,
     l1: cache(32 * KB, 4, 8.0, 3.0),
@@ -197,6 +218,7 @@ const CORTEX_A53: Timing = Timing {
 const CORTEX_A72: Timing = Timing {
     clock: 1.8e9,
     fma: rate(1.0, 7.0),
+    adds: 2.0,
     loads: 1.0,
     stores: 1.0,
     l1: cache(32 * KB, 2, 16.0, 4.0),
@@ -211,6 +233,7 @@ const NEOVERSE_N1: Timing = Timing {
     clock: 2.6e9,
     fma: rate(2.0, 4.0),
     dot: rate(2.0, 3.0),
+    adds: 2.0,
     loads: 2.0,
     stores: 1.0,
     l1: cache(64 * KB, 4, 32.0, 4.0),
@@ -229,7 +252,8 @@ const CORTEX_A76: Timing = Timing {
     ..NEOVERSE_N1
 };
 
-const NEOVERSE_V1: Timing = Timing { fma: rate(4.0, 4.0), dot: rate(4.0, 3.0), loads: 3.0, stores: 2.0, ..NEOVERSE_N1 };
+const NEOVERSE_V1: Timing =
+    Timing { fma: rate(4.0, 4.0), dot: rate(4.0, 3.0), adds: 4.0, loads: 3.0, stores: 2.0, ..NEOVERSE_N1 };
 
 const NEOVERSE_N2: Timing = Timing { clock: 2.8e9, loads: 3.0, stores: 2.0, ..NEOVERSE_N1 };
 
@@ -280,8 +304,8 @@ pub const FAMILIES: &[Family] = &[
     x86("skylake", INTEL, 2, &[], SKYLAKE),
     x86("alderlake", INTEL, 2, &["avxvnni"], ALDER_LAKE),
     x86("skylake-avx512", INTEL, 3, &[], SKYLAKE_SERVER),
-    x86("cascadelake", INTEL, 3, &["avx512vnni"], SKYLAKE_SERVER),
-    x86("cooperlake", INTEL, 3, &["avx512vnni", "avx512bf16"], SKYLAKE_SERVER),
+    x86("cascadelake", INTEL, 3, &["avx512vnni"], CASCADE_LAKE),
+    x86("cooperlake", INTEL, 3, &["avx512vnni", "avx512bf16"], CASCADE_LAKE),
     x86("icelake-client", INTEL, 3, VNNI, ICE_LAKE_CLIENT),
     x86("rocketlake", INTEL, 3, VNNI, ICE_LAKE_CLIENT),
     x86("tigerlake", INTEL, 3, VNNI, TIGER_LAKE),

@@ -49,8 +49,11 @@ pub struct Timing {
     pub clock: f64,
     /// Fused multiply-adds of `float32`; where there are none, pairs of a multiplication and an addition.
     pub fma: Rate,
-    /// Dot products of four bytes into each 32-bit lane, where the instruction set has them.
+    /// Dot products of four bytes into each 32-bit lane, where the instruction set has them; else of two numbers of 16 bits, the addition
+    /// included (`pmaddwd` and `paddd`).
     pub dot: Rate,
+    /// Additions of integers that begin in a cycle.
+    pub adds: f64,
     /// Vectors that are loaded in a cycle, from the first cache.
     pub loads: f64,
     /// Vectors that are stored in a cycle.
@@ -96,6 +99,7 @@ pub const FACTS: &[Fact] = facts! {
     "FMA latency", "cycles", fma.latency as f64;
     "int8 dot throughput", "vectors/cycle", dot.per_cycle as f64;
     "int8 dot latency", "cycles", dot.latency as f64;
+    "integer additions", "vectors/cycle", adds as f64;
     "loads", "vectors/cycle", loads as f64;
     "stores", "vectors/cycle", stores as f64;
     "L1 size", "bytes", l1.bytes as i64;

@@ -293,6 +293,7 @@ fn factor_type(attrs: &Attrs, node: &NodeView) -> DType {
     match node.args.first().and_then(first).or_else(|| first(node.out)).unwrap_or(DType::F32) {
         DType::I8 | DType::U8 if lies_in(2, attrs) => DType::I16,
         DType::I8 | DType::U8 if !lies_in(4, attrs) => DType::I32,
+        DType::I16 if !lies_in(2, attrs) => DType::I32,
         // As many multiply-adds of widened numbers as of integers, since widening takes its part.
         DType::BF16 if !lies_in(2, attrs) => DType::I32,
         dtype => dtype,

@@ -230,7 +230,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     }
 
     /// Whether a dot product of four int8 pairs, or of two int16 pairs, takes one instruction, over so many lanes.
-    fn has_byte_products(&self, lanes: u32) -> bool {
+    pub(super) fn has_byte_products(&self, lanes: u32) -> bool {
         self.has("avx512vnni") && (lanes == 16 || self.has("avx512vl")) || self.has("avxvnni") && lanes <= 8
     }
 

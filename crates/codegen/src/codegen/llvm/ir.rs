@@ -405,6 +405,14 @@ impl<'u, 'ctx> Ir<'u, 'ctx> {
         built(self.builder.build_call(f, &args, "")).try_as_basic_value().basic()
     }
 
+    /// The same vector, of which LLVM is not told what it was computed by: assembly of no instructions. x86.
+    pub(super) fn opaque(&self, v: V<'ctx>) -> V<'ctx> {
+        let f = v.get_type().fn_type(&[v.get_type().into()], false);
+        let same = self.ctx.create_inline_asm(f, String::new(), "=v,0".into(), false, false, None, false);
+        let call = built(self.builder.build_indirect_call(f, same, &[v.into()], ""));
+        call.try_as_basic_value().basic().expect("assembly that gives a value")
+    }
+
     /// A function of the C library over floats: `float` ones end in `f`. Vectors are taken apart.
     pub(super) fn libm(&self, name: &str, args: &[V<'ctx>]) -> V<'ctx> {
         let scalar = Self::scalar_of(args[0].get_type());

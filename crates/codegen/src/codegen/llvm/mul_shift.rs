@@ -28,10 +28,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let pairs = ir.wide(long, Some(lanes / 2));
         let by_word = shift.as_int() == Some(32);
         let parts = [0, 1].map(|odd| {
+            // Both kinds are brought to the lower words and widened from there: LLVM knows a multiplication of words by that form alone where an
+            // operand is the same for all turns of a loop and is computed before it.
             let of_words = |v: V<'ctx>| {
-                let v = ir.recast(v, pairs);
-                let v = if odd == 1 { v } else { ir.shift(Opcode::Shl, v, 32) };
-                ir.shift(Opcode::AShr, v, 32)
+                let lower = if odd == 1 { ir.shuffle(v, v, (0..lanes).map(|i| i | 1)) } else { v };
+                ir.shift(Opcode::AShr, ir.shift(Opcode::Shl, ir.recast(lower, pairs), 32), 32)
             };
             let of_longs = |v: V<'ctx>| match v.is_vector_value() {
                 true => ir.shuffle(v, v, (0..lanes / 2).map(|i| 2 * i + odd)),

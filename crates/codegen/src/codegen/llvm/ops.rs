@@ -324,12 +324,48 @@ fn int_binary<'ctx>(
 fn shift<'ctx>(e: &Emitter<'_, 'ctx>, op: BinOp, dtype: DType, a: V<'ctx>, b: V<'ctx>) -> V<'ctx> {
     let ir = &e.ir;
     let c = |i: i64| ir.int(i, b.get_type());
+    if let Some(name) = shift_of_lanes(e, op, dtype, a, b) {
+        return ir.intrinsic(name, &[], &[a, b]);
+    }
     let fits = ir.icmp(IP::ULT, b, c(dtype.bits() as i64));
     if op == BinOp::Shr && dtype.is_signed_int() {
         return ir.bin(Opcode::AShr, a, ir.select(fits, b, c(dtype.bits() as i64 - 1)));
     }
     let op = if op == BinOp::Shl { Opcode::Shl } else { Opcode::LShr };
     ir.select(fits, ir.bin(op, a, ir.select(fits, b, c(0))), c(0))
+}
+
+/// The instruction that shifts each lane by an amount of its own, by which all bits leave where the amount is the width or more.
+fn shift_of_lanes(e: &Emitter<'_, '_>, op: BinOp, dtype: DType, a: V<'_>, b: V<'_>) -> Option<&'static str> {
+    let has = |feature| e.unit.target.has(feature);
+    let varies = matches!(b, V::VectorValue(b) if !b.is_const());
+    if e.unit.target.arch() != "x86_64" || dtype.bits() != 32 || !varies || !a.is_vector_value() {
+        return None;
+    }
+    let which = match (op, dtype.is_signed_int()) {
+        (BinOp::Shl, _) => 0,
+        (_, false) => 1,
+        (_, true) => 2,
+    };
+    let names = match super::ir::Ir::lanes(a)? {
+        4 if has("avx2") => ["llvm.x86.avx2.psllv.d", "llvm.x86.avx2.psrlv.d", "llvm.x86.avx2.psrav.d"],
+        8 if has("avx2") => ["llvm.x86.avx2.psllv.d.256", "llvm.x86.avx2.psrlv.d.256", "llvm.x86.avx2.psrav.d.256"],
+        16 if has("avx512f") => {
+            ["llvm.x86.avx512.psllv.d.512", "llvm.x86.avx512.psrlv.d.512", "llvm.x86.avx512.psrav.d.512"]
+        }
+        _ => return None,
+    };
+    Some(names[which])
+}
+
+/// A division of a number that is not negative by one that is positive: all kinds of division are the same then.
+pub(super) fn divide_naturals<'ctx>(e: &Emitter<'_, 'ctx>, op: BinOp, a: V<'ctx>, b: V<'ctx>) -> V<'ctx> {
+    let ir = &e.ir;
+    let quotient = ir.bin(Opcode::UDiv, a, b);
+    match op {
+        BinOp::Div | BinOp::FloorDiv => quotient,
+        _ => ir.sub(a, ir.mul(quotient, b)),
+    }
 }
 
 /// The divisions. Division by 0 gives 0, and the least integer by -1 wraps around, where machines would trap.

@@ -1,7 +1,8 @@
 //! Bytes made of lanes of 32 bits, several vectors of them at once.
 //!
 //! A vector of 32-bit numbers becomes a quarter of a vector of bytes, which is poor to store. Where unrolled loops store such quarters side
-//! by side, they wait for one another: four vectors are packed, which clips them to the bytes' range on the way, and stored as one.
+//! by side, they wait for one another: four vectors are packed, which clips them to the bytes' range on the way, and stored as one. So are two
+//! vectors of what is clipped to that range and stored as numbers of 16 bits.
 //! Likewise numbers of 8 and 16 bits that are stored two or four apart wait for those between, and are stored as words of 32 or 64 bits.
 
 use inkwell::{IntPredicate, values::InstructionOpcode as Opcode};
@@ -32,7 +33,17 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let Some(lanes) = self.lanes.filter(|_| self.unrolled > 0) else { return Ok(false) };
         let dtype = value.dtype();
         let is_byte = matches!(dtype, DType::I8 | DType::U8);
-        if !is_byte && !matches!(dtype, DType::F16 | DType::BF16) {
+        let clipped = match (value.kind(), dtype) {
+            (ScalarKind::Saturate(x), _) => Some((x, dtype)),
+            (ScalarKind::Cast(bytes), DType::I16 | DType::U16) => match bytes.kind() {
+                ScalarKind::Saturate(x) if dtype == DType::I16 || bytes.dtype() == DType::U8 => {
+                    Some((x, bytes.dtype()))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        if !is_byte && !matches!(dtype, DType::F16 | DType::BF16 | DType::I16 | DType::U16) {
             return Ok(false);
         }
         let packs = match lanes.count {
@@ -46,19 +57,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
         // Expressions may hold variables of unrolled loops, and mean another number in their next turn.
         let plain = first.terms.iter().all(|t| !t.facts.varying && matches!(t.atom, Atom::Axis(_)));
         let step = at.coefficient(lanes.axis);
-        let what = match step {
-            1 if packs && is_byte => match value.kind() {
-                ScalarKind::Saturate(x) => Some(x),
-                _ => None,
-            },
-            4 => Some(value),
-            2 if !is_byte => Some(value),
-            _ => None,
+        let (what, clipped) = match step {
+            1 if packs => clipped.unzip(),
+            4 => (Some(value), None),
+            2 if !is_byte => (Some(value), None),
+            _ => (None, None),
         };
         let Some(x) = what.filter(|_| plain) else { return Ok(false) };
         let v = self.value(x)?;
         let v = self.ir.splat(v, lanes.count);
-        let v = if is_byte { v } else { to_memory(self, v, dtype) };
+        let v = if is_byte || clipped.is_some() { v } else { to_memory(self, v, dtype) };
         // Whether none of the numbers are the same: those a word apart may lie between one another.
         let apart = |w: &Waiting<'ctx>| {
             let reach = step.max(w.step) * i64::from(lanes.count.max(w.lanes));
@@ -69,9 +77,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
             self.store_waiting();
         }
         let to = self.place(buffer, &first)?;
-        self.waiting.push(Waiting { buffer, at: first, to, v, lanes: lanes.count, step, dtype });
-        // As many as a word has, or four vectors of clipped bytes.
-        let many = if step == 1 { 4 } else { step as usize };
+        self.waiting.push(Waiting { buffer, at: first, to, v, lanes: lanes.count, step, dtype, clipped });
+        // As many as a word has, or as vectors of 32 bits make one.
+        let many = if step == 1 { 4 / dtype.bytes() } else { step as usize };
         if let Some(run) = self.run(many, Some(step)) {
             self.store_packed(run);
         }
@@ -84,7 +92,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             self.waiting.iter().position(|o| {
                 let apart = o.at.plus(&w.at, -1).as_constant();
                 let next = if w.step == 1 { w.lanes as i64 } else { 1 };
-                (o.buffer, o.lanes, o.step, apart) == (w.buffer, w.lanes, w.step, Some(next))
+                (o.buffer, o.lanes, o.step, o.clipped, apart) == (w.buffer, w.lanes, w.step, w.clipped, Some(next))
             })
         };
         let fits = |first: &usize| step.is_none_or(|step| self.waiting[*first].step == step);
@@ -139,16 +147,36 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
     }
 
+    /// One or two vectors of 32-bit numbers, clipped to the range of bytes, as numbers of 16 bits.
+    fn packed_shorts(&self, v: &[V<'ctx>], lanes: u32, bytes: DType) -> V<'ctx> {
+        let ir = &self.ir;
+        let &[low, high] = v else { return narrowed(ir, v[0], bytes, DType::I16) };
+        let name = match lanes {
+            16 => "llvm.x86.avx512.packssdw.512",
+            8 => "llvm.x86.avx2.packssdw",
+            _ => "llvm.x86.sse2.packssdw.128",
+        };
+        let packed = clipped(ir, ir.intrinsic(name, &[], &[low, high]), bytes);
+        // Each 128 bits hold four numbers of either vector.
+        let pairs = ir.recast(packed, ir.wide(ir.value_type(DType::I64), Some(lanes / 2)));
+        let parts = lanes / 4;
+        ir.shuffle(pairs, pairs, (0..2).flat_map(|of| (0..parts).map(move |part| 2 * part + of)))
+    }
+
     /// Stores one, two or four vectors that lie side by side.
     fn store_packed(&self, run: Vec<Waiting<'ctx>>) {
         let ir = &self.ir;
         let (to, lanes, dtype) = (run[0].to, run[0].lanes, run[0].dtype);
-        if run[0].step > 1 {
-            return self.store_words(run);
-        }
+        let Some(bytes) = run[0].clipped.filter(|_| run[0].step == 1) else { return self.store_words(run) };
         let v: Vec<V<'ctx>> = run.into_iter().map(|w| w.v).collect();
+        if dtype.bytes() == 2 {
+            return v.chunks(2).zip(0..).for_each(|(v, at)| {
+                let to = ir.offset(ir.value_type(dtype), to, ir.i64(2 * at * i64::from(lanes)));
+                ir.store(to, self.packed_shorts(v, lanes, bytes), 1);
+            });
+        }
         let bytes = match &v[..] {
-            &[one] => narrowed(ir, one, dtype),
+            &[one] => narrowed(ir, one, dtype, dtype),
             _ => {
                 let names = match (lanes, dtype) {
                     (16, DType::U8) => ["llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packuswb.512"],
@@ -172,13 +200,17 @@ impl<'ctx> Emitter<'_, 'ctx> {
     }
 }
 
-/// The numbers clipped to the range of bytes, as bytes.
-fn narrowed<'ctx>(ir: &Ir<'_, 'ctx>, v: V<'ctx>, dtype: DType) -> V<'ctx> {
-    let (least, most) = dtype.int_range().expect("bytes are integers");
+/// The numbers clipped to the range of bytes of a type.
+fn clipped<'ctx>(ir: &Ir<'_, 'ctx>, v: V<'ctx>, bytes: DType) -> V<'ctx> {
+    let (least, most) = bytes.int_range().expect("bytes are integers");
     let bounded = |v: V<'ctx>, bound: i128, p| {
         let b = ir.int(bound as i64, v.get_type());
         ir.select(ir.icmp(p, v, b), v, b)
     };
-    let v = bounded(bounded(v, most, IntPredicate::SLT), least, IntPredicate::SGT);
-    ir.cast(Opcode::Trunc, v, ir.value_type(DType::I8))
+    bounded(bounded(v, most, IntPredicate::SLT), least, IntPredicate::SGT)
+}
+
+/// The same as numbers of a narrow type.
+fn narrowed<'ctx>(ir: &Ir<'_, 'ctx>, v: V<'ctx>, bytes: DType, dtype: DType) -> V<'ctx> {
+    ir.cast(Opcode::Trunc, clipped(ir, v, bytes), ir.value_type(dtype))
 }

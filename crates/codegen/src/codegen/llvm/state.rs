@@ -103,5 +103,8 @@ pub(super) struct Waiting<'ctx> {
     pub(super) lanes: u32,
     /// From lane to lane.
     pub(super) step: i64,
+    /// As what they are stored.
     pub(super) dtype: DType,
+    /// The bytes to whose range they are clipped.
+    pub(super) clipped: Option<DType>,
 }

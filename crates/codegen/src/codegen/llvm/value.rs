@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     loops::{
-        BufferId, Scalar, ScalarKind, UnOp,
+        BinOp, BufferId, Scalar, ScalarKind, Space, UnOp,
         affine::{self, Affine, Atom},
     },
     tensor::DType,
@@ -91,9 +91,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 {
                     return Ok(self.ir.int(known as i64, self.ir.value_type(DType::Bool)));
                 }
+                let is_natural = dtype == DType::I64 && op.is_division() && b.as_int().is_some_and(|n| n > 0) && {
+                    let dividend = affine::affine(a, &self.env, &mut self.affine_memo);
+                    dividend.range().is_some_and(|(least, _)| least >= 0)
+                };
                 let (x, y) = (self.value(a)?, self.value(b)?);
                 let (x, y) = self.same_width(x, y);
-                ops::binary(self, *op, a.dtype(), x, y, b)
+                match is_natural {
+                    true => Ok(ops::divide_naturals(self, *op, x, y)),
+                    false => ops::binary(self, *op, a.dtype(), x, y, b),
+                }
             }
             ScalarKind::Unary(op, a) => {
                 let x = self.value(a)?;
@@ -482,6 +489,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         match at.coefficient(lanes.axis) {
             1 if !rest.varying() => {
                 let p = self.address(buffer, &rest)?;
+                let v = if self.is_summed(buffer, value) { self.ir.opaque(v) } else { v };
                 self.ir.store(p, v, bytes);
             }
             step if !rest.varying() => {
@@ -501,5 +509,26 @@ impl<'ctx> Emitter<'_, 'ctx> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a vector of integers is added to in registers, step after step. Of several steps LLVM's machine combiner would add up the addends
+    /// first, more of them than there are registers.
+    fn is_summed(&self, buffer: BufferId, value: &Scalar) -> bool {
+        let reads = |s: &Scalar| matches!(s.kind(), ScalarKind::Read(from, _) if *from == buffer);
+        let decl = &self.kernel.buffers[buffer.0 as usize];
+        let registers = self.unit.target.vector_bytes() as u32 / 4;
+        let is_vector = self.lanes.is_some_and(|l| (4..=registers).contains(&l.count) && l.count.is_power_of_two());
+        if decl.space != Space::Register || decl.dtype != DType::I32 || !is_vector || self.unrolled == 0 {
+            return false;
+        }
+        self.unit.target.arch() == "x86_64"
+            && match value.kind() {
+                ScalarKind::Binary(BinOp::Add, a, b) => reads(a) || reads(b),
+                ScalarKind::Dot(operands) => {
+                    let lanes = self.lanes.map_or(0, |l| l.count);
+                    operands.first().is_some_and(reads) && !self.has_byte_products(lanes)
+                }
+                _ => false,
+            }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     Access,
     sizes::{changing_tiles, is_streamed},
     taps,
-    tiling::{Dot, Form, Tiling, coeff, store_cycles},
+    tiling::{Dot, Form, Stored, Tiling, coeff, store_cycles},
     turns::places,
 };
 use crate::{
@@ -22,8 +22,13 @@ use crate::{
 const SCATTER: f64 = 5.0;
 /// Cycles to combine the lanes of a vector, by lane.
 const COMBINE: f64 = 0.5;
-/// Operations to widen a vector of floats of 16 bits.
-const WIDEN: f64 = 2.0;
+/// Cycles in which a tile is begun, and its sums are stored.
+const TILE: f64 = 12.0;
+/// How many times the work it is to widen bytes in each step, where registers do not hold those of a window's row: the loop over that is not written
+/// out then. (Fitted on Zen 3: depthwise convolutions.)
+const READ_AGAIN: f64 = 1.25;
+/// Operations for a fixed-point multiplication of a vector.
+const SCALE: f64 = 8.0;
 /// Cycles of each step for a vector that does not lie beside the others of its operand.
 const STRIDED: f64 = 0.02;
 /// Bytes of an element, or of those that are treated at once.
@@ -69,8 +74,12 @@ struct Model<'a> {
     unit: Core,
     /// Operations on a vector of values besides the multiply-add's two.
     extra_ops: f64,
-    /// Of operands that are widened when they are read, how many there are an access.
+    /// Operations to widen what is read, by access.
     widened: f64,
+    /// Whether integers are added up.
+    integers: bool,
+    /// The axis along which vectors of results lie side by side, and what becomes of them, where that is more than to be stored.
+    packed: Option<(AxisId, Stored)>,
     /// The innermost reduced axis, where each step treats one element.
     innermost: Option<Axis>,
     reduced: f64,
@@ -78,6 +87,8 @@ struct Model<'a> {
     store: f64,
     /// How many elements each step treats at once.
     dot: i64,
+    /// Cycles from a sum to the next one.
+    latency: f64,
     /// By access, how it goes on from step to step.
     strides: &'a [Stride],
     /// The reduced axes of which each step treats one element: set where the elements that are treated together lie apart.
@@ -175,8 +186,13 @@ impl Model<'_> {
         };
         let registers = accumulators + live + passing;
         let spilled = (registers - self.unit.vector_registers as f64).max(0.0);
-        let arithmetic = (accumulators * (1.0 + self.extra_ops) + self.widening(tiles)) / t.fma.per_cycle;
-        arithmetic.max((loads + spilled) / t.loads).max(from_l2 / t.l2.bytes_per_cycle).max(t.fma.latency)
+        let operations = accumulators * (1.0 + self.extra_ops) + self.widening(tiles);
+        let arithmetic = match self.integers {
+            // An addition is an operation of its own.
+            true => (accumulators / t.dot.per_cycle).max((operations + accumulators) / t.adds),
+            false => operations / t.fma.per_cycle,
+        };
+        arithmetic.max((loads + spilled) / t.loads).max(from_l2 / t.l2.bytes_per_cycle).max(self.latency)
             + beyond
             + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
     }
@@ -192,10 +208,11 @@ impl Model<'_> {
                 let places = places(a, last, tiles).filter(|p| accumulators + p <= self.unit.vector_registers)?;
                 Some(places as f64 / last.extent as f64)
             };
-            let copies = || tiles.iter().filter(|t| coeff(a, t.0) != Some(0)).map(|t| t.1 as f64).product();
-            self.innermost.and_then(held).unwrap_or_else(copies)
+            let copies = || -> f64 { tiles.iter().filter(|t| coeff(a, t.0) != Some(0)).map(|t| t.1 as f64).product() };
+            let again = if self.integers { READ_AGAIN } else { 1.0 };
+            self.innermost.and_then(held).unwrap_or_else(|| again * copies())
         };
-        WIDEN * self.widened * self.accesses.iter().map(read).sum::<f64>()
+        self.widened * self.accesses.iter().map(read).sum::<f64>()
     }
 
     /// The same where what is multiplied together is brought together first: loaded across lines and put in order, once for all
@@ -225,6 +242,14 @@ impl Model<'_> {
         ((accumulators + all / steps) / t.dot.per_cycle).max(loads) + 2.0 * spilled / steps
     }
 
+    /// Cycles to store each vector of a tile.
+    fn store_cycles(&self, tiles: &[(AxisId, i64)]) -> f64 {
+        let Some((beside, stored)) = self.packed else { return self.store };
+        let adjacent = tiles.iter().find(|t| t.0 == beside).map_or(1, |t| t.1);
+        let scale = if stored.is_scaled { SCALE } else { 0.0 };
+        self.store + (scale + stored.packing(adjacent)) / self.unit.timing.adds
+    }
+
     /// Cycles for all tiles of these axes, tails included, `outside` times.
     fn total(&self, vector: AxisId, lanes: i64, tiles: &[(AxisId, i64)], extents: &[i64], outside: f64) -> f64 {
         fn walk(
@@ -242,7 +267,7 @@ impl Model<'_> {
                     None => m.cycles(vector, lanes, chosen),
                 };
                 // Starting and storing a tile costs, too: that is spread over the reduction.
-                return step * m.reduced + m.store * accumulators + 12.0;
+                return step * m.reduced + m.store_cycles(chosen) * accumulators + TILE;
             };
             let extent = extents[chosen.len()];
             let changes = axis != vector && m.changing.is_some_and(|c| c.contains(&axis));
@@ -381,7 +406,7 @@ pub(super) fn ranked(
             true => taps_along(v.id, lanes, reduced, accesses),
             false => None,
         };
-        let dot = dot.or(taps.map(|r| (r.id, Dot { count: r.extent, ops: unit.int8_dot_strided })));
+        let dot = dot.or(taps.map(|r| (r.id, Dot::of(r.extent, unit.int8_dot_strided))));
         let model = Model {
             accesses,
             unit,
@@ -390,8 +415,14 @@ pub(super) fn ranked(
                 // Lane by lane.
                 _ => SCATTER * lanes as f64,
             },
-            extra_ops: dot.map_or(form.extra_ops, |(_, t)| t.ops as f64 - 1.0),
+            extra_ops: dot.map_or(form.extra_ops, |(_, t)| t.ops - 1.0),
+            packed: to.filter(|t| t.coeff(v.id) == 1 && form.stored != Stored::PLAIN).map(|t| {
+                let beside = axes.iter().find(|a| a.id != v.id && t.coeff(a.id) == lanes);
+                // The vector axis itself goes on beside, where it takes several vectors.
+                (if vectors > 1 { v.id } else { beside.map_or(v.id, |a| a.id) }, form.stored)
+            }),
             widened: if dot.is_some() { 0.0 } else { form.widened / accesses.len().max(1) as f64 },
+            integers: form.integers && dot.is_none(),
             innermost: reduced.last().copied().filter(|_| dot.is_none() && !across),
             reduced: match dot {
                 Some((_, t)) => volume / t.count as f64,
@@ -399,6 +430,7 @@ pub(super) fn ranked(
                 None => volume,
             },
             dot: dot.map_or(1, |(_, t)| t.count),
+            latency: dot.and_then(|(_, t)| t.latency).unwrap_or(unit.timing.fma.latency),
             strides: &strides,
             changing,
             pieces: &pieces,

@@ -13,7 +13,8 @@ fn guarded(value: &Scalar) -> bool {
     found
 }
 
-/// The types of the two bytes whose products a reduction adds up in `int32`, or of `bfloat16` in `float32`, where it does just that.
+/// The types of the two bytes, or numbers of 16 bits, whose products a reduction adds up in `int32`, or of `bfloat16` in `float32`, where it does
+/// just that.
 pub(super) fn narrow_multiplied(r: &Reduction) -> Option<(DType, DType)> {
     multiplied(r).filter(|_| !guarded(&r.value))
 }
@@ -29,7 +30,7 @@ pub(super) fn multiplied(r: &Reduction) -> Option<(DType, DType)> {
     };
     let narrow = |s: &Scalar| match (s.kind(), s.dtype()) {
         (ScalarKind::Cast(read), sum) if is_read(read) => Some(read.dtype()).filter(|t| match sum {
-            DType::I32 => matches!(t, DType::I8 | DType::U8),
+            DType::I32 => matches!(t, DType::I8 | DType::U8 | DType::I16),
             _ => sum == DType::F32 && *t == DType::BF16,
         }),
         _ => None,

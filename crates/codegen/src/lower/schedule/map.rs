@@ -237,7 +237,7 @@ impl Emitter {
     fn words(&self, axes: &[Axis], tensor: TensorId, to: Option<&Affine>, accesses: &[Access]) -> Option<(Axis, Axis)> {
         let to = to.filter(|_| self.unit.lanes() > 1)?;
         let words: &[i64] = match self.group.decl(tensor).dtype {
-            DType::BF16 | DType::F16 => &[2, 4],
+            t if t.bytes() == 2 => &[2, 4],
             t if t.bytes() == 1 => &[4],
             _ => return None,
         };

@@ -15,7 +15,7 @@ use super::{
     shares::{is_even, outer_axes},
     sizes::is_streamed,
     taps::{self, Seen, Taps},
-    tiling::{Cut, Dot, Form, Piece, Place, Tiling, WrittenOut},
+    tiling::{Cut, Dot, Form, Piece, Place, Stored, Tiling, WrittenOut},
     turns::{FACTORS, Turns, at_places, run, window},
 };
 use crate::{
@@ -50,6 +50,11 @@ pub(super) fn form(r: &Reduction, unit: Core) -> Form {
     for_each_node(&r.value, &mut |n| {
         ops += match n.kind() {
             ScalarKind::Cast(x) if is_short(x.dtype()) && n.dtype() == DType::F32 => {
+                widened += WIDEN_SHORT;
+                0
+            }
+            // The bytes themselves are read.
+            ScalarKind::Cast(x) if x.dtype().bytes() == 1 && n.dtype() == DType::I32 && reads(x) => {
                 widened += 1;
                 0
             }
@@ -65,14 +70,27 @@ pub(super) fn form(r: &Reduction, unit: Core) -> Form {
     let taps =
         matches!(multiplied(r), Some((DType::I8, DType::U8) | (DType::U8, DType::I8))) && unit.int8_dot_strided > 0;
     let dot = match narrow_multiplied(r) {
-        Some((DType::BF16, DType::BF16)) => Some(Dot { count: 2, ops: unit.bf16_dot }),
-        Some((DType::BF16, _) | (_, DType::BF16)) => None,
-        Some((a, b)) => Some(Dot { count: 4, ops: if a == b { unit.int8_dot.max(SAME_SIGNS) } else { unit.int8_dot } }),
-        None => None,
+        Some((DType::BF16, DType::BF16)) if unit.bf16_dot > 0 => Some(Dot::of(2, unit.bf16_dot)),
+        Some((DType::I16, DType::I16)) => Dot::of_shorts(unit),
+        Some((a @ (DType::I8 | DType::U8), b @ (DType::I8 | DType::U8))) if unit.int8_dot > 0 => {
+            Some(Dot::of(4, if a == b { unit.int8_dot.max(SAME_SIGNS) } else { unit.int8_dot }))
+        }
+        _ => None,
     };
-    let dot = dot.filter(|t| t.ops > 0 && (t.count == 2 || unit.int8_dot > 0));
-    Form { extra_ops: (ops - 1).max(0) as f64, widened: widened as f64, dot, taps }
+    let integers = r.value.dtype() == DType::I32 && r.combine == Combine::Sum;
+    Form { extra_ops: (ops - 1).max(0) as f64, widened: widened as f64, integers, stored: Stored::PLAIN, dot, taps }
 }
+
+/// What becomes of a sum by its epilogue.
+fn stored(value: &Scalar) -> Stored {
+    let mut is_scaled = false;
+    for_each_node(value, &mut |n| is_scaled |= matches!(n.kind(), ScalarKind::MulShift(_)));
+    let bytes = if value.dtype().is_int() { value.dtype().bytes() as i64 } else { Stored::PLAIN.bytes };
+    Stored { bytes: bytes.min(Stored::PLAIN.bytes), is_scaled }
+}
+
+/// Operations to widen a vector of floats of 16 bits.
+const WIDEN_SHORT: i64 = 2;
 
 fn is_short(t: DType) -> bool {
     matches!(t, DType::F16 | DType::BF16)
@@ -151,7 +169,7 @@ impl Emitter {
         let accesses = OnceCell::new();
         let chosen = self.decide(|e| {
             let accesses = accesses.get_or_init(|| e.accesses(&reduction.value));
-            let (place, form) = (Affine::of(&to), form(&reduction, e.unit));
+            let (place, form) = (Affine::of(&to), Form { stored: stored(&value), ..form(&reduction, e.unit) });
             let most = CANDIDATES.max(e.asked() + 1);
             let cuts = taps::cuts(&e.taps(&reduction, &axes), &axes);
             let (place, changing) = (place.as_ref(), e.changing());
@@ -680,8 +698,8 @@ fn in_loops(s: Stmt, levels: usize) -> Stmt {
     }
 }
 
-/// What an epilogue adds to a sum of `int32` before anything else, where that is the same for all of a register tile but the lanes: the
-/// sum starts from it, and the epilogue goes without. Of integers, that is the same sum.
+/// What an epilogue adds to a sum of `int32` before anything else: the sum starts from it, and the epilogue goes without. Of integers, that is
+/// the same sum.
 fn started(value: &mut Scalar, sum: AxisId, r: &Reduction, tiling: &Tiling) -> Option<Scalar> {
     if r.combine != Combine::Sum || r.value.dtype() != DType::I32 || tiling.across || tiling.matrix.is_some() {
         return None;
@@ -700,14 +718,6 @@ fn started(value: &mut Scalar, sum: AxisId, r: &Reduction, tiling: &Tiling) -> O
         }
     });
     let (started, start) = found.filter(|_| uses == 1)?;
-    let mut varies = false;
-    for_each_node(&start, &mut |n| {
-        let tiled = |a: AxisId| a != tiling.vector && tiling.tiles.iter().any(|t| t.0 == a && t.1 > 1);
-        varies |= matches!(n.kind(), ScalarKind::Axis(a) if tiled(*a));
-    });
-    if varies {
-        return None;
-    }
     *value = Substitution::new(|_| None).and(&started, Scalar::bound(sum, DType::I32)).apply(value);
     Some(start)
 }

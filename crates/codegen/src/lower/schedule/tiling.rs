@@ -3,7 +3,7 @@
 use super::Access;
 use crate::{
     loops::{AxisId, Scalar},
-    machine::Timing,
+    machine::{Core, Timing},
 };
 
 /// How a reduction runs.
@@ -35,12 +35,47 @@ impl Tiling {
 pub(super) struct Form {
     /// Operations of a value beyond one multiplication, and beyond widening what is read.
     pub(super) extra_ops: f64,
-    /// How many operands are floats of 16 bits, which are widened when they are read.
+    /// Operations to widen a number of each operand when it is read: floats of 16 bits, and bytes.
     pub(super) widened: f64,
+    /// Whether it adds up integers of 32 bits.
+    pub(super) integers: bool,
+    /// What becomes of a sum.
+    pub(super) stored: Stored,
     /// Where the value is a product of narrow numbers and the reduction its sum in 32 bits.
     pub(super) dot: Option<Dot>,
     /// Where it is such a sum, and the machine brings bytes together that lie a vector's lanes apart.
     pub(super) taps: bool,
+}
+
+/// How sums are stored.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(super) struct Stored {
+    /// Bytes of a result.
+    pub(super) bytes: i64,
+    /// Whether it is multiplied by a fixed-point number first.
+    pub(super) is_scaled: bool,
+}
+
+impl Stored {
+    /// As they are.
+    pub(super) const PLAIN: Stored = Stored { bytes: 4, is_scaled: false };
+
+    /// Operations to bring vectors of results to bytes or numbers of 16 bits and to store them, by vector, where so many of a tile lie side by
+    /// side: four are packed into one of bytes, and two into one of 16 bits. A single one is taken apart first.
+    pub(super) fn packing(self, adjacent: i64) -> f64 {
+        let of = |n: i64| match (self.bytes, n) {
+            (1, 1) => 8.0,
+            (1, _) => 4.0,
+            (2, _) => 5.0,
+            _ => 1.0,
+        };
+        let (mut rest, mut ops) = (adjacent, 0.0);
+        for n in [4, 2, 1].into_iter().filter(|n| n * self.bytes <= 4) {
+            ops += (rest / n) as f64 * of(n);
+            rest %= n;
+        }
+        ops / adjacent as f64
+    }
 }
 
 /// Narrow numbers that are multiplied and added to one lane of 32 bits at once.
@@ -48,8 +83,25 @@ pub(super) struct Form {
 pub(super) struct Dot {
     /// How many: as many as fill the lane.
     pub(super) count: i64,
-    /// Instructions for it.
-    pub(super) ops: i64,
+    /// Instructions for it, or as many multiply-adds as take the same time.
+    pub(super) ops: f64,
+    /// Cycles from a sum to the next one, where these are not those of a multiply-add.
+    pub(super) latency: Option<f64>,
+}
+
+impl Dot {
+    /// So many numbers by so many instructions.
+    pub(super) fn of(count: i64, ops: i64) -> Dot {
+        Dot { count, ops: ops as f64, latency: None }
+    }
+
+    /// Pairs of numbers of 16 bits, where there are instructions for them.
+    pub(super) fn of_shorts(unit: Core) -> Option<Dot> {
+        // Where an instruction of its own adds, a sum waits for that alone.
+        let latency = (unit.int16_dot > 1).then_some(1.0);
+        let ops = |cycles: f64| cycles * unit.timing.fma.per_cycle;
+        unit.int16_dot_cycles().map(|cycles| Dot { count: 2, ops: ops(cycles), latency })
+    }
 }
 
 /// How matrix registers go through a reduction.

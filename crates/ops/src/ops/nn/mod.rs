@@ -34,6 +34,7 @@ mod winograd_blocked;
 mod winograd_conv;
 mod winograd_conv3d;
 mod winograd_int8;
+mod winograd_int8_loops;
 
 pub(super) use activation::OPS as ACTIVATION;
 pub(super) use adaptive::OPS as ADAPTIVE;
