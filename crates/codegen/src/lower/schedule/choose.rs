@@ -42,6 +42,8 @@ const WIDEST_APART: i64 = 2;
 /// Registers that what is multiplied in groups passes through. Instructions for that read nothing from memory that is the same for all
 /// lanes, and it is loaded before its use. A tile that leaves fewer is spilled as a whole around its innermost loop.
 const IN_PASSING: f64 = 4.0;
+/// The same of numbers of fewer bits than a byte.
+const UNPACKING: f64 = 4.0;
 
 /// What the model takes from a core's timing, in cycles and bytes. The shares are fitted to measured loops on processors with
 /// 48 KB of L1 and 1 MB of L2; that they are shares is what carries over to others.
@@ -182,6 +184,8 @@ impl Model<'_> {
         let passing = match self.accesses.len() {
             ..=1 => 0.0,
             _ if self.dot > 1 => IN_PASSING,
+            // Bytes, the number taken out of them, and what that is multiplied with.
+            _ if !self.integers && self.widened > 0.0 && self.extra_ops > 0.0 => UNPACKING,
             _ => 1.0,
         };
         let registers = accumulators + live + passing;

@@ -14,6 +14,7 @@ mod choose;
 mod combine;
 mod conditions;
 mod dry;
+mod factored;
 mod fuse_rows;
 mod map;
 mod matrix;

@@ -9,6 +9,7 @@ use super::{
     choose::{Ranked, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     conditions::{LeftOut, parts_of, without},
+    factored::{factored, shares_bytes},
     for_,
     pieces::{changing_pieces, counted, edged_pieces, edges_apart, pieces},
     prefetch::{Prefetch, Slice},
@@ -47,7 +48,8 @@ const LONGEST_WINDOW: i64 = 7;
 /// What a reduction does with what it reads, on that machine.
 pub(super) fn form(r: &Reduction, unit: Core) -> Form {
     let (mut ops, mut widened) = (0, 0);
-    for_each_node(&r.value, &mut |n| {
+    let factored = factored(r, &r.value, &r.axes).map(|f| f.inner);
+    for_each_node(factored.as_ref().unwrap_or(&r.value), &mut |n| {
         ops += match n.kind() {
             ScalarKind::Cast(x) if is_short(x.dtype()) && n.dtype() == DType::F32 => {
                 widened += WIDEN_SHORT;
@@ -472,13 +474,18 @@ impl Emitter {
             }
             with.insert(*axis, at);
         }
-        let unrolled = |body: Stmt, lanes: i64| {
+        let unrolled_around = |body: Stmt, lanes: i64, part: Option<Loop>| {
             let body = match lanes {
                 1 => bind(lane, Scalar::index(0), body),
                 n => for_(lane, n, LoopKind::Vector, body),
             };
+            let body = match part {
+                Some(part) => for_(part.var, part.extent, LoopKind::Unrolled, body),
+                None => body,
+            };
             turns.iter().rev().fold(body, |b, t| for_(t.1, t.2, LoopKind::Unrolled, b))
         };
+        let unrolled = |body: Stmt, lanes: i64| unrolled_around(body, lanes, None);
         let sums = self.register(dtype, accumulators * lanes);
         let sum_at = slot.clone() * lanes + Scalar::axis(lane);
         let sum = Scalar::read(sums, vec![sum_at.clone()], dtype);
@@ -517,11 +524,31 @@ impl Emitter {
         let is_long = inner.last().is_some_and(|a| a.extent > LONGEST_WINDOW || self.changes(a.id));
         let is_rest = is_long && places.iter().any(|p| p.piece.changes && !p.piece.inside);
         let most = if is_rest { BODY_REST } else { most };
+        // What is the same for all of the inner reduced axes is multiplied with their sum.
+        let factored = match (across, job.tiling.dot) {
+            (None, None) => factored(r, &value, &inner),
+            _ => None,
+        };
+        let part = factored.as_ref().map(|_| self.register(dtype, accumulators * lanes));
+        let to = part.unwrap_or(sums);
+        let so_far = Scalar::read(to, vec![sum_at.clone()], dtype);
         let step = |values: &[Scalar], with: &HashMap<AxisId, Scalar>| {
             let values: Vec<Scalar> = values.iter().map(|v| replace_axes(v, with)).collect();
-            let value = combined_all(r.combine, sum.clone(), &values, job.tiling.dot.is_some());
-            Stmt::Store { buffer: sums, index: sum_at.clone(), value }
+            let value = combined_all(r.combine, so_far.clone(), &values, job.tiling.dot.is_some());
+            Stmt::Store { buffer: to, index: sum_at.clone(), value }
         };
+        let store = |buffer, value| unrolled(Stmt::Store { buffer, index: sum_at.clone(), value }, lanes);
+        let around = factored.as_ref().map(|f| {
+            let whole = |inner: Stmt| {
+                let product = so_far.clone() * f.outer.clone();
+                let zero = store(to, identity(r.combine, dtype));
+                Stmt::Block(vec![zero, inner, store(sums, combined(r.combine, sum.clone(), product))])
+            };
+            (f.outer_axes, whole)
+        });
+        if let Some(f) = &factored {
+            at_once = vec![f.inner.clone()];
+        }
         let result = match across {
             None => {
                 let most = if self.window_spills(job, accumulators) { 0 } else { most };
@@ -535,7 +562,8 @@ impl Emitter {
                     most / accumulators,
                     prefetch,
                     written_out,
-                    |with| unrolled(step(&at_once, with), lanes),
+                    around.as_ref().map(|(at, whole)| (*at, whole as &dyn Fn(Stmt) -> Stmt)),
+                    |with, part| unrolled_around(step(&at_once, with), lanes, part),
                 ));
                 sum.clone()
             }
@@ -549,9 +577,9 @@ impl Emitter {
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
                 let written_out = &job.turns.innermost;
-                stmts.push(self.combine_loops(job, &loops, &seen, most / accumulators, None, written_out, |with| {
-                    unrolled(step(std::slice::from_ref(&value_at), with), lanes)
-                }));
+                let body = |with: &_, part| unrolled_around(step(std::slice::from_ref(&value_at), with), lanes, part);
+                let most_turns = most / accumulators;
+                stmts.push(self.combine_loops(job, &loops, &seen, most_turns, None, written_out, None, body));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
                 stmts.push(unrolled(rest, 1));
                 let done = axis.extent / lanes * lanes;
@@ -576,9 +604,10 @@ impl Emitter {
                         most / accumulators,
                         None,
                         written_out,
-                        |with| {
+                        None,
+                        |with, part| {
                             let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
-                            unrolled(Stmt::Store { buffer: one, index: slot.clone(), value }, 1)
+                            unrolled_around(Stmt::Store { buffer: one, index: slot.clone(), value }, 1, part)
                         },
                     ));
                 }
@@ -642,6 +671,8 @@ impl Emitter {
     }
 
     /// The loops over reduced axes, of the taps of windows over those that count; of the innermost, at most so many turns are written out.
+    /// `around` is what becomes of all loops within so many outer ones. The body takes a loop whose turns are to be written out within it, where
+    /// it is better there.
     #[expect(clippy::too_many_arguments, reason = "all that decides how loops go")]
     fn combine_loops(
         &mut self,
@@ -651,9 +682,10 @@ impl Emitter {
         most: i64,
         prefetch: Option<Slice>,
         written_out: &[WrittenOut],
-        body: impl Fn(&HashMap<AxisId, Scalar>) -> Stmt,
+        around: Option<(usize, &dyn Fn(Stmt) -> Stmt)>,
+        body: impl Fn(&HashMap<AxisId, Scalar>, Option<Loop>) -> Stmt,
     ) -> Stmt {
-        let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new()) };
+        let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new(), None) };
         let names: Vec<AxisId> = seen.iter().map(|_| self.fresh()).collect();
         let outer_loop = |body: Stmt, a: &Axis| {
             if let Some((s, name)) = seen.iter().zip(&names).find(|(s, _)| s.axis() == a.id) {
@@ -662,18 +694,30 @@ impl Emitter {
             let extent = job.turns.all.get(&a.id).cloned().unwrap_or(Scalar::index(a.extent));
             run(a.id, extent, body)
         };
+        let all_outer = |stmt: Stmt| {
+            let (first, within) = outer.split_at(around.as_ref().map_or(0, |a| a.0));
+            let stmt = within.iter().rev().fold(stmt, outer_loop);
+            let stmt = match &around {
+                Some((_, whole)) => whole(stmt),
+                None => stmt,
+            };
+            first.iter().rev().fold(stmt, outer_loop)
+        };
         if self.changes(last.id) {
             let fits = |w: &&WrittenOut| w.factor <= most;
             let found = written_out.iter().find(fits).or(written_out.last()).expect("loops have their numbers");
-            let stmt = self.changing_loop(last, found, body);
-            return outer.iter().rev().fold(stmt, outer_loop);
+            let stmt = self.changing_loop(last, found, |with| body(with, None));
+            return all_outer(stmt);
         }
         let fits = |f: &i64| last.extent % f == 0 && *f <= most;
         let factor = FACTORS.into_iter().find(fits).unwrap_or(1);
         let (turn, part) = (self.fresh(), self.fresh());
         let at = Scalar::axis(turn) * factor + Scalar::axis(part);
         let with = HashMap::from_iter([(last.id, at)]);
-        let mut stmt = for_(part, factor, LoopKind::Unrolled, body(&with));
+        let mut stmt = match factor == last.extent && shares_bytes(&job.reduction.value, last) {
+            true => body(&with, Some(Loop { var: part, extent: factor })),
+            false => for_(part, factor, LoopKind::Unrolled, body(&with, None)),
+        };
         if let Some(prefetch) = prefetch {
             let turns = outer.iter().map(|a| a.extent).product::<i64>() * (last.extent / factor);
             let before = outer.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
@@ -684,7 +728,7 @@ impl Emitter {
             1 => bind(turn, Scalar::index(0), stmt),
             n => for_(turn, n, LoopKind::Serial, stmt),
         };
-        outer.iter().rev().fold(stmt, outer_loop)
+        all_outer(stmt)
     }
 }
 

@@ -140,10 +140,9 @@ impl Op for DenseNBits {
             let block = [i[0].clone(), i[1].clone(), i[4].clone()];
             let zero =
                 block.iter().zip(b.shape(zeros)).map(|(i, &n)| if n == 1 { Scalar::index(0) } else { i.clone() });
+            let zero = b.read(zeros, zero.collect::<Vec<_>>()).cast(DType::I32);
             // Conversion by way of int32, which vectors have instructions for.
-            let zero = b.read(zeros, zero.collect::<Vec<_>>()).cast(DType::I32).cast(dtype);
-            let scale = b.read(scales, block).cast(dtype);
-            number.cast(dtype) * scale.clone() - zero * scale
+            (number - zero).cast(dtype) * b.read(scales, block).cast(dtype)
         });
         let mut shape = b.shape(x).to_vec();
         let last = shape.len() - 1;
