@@ -10,4 +10,5 @@ mod narrow_types;
 mod numbers;
 mod routines;
 mod rows;
+mod slices;
 mod tiles;

@@ -19,6 +19,7 @@ mod fuse_rows;
 mod map;
 mod matrix;
 mod matrix_cost;
+mod order;
 mod pack;
 mod padding;
 mod pieces;
@@ -27,6 +28,7 @@ mod reduce;
 mod routine;
 mod shares;
 mod sizes;
+mod slices;
 mod split;
 mod split_k;
 mod taps;
@@ -291,6 +293,11 @@ impl Emitter {
         self.buffer_of.entry(t).or_insert(TensorId(self.buffers.len() as u32 - 1));
     }
 
+    fn bytes_of(&self, t: TensorId) -> i64 {
+        let decl = self.group.decl(t);
+        decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
+    }
+
     fn register(&mut self, dtype: DType, len: i64) -> BufferId {
         self.buffers.push(Buffer { dtype, len, space: Space::Register });
         TensorId(self.buffers.len() as u32 - 1)
@@ -391,6 +398,10 @@ impl Emitter {
                     Threads::All => self.sum_in_parts(tensor, &axes, &to, &value, &r),
                     Threads::One | Threads::Enough(_) => None,
                 };
+                let parts = parts.or_else(|| match threads {
+                    Threads::All | Threads::Enough(_) => self.sum_by_slices(tensor, &axes, &to, &value, &r, threads),
+                    Threads::One => None,
+                });
                 parts.unwrap_or_else(|| self.reduce(tensor, axes, to, value, r, threads))
             }
         }

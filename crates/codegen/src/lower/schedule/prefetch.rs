@@ -83,17 +83,14 @@ impl Emitter {
         combined: &[(i64, i64)],
     ) -> Option<Prefetch> {
         let (found, at) = self.decide(|e| {
-            let size = |t: TensorId| {
-                let decl = e.group.decl(t);
-                decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
-            };
             // A smaller operand stays in the first cache anyhow.
             let least = e.unit.timing.l1.bytes * 2 / 3;
             let accesses = e.accesses(&reduction.value);
             let candidates = accesses.iter().enumerate();
-            let candidates = candidates.filter_map(|(i, a)| Some((i, a, a.tensor.filter(|&t| size(t) >= least)?)));
+            let candidates =
+                candidates.filter_map(|(i, a)| Some((i, a, a.tensor.filter(|&t| e.bytes_of(t) >= least)?)));
             let panels = candidates.filter_map(|(i, a, t)| Some((i, a, e.panels(loops, a, t, reduction)?)));
-            panels.max_by_key(|&(_, a, _)| a.tensor.map_or(0, size)).map(|(i, _, at)| (i, at))
+            panels.max_by_key(|&(_, a, _)| a.tensor.map_or(0, |t| e.bytes_of(t))).map(|(i, _, at)| (i, at))
         })?;
         let accesses = self.accesses(&reduction.value);
         let access = accesses.get(found).and_then(|a| Some((a, a.tensor?, a.offset.clone()?)));

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Access, CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, Threads, bind,
+    CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, Threads, bind,
     choose::{Ranked, ranked},
     combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
     conditions::{LeftOut, parts_of, without},
@@ -332,46 +332,6 @@ impl Emitter {
         let chosen = best.get(self.asked()).or(best.first()).map(|c| c.1.clone());
         self.reductions.push(Reduced { ranked: best, all });
         chosen
-    }
-
-    /// The output's axes in the order in which their loops move the least memory, by how often each operand is met again.
-    fn order(&self, axes: &[Axis], accesses: &[Access], tiling: &Tiling) -> Vec<Axis> {
-        // At some sizes there are several turns of what changes.
-        let least = |a: &Axis| if self.changes(a.id) { 2.0 } else { 1.0 };
-        let turns = |a: &Axis| -> f64 { pieces(a, tiling).iter().map(|p| p.count as f64).sum::<f64>().max(least(a)) };
-        let traffic = |order: &[Axis]| -> f64 {
-            accesses
-                .iter()
-                .map(|a| {
-                    let depends = |axis: &Axis| a.axes.contains(&axis.id);
-                    let last = order.iter().rposition(depends).map_or(0, |i| i + 1);
-                    let again: f64 = order[..last].iter().filter(|x| !depends(x)).map(turns).product();
-                    let elements: i64 = a.tensor.map_or(1, |t| self.group.decl(t).shape.iter().product());
-                    again * elements as f64
-                })
-                .sum()
-        };
-        let mut best = axes.to_vec();
-        if axes.len() > 6 {
-            return best;
-        }
-        let mut least = traffic(&best);
-        let mut queue = vec![(Vec::new(), axes.to_vec())];
-        while let Some((head, tail)) = queue.pop() {
-            if tail.is_empty() {
-                let t = traffic(&head);
-                if t < 0.99 * least {
-                    (least, best) = (t, head);
-                }
-                continue;
-            }
-            for i in (0..tail.len()).rev() {
-                let (mut head, mut tail): (Vec<Axis>, Vec<Axis>) = (head.clone(), tail.clone());
-                head.push(tail.remove(i));
-                queue.push((head, tail));
-            }
-        }
-        best
     }
 
     /// The loop nest over one piece of each outer axis, and all of the inner ones.

@@ -73,10 +73,7 @@ impl Emitter {
     pub(super) fn by_rows(&self, tensor: TensorId, axes: &[Axis], r: &Reduction) -> Option<[i64; 2]> {
         let decl = self.group.decl(tensor);
         let ([_, _, rows, columns, block], [_, _, row, ..]) = (&decl.shape[..], axes) else { return None };
-        let bytes = |t: TensorId| {
-            let decl = self.group.decl(t);
-            decl.shape.iter().product::<i64>() * decl.dtype.bytes() as i64
-        };
+        let bytes = |t: TensorId| self.bytes_of(t);
         let (images, weights): (Vec<Access>, Vec<Access>) =
             self.accesses(&r.value).into_iter().partition(|a| a.axes.contains(&row.id));
         let sum = |all: Vec<Access>| all.iter().filter_map(|a| a.tensor).map(bytes).sum::<i64>();

@@ -1,0 +1,63 @@
+//! The order of a reduction's outer loops.
+
+use super::{
+    Access, Emitter,
+    pieces::pieces,
+    tiling::{Tiling, coeff},
+};
+use crate::loops::Axis;
+
+impl Emitter {
+    /// The output's axes in the order in which their loops move the least memory, by how often each operand is met again.
+    pub(super) fn order(&self, axes: &[Axis], accesses: &[Access], tiling: &Tiling) -> Vec<Axis> {
+        // At some sizes there are several turns of what changes.
+        let least = |a: &Axis| if self.changes(a.id) { 2.0 } else { 1.0 };
+        let turns = |a: &Axis| -> f64 { pieces(a, tiling).iter().map(|p| p.count as f64).sum::<f64>().max(least(a)) };
+        let traffic = |order: &[Axis]| -> f64 {
+            accesses
+                .iter()
+                .map(|a| {
+                    let depends = |axis: &Axis| a.axes.contains(&axis.id);
+                    let last = order.iter().rposition(depends).map_or(0, |i| i + 1);
+                    let again: f64 = order[..last].iter().filter(|x| !depends(x)).map(turns).product();
+                    let elements: i64 = a.tensor.map_or(1, |t| self.group.decl(t).shape.iter().product());
+                    again * elements as f64
+                })
+                .sum()
+        };
+        // Pairs of loops the inner one of which takes the longer steps in what is read from beyond the caches once: memory is fast where it is
+        // read in order.
+        let jumps = |order: &[Axis]| -> usize {
+            let far = |a: &&Access| a.tensor.is_some_and(|t| self.bytes_of(t) > self.unit.timing.l2.bytes);
+            let of = |a: &Access| {
+                let steps: Vec<i64> =
+                    order.iter().map(|x| coeff(a, x.id).unwrap_or(0).abs()).filter(|c| *c > 0).collect();
+                (1..steps.len()).map(|at| steps[..at].iter().filter(|s| **s < steps[at]).count()).sum::<usize>()
+            };
+            accesses.iter().filter(far).map(of).sum()
+        };
+        let mut best = axes.to_vec();
+        if axes.len() > 6 {
+            return best;
+        }
+        let (mut least, mut fewest) = (traffic(&best), jumps(&best));
+        let mut queue = vec![(Vec::new(), axes.to_vec())];
+        while let Some((head, tail)) = queue.pop() {
+            if tail.is_empty() {
+                let t = traffic(&head);
+                let as_good = || t <= least && jumps(&head) < fewest;
+                if t < 0.99 * least || as_good() {
+                    (least, fewest) = (t, jumps(&head));
+                    best = head;
+                }
+                continue;
+            }
+            for i in (0..tail.len()).rev() {
+                let (mut head, mut tail): (Vec<Axis>, Vec<Axis>) = (head.clone(), tail.clone());
+                head.push(tail.remove(i));
+                queue.push((head, tail));
+            }
+        }
+        best
+    }
+}

@@ -1,0 +1,58 @@
+//! Sums of products with a matrix that is read once and whose rows are wide: a vector times a matrix, and attention's products with values, of
+//! known and unknown numbers of rows. Compiled programs against the interpreter; sums of small integers are exact in any order.
+#![cfg(feature = "llvm")]
+
+use crate::common::Rng;
+use resat::{
+    driver::{self, Options, Runnable},
+    interp,
+    pass::{Sequential, Settings},
+    relay::text::parse_module,
+    target::Target,
+    tensor::{DType, Tensor, Value},
+};
+
+/// Runs a program of two parameters at each pair of shapes, by one thread and two; no size after the first takes further kernels.
+fn agree(text: &str, shapes: &[[Vec<usize>; 2]]) {
+    let m = parse_module("slices", &format!("#[version = \"0.0.5\"]\n{text}")).unwrap_or_else(|e| panic!("{e}"));
+    for threads in [1, 2] {
+        let passes = Some(Box::<Sequential>::default() as Box<_>);
+        let options = Options { passes, threads, ..Options::new(Settings::new(Target::host())) };
+        let exe = driver::build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{text}: {e}")).executable;
+        let mut compiled = None;
+        for shapes in shapes {
+            let mut rng = Rng(5);
+            let mut small =
+                |shape: &Vec<usize>| Tensor::from_f64_fn(DType::F32, shape, |_| (rng.next() % 7) as f64 - 3.0);
+            let args = shapes.each_ref().map(&mut small);
+            let values = args.iter().cloned().map(Value::from).collect();
+            let want = interp::run_flat(&m, "main", values).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let got = exe.run(&args).unwrap_or_else(|e| panic!("{text}, {shapes:?}: {e}"));
+            assert!(want[0].same_bits(&got[0]), "{text}, {shapes:?}, {threads} threads");
+            if let Runnable::Machine(machine) = &exe {
+                let all = machine.compiled_kernels();
+                assert_eq!(*compiled.get_or_insert(all), all, "{text}, {shapes:?}: nothing is compiled again");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vector_times_a_matrix() {
+    for (rows, columns) in [(1024, 4096), (700, 2048), (1003, 3000), (37, 40_000)] {
+        let text = format!(
+            "def @main(%a: Tensor[(1, {rows}), float32], %b: Tensor[({rows}, {columns}), float32]) {{
+               nn.relu(nn.matmul(%a, %b)) }}"
+        );
+        agree(&text, &[[vec![1, rows], vec![rows, columns]]]);
+    }
+}
+
+#[test]
+fn unknown_numbers_of_rows() {
+    let vector = "def @main(%a: Tensor[(1, ?), float32], %b: Tensor[(?, 1024), float32]) { nn.matmul(%a, %b) }";
+    agree(vector, &[300, 1, 7, 16, 33, 1000].map(|n| [vec![1, n], vec![n, 1024]]));
+    let heads = "def @main(%a: Tensor[(12, 1, ?), float32], %b: Tensor[(?, 12, 64), float32]) {
+        einsum((%a, %b), equation=\"nik,knj->nij\") }";
+    agree(heads, &[300, 2, 17, 127, 1025].map(|n| [vec![12, 1, n], vec![n, 12, 64]]));
+}
