@@ -229,7 +229,8 @@ impl Sizes {
                 return [groups.clone()].into_iter().chain(before.collect::<Vec<_>>()).collect();
             }
             let look_at = |others: Vec<Vec<Shape>>| {
-                let mut found = vec![groups.clone()];
+                let later = later(types, shapes, &here.result).and_then(|later| alike(at(&later, &[])?));
+                let mut found: Vec<Vec<Group>> = later.into_iter().chain([groups.clone()]).collect();
                 let mut left = &others[..];
                 while found.len() < LOOKED_AT && !left.is_empty() {
                     let (some, rest) = left.split_at((LOOKED_AT - found.len()).min(left.len()));
@@ -350,6 +351,41 @@ fn grown(types: &[Type], shapes: &[Shape], mut by: impl FnMut(usize) -> usize) -
         t.shape.iter().zip(s.iter()).map(|(d, &n)| if d.known().is_none() { by(n) } else { n }).collect()
     };
     types.iter().filter_map(Type::flatten).flatten().zip(shapes).map(&mut extents).collect()
+}
+
+/// Kernels are made for so many rows of what grows, where there are fewer yet: of the first few rows, another way may be the best.
+const LATER: usize = 256;
+
+/// The size at which a function may be met later that gives some arguments back with further rows: where it keeps them, or its caller does.
+fn later(types: &[Type], shapes: &[Shape], result: &Type) -> Option<Vec<Shape>> {
+    let params: Vec<TensorType> = types.iter().filter_map(Type::flatten).flatten().collect();
+    let results = result.flatten()?;
+    // The tensor, the axis, and how many rows there are before and after.
+    let grows = |(at, (param, shape)): (usize, (&TensorType, &Shape))| {
+        results.iter().filter(|r| r.dtype == param.dtype).find_map(|r| {
+            let after: Vec<usize> = r.shape.iter().map(|d| d.known().map(|n| n as usize)).collect::<Option<_>>()?;
+            let differ = |i: &usize| after.get(*i) != Some(&shape[*i]);
+            let mut others = (0..shape.len()).filter(differ);
+            let axis = others.next().filter(|_| after.len() == shape.len() && others.next().is_none())?;
+            let is_more = param.shape[axis].known().is_none() && after[axis] > shape[axis];
+            is_more.then_some((at, axis, shape[axis], after[axis]))
+        })
+    };
+    let growing: Vec<(usize, usize, usize, usize)> = params.iter().zip(shapes).enumerate().filter_map(grows).collect();
+    let (_, _, before, after) = *growing.first()?;
+    let are_alike = growing.iter().all(|g| (g.2, g.3) == (before, after));
+    if !are_alike || before >= LATER {
+        return None;
+    }
+    let extent = |tensor: usize, axis: usize, n: usize| match n {
+        _ if params[tensor].shape[axis].known().is_some() => n,
+        n if growing.iter().any(|g| (g.0, g.1) == (tensor, axis)) || (n == before && n > 1) => LATER + before,
+        n if n == after && n > 1 => LATER + after,
+        n => n,
+    };
+    let shape =
+        |(tensor, shape): (usize, &Shape)| shape.iter().enumerate().map(|(i, &n)| extent(tensor, i, n)).collect();
+    Some(shapes.iter().enumerate().map(shape).collect())
 }
 
 /// Other sizes that a function may be met at, for parameters of these types: those first where all unknown extents differ from each other.
