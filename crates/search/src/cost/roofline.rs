@@ -113,7 +113,7 @@ mod share {
     pub(super) const MATMUL_PACKED_ODD: f64 = 0.45;
     /// Matrix products of plain operands: one of them is put in order while the program runs.
     pub(super) const MATMUL: f64 = 0.35;
-    /// The same where the summed axis of a constant operand is not its last: each row of it is read by itself.
+    /// The same where the summed axis of a constant operand is not its last, or rows of an operand lie apart: each row of it is read by itself.
     pub(super) const MATMUL_BY_ROWS: f64 = 0.34;
     /// Both products of attention, rows of scores in the cache between them, and softmax.
     pub(super) const ATTENTION: f64 = 0.5;
@@ -334,6 +334,8 @@ fn contract_share(name: &str, attrs: &Attrs, node: &NodeView) -> f64 {
             share::MATMUL_BY_ROWS
         }
         "nn.attention" => share::ATTENTION,
+        // Of two operands it is a product of matrices whose rows need not lie one behind the other.
+        "einsum" if matches!(node.args.first(), Some(Type::Tuple(t)) if t.len() == 2) => share::MATMUL_BY_ROWS,
         _ if name.contains("dense") || name.contains("matmul") => share::MATMUL,
         _ => share::CONTRACT,
     }
