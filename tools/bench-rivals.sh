@@ -6,6 +6,10 @@
 # onnxruntime wants sympy where it quantizes.
 # Takes the folders corpus and rivals of the one that RESAT_SHARED names, else of ../shared. Python's packages go beside the build.
 set -eu
+if [ $# -eq 0 ] || [ ! -x "$1" ] || [ -d "$1" ]; then
+    echo "usage: bench-rivals.sh BIN [ARGUMENTS of rivals.py]; BIN is the resat to be timed" >&2
+    exit 2
+fi
 bin=$(realpath "$1")
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
