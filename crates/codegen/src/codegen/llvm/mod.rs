@@ -10,6 +10,7 @@ mod emit;
 mod emulated;
 mod ir;
 mod jit;
+mod lookup;
 mod math;
 mod mul_shift;
 mod ops;

@@ -121,6 +121,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
                     let x = self.value(x)?;
                     return Ok(ops::flushed_to_bf16(self, x));
                 }
+                if dtype == DType::F32
+                    && let Some(found) = self.looked_up(a)
+                {
+                    return found;
+                }
                 let x = self.value(a)?;
                 ops::cast(self, x, a.dtype(), dtype)
             }
