@@ -67,7 +67,7 @@ pub(super) struct Args {
     json: bool,
     /// Also say where the time goes, kernel by kernel: time, operations a second and bytes a second with their shares of what the
     /// machine can do, what bounds it, and what the model of a core expected. With --json, "kernels" has the same. Of several inputs,
-    /// with the first
+    /// with the last, and of state as the runs before have left it
     #[arg(long)]
     profile: bool,
 }
@@ -186,7 +186,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             Ok(())
         }
     })?;
-    let found = if args.profile { profiled(&args, exe, &tensors[0], target)? } else { None };
+    let found = if args.profile { profiled(&args, exe, tensors.last().unwrap_or(&tensors[0]), target)? } else { None };
     report(&args, &runs, compile, Some(&built), found)
 }
 
@@ -209,11 +209,14 @@ fn profiled(
     inputs: &[Tensor],
     target: Target,
 ) -> Result<Option<serde_json::Value>, Failure> {
-    let times = Profile::measure(exe, inputs, args.repeat.get(), target).map_err(refuse)?;
+    told(args, &Profile::measure(exe, inputs, args.repeat.get(), target).map_err(refuse)?)
+}
+
+fn told(args: &Args, times: &Profile) -> Result<Option<serde_json::Value>, Failure> {
     if args.json {
-        return Ok(Some(profile::json(&times)));
+        return Ok(Some(profile::json(times)));
     }
-    super::print(&profile::table(&times))?;
+    super::print(&profile::table(times))?;
     Ok(None)
 }
 
@@ -225,10 +228,8 @@ fn run_with_state(
     given: Option<Vec<(String, usize)>>,
     paths: &[Option<&Path>],
 ) -> Result<(), Failure> {
-    if args.profile {
-        return Err(Failure::Refused(Diagnostic::new("`--profile` takes programs without state").into()));
-    }
     let start = Instant::now();
+    let target = settings.target.clone();
     let passes = args.passes.sequence(&settings)?;
     let typed = args.model.bound_to_run(given)?;
     let progress = Progress::new();
@@ -250,13 +251,16 @@ fn run_with_state(
     super::warn(built.warnings());
     tell_tuning(&built);
     let mut runs = built.stateful();
-    let mut measured = Vec::new();
-    for &path in paths {
-        let inputs = beside_state(&typed, path, &built.state, &mut runs)?;
+    let (mut measured, mut found) = (Vec::new(), None);
+    for (i, &path) in paths.iter().enumerate() {
+        let inputs = [beside_state(&typed, path, &built.state, &mut runs)?];
         let once = |inputs: &[Tensor]| Ok(runs.run(inputs).map(drop)?);
-        measured.extend(measure(args, &[inputs], &|| compiled_kernels(&built), once)?);
+        measured.extend(measure(args, &inputs, &|| compiled_kernels(&built), once)?);
+        if args.profile && i + 1 == paths.len() {
+            found = told(args, &runs.profile(&inputs[0], args.repeat.get(), target.clone())?)?;
+        }
     }
-    report(args, &measured, compile, Some(&built), None)
+    report(args, &measured, compile, Some(&built), found)
 }
 
 /// What was measured with one set of inputs, in seconds.

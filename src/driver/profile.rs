@@ -1,5 +1,7 @@
 //! Where the time of a run goes, kernel by kernel: beside what the machine could do, and what the model of a core expected.
 
+use std::time::Duration;
+
 use crate::{
     runtime::{Estimate, Executable, RunError},
     target::Target,
@@ -32,6 +34,24 @@ pub struct ProfiledCall {
     pub estimate: Estimate,
 }
 
+/// A run's calls, in order.
+pub(super) struct TimedRun {
+    kernels: Vec<String>,
+    estimates: Vec<Estimate>,
+    times: Vec<Duration>,
+    threads: usize,
+}
+
+impl TimedRun {
+    /// Of a program, and how long each of its steps took.
+    pub(super) fn new(exe: &Executable, times: Vec<Duration>) -> TimedRun {
+        let program = exe.program();
+        let kernels = program.steps().iter().map(|step| program.step_name(step).to_owned()).collect();
+        let estimates = program.steps().iter().map(|step| program.step_estimate(step)).collect();
+        TimedRun { kernels, estimates, times, threads: exe.pool().threads() }
+    }
+}
+
 /// What keeps a call from being faster.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Bound {
@@ -57,25 +77,28 @@ impl Bound {
 impl Profile {
     /// Times each call in so many runs, at least one.
     pub fn measure(exe: &Executable, inputs: &[Tensor], runs: usize, target: Target) -> Result<Profile, RunError> {
-        let program = exe.program();
-        let mut times: Vec<Vec<f64>> = vec![Vec::new(); program.steps().len()];
-        for _ in 0..runs.max(1) {
-            for (times, time) in times.iter_mut().zip(exe.profile(inputs)?) {
-                times.push(time.as_secs_f64());
-            }
-        }
-        let call = |(mut times, step): (Vec<f64>, _)| {
+        let run = |_| Ok(TimedRun::new(exe, exe.profile(inputs)?));
+        let runs = (0..runs.max(1)).map(run).collect::<Result<Vec<TimedRun>, RunError>>()?;
+        Ok(Profile::of_runs(runs, target))
+    }
+
+    /// What some runs took: those that make the same calls as the last one, of which there is at least one.
+    pub(super) fn of_runs(mut runs: Vec<TimedRun>, target: Target) -> Profile {
+        let Some(last) = runs.pop() else { return Profile { calls: Vec::new(), threads: 1, target } };
+        runs.retain(|run| run.kernels == last.kernels);
+        let call = |(i, (kernel, estimate)): (usize, (&String, &Estimate))| {
+            let mut times: Vec<f64> = runs.iter().chain([&last]).map(|run| run.times[i].as_secs_f64()).collect();
             times.sort_by(f64::total_cmp);
             ProfiledCall {
-                kernel: program.step_name(step).to_owned(),
+                kernel: kernel.clone(),
                 // No clock is so fine that a call takes no time at all.
                 seconds: times[times.len() / 2].max(1e-9),
                 least: times[0].max(1e-9),
-                estimate: program.step_estimate(step),
+                estimate: *estimate,
             }
         };
-        let calls = times.into_iter().zip(program.steps()).map(call).collect();
-        Ok(Profile { calls, threads: exe.pool().threads(), target })
+        let calls = last.kernels.iter().zip(&last.estimates).enumerate().map(call).collect();
+        Profile { calls, threads: last.threads, target }
     }
 
     /// The threads as a share of the target's cores.

@@ -5,7 +5,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{ahead::Ahead, extents::Extents, external::fallback_warning, specialize::Primitives};
+use super::{ahead::Ahead, extents::Extents, external::fallback_warning, profile::TimedRun, specialize::Primitives};
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{Name, Type, disagreeing},
@@ -101,6 +101,34 @@ impl Runnable {
             Runnable::Plain(exe) => exe.run_keeping(inputs, state, spare).map_err(|e| refused(e.to_string())),
             Runnable::Machine(m) => {
                 within_memory(|| m.run_keeping(inputs, state, spare)).map_err(|e| refused(e.to_string()))?
+            }
+        }
+    }
+
+    /// The same, and how long each call took. Refuses programs that are no plain sequence of calls for these inputs.
+    pub(super) fn profile_keeping(
+        &self,
+        inputs: &mut [Tensor],
+        state: &[(usize, usize)],
+        spare: &mut [Option<Tensor>],
+    ) -> Result<(Vec<Tensor>, TimedRun), Refused> {
+        let profiled = |exe: &Executable, inputs: &mut [Tensor], spare: &mut [Option<Tensor>]| {
+            let done =
+                exe.profile_keeping(inputs, state, spare).map(|(outputs, times)| (outputs, TimedRun::new(exe, times)));
+            done.map_err(|e| Refused::from(Diagnostic::new(e.to_string())))
+        };
+        match self {
+            Runnable::Plain(exe) => profiled(exe, inputs, spare),
+            Runnable::Machine(m) => {
+                // Values share the inputs' elements, which are then not to be written.
+                drop(m.values(inputs)?);
+                let code = m.kernels.whole(inputs).filter(|code| code.is_whole());
+                let none = || {
+                    Refused::from(Diagnostic::new(
+                        "only programs that are a plain sequence of calls are timed call by call",
+                    ))
+                };
+                profiled(code.ok_or_else(none)?.executable(), inputs, spare)
             }
         }
     }

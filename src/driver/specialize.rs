@@ -150,6 +150,11 @@ impl Code {
         Arc::new(Code { exe: self.exe.resized(program), counted: Vec::new(), left_out: Vec::new() })
     }
 
+    /// Whether no extent of its results waits for values.
+    pub(super) fn is_whole(&self) -> bool {
+        self.counted.is_empty()
+    }
+
     /// The calls, with their memory plan.
     pub(super) fn executable(&self) -> &Executable {
         &self.exe
@@ -410,7 +415,7 @@ impl Primitives {
         let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
         let code = self.code_for(whole, &Call { args: inputs, decisive: &[] }).ok()?;
         let key = self.machine.times.then(|| Call { args: inputs, decisive: &[] }.key());
-        if !code.counted.is_empty() {
+        if !code.is_whole() {
             return None;
         }
         let next = next_shapes(inputs, state, &code.exe);

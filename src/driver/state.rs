@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     build::Built,
+    profile::{Profile, TimedRun},
     runnable::Runnable,
     state_order::{in_memory, inverse, ordered},
 };
@@ -11,6 +12,7 @@ use crate::{
     diag::{Diagnostic, Refused, nearest},
     infer::TypedModule,
     ir::{Dim, Module, TensorType, Type, input_names, output_names},
+    target::Target,
     tensor::{Shape, Tensor},
 };
 
@@ -218,6 +220,32 @@ impl Stateful<'_> {
     /// Refuses what [`Runnable::run`] does; the state is then as it was, unless a function of an external compiler failed while it was
     /// being written.
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refused> {
+        self.once(inputs, |program, all, numbers, spare| Ok((program.run_keeping(all, numbers, spare)?, ())))
+            .map(|(outputs, ())| outputs)
+    }
+
+    /// Where the time of so many runs goes, at least of one: each begins with the state that the one before left.
+    ///
+    /// Refuses what [`Stateful::run`] does, and programs that are no plain sequence of calls for these inputs.
+    pub fn profile(&mut self, inputs: &[Tensor], runs: usize, target: Target) -> Result<Profile, Refused> {
+        let mut run = |_| {
+            self.once(inputs, |program, all, numbers, spare| program.profile_keeping(all, numbers, spare))
+                .map(|(_, run)| run)
+        };
+        Ok(Profile::of_runs((0..runs.max(1)).map(&mut run).collect::<Result<Vec<TimedRun>, Refused>>()?, target))
+    }
+
+    /// Runs once by a function that takes the program, all inputs, pairs of numbers of inputs and outputs that are state, and spare memory for these.
+    fn once<T>(
+        &mut self,
+        inputs: &[Tensor],
+        run: impl FnOnce(
+            &Runnable,
+            &mut [Tensor],
+            &[(usize, usize)],
+            &mut [Option<Tensor>],
+        ) -> Result<(Vec<Tensor>, T), Refused>,
+    ) -> Result<(Vec<Tensor>, T), Refused> {
         let wanted = self.inputs - self.pairs.len();
         if inputs.len() != wanted {
             let message =
@@ -236,9 +264,9 @@ impl Stateful<'_> {
             );
         }
         let numbers: Vec<(usize, usize)> = self.pairs.iter().map(|p| (p.input, p.output)).collect();
-        let done = self.program.run_keeping(&mut all, &numbers, &mut self.spare);
-        let mut outputs = match done {
-            Ok(outputs) => outputs,
+        let done = run(self.program, &mut all, &numbers, &mut self.spare);
+        let (mut outputs, found) = match done {
+            Ok(done) => done,
             Err(e) => {
                 for (k, pair) in self.pairs.iter().enumerate() {
                     self.tensors[k] = std::mem::replace(&mut all[pair.input], nothing(pair));
@@ -252,7 +280,7 @@ impl Stateful<'_> {
         }
         taken.sort_unstable();
         taken.into_iter().rev().for_each(|o| drop(outputs.remove(o)));
-        Ok(outputs)
+        Ok((outputs, found))
     }
 }
 

@@ -471,7 +471,7 @@ fn bench_tells_first_runs_apart() {
     }
     assert_eq!((&found["special_calls"], &found["special_kernels"]), (&0.into(), &0.into()));
     assert_eq!(found["special_sizes"], 0);
-    // Of the first inputs the profile says where the time goes.
+    // The profile says where the time goes.
     assert!(found["kernels"].as_array().is_some_and(|all| !all.is_empty()), "{found}");
     let output = command.args(["--specialize", "all"]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

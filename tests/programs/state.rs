@@ -364,6 +364,32 @@ fn the_command_line_keeps_state() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let found: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
     assert_eq!(found["runs"].as_array().map(Vec::len), Some(2));
+    let done = resat(&[&bench[..], &three[..4], &["--profile"]].concat());
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    let kernels: Vec<&str> =
+        found["kernels"].as_array().into_iter().flatten().filter_map(|k| k["kernel"].as_str()).collect();
+    assert!(
+        kernels.iter().any(|k| k.contains("sum")) && kernels.iter().any(|k| k.contains("concatenate")),
+        "{kernels:?}"
+    );
+}
+
+#[test]
+fn runs_that_are_timed_keep_state() {
+    let (kept, timed) = (built(GROWS, &[("cache", "1")]), built(GROWS, &[("cache", "1")]));
+    let (mut runs, mut others) = (kept.stateful(), timed.stateful());
+    let inputs = [floats(&[1, 8], 3), floats(&[8, 8], 1)];
+    for _ in 0..5 {
+        runs.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
+    }
+    let found = others.profile(&inputs, 5, Target::host()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!found.calls.is_empty() && found.calls.iter().all(|c| c.least > 0.0 && c.least <= c.seconds));
+    let [a, b] = [&runs, &others].map(|r| r.get("cache").expect("it is kept").into_owned());
+    assert!(a.shape() == [5, 8] && a.same_bits(&b));
+    // What can't run leaves the state as it was.
+    assert!(others.profile(&inputs[..1], 1, Target::host()).is_err());
+    assert!(others.get("cache").is_some_and(|c| c.same_bits(&a)));
 }
 
 /// What is to be exported: bounds are said by input.

@@ -227,6 +227,16 @@ impl Executable {
         state: &[(usize, usize)],
         spare: &mut [Option<Tensor>],
     ) -> Result<Vec<Tensor>, RunError> {
+        self.keeping(inputs, state, spare, |_| {})
+    }
+
+    fn keeping(
+        &self,
+        inputs: &mut [Tensor],
+        state: &[(usize, usize)],
+        spare: &mut [Option<Tensor>],
+        after: impl FnMut(usize),
+    ) -> Result<Vec<Tensor>, RunError> {
         fits("input", self.program.inputs.iter(), inputs, |_| false)?;
         let shared: Vec<(usize, usize)> =
             state.iter().copied().filter(|&(i, o)| self.program.may_share(i, o)).collect();
@@ -240,7 +250,7 @@ impl Executable {
             spare.unwrap_or_else(|| Tensor::zeros(port.dtype, &port.shape))
         };
         let mut outputs: Vec<Tensor> = self.program.outputs().enumerate().map(output).collect();
-        self.execute(inputs, &mut outputs, Vec::new(), &shared, |_| {})?;
+        self.execute(inputs, &mut outputs, Vec::new(), &shared, after)?;
         for (k, pair) in state.iter().enumerate().filter(|(_, pair)| !shared.contains(pair)) {
             let nothing = Tensor::zeros(inputs[pair.0].dtype(), &[0]);
             spare[k] = Some(std::mem::replace(&mut inputs[pair.0], nothing));
@@ -254,6 +264,19 @@ impl Executable {
         let mut ends = vec![Instant::now()];
         self.execute(inputs, &mut outputs, Vec::new(), &[], |_| ends.push(Instant::now()))?;
         Ok(ends.windows(2).map(|w| w[1] - w[0]).collect())
+    }
+
+    /// The same as [`Executable::run_keeping`] does, and how long each step took; the first one with what goes before it, such as more memory for
+    /// what has outgrown its own.
+    pub fn profile_keeping(
+        &self,
+        inputs: &mut [Tensor],
+        state: &[(usize, usize)],
+        spare: &mut [Option<Tensor>],
+    ) -> Result<(Vec<Tensor>, Vec<Duration>), RunError> {
+        let mut ends = vec![Instant::now()];
+        let outputs = self.keeping(inputs, state, spare, |_| ends.push(Instant::now()))?;
+        Ok((outputs, ends.windows(2).map(|w| w[1] - w[0]).collect()))
     }
 
     /// Runs once. Outputs for which there are blocks are made of these.

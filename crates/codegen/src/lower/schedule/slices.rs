@@ -108,7 +108,7 @@ impl Emitter {
             let body = self.reduce(sums, axes.to_vec(), at, so_far + this.clone(), next, Threads::One);
             all.push(for_(turn.var, turn.extent, LoopKind::Serial, body));
         }
-        let mut all = vec![self.loops(&[whole.clone()], Stmt::Block(all), threads)];
+        let mut all = vec![self.loops(std::slice::from_ref(&whole), Stmt::Block(all), threads)];
         if has_rest {
             let last = part(self, Scalar::index(whole.extent * slice), rest);
             if changes {
