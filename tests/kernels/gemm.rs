@@ -3,9 +3,11 @@
 #![cfg(feature = "llvm")]
 
 use resat::{
+    codegen::llvm,
     driver::{self, Runnable},
-    loops::{Builder, Operand},
+    loops::{Builder, Kernel, Operand},
     lower::kernel,
+    machine::Core,
     ops,
     pass::{Pass, Sequential, Settings},
     target::Target,
@@ -211,7 +213,7 @@ impl FewBits {
             Tensor::from_f64_fn(DType::F32, &x, |i| ((i * 7919 + i / 13) % 7) as f64 - 3.0),
             Tensor::from_i64_fn(DType::U8, &w, |i| ((i * 104_729 + i / 11) % 256) as i64),
             Tensor::from_f64_fn(DType::F32, &s, |i| [0.5, 1.0, -2.0][i % 3]),
-            Tensor::from_i64_fn(DType::U8, &z, |i| (i * 31 % (1 << self.bits)) as i64),
+            Tensor::from_i64_fn(DType::U8, &z, |i| ((i * 31 + 9) % (1 << self.bits)) as i64),
         ]
     }
 
@@ -259,21 +261,47 @@ fn weights_of_few_bits() {
     }
 }
 
+fn few_bits_kernel(p: &FewBits, core: Core) -> Kernel {
+    let mut b = Builder::new();
+    let types = [DType::F32, DType::U8, DType::F32, DType::U8];
+    let extents = |s: &[usize]| -> Vec<i64> { s.iter().map(|&n| n as i64).collect() };
+    let args: Vec<Operand> =
+        p.shapes().iter().zip(types).map(|(s, d)| Operand::Tensor(b.arg(&extents(s), d))).collect();
+    let id = ops::lookup("nn.dense_nbits").expect("it is an operator");
+    let attrs = ops::make_attrs(id, &[("bits".into(), p.bits.into())]).expect("legal");
+    let out = id.op().lower(&attrs, &args, &mut b).expect("lowers");
+    kernel("product", &b.finish_with(&out), core)
+}
+
+/// AVX-512 dequantizes weights of up to four bits by a table lookup where all lanes have one zero point; others convert them.
+#[test]
+fn weights_of_few_bits_are_looked_up() {
+    for (cpu, bits, zeros, is_looked_up) in [
+        ("skylake-avx512", 4, false, true),
+        ("znver4", 4, false, true),
+        ("znver4", 2, false, true),
+        ("znver4", 8, false, false),
+        ("znver4", 4, true, false),
+        ("haswell", 4, false, false),
+    ] {
+        let target = format!("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu={cpu}");
+        let target = Target::parse(&target).expect("a target").codegen();
+        let p = FewBits { bits, rows: 1, weight: [12, 384, 64], blocks: 24, zeros };
+        let kernel = few_bits_kernel(&p, Core::here(&target));
+        let assembly = llvm::listing(&[&kernel], &target).expect("compiles").assembly;
+        let has = |names: &[&str]| names.iter().any(|name| assembly.contains(name));
+        assert_eq!(has(&["vcvtdq2ps"]), !is_looked_up, "{cpu}, {bits} bits, zeros {zeros}");
+        assert!(has(&["vpermps", "vpermd"]) || !is_looked_up, "{cpu}, {bits} bits, zeros {zeros}");
+    }
+}
+
 /// Few rows unpack weights in registers; many share what was unpacked into memory once.
 #[test]
 fn weights_of_few_bits_are_unpacked_where_they_are_used() {
     let unpacked = 12 * 64 * 768 * 4;
     for (rows, in_memory) in [(1, false), (4, false), (16, false), (64, true)] {
         let p = FewBits { bits: 4, rows, weight: [12, 384, 64], blocks: 24, zeros: true };
-        let mut b = Builder::new();
-        let types = [DType::F32, DType::U8, DType::F32, DType::U8];
-        let extents = |s: &[usize]| -> Vec<i64> { s.iter().map(|&n| n as i64).collect() };
-        let args: Vec<Operand> =
-            p.shapes().iter().zip(types).map(|(s, d)| Operand::Tensor(b.arg(&extents(s), d))).collect();
-        let id = ops::lookup("nn.dense_nbits").expect("it is an operator");
-        let attrs = ops::make_attrs(id, &[]).expect("all have defaults");
-        let out = id.op().lower(&attrs, &args, &mut b).expect("lowers");
-        let kernel = kernel("product", &b.finish_with(&out), Target::host().core());
+        let kernel = few_bits_kernel(&p, Target::host().core());
         let workspace = kernel.workspace().1;
         assert_eq!(workspace >= unpacked, in_memory, "{rows} rows: {workspace} bytes");
         assert!(in_memory || workspace < unpacked / 8, "{rows} rows: {workspace} bytes");

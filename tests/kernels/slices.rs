@@ -6,6 +6,10 @@ use crate::common::Rng;
 use resat::{
     driver::{self, Options, Runnable},
     interp,
+    loops::Builder,
+    lower::kernel,
+    machine::Core,
+    ops,
     pass::{Sequential, Settings},
     relay::text::parse_module,
     target::Target,
@@ -45,6 +49,23 @@ fn a_vector_times_a_matrix() {
                nn.relu(nn.matmul(%a, %b)) }}"
         );
         agree(&text, &[[vec![1, rows], vec![rows, columns]]]);
+    }
+}
+
+/// Wide rows are summed a few at a time into partial sums in memory; those that a register tile covers are not.
+#[test]
+fn wide_rows_have_partial_sums() {
+    for (columns, has_partial_sums) in [(4096, true), (64, false)] {
+        let rows = (1 << 22) / columns;
+        let mut b = Builder::new();
+        let args = [b.arg(&[1, rows], DType::F32).into(), b.arg(&[rows, columns], DType::F32).into()];
+        let op = ops::lookup("nn.matmul").expect("an operator");
+        let attrs = ops::make_attrs(op, &[]).expect("all have defaults");
+        let out = op.op().lower(&attrs, &args, &mut b).expect("lowers");
+        let target = "llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu=skylake-avx512";
+        let core = Core::here(&Target::parse(target).expect("a target").codegen());
+        let (_, bytes) = kernel("product", &b.finish_with(&out), core).workspace();
+        assert_eq!(bytes >= columns * 4, has_partial_sums, "{columns} columns: {bytes} bytes");
     }
 }
 

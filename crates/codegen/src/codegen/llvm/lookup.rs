@@ -1,7 +1,7 @@
-//! Numbers of few bits as floats, looked up in a table.
+//! Dequantization of weights of up to four bits by a table lookup.
 //!
-//! What weights of four bits become before they are multiplied (masked, less a zero point, converted) takes three instructions. AVX-512 takes one
-//! of 16 floats by the lower four bits of each lane, so that a table in a register does all three.
+//! Mask, subtraction of the zero point and conversion to float take three instructions. AVX-512's `vpermps` selects one of the 16 floats in a register by
+//! the lower four bits of each lane, and so does all three.
 
 use inkwell::{types::VectorType, values::InstructionOpcode as Opcode};
 
@@ -11,12 +11,12 @@ use crate::{
     tensor::DType,
 };
 
-/// As many as a table has, and as lanes have.
+/// Floats in the table, which are as many as a vector has lanes.
 const ENTRIES: u32 = 16;
 
 impl<'ctx> Emitter<'_, 'ctx> {
-    /// An int32 converted to float32, where it is a number of four bits or fewer, or one less another one that is the same for all lanes, and the
-    /// machine looks such up.
+    /// The conversion of an int32 to float32 by a table lookup, where it is masked to four bits or fewer, less a zero point that is the same in all
+    /// lanes or none; `None` where it is anything else, or the target has no such instruction.
     pub(super) fn looked_up(&mut self, x: &Scalar) -> Option<Result<V<'ctx>, CodegenError>> {
         let target = &self.unit.target;
         let has_tables = target.arch() == "x86_64" && target.has("avx512f") && target.vector_bytes() == 64;
@@ -29,7 +29,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         };
         let ScalarKind::Binary(BinOp::And, bits, mask) = number.kind() else { return None };
         let mask = mask.as_int().filter(|m| (1..i64::from(ENTRIES)).contains(m))?;
-        // Differences of such are exact as floats, too.
+        // Differences of integers of 16 bits are exact in float32, too.
         let is_short = |z: &Scalar| matches!(z.kind(), ScalarKind::Cast(from) if from.dtype().is_int() && from.dtype().bits() <= 16);
         if zero.is_some_and(|z| !is_short(z)) {
             return None;

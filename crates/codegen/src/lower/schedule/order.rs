@@ -25,9 +25,9 @@ impl Emitter {
                 })
                 .sum()
         };
-        // Pairs of loops the inner one of which takes the longer steps in what is read from beyond the caches once: memory is fast where it is
-        // read in order.
-        let jumps = |order: &[Axis]| -> usize {
+        // Of operands beyond the L2 cache, pairs of loops of which the inner one has the longer stride: hardware prefetchers follow what is read in
+        // order.
+        let inversions = |order: &[Axis]| -> usize {
             let far = |a: &&Access| a.tensor.is_some_and(|t| self.bytes_of(t) > self.unit.timing.l2.bytes);
             let of = |a: &Access| {
                 let steps: Vec<i64> =
@@ -40,14 +40,14 @@ impl Emitter {
         if axes.len() > 6 {
             return best;
         }
-        let (mut least, mut fewest) = (traffic(&best), jumps(&best));
+        let (mut least, mut fewest) = (traffic(&best), inversions(&best));
         let mut queue = vec![(Vec::new(), axes.to_vec())];
         while let Some((head, tail)) = queue.pop() {
             if tail.is_empty() {
                 let t = traffic(&head);
-                let as_good = || t <= least && jumps(&head) < fewest;
+                let as_good = || t <= least && inversions(&head) < fewest;
                 if t < 0.99 * least || as_good() {
-                    (least, fewest) = (t, jumps(&head));
+                    (least, fewest) = (t, inversions(&head));
                     best = head;
                 }
                 continue;

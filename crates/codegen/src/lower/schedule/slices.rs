@@ -1,28 +1,28 @@
-//! Sums of products with a matrix that is read once, from beyond the caches, and whose rows are wider than a register tile: a vector times a
-//! matrix, or what attention takes of values.
+//! Split-K for GEMV: a vector times a matrix that is read once, from beyond the L2 cache, and whose rows are wider than a register tile. So is what
+//! attention of one token takes of values.
 //!
-//! A register tile that went down all rows would read a few lines of each and come back for the next ones, which is slow: memory is fast where it is
-//! read in order. So rows are summed a few at a time, over their whole width, and sums wait in the first cache meanwhile. Slices of rows have sums
-//! of their own, as threads take one each; these are added up at the end.
+//! A register tile that runs over the whole of K reads a few cache lines of each row, and the next tile comes back for the next ones, which hardware
+//! prefetchers do not follow. So a few rows at a time are read over their whole width, with partial sums in the L1 cache. K is cut into slices with partial
+//! sums of their own, which threads take in parallel; a last loop adds these up.
 
 use super::{Emitter, Loop, Threads, for_};
 use crate::{
-    loops::{Axis, BinOp, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
-    lower::{affine::replace_axes, normalize::Reduction},
+    loops::{Axis, BinOp, Combine, LoopKind, Scalar, ScalarKind, Stmt, TensorId},
+    lower::normalize::Reduction,
 };
 
-/// A matrix each element of which is met more often has its products bound by arithmetic.
+/// A matrix each element of which is used more often is bound by arithmetic.
 const USES: i64 = 8;
-/// Bytes of the rows that are summed before sums are met again, about, and how many rows these are.
+/// Bytes of the rows of a block, about, between two passes over partial sums, and the least and most rows of one.
 const BLOCK: i64 = 48 * 1024;
 const BLOCK_ROWS: [i64; 2] = [8, 64];
-/// Slices are so many where there are rows enough, and have so many blocks where it is not known how many rows there will be.
+/// So many slices where K is known and large enough; so many blocks in each where K is unknown.
 const SLICES: i64 = 16;
 const SLICE_BLOCKS: i64 = 2;
-/// Sums take no more than one such part of the second cache.
+/// Partial sums of a slice take this part of the L2 cache at most: 1 / SUMS.
 const SUMS: i64 = 16;
 
-/// How rows are summed.
+/// How K is cut.
 #[derive(Copy, Clone)]
 struct Slices {
     /// Rows of each slice.
@@ -32,7 +32,7 @@ struct Slices {
 }
 
 impl Emitter {
-    /// Whether a sum is of this kind, and its slices.
+    /// How K is cut where a reduction is such a GEMV.
     fn slices(&self, axes: &[Axis], r: &Reduction) -> Option<Slices> {
         let [summed] = r.axes[..] else { return None };
         let is_product = matches!(r.value.kind(), ScalarKind::Binary(BinOp::Mul, ..)) && r.value.dtype().is_float();
@@ -51,7 +51,7 @@ impl Emitter {
             let row = offset.coeff(summed.id) * bytes;
             let own = |a: &&Axis| offset.coeff(a.id) != 0;
             let uses = sums / axes.iter().filter(own).map(|a| a.extent).product::<i64>();
-            // What a tile reads of a row, where its sums fill the registers.
+            // Bytes of a row that a register tile covers, where its accumulators fill the registers.
             let tile = self.unit.vector_registers / uses.max(1) * vector;
             let is_wide = uses <= USES && row >= 2 * tile && axes.iter().any(|a| offset.coeff(a.id) == 1);
             if !is_wide || !(changes || row * summed.extent > l2 / 2) {
@@ -63,7 +63,7 @@ impl Emitter {
         })
     }
 
-    /// A sum of products by slices, where that is better.
+    /// A GEMV by slices of K, where that is better.
     pub(super) fn sum_by_slices(
         &mut self,
         tensor: TensorId,
@@ -80,16 +80,8 @@ impl Emitter {
         let rest = summed.extent - whole.extent * slice;
         let has_rest = changes || rest > 0;
         let shape = [whole.extent + has_rest as i64].into_iter().chain(axes.iter().map(|a| a.extent)).collect();
-        self.group.tensors.push(TensorDecl { shape, dtype });
-        let sums = TensorId(self.group.tensors.len() as u32 - 1);
-        self.declare(sums, Space::Shared);
+        let sums = self.partial_sums(shape, dtype);
         let place = |s: Scalar| [s].into_iter().chain(axes.iter().map(|a| Scalar::axis(a.id))).collect::<Vec<Scalar>>();
-        let part = |e: &mut Emitter, first: Scalar, extent: i64| {
-            let axis = Axis { id: e.fresh(), extent };
-            e.extents.insert(axis.id, extent);
-            let with = [(summed.id, first + Scalar::axis(axis.id))].into_iter().collect();
-            Reduction { axes: vec![axis], value: replace_axes(&r.value, &with), ..r.clone() }
-        };
         let this = Scalar::read(r.tensor, axes.iter().map(|a| Scalar::axis(a.id)).collect(), dtype);
 
         self.extents.insert(whole.var, whole.extent);
@@ -99,18 +91,18 @@ impl Emitter {
         let first = Scalar::axis(whole.var) * slice;
         let mine = place(Scalar::axis(whole.var));
         let (so_far, at) = (Scalar::read(sums, mine.clone(), dtype), self.flat(sums, &mine));
-        let head = part(self, first.clone(), block);
+        let head = self.part_of(r, first.clone(), block);
         let mut all = vec![self.reduce(sums, axes.to_vec(), at.clone(), this.clone(), head, Threads::One)];
         if slice > block {
             let turn = Loop { var: self.fresh(), extent: slice / block - 1 };
             self.extents.insert(turn.var, turn.extent);
-            let next = part(self, first + Scalar::axis(turn.var) * block + block, block);
+            let next = self.part_of(r, first + Scalar::axis(turn.var) * block + block, block);
             let body = self.reduce(sums, axes.to_vec(), at, so_far + this.clone(), next, Threads::One);
             all.push(for_(turn.var, turn.extent, LoopKind::Serial, body));
         }
         let mut all = vec![self.loops(std::slice::from_ref(&whole), Stmt::Block(all), threads)];
         if has_rest {
-            let last = part(self, Scalar::index(whole.extent * slice), rest);
+            let last = self.part_of(r, Scalar::index(whole.extent * slice), rest);
             if changes {
                 self.mark(last.axes[0].id);
             }

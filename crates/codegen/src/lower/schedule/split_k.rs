@@ -8,6 +8,7 @@ use crate::{
         affine::{Substitution, replace_axes},
         normalize::{Reduction, reads},
     },
+    tensor::DType,
 };
 
 /// Operands of which each element is met less often than this gain nothing.
@@ -31,6 +32,22 @@ impl Emitter {
         (least..2 * least).find(|n| summed.extent % n == 0).filter(|n| fits && *n > 1)
     }
 
+    /// Memory for sums of parts, of these extents.
+    pub(super) fn partial_sums(&mut self, shape: Vec<i64>, dtype: DType) -> TensorId {
+        self.group.tensors.push(TensorDecl { shape, dtype });
+        let sums = TensorId(self.group.tensors.len() as u32 - 1);
+        self.declare(sums, Space::Shared);
+        sums
+    }
+
+    /// The part of a reduction over one axis that begins at `first` and has that extent.
+    pub(super) fn part_of(&mut self, r: &Reduction, first: Scalar, extent: i64) -> Reduction {
+        let axis = Axis { id: self.fresh(), extent };
+        self.extents.insert(axis.id, extent);
+        let with = [(r.axes[0].id, first + Scalar::axis(axis.id))].into_iter().collect();
+        Reduction { axes: vec![axis], value: replace_axes(&r.value, &with), ..r.clone() }
+    }
+
     /// A sum of products, in parts where that is better. Only where nothing else runs at the same time: sums are in memory in between.
     pub(super) fn sum_in_parts(
         &mut self,
@@ -44,29 +61,21 @@ impl Emitter {
         let parts = self.decide(|e| if changes { None } else { e.parts(axes, r) })?;
         let (dtype, summed) = (r.value.dtype(), r.axes[0]);
         let extent = summed.extent / parts;
-        self.group.tensors.push(TensorDecl { shape: axes.iter().map(|a| a.extent).collect(), dtype });
-        let sums = TensorId(self.group.tensors.len() as u32 - 1);
-        self.declare(sums, Space::Shared);
+        let sums = self.partial_sums(axes.iter().map(|a| a.extent).collect(), dtype);
         let place: Vec<Scalar> = axes.iter().map(|a| Scalar::axis(a.id)).collect();
         let at = self.flat(sums, &place);
-        let part = |e: &mut Emitter, first: Scalar| {
-            let axis = Axis { id: e.fresh(), extent };
-            e.extents.insert(axis.id, extent);
-            let with = [(summed.id, first + Scalar::axis(axis.id))].into_iter().collect();
-            Reduction { axes: vec![axis], value: replace_axes(&r.value, &with), ..r.clone() }
-        };
         let this = Scalar::read(r.tensor, place.clone(), dtype);
         let so_far = Scalar::read(sums, place, dtype);
-        let first = part(self, Scalar::index(0));
+        let first = self.part_of(r, Scalar::index(0), extent);
         let mut all = vec![self.reduce(sums, axes.to_vec(), at.clone(), this.clone(), first, Threads::All)];
         if parts > 2 {
             let turn = Loop { var: self.fresh(), extent: parts - 2 };
             self.extents.insert(turn.var, turn.extent);
-            let next = part(self, Scalar::axis(turn.var) * extent + extent);
+            let next = self.part_of(r, Scalar::axis(turn.var) * extent + extent, extent);
             let body = self.reduce(sums, axes.to_vec(), at, so_far.clone() + this, next, Threads::All);
             all.push(for_(turn.var, turn.extent, LoopKind::Serial, body));
         }
-        let last = part(self, Scalar::index((parts - 1) * extent));
+        let last = self.part_of(r, Scalar::index((parts - 1) * extent), extent);
         let value = Substitution::new(|s: &Scalar| match s.kind() {
             ScalarKind::Read(t, _) if *t == r.tensor => Some(so_far.clone() + s.clone()),
             _ => None,
