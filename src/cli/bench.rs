@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     diag::Diagnostic,
-    driver::{self, Built, Options, Profile, Runnable, Specialize},
+    driver::{self, Built, NOT_PLAIN, Options, Profile, Runnable, Specialize},
     pass::Settings,
     runtime::{Executable, peak_memory},
     target::Target,
@@ -171,7 +171,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             (true, Runnable::Machine(m)) => {
                 let last = tensors.last().unwrap_or(&tensors[0]);
                 let found = m.at(last, |exe| profiled(&args, exe, last, target))?;
-                let none = || Diagnostic::new("`--profile` takes programs that are a plain sequence of calls");
+                let none = || Diagnostic::new(NOT_PLAIN);
                 found.ok_or_else(|| Failure::Refused(none().into()))??
             }
             _ => None,

@@ -81,6 +81,8 @@ pub use native::Native;
 #[cfg(feature = "llvm")]
 pub use probe::{Peak, ProbeError};
 #[cfg(feature = "llvm")]
+pub(crate) use profile::NOT_PLAIN;
+#[cfg(feature = "llvm")]
 pub use profile::{Bound, Profile, ProfiledCall};
 #[cfg(feature = "llvm")]
 pub use runnable::{MachineProgram, Runnable, Specialize};

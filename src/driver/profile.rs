@@ -34,10 +34,19 @@ pub struct ProfiledCall {
     pub estimate: Estimate,
 }
 
+/// Why there is no profile of some programs.
+pub(crate) const NOT_PLAIN: &str =
+    "profiles are made of programs that are a plain sequence of calls, which this one is not for these inputs";
+
+/// What each call of a program is expected to take, which takes as long to tell as finding its kernel's numbers may.
+pub(super) fn estimates_of(exe: &Executable) -> Vec<Estimate> {
+    let program = exe.program();
+    program.steps().iter().map(|step| program.step_estimate(step)).collect()
+}
+
 /// A run's calls, in order.
 pub(super) struct TimedRun {
     kernels: Vec<String>,
-    estimates: Vec<Estimate>,
     times: Vec<Duration>,
     threads: usize,
 }
@@ -47,8 +56,7 @@ impl TimedRun {
     pub(super) fn new(exe: &Executable, times: Vec<Duration>) -> TimedRun {
         let program = exe.program();
         let kernels = program.steps().iter().map(|step| program.step_name(step).to_owned()).collect();
-        let estimates = program.steps().iter().map(|step| program.step_estimate(step)).collect();
-        TimedRun { kernels, estimates, times, threads: exe.pool().threads() }
+        TimedRun { kernels, times, threads: exe.pool().threads() }
     }
 }
 
@@ -79,11 +87,11 @@ impl Profile {
     pub fn measure(exe: &Executable, inputs: &[Tensor], runs: usize, target: Target) -> Result<Profile, RunError> {
         let run = |_| Ok(TimedRun::new(exe, exe.profile(inputs)?));
         let runs = (0..runs.max(1)).map(run).collect::<Result<Vec<TimedRun>, RunError>>()?;
-        Ok(Profile::of_runs(runs, target))
+        Ok(Profile::of_runs(runs, &estimates_of(exe), target))
     }
 
-    /// What some runs took: those that make the same calls as the last one, of which there is at least one.
-    pub(super) fn of_runs(mut runs: Vec<TimedRun>, target: Target) -> Profile {
+    /// What some runs took: those that make the same calls as the last one, which is expected to take that.
+    pub(super) fn of_runs(mut runs: Vec<TimedRun>, estimates: &[Estimate], target: Target) -> Profile {
         let Some(last) = runs.pop() else { return Profile { calls: Vec::new(), threads: 1, target } };
         runs.retain(|run| run.kernels == last.kernels);
         let call = |(i, (kernel, estimate)): (usize, (&String, &Estimate))| {
@@ -97,7 +105,7 @@ impl Profile {
                 estimate: *estimate,
             }
         };
-        let calls = last.kernels.iter().zip(&last.estimates).enumerate().map(call).collect();
+        let calls = last.kernels.iter().zip(estimates).enumerate().map(call).collect();
         Profile { calls, threads: last.threads, target }
     }
 

@@ -5,11 +5,17 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{ahead::Ahead, extents::Extents, external::fallback_warning, profile::TimedRun, specialize::Primitives};
+use super::{
+    ahead::Ahead,
+    extents::Extents,
+    external::fallback_warning,
+    profile::{NOT_PLAIN, TimedRun, estimates_of},
+    specialize::Primitives,
+};
 use crate::{
     diag::{Diagnostic, Refused},
     ir::{Name, Type, disagreeing},
-    runtime::Executable,
+    runtime::{Estimate, Executable, RunError},
     tensor::{Shape, Tensor, within_memory},
     vm,
 };
@@ -105,30 +111,26 @@ impl Runnable {
         }
     }
 
-    /// The same, and how long each call took. Refuses programs that are no plain sequence of calls for these inputs.
+    /// The same, and how long each call took; where asked for, also what each is expected to take. Refuses programs that are no plain sequence of
+    /// calls for these inputs.
     pub(super) fn profile_keeping(
         &self,
         inputs: &mut [Tensor],
         state: &[(usize, usize)],
         spare: &mut [Option<Tensor>],
-    ) -> Result<(Vec<Tensor>, TimedRun), Refused> {
-        let profiled = |exe: &Executable, inputs: &mut [Tensor], spare: &mut [Option<Tensor>]| {
-            let done =
-                exe.profile_keeping(inputs, state, spare).map(|(outputs, times)| (outputs, TimedRun::new(exe, times)));
-            done.map_err(|e| Refused::from(Diagnostic::new(e.to_string())))
+        estimates: bool,
+    ) -> Result<(Vec<Tensor>, (TimedRun, Option<Vec<Estimate>>)), Refused> {
+        let refused = |e: String| Refused::from(Diagnostic::new(e));
+        let mut profile = |exe: &Executable, inputs: &mut [Tensor]| {
+            let (outputs, times) = exe.profile_keeping(inputs, state, spare)?;
+            Ok((outputs, (TimedRun::new(exe, times), estimates.then(|| estimates_of(exe)))))
         };
         match self {
-            Runnable::Plain(exe) => profiled(exe, inputs, spare),
+            Runnable::Plain(exe) => profile(exe, inputs).map_err(|e: RunError| refused(e.to_string())),
             Runnable::Machine(m) => {
-                // Values share the inputs' elements, which are then not to be written.
-                drop(m.values(inputs)?);
-                let code = m.kernels.whole(inputs).filter(|code| code.is_whole());
-                let none = || {
-                    Refused::from(Diagnostic::new(
-                        "only programs that are a plain sequence of calls are timed call by call",
-                    ))
-                };
-                profiled(code.ok_or_else(none)?.executable(), inputs, spare)
+                let none = || refused(NOT_PLAIN.to_owned());
+                let done = m.run_as_one(inputs, state, profile)?.ok_or_else(none)?;
+                done.map_err(|e| refused(e.to_string()))
             }
         }
     }
@@ -252,6 +254,20 @@ impl MachineProgram {
         state: &[(usize, usize)],
         spare: &mut [Option<Tensor>],
     ) -> Result<Vec<Tensor>, Refused> {
+        match self.run_as_one(inputs, state, |exe, inputs| exe.run_keeping(inputs, state, spare))? {
+            Some(done) => done.map_err(|e| Diagnostic::new(e.to_string()).into()),
+            None => self.run(inputs),
+        }
+    }
+
+    /// Has `run` run what is the whole program for these inputs, which are its own then; none where they are still to be used. The next size is planned
+    /// ahead.
+    fn run_as_one<T>(
+        &self,
+        inputs: &mut [Tensor],
+        state: &[(usize, usize)],
+        run: impl FnOnce(&Executable, &mut [Tensor]) -> Result<T, RunError>,
+    ) -> Result<Option<Result<T, RunError>>, Refused> {
         // Values share the inputs' elements, which are then not to be written.
         drop(self.values(inputs)?);
         let shapes = self.shapes(inputs);
@@ -261,13 +277,11 @@ impl MachineProgram {
                 self.ahead.plan(&self.kernels, when, next);
             }
         };
-        match self.kernels.run_whole_keeping(inputs, state, spare, &mut ahead) {
-            Some(done) => {
-                shapes.into_iter().for_each(|s| self.consider(s));
-                done.map_err(|e| Diagnostic::new(e.to_string()).into())
-            }
-            None => self.run(inputs),
+        let done = self.kernels.run_whole_keeping(inputs, state, &mut ahead, run);
+        if done.is_some() {
+            shapes.into_iter().for_each(|s| self.consider(s));
         }
+        Ok(done)
     }
 
     /// The values of the parameters, where these inputs fit them.

@@ -229,7 +229,8 @@ impl Sizes {
                 return [groups.clone()].into_iter().chain(before.collect::<Vec<_>>()).collect();
             }
             let look_at = |others: Vec<Vec<Shape>>| {
-                let later = later(types, shapes, &here.result).and_then(|later| alike(at(&later, &[])?));
+                let later = later(types, shapes, &here.result, machine.extents_said);
+                let later = later.and_then(|later| alike(at(&later, &[])?));
                 let mut found: Vec<Vec<Group>> = later.into_iter().chain([groups.clone()]).collect();
                 let mut left = &others[..];
                 while found.len() < LOOKED_AT && !left.is_empty() {
@@ -353,11 +354,17 @@ fn grown(types: &[Type], shapes: &[Shape], mut by: impl FnMut(usize) -> usize) -
     types.iter().filter_map(Type::flatten).flatten().zip(shapes).map(&mut extents).collect()
 }
 
-/// Kernels are made for so many rows of what grows, where there are fewer yet: of the first few rows, another way may be the best.
+/// Schedules of programs whose caches grow are decided for so many rows and more: at the first call there are few, for which another schedule may
+/// be the fastest.
 const LATER: usize = 256;
 
-/// The size at which a function may be met later that gives some arguments back with further rows: where it keeps them, or its caller does.
-fn later(types: &[Type], shapes: &[Shape], result: &Type) -> Option<Vec<Shape>> {
+/// A size at which a function may be called later that gives arguments back with further rows, as a decoder does its cache: [`LATER`] rows more along the
+/// axes that grow, and in all extents equal to theirs. None where nothing grows, or has that many rows already, or a hint or bound
+/// says what schedules are decided for.
+fn later(types: &[Type], shapes: &[Shape], result: &Type, is_said: bool) -> Option<Vec<Shape>> {
+    if is_said {
+        return None;
+    }
     let params: Vec<TensorType> = types.iter().filter_map(Type::flatten).flatten().collect();
     let results = result.flatten()?;
     // The tensor, the axis, and how many rows there are before and after.
@@ -429,4 +436,31 @@ pub(super) fn others(types: &[Type], shapes: &[Shape], ones_stay: bool, fixed: &
     let apart = apart.chain((2..8).map(|k| grown(&|n, place| mixed(n, place, k))));
     let equal = equal.into_iter().chain((0..8).map(|k| grown(&|n, _| even(n, 0, k))));
     apart.chain(equal).chain((0..8).map(|k| grown(&|n, _| mixed(n, 0, k)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ir::Dim, tensor::DType};
+
+    fn tensor(dims: &[i64]) -> Type {
+        let shape = dims.iter().map(|&n| if n < 0 { Dim::Any } else { Dim::Known(n) }).collect();
+        Type::Tensor(TensorType { shape, dtype: DType::F32 })
+    }
+
+    /// For a cache, a query and a mask with a column for each row there is, and for the new one.
+    #[test]
+    fn schedules_of_caches_are_decided_at_later_sizes() {
+        let types = [tensor(&[-1, 64]), tensor(&[1, 64]), tensor(&[1, -1])];
+        let at = |rows: usize, after: i64, is_said: bool| {
+            let shapes: Vec<Shape> =
+                [[rows, 64], [1, 64], [1, rows + 1]].iter().map(|s| s.iter().copied().collect()).collect();
+            let found = later(&types, &shapes, &Type::tuple([tensor(&[after, 64]), tensor(&[64])]), is_said);
+            found.map(|shapes| shapes.iter().map(|s| s.to_vec()).collect::<Vec<_>>())
+        };
+        assert_eq!(at(2, 3, false), Some(vec![vec![258, 64], vec![1, 64], vec![1, 259]]));
+        assert_eq!(at(2, 3, true), None, "somebody said what is likely");
+        assert_eq!(at(2, 2, false), None, "nothing grows");
+        assert_eq!(at(256, 257, false), None, "there are rows enough");
+    }
 }

@@ -59,6 +59,8 @@ pub(super) struct Machine {
     pub times: bool,
     /// What the program keeps from one run to the next: pairs of numbers of an input and an output.
     pub state: Vec<(usize, usize)>,
+    /// Whether hints or bounds say which size kernels are decided for.
+    pub extents_said: bool,
     /// By which somebody ends the build.
     pub cancel: Cancel,
 }
@@ -148,11 +150,6 @@ impl Code {
     /// The same for a program that is the same but for sizes.
     pub(super) fn resized(&self, program: Program) -> Arc<Code> {
         Arc::new(Code { exe: self.exe.resized(program), counted: Vec::new(), left_out: Vec::new() })
-    }
-
-    /// Whether no extent of its results waits for values.
-    pub(super) fn is_whole(&self) -> bool {
-        self.counted.is_empty()
     }
 
     /// The calls, with their memory plan.
@@ -403,25 +400,25 @@ impl Primitives {
         self.whole.iter().map(|w| w.made.lock().unwrap_or_else(PoisonError::into_inner).special).sum()
     }
 
-    /// The same, where some outputs are inputs of the next run, and may take their places: see [`Executable::run_keeping`]. None where the
-    /// inputs are still to be used.
-    pub(super) fn run_whole_keeping(
+    /// The same, where some outputs are inputs of the next run, and may take their places: see [`Executable::run_keeping`], which `run` calls, or
+    /// what does the same. None where the inputs are still to be used.
+    pub(super) fn run_whole_keeping<T>(
         &self,
         inputs: &mut [Tensor],
         state: &[(usize, usize)],
-        spare: &mut [Option<Tensor>],
         ahead: &mut dyn FnMut(When, &[Shape]),
-    ) -> Option<Result<Vec<Tensor>, RunError>> {
+        run: impl FnOnce(&Executable, &mut [Tensor]) -> Result<T, RunError>,
+    ) -> Option<Result<T, RunError>> {
         let whole = self.whole.as_ref().filter(|_| !self.in_parts.load(Ordering::Relaxed))?;
         let code = self.code_for(whole, &Call { args: inputs, decisive: &[] }).ok()?;
         let key = self.machine.times.then(|| Call { args: inputs, decisive: &[] }.key());
-        if !code.is_whole() {
+        if !code.counted.is_empty() {
             return None;
         }
         let next = next_shapes(inputs, state, &code.exe);
         next.iter().for_each(|next| ahead(When::Before, next));
         let start = Instant::now();
-        let done = code.exe.run_keeping(inputs, state, spare);
+        let done = run(&code.exe, inputs);
         if let Some(key) = key {
             note(whole, key, start.elapsed());
         }

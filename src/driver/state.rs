@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     build::Built,
-    profile::{Profile, TimedRun},
+    profile::Profile,
     runnable::Runnable,
     state_order::{in_memory, inverse, ordered},
 };
@@ -228,11 +228,14 @@ impl Stateful<'_> {
     ///
     /// Refuses what [`Stateful::run`] does, and programs that are no plain sequence of calls for these inputs.
     pub fn profile(&mut self, inputs: &[Tensor], runs: usize, target: Target) -> Result<Profile, Refused> {
-        let mut run = |_| {
-            self.once(inputs, |program, all, numbers, spare| program.profile_keeping(all, numbers, spare))
-                .map(|(_, run)| run)
-        };
-        Ok(Profile::of_runs((0..runs.max(1)).map(&mut run).collect::<Result<Vec<TimedRun>, Refused>>()?, target))
+        let (runs, mut timed, mut expected) = (runs.max(1), Vec::new(), None);
+        for n in 1..=runs {
+            let (_, (run, estimates)) = self
+                .once(inputs, |program, all, numbers, spare| program.profile_keeping(all, numbers, spare, n == runs))?;
+            timed.push(run);
+            expected = estimates;
+        }
+        Ok(Profile::of_runs(timed, &expected.unwrap_or_default(), target))
     }
 
     /// Runs once by a function that takes the program, all inputs, pairs of numbers of inputs and outputs that are state, and spare memory for these.
