@@ -284,7 +284,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         tuned: tuned.or_else(|| tune.map(|_| Arc::new(tuned_in(&settings.target, None)))),
         times: specialize != Specialize::Off,
         state: interface.state.iter().map(|p| (p.input, p.output)).collect(),
-        extents_said: extents.likely().is_some(),
+        said: extents.said(),
         cancel: settings.limits.cancel.clone(),
     };
     let Regions { typed, compiled, fallen } =

@@ -110,7 +110,7 @@ fn emitted(module: Module, params: &[(Name, Tensor)], options: Options) -> Resul
         tuned: None,
         times: false,
         state: pairs,
-        extents_said: extents.likely().is_some(),
+        said: extents.said(),
         cancel: settings.limits.cancel.clone(),
     };
     let Linked { executable, code, .. } =

@@ -1,5 +1,7 @@
 //! What users say of extents that are unknown: numbers to reckon with, and how great they may be.
 
+use hashbrown::HashMap;
+
 use super::{
     state::named_inputs,
     state_order::{in_memory, in_order},
@@ -115,8 +117,10 @@ struct Input {
     ty: TensorType,
     /// Names of its extents; empty where they have none.
     dims: Vec<String>,
-    /// By axis, the number that prices reckon with, where one is said.
+    /// By axis, the number that prices reckon with, where one is said, or follows from the axis' name.
     likely: Vec<Option<usize>>,
+    /// By axis, whether a hint says its extent, or a bound its range.
+    said: Vec<bool>,
     /// By axis, what it may be, where that is said.
     range: Vec<Option<ExtentRange>>,
 }
@@ -127,7 +131,7 @@ pub(super) struct Extents {
     inputs: Vec<Input>,
     /// What extents may be that nothing else bounds.
     general: Option<ExtentRange>,
-    /// Whether some of the numbers that prices reckon with are in the middle of bounds, and nobody said them.
+    /// Whether nobody said some of the numbers that prices reckon with: they are in the middle of bounds, or what is usual.
     is_guessed: bool,
 }
 
@@ -141,6 +145,12 @@ impl Input {
 
     fn likely(&self) -> Vec<Option<i64>> {
         self.likely.iter().map(|n| n.map(|n| n as i64)).collect()
+    }
+
+    /// Its extents, where what is not said is what is usual where it stands.
+    fn usual(&self) -> Option<Shape> {
+        let ty = likely_input(&self.ty.clone().into(), &[self.likely()]);
+        ty.as_tensor().and_then(TensorType::known_shape).map(|s| s.iter().map(|&n| n as usize).collect())
     }
 
     /// An axis in words.
@@ -207,7 +217,28 @@ impl Extents {
                 }
             }
         }
+        extents.guess_by_name();
         Ok(extents)
+    }
+
+    /// Extents of which nothing is said are what is usual where they stand; those of one name are the same everywhere, the least of these.
+    fn guess_by_name(&mut self) {
+        let mut least: HashMap<String, usize> = HashMap::new();
+        for input in &mut self.inputs {
+            input.said = input.likely.iter().map(Option::is_some).collect();
+            for (dim, n) in input.dims.iter().zip(input.usual().unwrap_or_default()).filter(|(dim, _)| !dim.is_empty())
+            {
+                least.entry_ref(dim).and_modify(|l| *l = n.min(*l)).or_insert(n);
+            }
+        }
+        for input in &mut self.inputs {
+            for (axis, d) in input.ty.shape.iter().enumerate() {
+                if d.known().is_none() && input.likely[axis].is_none() {
+                    self.is_guessed = true;
+                    input.likely[axis] = input.dims.get(axis).and_then(|dim| least.get(dim)).copied();
+                }
+            }
+        }
     }
 
     fn nothing_said(typed: &TypedModule) -> Result<Extents, Refused> {
@@ -216,7 +247,8 @@ impl Extents {
         for (names, parameter, ty) in named_inputs(typed, "extents")? {
             let dims = dims.get(parameter).filter(|d| d.len() == ty.rank()).cloned().unwrap_or_default();
             let (likely, range) = (vec![None; ty.rank()], vec![None; ty.rank()]);
-            inputs.push(Input { names, ty, dims, likely, range });
+            let said = vec![false; ty.rank()];
+            inputs.push(Input { names, ty, dims, likely, said, range });
         }
         Ok(Extents { inputs, general: None, is_guessed: false })
     }
@@ -226,8 +258,9 @@ impl Extents {
         let input = |(i, ty): (usize, &TensorType)| {
             let range: Vec<Option<ExtentRange>> =
                 (0..ty.rank()).map(|axis| range(i, axis).filter(|_| ty.shape[axis].known().is_none())).collect();
-            let likely = range.iter().map(|r| r.map(|r| r.nth((r.count() - 1) / 2))).collect();
-            Input { names: Vec::new(), ty: ty.clone(), dims: Vec::new(), likely, range }
+            let likely: Vec<Option<usize>> = range.iter().map(|r| r.map(|r| r.nth((r.count() - 1) / 2))).collect();
+            let said = likely.iter().map(Option::is_some).collect();
+            Input { names: Vec::new(), ty: ty.clone(), dims: Vec::new(), likely, said, range }
         };
         Extents { inputs: types.iter().enumerate().map(input).collect(), general: None, is_guessed: true }
     }
@@ -323,9 +356,10 @@ impl Extents {
     /// Says that an input lies with its axes in that order.
     pub(super) fn reorder(&mut self, input: usize, order: &[usize]) {
         // Where nothing is said, there are no inputs.
-        let Some(Input { ty, dims, likely, range, .. }) = self.inputs.get_mut(input) else { return };
+        let Some(Input { ty, dims, likely, said, range, .. }) = self.inputs.get_mut(input) else { return };
         *ty = in_memory(ty, order);
         *likely = in_order(likely, order);
+        *said = in_order(said, order);
         *range = in_order(range, order);
         if !dims.is_empty() {
             *dims = in_order(dims, order);
@@ -347,14 +381,15 @@ impl Extents {
 
     /// The size that prices reckon with; none where nothing is said.
     pub(super) fn likely(&self) -> Option<Vec<Shape>> {
-        let shape = |i: &Input| {
-            let ty = likely_input(&i.ty.clone().into(), &[i.likely()]);
-            ty.as_tensor().and_then(TensorType::known_shape).map(|s| s.iter().map(|&n| n as usize).collect())
-        };
-        if self.inputs.is_empty() { None } else { self.inputs.iter().map(shape).collect() }
+        if self.inputs.is_empty() { None } else { self.inputs.iter().map(Input::usual).collect() }
     }
 
-    /// Whether nobody said all of that size: in the middle of bounds there may be none that the program takes.
+    /// By input and axis, whether a hint says its extent, or a bound its range; nothing where none is given.
+    pub(super) fn said(&self) -> Vec<Vec<bool>> {
+        self.inputs.iter().map(|i| i.said.clone()).collect()
+    }
+
+    /// Whether nobody said all of that size, which need be none that the program takes.
     pub(super) fn is_guessed(&self) -> bool {
         self.is_guessed
     }

@@ -38,7 +38,7 @@ pub struct ProfiledCall {
 pub(crate) const NOT_PLAIN: &str =
     "profiles are made of programs that are a plain sequence of calls, which this one is not for these inputs";
 
-/// What each call of a program is expected to take, which takes as long to tell as finding its kernel's numbers may.
+/// What each call of a program is expected to take.
 pub(super) fn estimates_of(exe: &Executable) -> Vec<Estimate> {
     let program = exe.program();
     program.steps().iter().map(|step| program.step_estimate(step)).collect()

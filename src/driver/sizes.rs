@@ -59,6 +59,8 @@ pub(super) struct Sizes {
     pub(super) specialized: usize,
     /// Whether the back end failed on a kernel: then no size is served any more.
     pub(super) broken: bool,
+    /// See [`Machine::said`].
+    said: Vec<Vec<bool>>,
     /// What the program is made of at further sizes, where it keeps state.
     template: Option<Template>,
     /// The code for the last size, which was made by the template or has become it: see [`Sizes::keep`].
@@ -87,8 +89,9 @@ impl Found {
 }
 
 impl Sizes {
-    /// For a function that was not met at any size. It keeps `state`: pairs of numbers of an input and an output.
-    pub(super) fn new(machine: &Machine, state: Vec<(usize, usize)>) -> Sizes {
+    /// For a function that was not met at any size. It keeps `state`: pairs of numbers of an input and an output. Of some extents of its inputs
+    /// is `said` for which ones schedules are decided.
+    pub(super) fn new(machine: &Machine, state: Vec<(usize, usize)>, said: Vec<Vec<bool>>) -> Sizes {
         let mut set = machine.code(Vec::new());
         set.state = state;
         Sizes {
@@ -102,6 +105,7 @@ impl Sizes {
             took: Duration::ZERO,
             specialized: 0,
             broken: false,
+            said,
             template: None,
             last: None,
         }
@@ -229,7 +233,7 @@ impl Sizes {
                 return [groups.clone()].into_iter().chain(before.collect::<Vec<_>>()).collect();
             }
             let look_at = |others: Vec<Vec<Shape>>| {
-                let later = later(types, shapes, &here.result, machine.extents_said);
+                let later = later(types, shapes, &here.result, &self.set.state, &self.said);
                 let later = later.and_then(|later| alike(at(&later, &[])?));
                 let mut found: Vec<Vec<Group>> = later.into_iter().chain([groups.clone()]).collect();
                 let mut left = &others[..];
@@ -358,30 +362,42 @@ fn grown(types: &[Type], shapes: &[Shape], mut by: impl FnMut(usize) -> usize) -
 /// be the fastest.
 const LATER: usize = 256;
 
-/// A size at which a function may be called later that gives arguments back with further rows, as a decoder does its cache: [`LATER`] rows more along the
-/// axes that grow, and in all extents equal to theirs. None where nothing grows, or has that many rows already, or a hint or bound
-/// says what schedules are decided for.
-fn later(types: &[Type], shapes: &[Shape], result: &Type, is_said: bool) -> Option<Vec<Shape>> {
-    if is_said {
-        return None;
-    }
+/// A size at which a function may be called later that gives inputs back with further rows, as a decoder does its cache: [`LATER`] rows more along the
+/// axes that grow, and in all extents equal to theirs. `state` is pairs of numbers of an input and an output that are such; where there are none,
+/// an input grows whose extents are those of some result but for one that is less, and of these the ones that grow by the fewest rows: others are
+/// as like a result by chance, as a mask is. None where nothing grows, or has that many rows already, or it is `said` how many it is likely to have.
+fn later(
+    types: &[Type],
+    shapes: &[Shape],
+    result: &Type,
+    state: &[(usize, usize)],
+    said: &[Vec<bool>],
+) -> Option<Vec<Shape>> {
     let params: Vec<TensorType> = types.iter().filter_map(Type::flatten).flatten().collect();
     let results = result.flatten()?;
     // The tensor, the axis, and how many rows there are before and after.
     let grows = |(at, (param, shape)): (usize, (&TensorType, &Shape))| {
-        results.iter().filter(|r| r.dtype == param.dtype).find_map(|r| {
+        let grown = |(_, r): (usize, &TensorType)| {
             let after: Vec<usize> = r.shape.iter().map(|d| d.known().map(|n| n as usize)).collect::<Option<_>>()?;
             let differ = |i: &usize| after.get(*i) != Some(&shape[*i]);
             let mut others = (0..shape.len()).filter(differ);
             let axis = others.next().filter(|_| after.len() == shape.len() && others.next().is_none())?;
             let is_more = param.shape[axis].known().is_none() && after[axis] > shape[axis];
             is_more.then_some((at, axis, shape[axis], after[axis]))
-        })
+        };
+        let may_be =
+            |(i, r): &(usize, &TensorType)| r.dtype == param.dtype && (state.is_empty() || state.contains(&(at, *i)));
+        results.iter().enumerate().filter(may_be).filter_map(grown).min_by_key(|g| g.3 - g.2)
     };
-    let growing: Vec<(usize, usize, usize, usize)> = params.iter().zip(shapes).enumerate().filter_map(grows).collect();
+    let mut growing: Vec<(usize, usize, usize, usize)> =
+        params.iter().zip(shapes).enumerate().filter_map(grows).collect();
+    let least = growing.iter().map(|g| g.3 - g.2).min()?;
+    growing.retain(|g| g.3 - g.2 == least);
     let (_, _, before, after) = *growing.first()?;
     let are_alike = growing.iter().all(|g| (g.2, g.3) == (before, after));
-    if !are_alike || before >= LATER {
+    let is_said =
+        |g: &(usize, usize, usize, usize)| said.get(g.0).and_then(|axes| axes.get(g.1)).copied().unwrap_or(false);
+    if !are_alike || before >= LATER || growing.iter().any(is_said) {
         return None;
     }
     let extent = |tensor: usize, axis: usize, n: usize| match n {
@@ -448,19 +464,23 @@ mod tests {
         Type::Tensor(TensorType { shape, dtype: DType::F32 })
     }
 
-    /// For a cache, a query and a mask with a column for each row there is, and for the new one.
+    /// For a cache, a query and a mask with a column for each row there is and the new one; the last result is as wide as the query.
     #[test]
     fn schedules_of_caches_are_decided_at_later_sizes() {
         let types = [tensor(&[-1, 64]), tensor(&[1, 64]), tensor(&[1, -1])];
-        let at = |rows: usize, after: i64, is_said: bool| {
+        let at = |rows: usize, after: i64, state: &[(usize, usize)], said: &[Vec<bool>]| {
             let shapes: Vec<Shape> =
                 [[rows, 64], [1, 64], [1, rows + 1]].iter().map(|s| s.iter().copied().collect()).collect();
-            let found = later(&types, &shapes, &Type::tuple([tensor(&[after, 64]), tensor(&[64])]), is_said);
+            let found = later(&types, &shapes, &Type::tuple([tensor(&[after, 64]), tensor(&[1, 64])]), state, said);
             found.map(|shapes| shapes.iter().map(|s| s.to_vec()).collect::<Vec<_>>())
         };
-        assert_eq!(at(2, 3, false), Some(vec![vec![258, 64], vec![1, 64], vec![1, 259]]));
-        assert_eq!(at(2, 3, true), None, "somebody said what is likely");
-        assert_eq!(at(2, 2, false), None, "nothing grows");
-        assert_eq!(at(256, 257, false), None, "there are rows enough");
+        let many = Some(vec![vec![258, 64], vec![1, 64], vec![1, 259]]);
+        let hint = |rows, columns| [vec![rows, false], vec![false, false], vec![false, columns]];
+        assert_eq!(at(2, 3, &[], &[]), many);
+        assert_eq!(at(2, 3, &[(0, 0)], &[]), many);
+        assert_eq!(at(2, 3, &[], &hint(false, true)), many, "a hint of something else");
+        assert_eq!(at(2, 3, &[], &hint(true, false)), None, "a hint of the cache's rows");
+        assert_eq!(at(2, 2, &[(0, 0)], &[]), None, "state that does not grow");
+        assert_eq!(at(256, 257, &[], &[]), None, "there are rows enough");
     }
 }

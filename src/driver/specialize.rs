@@ -59,8 +59,8 @@ pub(super) struct Machine {
     pub times: bool,
     /// What the program keeps from one run to the next: pairs of numbers of an input and an output.
     pub state: Vec<(usize, usize)>,
-    /// Whether hints or bounds say which size kernels are decided for.
-    pub extents_said: bool,
+    /// By input and axis, whether a hint or bound says for which extent schedules are decided; of inputs beyond these nothing is said.
+    pub said: Vec<Vec<bool>>,
     /// By which somebody ends the build.
     pub cancel: Cancel,
 }
@@ -288,8 +288,8 @@ impl Primitives {
             })
         };
         match likely.map(|likely| code_at(&likely)) {
-            // Windows do not fit, or extents have to be even: decisions are then taken at the greatest.
-            Some(Err(_)) if extents.is_guessed() && greatest.is_some() => {}
+            // Windows do not fit, or extents have to be even: decisions are then taken at the greatest, or at the first one that is met.
+            Some(Err(_)) if extents.is_guessed() => {}
             Some(made) => drop(made?),
             None => {}
         }
@@ -537,13 +537,16 @@ impl Primitives {
         }
         let size = Size { shapes, values: f.decisive.iter().map(|&i| (i, call.args[i].clone())).collect() };
         let entry = entry_name(0);
-        let state = if self.is_whole(f) { self.machine.state.clone() } else { Vec::new() };
+        let (state, said) = match self.is_whole(f) {
+            true => (self.machine.state.clone(), self.machine.said.clone()),
+            false => Default::default(),
+        };
         if made.sequence.is_none() {
             let computes = self.is_whole(f) && self.computes_extents;
             let typed = self.at_all_extents(f, &types)?;
             made.sequence = Sequence::new(typed, &entry, &state, computes);
         }
-        let sizes = made.sizes.get_or_insert_with(|| Sizes::new(&self.machine, state));
+        let sizes = made.sizes.get_or_insert_with(|| Sizes::new(&self.machine, state, said));
         if let Some(sequence) = made.sequence.as_ref().filter(|_| !sizes.broken) {
             match sizes.code(&self.machine, sequence, &entry, &types, &size) {
                 Ok(Some(code)) => return Ok(code),

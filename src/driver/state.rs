@@ -228,14 +228,16 @@ impl Stateful<'_> {
     ///
     /// Refuses what [`Stateful::run`] does, and programs that are no plain sequence of calls for these inputs.
     pub fn profile(&mut self, inputs: &[Tensor], runs: usize, target: Target) -> Result<Profile, Refused> {
-        let (runs, mut timed, mut expected) = (runs.max(1), Vec::new(), None);
-        for n in 1..=runs {
+        let mut timed = Vec::new();
+        loop {
+            let is_last = timed.len() + 1 >= runs;
             let (_, (run, estimates)) = self
-                .once(inputs, |program, all, numbers, spare| program.profile_keeping(all, numbers, spare, n == runs))?;
+                .once(inputs, |program, all, numbers, spare| program.profile_keeping(all, numbers, spare, is_last))?;
             timed.push(run);
-            expected = estimates;
+            if let Some(estimates) = estimates {
+                return Ok(Profile::of_runs(timed, &estimates, target));
+            }
         }
-        Ok(Profile::of_runs(timed, &expected.unwrap_or_default(), target))
     }
 
     /// Runs once by a function that takes the program, all inputs, pairs of numbers of inputs and outputs that are state, and spare memory for these.

@@ -11,7 +11,7 @@ use crate::{
     tensor::DType,
 };
 
-/// Operands of which each element is met less often than this gain nothing.
+/// Operands of which each element is used less often than this gain nothing.
 const USES: i64 = 64;
 
 impl Emitter {
@@ -32,7 +32,7 @@ impl Emitter {
         (least..2 * least).find(|n| summed.extent % n == 0).filter(|n| fits && *n > 1)
     }
 
-    /// Memory for sums of parts, of these extents.
+    /// A tensor in memory for partial sums, of these extents.
     pub(super) fn partial_sums(&mut self, shape: Vec<i64>, dtype: DType) -> TensorId {
         self.group.tensors.push(TensorDecl { shape, dtype });
         let sums = TensorId(self.group.tensors.len() as u32 - 1);
