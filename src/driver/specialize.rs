@@ -287,8 +287,10 @@ impl Primitives {
                 Refused(all)
             })
         };
-        match likely.map(|likely| code_at(&likely)) {
-            // Windows do not fit, or extents have to be even: decisions are then taken at the greatest, or at the first one that is met.
+        // What is merely usual does not decide schedules: the first size that is met does.
+        let decisive = likely.filter(|_| greatest.is_some() || !extents.is_guessed());
+        match decisive.map(|likely| code_at(&likely)) {
+            // Windows do not fit, or extents have to be even: decisions are then taken at the greatest.
             Some(Err(_)) if extents.is_guessed() => {}
             Some(made) => drop(made?),
             None => {}
