@@ -19,7 +19,7 @@ use crate::{
     pass::{BuildConfig, Placement, Sequential, Settings, bind_params, sequence_with, unbound_weights},
     relay::npz,
     rules,
-    runtime::Pool,
+    runtime::{MappedFile, Pool},
     saturate::Grade,
     target::Target,
     tensor::{DType, Tensor},
@@ -301,7 +301,7 @@ impl ModelArgs {
 
     /// Whether the file is one of Relay's own. One that can't be read is refused by whoever reads it next.
     pub(super) fn is_relay(&self) -> bool {
-        std::fs::read(&self.file).is_ok_and(|bytes| frontend::is_relay(&bytes))
+        MappedFile::open(&self.file).is_ok_and(|file| frontend::is_relay(file.as_ref()))
     }
 
     /// What the user says of sizes.

@@ -13,11 +13,12 @@ use super::{
 };
 use crate::{
     driver::{Built, Cache, Options, settings_key},
+    frontend,
     interp::random_value,
     ir::{Name, Type},
     pass::Settings,
     runtime::{Executable, Port},
-    store::{Key, KeyMaker},
+    store::{Digests, Key, KeyMaker},
     tensor::Tensor,
 };
 
@@ -38,7 +39,7 @@ impl Kept {
     ) -> Kept {
         let cache = cache.open();
         // What can't be read has no key; whoever reads it next says why.
-        let key = cache.as_ref().and_then(|_| key(model, passes, settings, name).ok().flatten());
+        let key = cache.as_ref().and_then(|c| key(c.digests(), model, passes, settings, name).ok().flatten());
         Kept { cache, key }
     }
 
@@ -78,7 +79,13 @@ impl Kept {
 }
 
 /// None where the settings have no key by content.
-fn key(model: &ModelArgs, passes: &PassArgs, settings: &Settings, name: &str) -> std::io::Result<Option<Key>> {
+fn key(
+    digests: &Digests,
+    model: &ModelArgs,
+    passes: &PassArgs,
+    settings: &Settings,
+    name: &str,
+) -> std::io::Result<Option<Key>> {
     // The text of rule files is a part of the key below; a compiler's code is its file, or resat's own.
     let mut plain = settings.clone();
     plain.rulesets.clear();
@@ -87,20 +94,23 @@ fn key(model: &ModelArgs, passes: &PassArgs, settings: &Settings, name: &str) ->
     let arguments = format!("{passes:?}");
     key = key.part(&arguments).part(format!("{:?}", model.sizes()));
     for path in [Some(&model.file), model.params.as_ref()].into_iter().flatten() {
-        key = of_file(key, path)?;
+        key = of_file(key, path, digests)?;
+    }
+    for (place, path) in frontend::files_beside(&model.file)? {
+        key = of_file(key.part(place), &path, digests)?;
     }
     // Of a parameter file, the name says how it is read.
     key = key.part(model.params.as_ref().and_then(|p| p.extension()).unwrap_or_default().as_encoded_bytes());
     for path in files_within(&arguments) {
-        key = of_file(key, &path)?;
+        key = of_file(key, &path, digests)?;
     }
     Ok(Some(key.key()))
 }
 
 /// With the content of a file; a pipe can be read only once.
-fn of_file(key: KeyMaker, path: &Path) -> std::io::Result<KeyMaker> {
+fn of_file(key: KeyMaker, path: &Path, digests: &Digests) -> std::io::Result<KeyMaker> {
     match std::fs::metadata(path)?.is_file() {
-        true => key.file(path),
+        true => key.file(path, digests),
         false => Err(std::io::ErrorKind::Unsupported.into()),
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -13,7 +16,7 @@ use crate::{
     ops,
     pass::Settings,
     runtime::{ConstantRecord, Program},
-    store::{ALIGN, Entry, Key, KeyMaker, Limits, Store},
+    store::{ALIGN, Digests, Entry, Key, KeyMaker, Limits, Store},
     tensor::Tensor,
 };
 
@@ -26,6 +29,7 @@ use crate::{
 pub struct Cache {
     objects: ObjectCache,
     models: Store,
+    digests: Arc<Digests>,
     /// Whether programs are only kept and not taken from here.
     rebuilds: AtomicBool,
 }
@@ -37,8 +41,9 @@ impl Cache {
     /// The cache in a folder, which is made when something is first kept.
     pub fn new(folder: impl Into<PathBuf>) -> Cache {
         let folder = folder.into();
-        let models = Store::new(folder.join("models"), MODELS);
-        Cache { objects: ObjectCache::new(folder.join("objects")), models, rebuilds: AtomicBool::new(false) }
+        let digests = Arc::new(Digests::new(folder.join("digests")));
+        let models = Store::new(folder.join("models"), MODELS).with_digests(digests.clone());
+        Cache { objects: ObjectCache::new(folder.join("objects")), models, digests, rebuilds: AtomicBool::new(false) }
     }
 
     /// The user's: in `$XDG_CACHE_HOME/resat` or `~/.cache/resat`. None where neither is set.
@@ -56,10 +61,16 @@ impl Cache {
         &self.objects
     }
 
+    /// Digests of files that have not changed since they were read, for keys of their content.
+    pub fn digests(&self) -> &Digests {
+        &self.digests
+    }
+
     /// What a user should know: see [`Store::complaints`].
     pub fn complaints(&self) -> Vec<String> {
         let mut all = self.objects.complaints();
         all.extend(self.models.complaints());
+        all.extend(self.digests.complaints());
         all
     }
 

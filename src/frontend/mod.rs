@@ -10,13 +10,17 @@ mod onnx;
 mod relay;
 mod tflite;
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 pub use builder::{Builder, Convert};
 
 use crate::{
     diag::{self, Diagnostic, Refused, nearest},
     ir::{Module, Name},
+    runtime::MappedFile,
     tensor::Tensor,
 };
 
@@ -108,6 +112,12 @@ pub trait FrontEnd: Sync {
     /// Whether a file of that content is meant for this front end, be it well formed or not.
     fn recognizes(&self, bytes: &[u8]) -> bool;
 
+    /// Paths, from the model's folder, of the files beside it that a model has data in. Of a malformed model any that were found:
+    /// [`FrontEnd::read`] refuses it.
+    fn files_beside(&self, _bytes: &[u8]) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Reads a model.
     ///
     /// # Errors
@@ -124,6 +134,28 @@ pub fn is_relay(bytes: &[u8]) -> bool {
     !ALL.iter().any(|f| f.recognizes(bytes) && !f.name().starts_with("relay"))
 }
 
+/// The files beside a model file that it has data in: as the model names them, and where they are.
+///
+/// # Errors
+/// A file that can't be read.
+pub fn files_beside(path: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let file = MappedFile::open(path)?;
+    let bytes = file.as_ref();
+    let places = of(bytes).files_beside(bytes);
+    Ok(places.into_iter().map(|place| (place.clone(), folder_of(path).join(place))).collect())
+}
+
+/// The folder that a model file lies in.
+fn folder_of(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    folder.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// The front end that a file of that content is meant for.
+fn of(bytes: &[u8]) -> &'static dyn FrontEnd {
+    *ALL.iter().find(|f| f.recognizes(bytes)).expect("the last front end takes everything")
+}
+
 /// Reads a model file of any kind that there is a front end for.
 ///
 /// # Errors
@@ -131,8 +163,7 @@ pub fn is_relay(bytes: &[u8]) -> bool {
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Model, Refused> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|e| Diagnostic::new(format!("{name}: {e}")))?;
-    let folder = path.parent().map(|p| if p.as_os_str().is_empty() { PathBuf::from(".") } else { p.to_owned() });
-    load_from(&SourceFile { name: &name, bytes: &bytes, folder: folder.as_deref() }, options)
+    load_from(&SourceFile { name: &name, bytes: &bytes, folder: Some(&folder_of(path)) }, options)
 }
 
 /// Reads a model from memory; see [`load`].
@@ -140,6 +171,5 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Model, Refused> {
 /// # Errors
 /// What its front end refuses.
 pub fn load_from(file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused> {
-    let front_end = ALL.iter().find(|f| f.recognizes(file.bytes)).expect("the last front end takes everything");
-    front_end.read(file, options)
+    of(file.bytes).read(file, options)
 }

@@ -21,6 +21,8 @@ use resat::{
 };
 use tempfile::TempDir;
 
+use crate::protobuf::{bytes, number, sum_of};
+
 const PROGRAM: &str = "#[version = \"0.0.5\"]
 def @main(%x: Tensor[(8, 16), float32], %w: Tensor[(32, 16), float32]) {
   %0 = nn.dense(%x, %w, units=None);
@@ -191,6 +193,59 @@ fn the_command_line_finds_what_it_built() {
     assert!(resat(at, "build p.relay --params p.params -o one.so --report").stderr.contains("expressions"));
     resat(at, "run one.so --inputs in.npz --outputs out2.npz");
     assert_eq!(fs::read(at.join("out.npz")).expect("written"), fs::read(at.join("out2.npz")).expect("written"));
+}
+
+#[test]
+fn data_beside_an_onnx_model_is_a_part_of_it() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let at = folder.path();
+    let entry = |key: &str, value: &str| bytes(13, [bytes(1, key), bytes(2, value)].concat());
+    let weight = [entry("location", "w.bin"), entry("length", "8"), number(14, 1)].concat();
+    fs::write(at.join("sum.onnx"), sum_of("w", &weight)).expect("it can be written");
+    let x = Tensor::from_f64_fn(DType::F32, &[2], |_| 10.0);
+    fs::write(at.join("in.npz"), npz::write([("x", &x)]).expect("an archive")).expect("it can be written");
+    let run = |first: f32| {
+        fs::write(at.join("w.bin"), [first, 2.0].map(f32::to_le_bytes).concat()).expect("it can be written");
+        let ran = resat(at, "run sum.onnx --backend llvm --inputs in.npz --outputs out.npz --time");
+        (output(at)[0].1.get_f64(0), ran.stderr.contains("found in the cache"))
+    };
+    assert_eq!(run(1.0), (11.0, false));
+    assert_eq!(run(1.0), (11.0, true));
+    assert_eq!(run(3.0), (13.0, false));
+    assert_eq!(run(1.0), (11.0, true));
+}
+
+#[test]
+fn edits_and_damage_of_large_files_are_seen() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let at = folder.path();
+    let program = PROGRAM.replace("(32, 16)", "(65536, 16)").replace("nn.softmax(%1)", "%1");
+    fs::write(at.join("p.relay"), program).expect("it can be written");
+    let x = input();
+    fs::write(at.join("in.npz"), npz::write([("x", &x)]).expect("an archive")).expect("it can be written");
+    let weights = Tensor::from_f64_fn(DType::F32, &[65536, 16], |i| (i % 7) as f64);
+    let file = at.join("p.params");
+    let mut content = params::write([("w", &weights)]);
+    fs::write(&file, &content).expect("it can be written");
+    let found = || resat(at, RUN).stderr.contains("found in the cache");
+    assert_eq!((found(), found(), found()), (false, true, true));
+    let want = output(at);
+    // The time of the last write stays what it was.
+    let written = fs::metadata(&file).and_then(|m| m.modified()).expect("it has a time");
+    *content.last_mut().expect("it is not empty") ^= 1;
+    fs::write(&file, &content).expect("it can be written");
+    fs::File::options().append(true).open(&file).and_then(|f| f.set_modified(written)).expect("it has a time");
+    assert_eq!((found(), found()), (false, true));
+    assert_ne!(output(at), want);
+    for file in fs::read_dir(at.join("user/resat/models")).expect("a folder") {
+        let path = file.expect("an entry").path();
+        let mut bytes = fs::read(&path).expect("it can be read");
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(&path, bytes).expect("it can be written");
+    }
+    let ran = resat(at, RUN);
+    assert!(ran.stderr.contains("damaged") && !ran.stderr.contains("found in the cache"), "{}", ran.stderr);
 }
 
 #[test]

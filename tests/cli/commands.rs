@@ -8,7 +8,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::folder::{Folder, Ran};
+use super::{
+    folder::{Folder, Ran},
+    protobuf::{bytes, sum_of},
+};
 use resat::{
     ir::Name,
     relay::{npz, params, text},
@@ -710,30 +713,15 @@ fn what_is_known_of_the_machine_is_shown_and_measured() {
     assert!(facts.iter().all(|f| ["table", "detected", "measured"].contains(&f["from"].as_str().unwrap_or_default())));
 }
 
-/// A field of a protocol buffer: a number of bytes.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    assert!(number < 16 && bytes.len() < 128);
-    [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
-}
-
 /// An ONNX model of `x + w`, the weight's name one that Relay can't spell.
-fn onnx_sum(weight: &str) -> Vec<u8> {
-    let port = |name: &str| {
-        let shape = field(2, &field(1, &[1 << 3, 2]));
-        let tensor = [&[1 << 3, 1][..], &shape].concat();
-        [field(1, name.as_bytes()), field(2, &field(1, &tensor))].concat()
-    };
-    let node = [field(1, b"x"), field(1, weight.as_bytes()), field(2, b"y"), field(4, b"Add")].concat();
-    let data = [1f32, 2.0].map(f32::to_le_bytes).concat();
-    let tensor = [&[1 << 3, 2, 2 << 3, 1][..], &field(8, weight.as_bytes()), &field(9, &data)].concat();
-    let graph = [field(1, &node), field(2, b"g"), field(5, &tensor), field(11, &port("x")), field(12, &port("y"))];
-    [&[1 << 3, 8][..], &field(7, &graph.concat()), &field(8, &[2 << 3, 17])].concat()
+fn onnx_sum() -> Vec<u8> {
+    sum_of("a b:0/w", &bytes(9, [1f32, 2.0].map(f32::to_le_bytes).concat()))
 }
 
 #[test]
 fn imported_weights_are_called_as_the_text_calls_them() {
     let f = Folder::new();
-    f.write("sum.onnx", onnx_sum("a b:0/w"));
+    f.write("sum.onnx", onnx_sum());
     f.archive("in.npz", "x", &Tensor::from_f64_fn(DType::F32, &[2], |_| 10.0));
     f.line("import sum.onnx -o sum.relay --params sum.params").done();
     f.line("run sum.relay --params sum.params --inputs in.npz --outputs out.npz").done();

@@ -9,4 +9,7 @@ mod exported;
 mod folder;
 mod interrupted;
 mod pipeline;
+#[path = "../common/protobuf.rs"]
+#[allow(unreachable_pub, reason = "it is also a module of another test")]
+mod protobuf;
 mod tune;

@@ -5,6 +5,9 @@ mod archive;
 mod json;
 mod onnx;
 mod onnx_large;
+#[path = "../common/protobuf.rs"]
+#[allow(unreachable_pub, reason = "it is also a module of another test")]
+mod protobuf;
 #[path = "../common/same.rs"]
 #[allow(unreachable_pub, reason = "it is also a module of a library")]
 mod same;

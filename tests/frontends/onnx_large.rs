@@ -12,28 +12,10 @@ use resat::{
     tensor::{Tensor, Value},
 };
 
+use crate::protobuf::{bytes, number};
+
 const ROWS: u64 = 655_360;
 const COLUMNS: u64 = 1024;
-
-/// A field of a protobuf message: a number, or bytes.
-fn number(field: u64, value: u64) -> Vec<u8> {
-    [varint(field << 3), varint(value)].concat()
-}
-
-fn bytes(field: u64, value: impl AsRef<[u8]>) -> Vec<u8> {
-    let value = value.as_ref();
-    [varint(field << 3 | 2), varint(value.len() as u64), value.to_vec()].concat()
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
-}
 
 /// `y = Gather(w, i)`, where `w` is in the file `w.bin`.
 fn model() -> Vec<u8> {

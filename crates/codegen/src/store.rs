@@ -4,6 +4,8 @@
 //! its name, or not at all; it never changes; it may go at any time, and whoever reads it then keeps what was read. What is found
 //! is checked before it is believed. Nothing that goes wrong here costs more than time.
 
+mod digests;
+
 use std::{
     fmt, fs,
     io::{self, Read, Write},
@@ -14,6 +16,9 @@ use std::{
     },
     time::{Duration, SystemTime},
 };
+
+pub use digests::Digests;
+use digests::{Digest, Version};
 
 use crate::runtime::MappedFile;
 
@@ -30,6 +35,8 @@ pub struct KeyMaker(blake3::Hasher);
 pub struct Store {
     folder: PathBuf,
     limits: Limits,
+    /// Which files were found to be as they were written.
+    digests: Option<Arc<Digests>>,
     complaints: Mutex<Vec<String>>,
     /// Whether something could not be written: nothing more is tried then.
     full: AtomicBool,
@@ -51,11 +58,17 @@ pub struct Entry(Arc<MappedFile>);
 /// Alignment of what is kept, in bytes: as kernels want their arguments.
 pub const ALIGN: usize = 64;
 
+/// Digests of entries are those of what was kept, without the header.
+const WHOLE: &str = "entry";
+
 /// What every file begins with; then the number of bytes that were kept, and their digest. The whole takes [`ALIGN`] bytes.
 const MAGIC: &[u8; 8] = b"resat-s1";
 
 /// Under names that begin so are files that are not done yet.
 const UNFINISHED: &str = ".new";
+
+/// How exactly it is kept when a file was last used.
+const USED: Duration = Duration::from_secs(600);
 
 /// After this time, an unfinished file is one that somebody left behind.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -99,26 +112,23 @@ impl KeyMaker {
         self
     }
 
-    /// With the content of a file, whatever its name is.
-    pub fn file(mut self, path: &Path) -> io::Result<KeyMaker> {
+    /// With the content of a file, whatever its name is. A large one whose digest is remembered is not read.
+    pub fn file(mut self, path: &Path, digests: &Digests) -> io::Result<KeyMaker> {
         let mut file = fs::File::open(path)?;
-        let (mut content, mut length) = (blake3::Hasher::new(), 0u64);
-        let [mut now, mut next] = [(); 2].map(|()| vec![0; CHUNK]);
-        let mut n = file.read(&mut now)?;
-        while n > 0 {
-            length += n as u64;
-            // Of a long file, one thread reads what comes next while the others look at this.
-            n = match n {
-                CHUNK => rayon::join(|| add(&mut content, &now), || file.read(&mut next)).1?,
-                _ => {
-                    add(&mut content, &now[..n]);
-                    file.read(&mut next)?
+        let version = Version::of(&file, "content");
+        let digest = match version.as_ref().and_then(|v| digests.known(v)) {
+            Some(known) => known,
+            None => {
+                let read = digest(&mut file)?;
+                // Unless somebody wrote to it in the meantime.
+                if let Some(v) = version.filter(|v| v.is_settled() && Version::of(&file, "content").as_ref() == Some(v))
+                {
+                    digests.remember(&v, &read);
                 }
-            };
-            std::mem::swap(&mut now, &mut next);
-        }
-        self.0.update(&length.to_le_bytes());
-        self.0.update(content.finalize().as_bytes());
+                read
+            }
+        };
+        self.0.update(&digest);
         Ok(self)
     }
 
@@ -126,6 +136,27 @@ impl KeyMaker {
     pub fn key(&self) -> Key {
         Key(*self.0.finalize().as_bytes())
     }
+}
+
+/// Of all that is left of a file, and of how much that is.
+fn digest(file: &mut fs::File) -> io::Result<Digest> {
+    let (mut content, mut length) = (blake3::Hasher::new(), 0u64);
+    let [mut now, mut next] = [(); 2].map(|()| vec![0; CHUNK]);
+    let mut n = file.read(&mut now)?;
+    while n > 0 {
+        length += n as u64;
+        // Of a long file, one thread reads what comes next while the others look at this.
+        n = match n {
+            CHUNK => rayon::join(|| add(&mut content, &now), || file.read(&mut next)).1?,
+            _ => {
+                add(&mut content, &now[..n]);
+                file.read(&mut next)?
+            }
+        };
+        std::mem::swap(&mut now, &mut next);
+    }
+    content.update(&length.to_le_bytes());
+    Ok(*content.finalize().as_bytes())
 }
 
 impl Entry {
@@ -143,7 +174,18 @@ impl Entry {
 impl Store {
     /// The store in a folder, which is made when something is first kept.
     pub fn new(folder: impl Into<PathBuf>, limits: Limits) -> Store {
-        Store { folder: folder.into(), limits, complaints: Mutex::default(), full: AtomicBool::new(false) }
+        Store {
+            folder: folder.into(),
+            limits,
+            digests: None,
+            complaints: Mutex::default(),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// Remembers which files are as they were written, so that large ones are not read whole each time.
+    pub fn with_digests(self, digests: Arc<Digests>) -> Store {
+        Store { digests: Some(digests), ..self }
     }
 
     /// The user's folder for what can be made again: `resat` within `$XDG_CACHE_HOME` or `~/.cache`. None where neither is set.
@@ -175,8 +217,9 @@ impl Store {
     /// What was kept under a key. A file that is not as it was written is passed over, with a complaint, and removed.
     pub fn get(&self, key: &Key) -> Option<Entry> {
         let path = self.path(key);
-        let file = match MappedFile::open(&path) {
-            Ok(file) => file,
+        let opened = fs::File::open(&path).and_then(|file| Ok((MappedFile::of(&file)?, file)));
+        let (mapped, file) = match opened {
+            Ok(opened) => opened,
             Err(e) => {
                 if e.kind() != io::ErrorKind::NotFound {
                     self.complain(&path, format_args!("{e}; it is made again"));
@@ -184,14 +227,31 @@ impl Store {
                 return None;
             }
         };
-        if !is_whole(file.as_ref()) {
+        let known = self.digests.as_ref().and_then(|d| d.known(&Version::of(&file, WHOLE)?));
+        let Some(found) = whole(mapped.as_ref(), known) else {
             self.complain(&path, "damaged, or not of resat's making; it is made again");
             let _ = fs::remove_file(&path);
             return None;
-        }
+        };
         // Used just now: others go first. Where that can't be noted, it only goes earlier.
-        let _ = fs::File::options().append(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
-        Some(Entry(Arc::new(file)))
+        let used = file.metadata().and_then(|m| m.modified()).ok();
+        let noted = used.is_some_and(|used| used.elapsed().is_ok_and(|age| age < USED)) || {
+            let _ = fs::File::options().append(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
+            false
+        };
+        if known.is_none() || !noted {
+            self.remember(&file, &found);
+        }
+        Some(Entry(Arc::new(mapped)))
+    }
+
+    /// That a file has what its header says.
+    fn remember(&self, file: &fs::File, digest: &Digest) {
+        if let Some(digests) = &self.digests
+            && let Some(version) = Version::of(file, WHOLE)
+        {
+            digests.remember(&version, digest);
+        }
     }
 
     /// Keeps some bytes, given in pieces, under a key. What can't be written is complained of.
@@ -213,11 +273,15 @@ impl Store {
     fn write(&self, path: &Path, size: usize, pieces: &[&[u8]]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
-        file.write_all(&header(size, pieces))?;
+        let mut digest = blake3::Hasher::new();
+        pieces.iter().for_each(|piece| add(&mut digest, piece));
+        let digest = *digest.finalize().as_bytes();
+        file.write_all(&header(size, &digest))?;
         for piece in pieces {
             file.write_all(piece)?;
         }
-        file.persist(path).map_err(|e| e.error)?;
+        let file = file.persist(path).map_err(|e| e.error)?;
+        self.remember(&file, &digest);
         Ok(())
     }
 
@@ -250,21 +314,23 @@ impl Store {
     }
 }
 
-fn header(size: usize, pieces: &[&[u8]]) -> [u8; ALIGN] {
-    let mut digest = blake3::Hasher::new();
-    for piece in pieces {
-        add(&mut digest, piece);
-    }
+fn header(size: usize, digest: &Digest) -> [u8; ALIGN] {
     let mut header = [0; ALIGN];
     header[..8].copy_from_slice(MAGIC);
     header[8..16].copy_from_slice(&(size as u64).to_le_bytes());
-    header[16..48].copy_from_slice(digest.finalize().as_bytes());
+    header[16..48].copy_from_slice(digest);
     header
 }
 
-fn is_whole(file: &[u8]) -> bool {
-    let Some((found, rest)) = file.split_first_chunk::<ALIGN>() else { return false };
-    header(rest.len(), &[rest]) == *found
+/// The digest of what a file holds, where it is what the header says. What is known of it is not computed again.
+fn whole(file: &[u8], known: Option<Digest>) -> Option<Digest> {
+    let (found, rest) = file.split_first_chunk::<ALIGN>()?;
+    let digest = known.unwrap_or_else(|| {
+        let mut digest = blake3::Hasher::new();
+        add(&mut digest, rest);
+        *digest.finalize().as_bytes()
+    });
+    (header(rest.len(), &digest) == *found).then_some(digest)
 }
 
 #[cfg(test)]
@@ -323,7 +389,7 @@ mod tests {
     #[test]
     fn what_was_not_used_goes_first() {
         let (_folder, store) = store();
-        let old = SystemTime::now() - Duration::from_secs(100);
+        let old = SystemTime::now() - 10 * USED;
         for (i, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
             store.put(&key(name), &[name.as_bytes()]);
             let file = fs::File::options().append(true).open(store.path(&key(name))).expect("it is there");

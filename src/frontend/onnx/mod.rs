@@ -3,6 +3,7 @@
 //! Every node is converted by the row of its operator in a table ([`ops`]), in the version that the model imports. Shapes and
 //! other operands whose values are known when the model is read become attributes; others are computed while running.
 
+mod beside;
 mod custom;
 mod elem;
 mod history;
@@ -29,6 +30,10 @@ impl FrontEnd for Onnx {
 
     fn recognizes(&self, bytes: &[u8]) -> bool {
         looks_like_a_model(bytes)
+    }
+
+    fn files_beside(&self, bytes: &[u8]) -> Vec<String> {
+        beside::files(bytes)
     }
 
     fn read(&self, file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused> {

@@ -10,9 +10,13 @@ impl MappedFile {
     /// Maps a file that nobody changes in place, as those of a cache, which are only ever replaced by others or removed. Such a file
     /// may go while it is mapped; its bytes stay.
     pub fn open(path: &Path) -> io::Result<MappedFile> {
-        let file = File::open(path)?;
+        MappedFile::of(&File::open(path)?)
+    }
+
+    /// Maps an open file; the same holds for it.
+    pub(crate) fn of(file: &File) -> io::Result<MappedFile> {
         // SAFETY: the bytes do not change while they are borrowed, as whoever calls this promises of the file.
-        unsafe { memmap2::Mmap::map(&file) }.map(MappedFile)
+        unsafe { memmap2::Mmap::map(file) }.map(MappedFile)
     }
 }
 
