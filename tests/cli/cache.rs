@@ -21,7 +21,10 @@ use resat::{
 };
 use tempfile::TempDir;
 
-use crate::protobuf::{bytes, number, sum_of};
+use super::{
+    commands::sum_of,
+    protobuf::{bytes, number},
+};
 
 const PROGRAM: &str = "#[version = \"0.0.5\"]
 def @main(%x: Tensor[(8, 16), float32], %w: Tensor[(32, 16), float32]) {

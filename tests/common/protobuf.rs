@@ -20,13 +20,3 @@ fn varint(mut value: u64) -> Vec<u8> {
     out.push(value as u8);
     out
 }
-
-/// An ONNX model of `x + w` over two numbers, `data` being the fields of the weight that say what it holds.
-pub fn sum_of(weight: &str, data: &[u8]) -> Vec<u8> {
-    let ty = bytes(1, [number(1, 1), bytes(2, bytes(1, number(1, 2)))].concat());
-    let port = |name: &str| [bytes(1, name), bytes(2, &ty)].concat();
-    let node = [bytes(1, "x"), bytes(1, weight), bytes(2, "y"), bytes(4, "Add")].concat();
-    let tensor = [&number(1, 2)[..], &number(2, 1), &bytes(8, weight), data].concat();
-    let graph = [bytes(1, node), bytes(2, "g"), bytes(5, tensor), bytes(11, port("x")), bytes(12, port("y"))].concat();
-    [number(1, 8), bytes(7, graph), bytes(8, number(2, 17))].concat()
-}
