@@ -38,6 +38,8 @@ const WIDEST: i64 = 14;
 /// The same along an axis whose steps in an operand change from size to size: each place has an address of its own, and registers for
 /// these run out.
 const WIDEST_APART: i64 = 2;
+/// The same along one of so many known places in all: a narrower tile would read the other operand again for those that are left.
+const WHOLE_APART: i64 = 4;
 
 /// Registers that what is multiplied in groups passes through. Instructions for that read nothing from memory that is the same for all
 /// lanes, and it is loaded before its use. A tile that leaves fewer is spilled as a whole around its innermost loop.
@@ -394,7 +396,15 @@ pub(super) fn ranked(
     };
     let widest: Vec<(AxisId, i64)> = axes
         .iter()
-        .map(|a| (a.id, if apart(a.id, axes, accesses, changing) { WIDEST_APART } else { WIDEST }))
+        .map(|a| {
+            let changes = changing.is_some_and(|c| c.contains(&a.id));
+            let widest = match apart(a.id, axes, accesses, changing) {
+                true if !changes && a.extent <= WHOLE_APART => a.extent,
+                true => WIDEST_APART,
+                false => WIDEST,
+            };
+            (a.id, widest)
+        })
         .collect();
     let widest = |axis: AxisId| widest.iter().find(|w| w.0 == axis).map_or(WIDEST, |w| w.1);
     for v in axes.iter().chain(reduced).filter(|a| a.extent > 1) {

@@ -31,6 +31,7 @@ mod sizes;
 mod slices;
 mod split;
 mod split_k;
+mod stream;
 mod taps;
 mod tiling;
 mod turns;

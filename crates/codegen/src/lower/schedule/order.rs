@@ -13,9 +13,13 @@ impl Emitter {
         // At some sizes there are several turns of what changes.
         let least = |a: &Axis| if self.changes(a.id) { 2.0 } else { 1.0 };
         let turns = |a: &Axis| -> f64 { pieces(a, tiling).iter().map(|p| p.count as f64).sum::<f64>().max(least(a)) };
+        let timing = &self.unit.timing;
+        // Where sizes change, an operand that stays in L1 beside the others is read from there again and again.
+        let stays = |a: &Access| self.is_sized() && a.tensor.is_some_and(|t| self.bytes_of(t) <= timing.l1.bytes / 4);
         let traffic = |order: &[Axis]| -> f64 {
             accesses
                 .iter()
+                .filter(|a| !stays(a))
                 .map(|a| {
                     let depends = |axis: &Axis| a.axes.contains(&axis.id);
                     let last = order.iter().rposition(depends).map_or(0, |i| i + 1);
@@ -26,9 +30,12 @@ impl Emitter {
                 .sum()
         };
         // Of operands beyond the L2 cache, pairs of loops of which the inner one has the longer stride: hardware prefetchers follow what is read in
-        // order.
+        // order. One that grows comes from beyond it at some sizes.
         let inversions = |order: &[Axis]| -> usize {
-            let far = |a: &&Access| a.tensor.is_some_and(|t| self.bytes_of(t) > self.unit.timing.l2.bytes);
+            let far = |a: &&Access| {
+                let near = if a.axes.iter().any(|x| self.changes(*x)) { timing.l1.bytes } else { timing.l2.bytes };
+                a.tensor.is_some_and(|t| self.bytes_of(t) > near)
+            };
             let of = |a: &Access| {
                 let steps: Vec<i64> =
                     order.iter().map(|x| coeff(a, x.id).unwrap_or(0).abs()).filter(|c| *c > 0).collect();

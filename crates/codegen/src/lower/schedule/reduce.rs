@@ -15,6 +15,7 @@ use super::{
     prefetch::{Prefetch, Slice},
     shares::{is_even, outer_axes},
     sizes::is_streamed,
+    stream::Stream,
     taps::{self, Seen, Taps},
     tiling::{Cut, Dot, Form, Piece, Place, Stored, Tiling, WrittenOut},
     turns::{FACTORS, Turns, at_places, run, window},
@@ -111,6 +112,7 @@ pub(super) struct Job<'a> {
     pub(super) reduction: &'a Reduction,
     pub(super) tiling: &'a Tiling,
     pub(super) prefetch: Option<Prefetch>,
+    stream: Option<Stream>,
     /// What a sum starts from, over flat buffers; from 0 where nothing is given.
     start: Option<Scalar>,
     /// What is combined, over flat buffers, where the kernel is for many sizes.
@@ -263,6 +265,7 @@ impl Emitter {
             true => self.prefetch(&pieces, &reduction, &combined),
             false => None,
         };
+        let stream = self.decide(|e| e.stream(&pieces, &reduction, &tiling, &e.accesses(&reduction.value)));
         let in_groups = tiling.dot.is_some_and(|(axis, _)| self.changes(axis));
         if in_groups {
             self.opaque();
@@ -291,6 +294,7 @@ impl Emitter {
             reduction: &reduction,
             tiling: &tiling,
             prefetch,
+            stream,
             start: start.as_ref().map(|start| self.named(start)),
             combined,
             left_out,
@@ -455,13 +459,27 @@ impl Emitter {
         };
         let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
         let (seen, counted) = taps::seen(&job.taps, &r.value, places, &mut || self.fresh());
-        let value = match &job.combined {
-            Some(combined) => {
-                let piece = |axis| places.iter().find(|p| p.axis == axis).map(|p| p.piece.number);
-                at_places(&without(combined, &job.left_out, &piece), &with)
-            }
+        let combined_at = job.combined.as_ref().map(|combined| {
+            let piece = |axis| places.iter().find(|p| p.axis == axis).map(|p| p.piece.number);
+            without(combined, &job.left_out, &piece)
+        });
+        let value = match &combined_at {
+            Some(combined) => at_places(combined, &with),
             None => self.flatten(&replace_axes(&counted, &with)),
         };
+        let rows: Vec<(AxisId, Loop)> = turns.iter().map(|t| (t.0, Loop { var: t.1, extent: t.2 })).collect();
+        let line = self.fresh();
+        // What a step asks for ahead, at further places.
+        let ask = |stream: &Stream, further: &HashMap<AxisId, Scalar>| {
+            let places = with.iter().chain(further).map(|(axis, at)| (*axis, at.clone())).collect();
+            let combined = combined_at.as_ref().unwrap_or(&value);
+            stream.ask(|with| at_places(combined, with), &places, &rows, [line, lane])
+        };
+        // Axes of results are where the tile is; of a reduced one, each turn asks.
+        let by_turn = job.stream.as_ref().filter(|s| r.axes.iter().any(|a| a.id == s.axis));
+        if let Some(stream) = job.stream.as_ref().filter(|_| by_turn.is_none()) {
+            stmts.push(ask(stream, &HashMap::new()));
+        }
 
         let mut inner = r.axes.clone();
         let across = inner.iter().position(|a| job.tiling.across && a.id == job.tiling.vector).map(|i| inner.remove(i));
@@ -523,7 +541,13 @@ impl Emitter {
                     prefetch,
                     written_out,
                     around.as_ref().map(|(at, whole)| (*at, whole as &dyn Fn(Stmt) -> Stmt)),
-                    |with, part| unrolled_around(step(&at_once, with), lanes, part),
+                    |with, part| {
+                        let turn = unrolled_around(step(&at_once, with), lanes, part);
+                        match by_turn {
+                            Some(stream) => Stmt::Block(vec![ask(stream, with), turn]),
+                            None => turn,
+                        }
+                    },
                 ));
                 sum.clone()
             }
