@@ -410,7 +410,8 @@ fn may_inline(
         // Windows that overlap little are met in memory once; their loops treat the edges apart.
         let few = visits / VISITS_OF_PADDING <= elements
             && readers.len() == 1
-            && !is_about_short(value, &stage.axes, changing);
+            && (!is_about_short(value, &stage.axes, changing)
+                || !readers.iter().any(|d| sums_channels_of(d, stage.tensor)));
         let unpacked =
             || visits / VISITS_OF_UNPACKED <= elements && readers.len() == 1 && is_unpacking(group, value, expense);
         let in_tiles = || whole(value.dtype()) && readers.iter().any(|d| sums_channels_of(d, stage.tensor));
