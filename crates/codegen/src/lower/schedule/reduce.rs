@@ -151,7 +151,10 @@ impl Emitter {
         if let Some((at, whole)) = ragged {
             return self.with_rest(tensor, &axes, (at, whole), to, value, reduction, threads);
         }
-        let rows = if threads == Threads::All { self.by_rows(tensor, &axes, &reduction) } else { None };
+        let rows = match threads {
+            Threads::All => self.decide(|e| e.by_rows(tensor, &axes, &reduction)),
+            Threads::One | Threads::Enough(_) => None,
+        };
         // The epilogue names the accumulators at the unmerged axes: give it a name without axes instead.
         let sum = self.fresh();
         let whole = |s: &Scalar| match s.kind() {
@@ -225,13 +228,24 @@ impl Emitter {
             axes.insert(0, outer);
             tiling.tiles.iter_mut().filter(|t| t.0 == axis.id).for_each(|t| t.0 = inner.id);
         }
-        let rows = rows.filter(|_| block.is_none() && tiling.matrix.is_none()).and_then(|apart| {
+        let rows = rows.filter(|_| block.is_none() && tiling.matrix.is_none());
+        let at = self.decide(|_| {
+            let apart = rows?;
             let place = Affine::of(&to)?;
             let find = |by: i64| axes.iter().position(|a| a.id != tiling.vector && place.coeff(a.id) == by);
-            let (at, merged) = find(apart[0]).map(|at| (at, false)).or(find(apart[1]).map(|at| (at, true)))?;
-            let exprs = &mut [&mut value, &mut reduction.value];
-            self.rows_outermost(&mut axes, (at, merged), &mut tiling, &mut to, exprs)
+            find(apart[0]).map(|at| (at, false)).or(find(apart[1]).map(|at| (at, true)))
         });
+        let rows = match at {
+            Some((at, _)) if self.is_sized() => {
+                self.changing_rows_outermost(&mut axes, at, &tiling);
+                None
+            }
+            Some(at) => {
+                let exprs = &mut [&mut value, &mut reduction.value];
+                self.rows_outermost(&mut axes, at, &mut tiling, &mut to, exprs)
+            }
+            None => None,
+        };
         let start = started(&mut value, sum, &reduction, &tiling);
         let taps = self.taps_of_tiles(&reduction, &axes, &tiling);
         let guarded = guarded_axes(&reduction.value, &taps);

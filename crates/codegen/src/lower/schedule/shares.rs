@@ -48,6 +48,9 @@ pub(super) fn outer_axes(pieces: &[(AxisId, Vec<Piece>)], at_once: bool, in_tile
     pieces.len()
 }
 
+/// Of so many turns a thread has about as many as another.
+const EVEN_TURNS: i64 = 16;
+
 /// Whether both halves of the outermost loop's turns have as much to do, within 2 %. Otherwise threads had better share out its pieces one after
 /// another, as a thread that is done early finds chunks of the other's that have begun.
 pub(super) fn is_even(pieces: &[(AxisId, Vec<Piece>)]) -> bool {
@@ -78,7 +81,7 @@ impl Emitter {
             self.accesses(&r.value).into_iter().partition(|a| a.axes.contains(&row.id));
         let sum = |all: Vec<Access>| all.iter().filter_map(|a| a.tensor).map(bytes).sum::<i64>();
         let few = WEIGHTS_AGAINST_IMAGES * sum(weights) <= sum(images) + bytes(tensor);
-        (few && *rows > 1 && axes.len() == 5 && !self.is_sized()).then_some([columns * block, *block])
+        (few && *rows > 1 && axes.len() == 5).then_some([columns * block, *block])
     }
 
     /// The tiles of all pieces of the outer axes in one parallel loop: an iteration is a turn of each. Threads wait for each other once, and begin
@@ -155,6 +158,22 @@ impl Emitter {
             });
         }
         all.unwrap_or(Stmt::Block(vec![]))
+    }
+
+    /// Has threads begin with parts of each image where how many rows it has changes from size to size: the loop over tiles of rows, or of pixels,
+    /// becomes the outermost one of an image, where threads get shares of about the same length.
+    pub(super) fn changing_rows_outermost(&mut self, axes: &mut Vec<Axis>, at: usize, tiling: &Tiling) {
+        let to = self.decide(|e| {
+            let rows = axes[at];
+            let turns: i64 = pieces(&rows, tiling).iter().map(|p| p.count).sum();
+            let is_image = |a: &Axis| e.changes(a.id) && a.id != rows.id && a.id != tiling.vector;
+            let to = axes[..at].iter().take_while(|a| is_image(a)).count();
+            (e.changes(rows.id) && turns >= EVEN_TURNS).then_some(to)
+        });
+        if let Some(to) = to.filter(|to| *to < at && at < axes.len()) {
+            let rows = axes.remove(at);
+            axes.insert(to, rows);
+        }
     }
 
     /// Has threads begin with parts of the image: the loop over its rows becomes the outermost one. Where a register tile has but few rows, or all
