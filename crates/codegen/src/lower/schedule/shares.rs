@@ -49,7 +49,7 @@ pub(super) fn outer_axes(pieces: &[(AxisId, Vec<Piece>)], at_once: bool, in_tile
 }
 
 /// Of so many turns a thread has about as many as another.
-const EVEN_TURNS: i64 = 16;
+const EVEN_TURNS: i64 = 12;
 
 /// Whether both halves of the outermost loop's turns have as much to do, within 2 %. Otherwise threads had better share out its pieces one after
 /// another, as a thread that is done early finds chunks of the other's that have begun.
