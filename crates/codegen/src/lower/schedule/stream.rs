@@ -18,7 +18,7 @@ use crate::{
 /// without, 75 with 2 KB, 63 with 4 KB.)
 const AHEAD: i64 = 4096;
 /// A step that asks for more lines has enough of them to wait for.
-const MOST_LINES: i64 = 16;
+const MOST_LINES: i64 = 64;
 
 /// An operand that is read once while one loop goes on.
 #[derive(Clone, Debug)]
@@ -147,4 +147,89 @@ fn place_in(value: &Scalar, buffer: BufferId) -> Option<Scalar> {
         }
     });
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        loops::{Builder, Combine, Kernel, Stages},
+        lower::{changing, schedule_sized},
+        machine::{Arch, Core, family},
+        tensor::DType,
+    };
+
+    const CORE: Core = Core { vector_bytes: 64, vector_registers: 32, ..Core::SCALAR };
+
+    /// Scores of a query of three heads a group, in four groups, with so many keys, by key and group.
+    fn scores(keys: i64) -> Stages {
+        let mut b = Builder::new();
+        let query = b.arg(&[4, 3, 64], DType::F32);
+        let cache = b.arg(&[keys, 4, 64], DType::F32);
+        let sum = b.reduce(&[4, 3, keys], &[64], Combine::Sum, |b, i, r| {
+            b.read(query, [i[0].clone(), i[1].clone(), r[0].clone()])
+                * b.read(cache, [i[2].clone(), i[0].clone(), r[0].clone()])
+        });
+        b.finish(vec![sum])
+    }
+
+    /// What they weigh of as many values.
+    fn weighed(keys: i64) -> Stages {
+        let mut b = Builder::new();
+        let weights = b.arg(&[4, 3, keys], DType::F32);
+        let cache = b.arg(&[keys, 4, 64], DType::F32);
+        let sum = b.reduce(&[4, 3, 64], &[keys], Combine::Sum, |b, i, r| {
+            b.read(weights, [i[0].clone(), i[1].clone(), r[0].clone()])
+                * b.read(cache, [r[0].clone(), i[0].clone(), i[2].clone()])
+        });
+        b.finish(vec![sum])
+    }
+
+    fn kernel(of: fn(i64) -> Stages, keys: i64) -> Kernel {
+        let timing = family(Arch::X86, "sapphirerapids").expect("a family").timing;
+        let (first, other) = (of(keys), of(2 * keys + 1));
+        let changing = changing(&[&first, &other]).expect("they differ in extents");
+        schedule_sized("cache", &first, Core { timing, ..CORE }, &changing, None).expect("it is scheduled").0
+    }
+
+    /// At how many places of its code a kernel asks for lines of its second argument.
+    fn asked(kernel: &Kernel) -> usize {
+        let mut found = 0;
+        kernel
+            .body
+            .for_each(&mut |s| found += usize::from(matches!(s, Stmt::Prefetch { buffer, .. } if buffer.0 == 1)));
+        found
+    }
+
+    #[test]
+    fn caches_that_grow_are_asked_for_ahead() {
+        assert!(asked(&kernel(scores, 256)) > 0);
+        assert!(asked(&kernel(weighed, 256)) > 0);
+        // A cache that stays in L1 is not.
+        assert_eq!(asked(&kernel(scores, 16)), 0);
+        assert_eq!(asked(&kernel(weighed, 16)), 0);
+    }
+
+    /// Keys lie one behind the other, each with those of all groups beside each other: the loop over groups is within that over keys, as
+    /// otherwise each would read a quarter of every page.
+    #[test]
+    fn caches_are_read_in_order() {
+        fn deepest(s: &Stmt, loops: usize) -> usize {
+            match s {
+                Stmt::Block(all) => all.iter().map(|s| deepest(s, loops)).max().unwrap_or(0),
+                Stmt::For { extent, kind: LoopKind::Serial, body, .. } => {
+                    deepest(body, loops + usize::from(extent.as_int() == Some(4)))
+                }
+                Stmt::For { kind: LoopKind::Parallel, body, .. } => deepest(body, 0),
+                Stmt::For { body, .. } | Stmt::Let { body, .. } | Stmt::While { body, .. } => deepest(body, loops),
+                Stmt::If { then, otherwise, .. } => {
+                    deepest(then, loops).max(otherwise.as_ref().map_or(0, |s| deepest(s, loops)))
+                }
+                Stmt::Prefetch { .. } => loops,
+                Stmt::Store { .. } | Stmt::Transpose { .. } | Stmt::Tiles { .. } => 0,
+            }
+        }
+        let kernel = kernel(scores, 256);
+        assert_eq!(deepest(&kernel.body, 0), 1, "{kernel}");
+    }
 }
