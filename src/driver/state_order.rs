@@ -49,11 +49,8 @@ pub(super) fn in_order<T: Clone>(things: &[T], order: &[usize]) -> Vec<T> {
 
 /// A tensor with its axes in that order.
 pub(super) fn ordered(t: &Tensor, order: &[usize]) -> Tensor {
-    let strides = in_order(&row_major_strides(t.shape()), order);
-    let shape = in_order(t.shape(), order);
-    let steps = row_major_strides(&shape);
-    let from = |i: usize| steps.iter().zip(&shape).zip(&strides).map(|((step, n), s)| i / step % n * s).sum();
-    t.pick(&shape, |i| Some(from(i)))
+    let strides: Vec<i64> = row_major_strides(t.shape()).iter().map(|&s| s as i64).collect();
+    t.strided(&in_order(t.shape(), order), 0, &in_order(&strides, order))
 }
 
 /// The order that takes one back.

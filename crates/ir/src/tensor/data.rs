@@ -261,6 +261,28 @@ impl Tensor {
         t
     }
 
+    /// An array of `shape` whose element at indices `i` is this one's element number `offset` + sum of `i[k] * strides[k]`; rows in parallel.
+    pub fn strided(&self, shape: &[usize], offset: i64, strides: &[i64]) -> Tensor {
+        /// The last axes, as many as have so many elements together, make a row.
+        const ROW: usize = 256;
+        let mut split = shape.len();
+        while split > 0 && shape[split..].iter().product::<usize>() < ROW {
+            split -= 1;
+        }
+        let places = |axes: std::ops::Range<usize>, from: i64| {
+            axes.fold(vec![from], |from, k| {
+                let along = |&base: &i64| (0..shape[k] as i64).map(move |i| base + i * strides[k]);
+                from.iter().flat_map(along).collect()
+            })
+        };
+        let (bases, within) = (places(0..split, offset), places(split..shape.len(), 0));
+        // Where an axis goes backwards, a row's first element is not its least.
+        let least = within.iter().copied().min().unwrap_or(0);
+        let bases: Vec<usize> = bases.into_iter().map(|base| (base + least) as usize).collect();
+        let within: Vec<usize> = within.into_iter().map(|at| (at - least) as usize).collect();
+        self.pick_rows(shape, &bases, &within)
+    }
+
     /// The same bytes as elements of another type of the same width. Panics where the widths differ.
     pub fn reinterpreted(&self, dtype: DType) -> Tensor {
         assert_eq!(self.dtype.bytes(), dtype.bytes(), "reinterpreted as a type of another width");

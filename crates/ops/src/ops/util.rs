@@ -1,10 +1,12 @@
 //! What many type relations and kernels need.
 
+use std::ops::Range;
+
 use super::{AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Op, OpError, Sample, Work, op_bail, op_ensure};
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
     loops::{Builder, Operand, Scalar, TensorId},
-    tensor::{DType, Tensor, Value},
+    tensor::{DType, Value},
 };
 
 /// The tensor type of argument `i`, or an error that says what it is instead.
@@ -106,6 +108,24 @@ impl Sources {
             Sources::Same => i,
             Sources::First => 0,
             Sources::Listed { starts, run, step } => starts[i / run] + i % run * step,
+        }
+    }
+
+    /// The same for all elements of a part of the result, by stretches of which the sources lie a step apart: the stretch as places within the part,
+    /// the source of its first element, and the step.
+    pub(super) fn stretches(&self, part: Range<usize>, mut f: impl FnMut(Range<usize>, usize, usize)) {
+        match self {
+            Sources::Same => f(0..part.len(), part.start, 1),
+            Sources::First => f(0..part.len(), 0, 0),
+            Sources::Listed { starts, run, step } => {
+                let mut i = part.start;
+                while i < part.end {
+                    let within = i % run;
+                    let n = (run - within).min(part.end - i);
+                    f(i - part.start..i - part.start + n, starts[i / run] + within * step, *step);
+                    i += n;
+                }
+            }
         }
     }
 }
@@ -299,15 +319,6 @@ pub(super) fn lowered_shapes(
     static_shapes(&op.infer(attrs, &types)?)
 }
 
-/// An array of `shape` whose element at indices `i` is `x`'s element number `offset` + sum of `i[k] * strides[k]`.
-pub(super) fn strided(x: &Tensor, shape: &[usize], offset: i64, strides: &[i64]) -> Tensor {
-    let mut from = vec![offset];
-    for (&n, &step) in shape.iter().zip(strides) {
-        from = from.iter().flat_map(|&base| (0..n as i64).map(move |i| base + i * step)).collect();
-    }
-    x.pick(shape, |i| Some(from[i] as usize))
-}
-
 /// Row-major strides as signed numbers.
 pub(super) fn signed_strides(shape: &[usize]) -> Vec<i64> {
     crate::tensor::row_major_strides(shape).iter().map(|&s| s as i64).collect()
@@ -347,6 +358,18 @@ mod tests {
                 let own = from.iter().zip(&index[to.len() - from.len()..]);
                 let wanted = own.fold(0, |at, (&n, &k)| at * n + if n == 1 { 0 } else { k });
                 assert_eq!(sources.at(i), wanted, "element {i} of {from:?} to {to:?}");
+            }
+            let all: usize = to.iter().product();
+            for part in [0..all, 0..all / 2, all / 3..all, all / 2..all / 2] {
+                let mut found = vec![None; part.len()];
+                sources.stretches(part.clone(), |places, first, step| {
+                    places.enumerate().for_each(|(n, place)| found[place] = Some(first + n * step));
+                });
+                assert_eq!(
+                    found,
+                    part.clone().map(|i| Some(sources.at(i))).collect::<Vec<_>>(),
+                    "{part:?} of {from:?} to {to:?}"
+                );
             }
         }
     }

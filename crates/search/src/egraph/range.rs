@@ -6,7 +6,7 @@ use super::{
     fact::Fact,
     node::{Case, Node},
 };
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Element, Tensor};
 
 /// All elements are numbers from the first to the second, finite; neither infinite nor NaN.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -63,12 +63,14 @@ impl Range {
                 }
                 range
             }
+            DType::I8 => ends::<i8>(t, f64::from),
+            DType::U8 => ends::<u8>(t, f64::from),
+            DType::I16 => ends::<i16>(t, f64::from),
+            DType::I32 => ends::<i32>(t, f64::from),
+            DType::I64 => ends::<i64>(t, |x| x as f64),
             _ => {
-                let (mut least, mut greatest) = (i64::MAX, i64::MIN);
-                for i in 0..t.len() {
-                    (least, greatest) = (least.min(t.get_i64(i)), greatest.max(t.get_i64(i)));
-                }
-                (!t.is_empty()).then(|| Range::new(least as f64, greatest as f64)).flatten()
+                let all = || (0..t.len()).map(|i| t.get_i64(i));
+                Range::new(all().min()? as f64, all().max()? as f64)
             }
         }
     }
@@ -113,6 +115,12 @@ fn is_move(node: &Node) -> bool {
             | "tile"
             | "nn.batch_flatten"
     )
+}
+
+/// The range of integers, by comparisons that a processor does for a vector at once.
+fn ends<T: Element + Ord>(t: &Tensor, number: impl Fn(T) -> f64) -> Option<Range> {
+    let all = || t.as_slice::<T>().iter().copied();
+    Range::new(number(all().reduce(Ord::min)?), number(all().reduce(Ord::max)?))
 }
 
 /// The range of an operator's result by those of its arguments; only of constants, of what moves integers, and of float tensors whose type holds

@@ -273,12 +273,14 @@ impl Op for Binary {
         let dtype = if self.to_bool { DType::Bool } else { a.dtype() };
         let out = if a.dtype().is_float() {
             let (x, y) = (Floats::of(a), Floats::of(b));
-            let at = |i: usize| (self.float)(x.at(ia.at(i)), y.at(ib.at(i)));
             match dtype.is_float() {
                 true => Tensor::from_f64_rows(dtype, &shape, PART, |part, out| {
-                    out.iter_mut().enumerate().for_each(|(k, out)| *out = at(part * PART + k));
+                    let mut right = vec![0.0; out.len()];
+                    x.read(&ia, part * PART, out);
+                    y.read(&ib, part * PART, &mut right);
+                    out.iter_mut().zip(right).for_each(|(x, y)| *x = (self.float)(*x, y));
                 }),
-                false => Tensor::from_f64_fn(dtype, &shape, at),
+                false => Tensor::from_f64_fn(dtype, &shape, |i| (self.float)(x.at(ia.at(i)), y.at(ib.at(i)))),
             }
         } else {
             let (x, y) = (Integers::of(a), Integers::of(b));

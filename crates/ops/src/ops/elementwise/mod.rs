@@ -13,6 +13,7 @@ pub(super) use convert::OPS as CONVERT;
 pub(super) use select::OPS as SELECT;
 pub(super) use unary::OPS as UNARY;
 
+use super::util::Sources;
 use crate::tensor::{DType, Tensor};
 
 /// Which element types an operator takes.
@@ -111,6 +112,24 @@ impl Floats<'_> {
         match self {
             Floats::F32(all) => all[i].into(),
             Floats::Others(all) => all[i],
+        }
+    }
+
+    /// Those that a part of a broadcast result has as sources.
+    fn read(&self, sources: &Sources, first: usize, to: &mut [f64]) {
+        fn copy<T: Copy + Into<f64>>(all: &[T], sources: &Sources, first: usize, to: &mut [f64]) {
+            sources.stretches(first..first + to.len(), |places, from, step| {
+                let to = &mut to[places];
+                match step {
+                    0 => to.fill(all[from].into()),
+                    1 => to.iter_mut().zip(&all[from..]).for_each(|(to, x)| *to = (*x).into()),
+                    step => to.iter_mut().zip(all[from..].iter().step_by(step)).for_each(|(to, x)| *to = (*x).into()),
+                }
+            });
+        }
+        match self {
+            Floats::F32(all) => copy(all, sources, first, to),
+            Floats::Others(all) => copy(all, sources, first, to),
         }
     }
 }

@@ -8,8 +8,7 @@ use crate::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_bail, op_ensure,
         util::{
             axis_of, broadcast_extents, broadcast_read, broadcast_shapes, broadcast_sources, bytes, field, ints_attr,
-            lowered_shapes, op_head, sample, signed_strides, strided, t, tensor_arg, tuple_arg, value_shapes,
-            work_per_element,
+            lowered_shapes, op_head, sample, signed_strides, t, tensor_arg, tuple_arg, value_shapes, work_per_element,
         },
     },
     tensor::{DType, Tensor, Value},
@@ -64,7 +63,7 @@ impl Op for Meshgrid {
         let grid = |(k, x): (usize, &&Tensor)| {
             let mut steps = vec![0; shape.len()];
             steps[Meshgrid::axis(attrs, k, lines.len())] = x.shape().len() as i64;
-            strided(x, shape, 0, &steps).into()
+            x.strided(shape, 0, &steps).into()
         };
         Ok(Value::Tuple(lines.iter().enumerate().map(grid).collect()))
     }
@@ -160,7 +159,7 @@ impl Op for SlidingWindow {
         let own = signed_strides(x.shape());
         let moved: Vec<i64> = own[s.axis..].iter().zip(&s.strides).map(|(a, b)| a * b).collect();
         let steps = [&own[..s.axis], &moved, &own[s.axis..]].concat();
-        Ok(strided(x, &value_shapes(self, attrs, args)?[0], 0, &steps).into())
+        Ok(x.strided(&value_shapes(self, attrs, args)?[0], 0, &steps).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let rank = args[0].as_tensor().map_or(0, TensorType::rank);

@@ -6,8 +6,8 @@ use crate::{
     ops::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_bail, op_ensure,
         util::{
-            axis_of, field, lowered_shapes, may_equal, op_head, sample, signed_strides, strided, t, tensor_arg,
-            tuple_arg, value_shapes, work_per_element,
+            axis_of, field, lowered_shapes, may_equal, op_head, sample, signed_strides, t, tensor_arg, tuple_arg,
+            value_shapes, work_per_element,
         },
     },
     tensor::{DType, Tensor, Value},
@@ -277,7 +277,7 @@ impl Op for Split {
         let part = |(begin, len): (i64, Dim)| {
             let mut shape = x.shape().to_vec();
             shape[axis] = len.known().expect("values have known extents") as usize;
-            strided(x, &shape, begin * strides[axis], &strides).into()
+            x.strided(&shape, begin * strides[axis], &strides).into()
         };
         Ok(Value::Tuple(parts.into_iter().map(part).collect()))
     }

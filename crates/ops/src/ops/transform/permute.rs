@@ -6,8 +6,8 @@ use crate::{
     ops::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_ensure,
         util::{
-            axes_of, axis_of, field, ints_attr, lowered_shapes, op_head, sample, signed_strides, strided, t,
-            tensor_arg, work_per_element,
+            axes_of, axis_of, field, ints_attr, lowered_shapes, op_head, sample, signed_strides, t, tensor_arg,
+            work_per_element,
         },
     },
     tensor::{DType, IndexPart, Layout, SourceIndex, Tensor, Value},
@@ -52,7 +52,7 @@ impl Op for Transpose {
         let order = Transpose::order(attrs, x.shape().len())?;
         let strides = signed_strides(x.shape());
         let shape: Vec<usize> = order.iter().map(|&k| x.shape()[k]).collect();
-        Ok(strided(x, &shape, 0, &order.iter().map(|&k| strides[k]).collect::<Vec<_>>()).into())
+        Ok(x.strided(&shape, 0, &order.iter().map(|&k| strides[k]).collect::<Vec<_>>()).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let rank = args[0].as_tensor().map_or(0, TensorType::rank);
@@ -287,7 +287,7 @@ impl Op for Reverse {
         let mut strides = signed_strides(x.shape());
         let offset = (x.shape()[axis] as i64 - 1) * strides[axis];
         strides[axis] = -strides[axis];
-        Ok(strided(x, x.shape(), offset, &strides).into())
+        Ok(x.strided(x.shape(), offset, &strides).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let rank = args[0].as_tensor().map_or(0, TensorType::rank);

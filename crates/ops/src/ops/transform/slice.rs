@@ -5,10 +5,7 @@ use crate::{
     loops::{Builder, Operand, Scalar},
     ops::{
         AttrDefault, AttrKind, AxisMap, AxisRole, Family, Op, OpError, Sample, Work, op_ensure,
-        util::{
-            axes_of, axis_of, field, ints_attr, op_head, sample, signed_strides, strided, t, tensor_arg,
-            work_per_element,
-        },
+        util::{axes_of, axis_of, field, ints_attr, op_head, sample, signed_strides, t, tensor_arg, work_per_element},
     },
     tensor::{DType, Value},
 };
@@ -148,7 +145,7 @@ impl Op for StridedSlice {
         let shape: Vec<usize> = cuts.iter().map(|c| c.len as usize).collect();
         let offset = cuts.iter().zip(&strides).map(|(c, s)| c.begin * s).sum();
         let steps: Vec<i64> = cuts.iter().zip(&strides).map(|(c, s)| c.step * s).collect();
-        Ok(strided(x, &shape, offset, &steps).into())
+        Ok(x.strided(&shape, offset, &steps).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let Some(x) = args[0].as_tensor() else { return AxisMap::opaque([0]) };
@@ -244,7 +241,7 @@ impl Op for SliceLike {
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let x = args[0].tensor();
         let shape = &crate::ops::util::value_shapes(self, attrs, args)?[0];
-        Ok(strided(x, shape, 0, &signed_strides(x.shape())).into())
+        Ok(x.strided(shape, 0, &signed_strides(x.shape())).into())
     }
     fn axes(&self, attrs: &Attrs, args: &[Type]) -> AxisMap {
         let (Some(x), Some(like)) = (args[0].as_tensor(), args[1].as_tensor()) else { return AxisMap::opaque([0, 0]) };
