@@ -483,16 +483,16 @@ impl Emitter {
         };
         let rows: Vec<(AxisId, Loop)> = turns.iter().map(|t| (t.0, Loop { var: t.1, extent: t.2 })).collect();
         let line = self.fresh();
-        // What a step asks for ahead, at further places.
-        let ask = |stream: &Stream, further: &HashMap<AxisId, Scalar>| {
+        // What a step prefetches, at further places.
+        let ahead = |stream: &Stream, further: &HashMap<AxisId, Scalar>| {
             let places = with.iter().chain(further).map(|(axis, at)| (*axis, at.clone())).collect();
             let combined = combined_at.as_ref().unwrap_or(&value);
-            stream.ask(|with| at_places(combined, with), &places, &rows, [line, lane])
+            stream.prefetch(|with| at_places(combined, with), &places, &rows, [line, lane])
         };
-        // Axes of results are where the tile is; of a reduced one, each turn asks.
+        // Axes of results are where the tile is; of a reduced one, each turn prefetches.
         let by_turn = job.stream.as_ref().filter(|s| r.axes.iter().any(|a| a.id == s.axis));
         if let Some(stream) = job.stream.as_ref().filter(|_| by_turn.is_none()) {
-            stmts.push(ask(stream, &HashMap::new()));
+            stmts.push(ahead(stream, &HashMap::new()));
         }
 
         let mut inner = r.axes.clone();
@@ -558,7 +558,7 @@ impl Emitter {
                     |with, part| {
                         let turn = unrolled_around(step(&at_once, with), lanes, part);
                         match by_turn {
-                            Some(stream) => Stmt::Block(vec![ask(stream, with), turn]),
+                            Some(stream) => Stmt::Block(vec![ahead(stream, with), turn]),
                             None => turn,
                         }
                     },

@@ -1,4 +1,4 @@
-//! Operands that grow from call to call and are read once, as the caches of a decoder are: each step asks for what is read some steps later.
+//! Operands that grow from call to call and are read once, as the caches of a decoder are: each step prefetches what is read some steps later.
 //!
 //! Such an operand comes from memory. Hardware prefetchers run too short a way ahead of tiles that have much to do with each line, and
 //! end at each page.
@@ -14,17 +14,17 @@ use crate::{
     lower::{affine::for_each_node, normalize::Reduction},
 };
 
-/// How far ahead, in bytes that are read until then. (Measured on Emerald Rapids, products of a query with 1,024 keys in pages of 4 KB: 82 us a megabyte
+/// How far ahead a step prefetches, in bytes that are read until then. (Measured on Emerald Rapids, products of a query with 1,024 keys in pages of 4 KB: 82 us a megabyte
 /// without, 75 with 2 KB, 63 with 4 KB.)
 const AHEAD: i64 = 4096;
-/// A step that asks for more lines has enough of them to wait for.
+/// A step of more lines has enough of them to wait for.
 const MOST_LINES: i64 = 64;
 
 /// An operand that is read once while one loop goes on.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     buffer: BufferId,
-    /// The axis of that loop, of results or reduced, and how many of its elements ahead what is asked for lies.
+    /// The axis of that loop, of results or reduced, and how many of its elements ahead what is prefetched lies.
     pub(super) axis: AxisId,
     ahead: i64,
     /// Axes of the tile that the operand goes along.
@@ -113,9 +113,9 @@ impl Emitter {
 }
 
 impl Stream {
-    /// What a step at these places asks for. `value` is what is combined at places given by axis, `rows` are the loops over the tile's elements
+    /// What a step at these places prefetches. `value` is what is combined at places given by axis, `rows` are the loops over the tile's elements
     /// by the axis each goes along, and `line` and `lane` the variables of lines and of a vector's lanes.
-    pub(super) fn ask(
+    pub(super) fn prefetch(
         &self,
         value: impl Fn(&HashMap<AxisId, Scalar>) -> Scalar,
         places: &HashMap<AxisId, Scalar>,
@@ -192,8 +192,8 @@ mod tests {
         schedule_sized("cache", &first, Core { timing, ..CORE }, &changing, None).expect("it is scheduled").0
     }
 
-    /// At how many places of its code a kernel asks for lines of its second argument.
-    fn asked(kernel: &Kernel) -> usize {
+    /// At how many places of its code a kernel prefetches its second argument.
+    fn prefetches(kernel: &Kernel) -> usize {
         let mut found = 0;
         kernel
             .body
@@ -202,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn caches_that_grow_are_asked_for_ahead() {
-        assert!(asked(&kernel(scores, 256)) > 0);
-        assert!(asked(&kernel(weighed, 256)) > 0);
+    fn caches_that_grow_are_prefetched() {
+        assert!(prefetches(&kernel(scores, 256)) > 0);
+        assert!(prefetches(&kernel(weighed, 256)) > 0);
         // A cache that stays in L1 is not.
-        assert_eq!(asked(&kernel(scores, 16)), 0);
-        assert_eq!(asked(&kernel(weighed, 16)), 0);
+        assert_eq!(prefetches(&kernel(scores, 16)), 0);
+        assert_eq!(prefetches(&kernel(weighed, 16)), 0);
     }
 
     /// Keys lie one behind the other, each with those of all groups beside each other: the loop over groups is within that over keys, as
