@@ -70,7 +70,6 @@ impl Cache {
     pub fn complaints(&self) -> Vec<String> {
         let mut all = self.objects.complaints();
         all.extend(self.models.complaints());
-        all.extend(self.digests.complaints());
         all
     }
 

@@ -119,10 +119,9 @@ impl KeyMaker {
         let digest = match version.as_ref().and_then(|v| digests.known(v)) {
             Some(known) => known,
             None => {
-                let read = digest(&mut file)?;
+                let read = digest_of_file(&mut file)?;
                 // Unless somebody wrote to it in the meantime.
-                if let Some(v) = version.filter(|v| v.is_settled() && Version::of(&file, "content").as_ref() == Some(v))
-                {
+                if let Some(v) = version.filter(|v| v.is_old() && Version::of(&file, "content").as_ref() == Some(v)) {
                     digests.remember(&v, &read);
                 }
                 read
@@ -138,8 +137,15 @@ impl KeyMaker {
     }
 }
 
-/// Of all that is left of a file, and of how much that is.
-fn digest(file: &mut fs::File) -> io::Result<Digest> {
+/// The digest of bytes in pieces.
+fn digest_of(pieces: &[&[u8]]) -> Digest {
+    let mut digest = blake3::Hasher::new();
+    pieces.iter().for_each(|piece| add(&mut digest, piece));
+    *digest.finalize().as_bytes()
+}
+
+/// The digest of all that is left of a file, and of how much that is.
+fn digest_of_file(file: &mut fs::File) -> io::Result<Digest> {
     let (mut content, mut length) = (blake3::Hasher::new(), 0u64);
     let [mut now, mut next] = [(); 2].map(|()| vec![0; CHUNK]);
     let mut n = file.read(&mut now)?;
@@ -273,9 +279,7 @@ impl Store {
     fn write(&self, path: &Path, size: usize, pieces: &[&[u8]]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
-        let mut digest = blake3::Hasher::new();
-        pieces.iter().for_each(|piece| add(&mut digest, piece));
-        let digest = *digest.finalize().as_bytes();
+        let digest = digest_of(pieces);
         file.write_all(&header(size, &digest))?;
         for piece in pieces {
             file.write_all(piece)?;
@@ -325,11 +329,7 @@ fn header(size: usize, digest: &Digest) -> [u8; ALIGN] {
 /// The digest of what a file holds, where it is what the header says. What is known of it is not computed again.
 fn whole(file: &[u8], known: Option<Digest>) -> Option<Digest> {
     let (found, rest) = file.split_first_chunk::<ALIGN>()?;
-    let digest = known.unwrap_or_else(|| {
-        let mut digest = blake3::Hasher::new();
-        add(&mut digest, rest);
-        *digest.finalize().as_bytes()
-    });
+    let digest = known.unwrap_or_else(|| digest_of(&[rest]));
     (header(rest.len(), &digest) == *found).then_some(digest)
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use super::{Key, KeyMaker, Limits, Store};
 
-/// What is remembered of files, in a folder.
+/// What is remembered of files, in a folder. Where it can't be read or written, files are read again and nothing is said.
 #[derive(Debug)]
 pub struct Digests(Store);
 
@@ -33,9 +33,9 @@ const LIMITS: Limits = Limits { bytes: 1 << 20, files: 4096 };
 /// A smaller file is read as fast as what is remembered of it.
 const LARGE: u64 = 1 << 20;
 
-/// A file of somebody else's is remembered so long after it was last changed. A page that is written through memory changes the times
+/// The least time since its last change after which a file of somebody else's is remembered. A page that is written through memory changes the times
 /// when it is first written after it went to disk, which it does within half a minute.
-const SETTLED: Duration = Duration::from_secs(60);
+const LEAST_AGE: Duration = Duration::from_secs(60);
 
 impl Digests {
     /// Those in a folder, which is made when something is first remembered.
@@ -51,11 +51,6 @@ impl Digests {
         self.0.put(&version.key, &[digest]);
         self.0.tidy();
     }
-
-    /// What could not be read or written since this was last asked.
-    pub fn complaints(&self) -> Vec<String> {
-        self.0.complaints()
-    }
 }
 
 impl Version {
@@ -65,8 +60,8 @@ impl Version {
     }
 
     /// Whether the file has not been changed for a while.
-    pub(super) fn is_settled(&self) -> bool {
-        self.since.elapsed().is_ok_and(|age| age >= SETTLED)
+    pub(super) fn is_old(&self) -> bool {
+        self.since.elapsed().is_ok_and(|age| age >= LEAST_AGE)
     }
 }
 
@@ -125,10 +120,16 @@ mod tests {
         fs::write(&path, vec![1; LARGE as usize]).expect("it can be written");
         let Some(first) = version(&path) else { return eprintln!("skipped: a file system without sure times") };
         assert_eq!(version(&path).as_ref(), Some(&first));
-        assert!(!first.is_settled());
+        assert!(!first.is_old());
         let digests = Digests::new(folder.path().join("digests"));
         assert_eq!(digests.known(&first), None);
+        let key = || KeyMaker::new().file(&path, &digests).expect("it can be read").key();
+        let read = key();
+        // A file that was changed just now is not remembered by itself.
+        assert_eq!(digests.known(&first), None);
         digests.remember(&first, &[7; 32]);
+        let remembered = key();
+        assert_ne!(read, remembered);
         assert_eq!(digests.known(&first), Some([7; 32]));
         // The clock of files is coarse.
         std::thread::sleep(Duration::from_millis(20));
@@ -140,9 +141,10 @@ mod tests {
         let second = version(&path).expect("it is large");
         assert_ne!(second, first);
         assert_eq!(digests.known(&second), None);
+        assert!(![read, remembered].contains(&key()));
         // Of one file, digests of several kinds.
         assert_ne!(Version::of(&file, "entry"), Some(second));
-        assert_eq!(digests.complaints(), [""; 0]);
+        assert_eq!(digests.0.complaints(), [""; 0]);
     }
 
     #[test]
