@@ -7,8 +7,8 @@ use std::{fs::File, io, path::Path};
 pub struct MappedFile(memmap2::Mmap);
 
 impl MappedFile {
-    /// Maps a file that nobody changes in place, as those of a cache, which are only ever replaced by others or removed. Such a file
-    /// may go while it is mapped; its bytes stay.
+    /// Maps a file that nobody changes in place while it is mapped: one of a cache, which is only ever replaced by another or removed, or a
+    /// model's, while it is read. Such a file may go meanwhile; its bytes stay.
     pub fn open(path: &Path) -> io::Result<MappedFile> {
         MappedFile::of(&File::open(path)?)
     }
