@@ -8,10 +8,11 @@ use std::{
 use super::{
     abi::{ALIGN, KernelFn, ResatCtx},
     callable::{Arguments, Callable, CompiledCode},
-    memory::{Arenas, Block, ResultBlock},
+    memory::{Arenas, Block},
     plan::Plan,
     pool::Pool,
     program::{Call, Place, Port, Program, Step},
+    results::ResultBlock,
 };
 use crate::tensor::{OutOfMemory, Tensor, within_memory};
 
@@ -202,7 +203,7 @@ impl Executable {
             };
             let sizes = self.program.outputs.iter().enumerate();
             let sizes = sizes.map(|(i, (port, buffer))| if is_made(i, *buffer) { port.bytes() } else { 0 });
-            let blocks = self.arenas.results(sizes);
+            let blocks = self.arenas.results.blocks(sizes);
             let output = |(port, block): (&Port, &Option<ResultBlock>)| match block {
                 Some(_) => Tensor::zeros(port.dtype, &[0]),
                 None => Tensor::zeros(port.dtype, &port.shape),

@@ -1,7 +1,7 @@
 //! Aligned memory without contents.
 
 use std::{
-    alloc::{Layout, alloc, alloc_zeroed, dealloc},
+    alloc::{Layout, alloc, dealloc},
     ptr::NonNull,
     sync::{
         Arc, Mutex, PoisonError,
@@ -9,8 +9,8 @@ use std::{
     },
 };
 
-use super::abi::ALIGN;
-use crate::tensor::{DType, Tensor, out_of_memory};
+use super::{abi::ALIGN, results::Results};
+use crate::tensor::out_of_memory;
 
 /// A block of memory, aligned to a page where it is at least one long, else to [`ALIGN`]. Its contents are arbitrary. Where it is large,
 /// the system is asked for large pages: there are fewer addresses to translate.
@@ -23,15 +23,11 @@ pub(super) struct Block {
 const PAGE: usize = 4096;
 
 /// What systems with pages of 4 KiB have beside them.
-const LARGE_PAGE: usize = 2 << 20;
+pub(super) const LARGE_PAGE: usize = 2 << 20;
 
 impl Block {
     /// Takes memory. Where there is none, [`within_memory`](crate::tensor::within_memory) says so.
     pub(super) fn new(bytes: usize) -> Block {
-        Block::made_by(bytes, alloc)
-    }
-
-    fn made_by(bytes: usize, alloc: unsafe fn(Layout) -> *mut u8) -> Block {
         let align = match bytes {
             LARGE_PAGE.. => LARGE_PAGE,
             PAGE.. => PAGE,
@@ -62,92 +58,10 @@ pub struct Arenas {
     idle: Mutex<Vec<Block>>,
     /// No block is smaller.
     least: AtomicUsize,
-    results: Mutex<Results>,
-}
-
-/// Memory of results that nobody has any more.
-#[derive(Debug, Default)]
-struct Results {
-    idle: Vec<Block>,
-    /// No more bytes are kept than one run has had for results.
-    most: usize,
-}
-
-/// Smaller results are cleared as fast as memory for them is found.
-const LARGE_RESULT: usize = 128 << 10;
-
-/// Results grow by no more bytes until they take other memory.
-const MOST_ROOM: usize = 16 << 20;
-
-/// Memory of a large result, while somebody has it. All of it was written at some time: bytes that a run leaves out are those of another result.
-pub(super) struct ResultBlock {
-    /// There until it is dropped.
-    block: Option<Block>,
-    bytes: usize,
-    home: Arc<Arenas>,
-}
-
-impl ResultBlock {
-    /// Where it begins.
-    pub(super) fn start(&self) -> *mut u8 {
-        self.block.as_ref().map_or(std::ptr::null_mut(), |b| b.at(0))
-    }
-
-    /// The result, whose memory serves others once nobody has it.
-    pub(super) fn into_tensor(self, dtype: DType, shape: &[usize]) -> Tensor {
-        Tensor::from_part(dtype, shape, Arc::new(self), 0).expect("a block has a result's bytes")
-    }
-}
-
-impl AsRef<[u8]> for ResultBlock {
-    fn as_ref(&self) -> &[u8] {
-        let Some(block) = &self.block else { return &[] };
-        // SAFETY: the block has as many bytes, which were set to zero when it was made; nobody writes them once there is a tensor of them.
-        unsafe { std::slice::from_raw_parts(block.at(0), self.bytes) }
-    }
-}
-
-impl Drop for ResultBlock {
-    fn drop(&mut self) {
-        let mut results = self.home.results.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: usize = results.idle.iter().map(|b| b.layout.size()).sum();
-        if let Some(block) = self.block.take().filter(|b| kept + b.layout.size() <= results.most) {
-            results.idle.push(block);
-        }
-    }
+    pub(super) results: Arc<Results>,
 }
 
 impl Arenas {
-    /// Memory for a run's results of so many bytes: of those that are large, where nobody has them any more. Memory that is cleared by one
-    /// thread before all of them write it takes as long as a third of a run that makes little of much.
-    pub(super) fn results(self: &Arc<Arenas>, sizes: impl Iterator<Item = usize>) -> Vec<Option<ResultBlock>> {
-        let rooms: Vec<Option<[usize; 2]>> = sizes
-            // Of results that grow from run to run, several in a row take the same memory.
-            .map(|bytes| {
-                let step = bytes.next_power_of_two().clamp(LARGE_RESULT, MOST_ROOM * 8) / 8;
-                (bytes >= LARGE_RESULT).then(|| [bytes, bytes.next_multiple_of(step)])
-            })
-            .collect();
-        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.most = results.most.max(rooms.iter().flatten().map(|r| r[1]).sum());
-        let found: Vec<Option<Block>> = rooms
-            .iter()
-            .map(|room| {
-                let [bytes, room] = (*room)?;
-                let fits = |b: &Block| (bytes..=2 * room).contains(&b.layout.size());
-                let at = results.idle.iter().position(fits)?;
-                Some(results.idle.swap_remove(at))
-            })
-            .collect();
-        drop(results);
-        let made = |(room, found): (&Option<[usize; 2]>, Option<Block>)| {
-            let [bytes, room] = (*room)?;
-            let block = Some(found.unwrap_or_else(|| Block::made_by(room, alloc_zeroed)));
-            Some(ResultBlock { block, bytes, home: self.clone() })
-        };
-        rooms.iter().zip(found).map(made).collect()
-    }
-
     /// A block of at least so many bytes, whose contents are arbitrary. Where all are smaller, one of them goes for it: so there are no
     /// more than were in use at once.
     pub(super) fn take(&self, bytes: usize) -> Block {

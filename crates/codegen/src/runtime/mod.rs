@@ -17,6 +17,7 @@ mod plan;
 mod pool;
 mod program;
 mod record;
+mod results;
 mod sized;
 
 pub use callable::{Arguments, CallError, Callable, Callables, CompiledCode, Data, SerializeError, Serialized};
