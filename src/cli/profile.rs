@@ -10,9 +10,10 @@ pub(super) fn table(profile: &Profile) -> String {
     sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let all: f64 = sorted.iter().map(|c| c.seconds).sum();
     let mut text = format!(
-        "peak {:.1} Gop/s (float32), bandwidth {:.1} GB/s, {} thread{}\n{:>11} {:>6} {:>9} {:>8} {:>8} {:>10}  {:10}  {:>11}  kernel\n",
+        "peak {:.1} Gop/s (float32), bandwidth {:.1} GB/s, from memory {:.1} GB/s, {} thread{}\n{:>11} {:>6} {:>9} {:>8} {:>8} {:>10}  {:10}  {:>11}  kernel\n",
         profile.peak(None) / 1e9,
         profile.bandwidth() / 1e9,
+        profile.memory_bandwidth() / 1e9,
         profile.threads,
         if profile.threads == 1 { "" } else { "s" },
         "us",
@@ -54,6 +55,7 @@ pub(super) fn json(profile: &Profile) -> serde_json::Value {
             "least_seconds": c.least,
             "operations": c.estimate.operations,
             "bytes": c.estimate.bytes,
+            "bytes_from_memory": c.from_memory,
             "share_of_peak": profile.of_peak(c),
             "share_of_bandwidth": profile.of_bandwidth(c),
             "bound": profile.bound(c).name(),

@@ -249,7 +249,6 @@ impl Probe {
             workspace: 0,
             in_place: vec![],
             estimate: Estimate::default(),
-            expected: None,
         }));
         program.output(Port::new("y", to.dtype, &[to.len as usize]), written);
         let exe = Executable::link(program, vec![code], Arc::new(Pool::new(1)))?;

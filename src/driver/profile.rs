@@ -32,16 +32,21 @@ pub struct ProfiledCall {
     pub least: f64,
     /// What it was expected to take.
     pub estimate: Estimate,
+    /// Bytes of weights and inputs that it reads from main memory: those of a run do not fit into the last cache, so that none of them is there from one
+    /// run to the next.
+    pub from_memory: f64,
 }
 
 /// Why there is no profile of some programs.
 pub(crate) const NOT_PLAIN: &str =
     "profiles are made of programs that are a plain sequence of calls, which this one is not for these inputs";
 
-/// What each call of a program is expected to take.
-pub(super) fn estimates_of(exe: &Executable) -> Vec<Estimate> {
+/// What each call of a program is expected to take, and bytes of weights and inputs that it reads.
+pub(super) fn estimates_of(exe: &Executable) -> Vec<(Estimate, f64)> {
     let program = exe.program();
-    program.steps().iter().map(|step| program.step_estimate(step)).collect()
+    // Of a table, only some rows may be read.
+    let read = |(estimate, sources): (Estimate, usize)| (estimate, estimate.bytes.min(sources as f64));
+    program.step_estimates().zip(program.step_sources()).map(read).collect()
 }
 
 /// A run's calls, in order.
@@ -65,8 +70,10 @@ impl TimedRun {
 pub enum Bound {
     /// The units that multiply.
     Arithmetic,
-    /// The way from memory and caches.
+    /// The way from caches.
     Bandwidth,
+    /// The way from main memory.
+    Memory,
     /// Neither: latencies, or what a call costs by itself.
     Latency,
 }
@@ -77,6 +84,7 @@ impl Bound {
         match self {
             Bound::Arithmetic => "arithmetic",
             Bound::Bandwidth => "bandwidth",
+            Bound::Memory => "memory",
             Bound::Latency => "latency",
         }
     }
@@ -91,10 +99,12 @@ impl Profile {
     }
 
     /// What some runs took: those that make the same calls as the last one, which is expected to take that.
-    pub(super) fn of_runs(mut runs: Vec<TimedRun>, estimates: &[Estimate], target: Target) -> Profile {
+    pub(super) fn of_runs(mut runs: Vec<TimedRun>, estimates: &[(Estimate, f64)], target: Target) -> Profile {
         let Some(last) = runs.pop() else { return Profile { calls: Vec::new(), threads: 1, target } };
         runs.retain(|run| run.kernels == last.kernels);
-        let call = |(i, (kernel, estimate)): (usize, (&String, &Estimate))| {
+        let last_cache = (target.timing.l3.bytes * target.cores as i64) as f64;
+        let is_beyond = estimates.iter().map(|e| e.1).sum::<f64>() > last_cache;
+        let call = |(i, (kernel, (estimate, sources))): (usize, (&String, &(Estimate, f64)))| {
             let mut times: Vec<f64> = runs.iter().chain([&last]).map(|run| run.times[i].as_secs_f64()).collect();
             times.sort_by(f64::total_cmp);
             ProfiledCall {
@@ -103,6 +113,7 @@ impl Profile {
                 seconds: times[times.len() / 2].max(1e-9),
                 least: times[0].max(1e-9),
                 estimate: *estimate,
+                from_memory: if is_beyond { *sources } else { 0.0 },
             }
         };
         let calls = last.kernels.iter().zip(estimates).enumerate().map(call).collect();
@@ -129,9 +140,19 @@ impl Profile {
         call.estimate.operations / call.seconds / self.peak(call.estimate.factors)
     }
 
-    /// A call's share of the bandwidth.
+    /// Bytes a second that the threads read from main memory.
+    pub fn memory_bandwidth(&self) -> f64 {
+        self.target.timing.dram * self.threads as f64
+    }
+
+    /// Seconds that a call's bytes take at the full bandwidth of where they lie.
+    fn traffic(&self, call: &ProfiledCall) -> f64 {
+        (call.estimate.bytes - call.from_memory) / self.bandwidth() + call.from_memory / self.memory_bandwidth()
+    }
+
+    /// A call's share of the bandwidth of where its bytes lie.
     pub fn of_bandwidth(&self, call: &ProfiledCall) -> f64 {
-        call.estimate.bytes / call.seconds / self.bandwidth()
+        self.traffic(call) / call.seconds
     }
 
     /// What keeps a call from being faster.
@@ -139,17 +160,18 @@ impl Profile {
         let (arithmetic, traffic) = (self.of_peak(call), self.of_bandwidth(call));
         match arithmetic.max(traffic) >= BOUND {
             true if arithmetic >= traffic => Bound::Arithmetic,
+            true if call.from_memory > call.estimate.bytes / 2.0 => Bound::Memory,
             true => Bound::Bandwidth,
             false => Bound::Latency,
         }
     }
 
     /// Seconds that the model expects of a call: the cycles of its reductions, but no less than its operations at the peak and its bytes at the
-    /// full bandwidth; none where nothing is known.
+    /// full bandwidth of where they lie; none where nothing is known.
     pub fn expected(&self, call: &ProfiledCall) -> Option<f64> {
-        let Estimate { operations, bytes, factors, cycles } = call.estimate;
+        let Estimate { operations, factors, cycles, .. } = call.estimate;
         let reductions = cycles / self.target.timing.clock / self.threads as f64;
         let arithmetic = reductions.max(operations / self.peak(factors));
-        (operations > 0.0).then(|| arithmetic.max(bytes / self.bandwidth()))
+        (operations > 0.0).then(|| arithmetic.max(self.traffic(call)))
     }
 }

@@ -119,7 +119,7 @@ impl Runnable {
         state: &[(usize, usize)],
         spare: &mut [Option<Tensor>],
         estimates: bool,
-    ) -> Result<(Vec<Tensor>, (TimedRun, Option<Vec<Estimate>>)), Refused> {
+    ) -> Result<(Vec<Tensor>, (TimedRun, Option<Vec<(Estimate, f64)>>)), Refused> {
         let refused = |e: String| Refused::from(Diagnostic::new(e));
         let mut profile = |exe: &Executable, inputs: &mut [Tensor]| {
             let (outputs, times) = exe.profile_keeping(inputs, state, spare)?;
@@ -271,10 +271,10 @@ impl MachineProgram {
         // Values share the inputs' elements, which are then not to be written.
         drop(self.values(inputs)?);
         let shapes = self.shapes(inputs);
-        self.ahead.begin();
+        let who = self.ahead.begin();
         let mut ahead = |when, next: &[Shape]| {
             if self.extents.beyond(next.iter().map(|s| &s[..])).is_none() {
-                self.ahead.plan(&self.kernels, when, next);
+                self.ahead.plan(&self.kernels, when, who, next);
             }
         };
         let done = self.kernels.run_whole_keeping(inputs, state, &mut ahead, run);

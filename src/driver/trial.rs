@@ -75,14 +75,7 @@ fn here(
     let buffers: Vec<_> = ports.iter().map(|p| program.buffer(p.bytes())).collect();
     args.extend(buffers.iter().map(|&b| (b, true)));
     let function = program.function("trial");
-    program.step(Step::Call(Call {
-        function,
-        args,
-        workspace,
-        in_place: vec![],
-        estimate: Estimate::default(),
-        expected: None,
-    }));
+    program.step(Step::Call(Call { function, args, workspace, in_place: vec![], estimate: Estimate::default() }));
     ports.into_iter().zip(buffers).for_each(|(p, b)| program.output(p, b));
     let mut callables = Callables::default();
     callables.insert("trial", f);

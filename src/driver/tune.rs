@@ -370,14 +370,7 @@ pub(super) fn alone(kernel: &Kernel, group: &Stages) -> Program {
     args.extend(buffers.iter().map(|&b| (b, true)));
     let function = program.function(&kernel.name);
     let workspace = kernel.workspace().1 as usize;
-    program.step(Step::Call(Call {
-        function,
-        args,
-        workspace,
-        in_place: vec![],
-        estimate: Estimate::default(),
-        expected: None,
-    }));
+    program.step(Step::Call(Call { function, args, workspace, in_place: vec![], estimate: Estimate::default() }));
     results.into_iter().zip(buffers).for_each(|(port, buffer)| program.output(port, buffer));
     program
 }

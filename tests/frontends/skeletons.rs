@@ -69,7 +69,7 @@ fn costs(b: &Built) -> [f64; 4] {
     let record = b.record().expect("no cache was asked for");
     let cost = record.reports.iter().map(|r| r.cost_after).sum();
     let program = b.executable.as_plain().expect("a sequence of calls").program();
-    let steps = program.steps().iter().map(|s| program.step_estimate(s));
+    let steps = program.step_estimates();
     steps.fold([cost, 0.0, 0.0, 0.0], |[cost, n, bytes, cycles], e| [cost, n + 1.0, bytes + e.bytes, cycles + e.cycles])
 }
 

@@ -548,7 +548,10 @@ impl<'a> Assembler<'a> {
         let workspace = *workspace;
         let cycles = self.code.cycles.get(&self.code.kernels[number].name).copied().unwrap_or(0.0);
         let estimate = Estimate { cycles, ..estimate };
-        self.program.step(Step::Call(Call { function, args, workspace, in_place, estimate, expected }));
+        self.program.step(Step::Call(Call { function, args, workspace, in_place, estimate }));
+        if let Some(expected) = expected {
+            self.program.expect_of(self.program.steps().len() - 1, expected);
+        }
         shaped(ty, &mut results.into_iter().map(|r| r.0))
     }
 
@@ -647,7 +650,6 @@ impl<'a> Assembler<'a> {
             workspace,
             in_place: vec![],
             estimate: Estimate::default(),
-            expected: None,
         }));
         Ok(result)
     }

@@ -144,9 +144,13 @@ pub(super) fn estimate(m: &Module, f: &Function, ty: &dyn Fn(ExprId) -> Type) ->
         let Some((op, args, attrs)) = m.op_call(e) else { continue };
         let types: Vec<Type> = args.iter().map(|&a| ty(a)).collect();
         let work = op.op().work(attrs, &types, &ty(e));
-        for (&arg, ty) in args.iter().zip(&types).filter(|(a, _)| matches!(m[**a], Expr::Var(_) | Expr::Constant(_))) {
-            let bytes = work.bytes_read.min(bytes(ty));
-            read.entry(arg).and_modify(|known| *known = known.max(bytes)).or_insert(bytes);
+        let parts = args.iter().flat_map(|a| match &m[*a] {
+            Expr::Tuple(fields) => &fields[..],
+            _ => std::slice::from_ref(a),
+        });
+        for &part in parts.filter(|p| matches!(m[**p], Expr::Var(_) | Expr::Constant(_))) {
+            let bytes = work.bytes_read.min(bytes(&ty(part)));
+            read.entry(part).and_modify(|known| *known = known.max(bytes)).or_insert(bytes);
         }
         estimate.operations += work.flops;
         if work.flops > most {

@@ -75,8 +75,10 @@ pub struct Executable {
     planned: Option<Arc<[usize]>>,
     functions: Arc<[Function]>,
     pool: Arc<Pool>,
-    /// Whose memory each pointer argument of each step is.
-    places: Vec<Place>,
+    /// Whose memory each pointer argument of each step is, at the sizes that it was planned for.
+    places: Arc<[Place]>,
+    /// By number of an argument: those of parts of outputs, which begin elsewhere at other sizes.
+    parts: Vec<(usize, Place)>,
     arenas: Arc<Arenas>,
     /// Lists of pointers of runs that have ended, for those to come.
     idle: Mutex<Vec<Pointers>>,
@@ -118,26 +120,17 @@ impl Executable {
         };
         let functions = program.functions().map(find).collect::<Result<_, _>>()?;
         let plan = Arc::new(program.plan());
-        let places = places(&program, &plan);
+        let (places, parts) = places(&program, &plan);
         let (planned, idle) = (None, Mutex::new(Vec::new()));
-        Ok(Executable { program, plan, planned, functions, pool, places, arenas, idle, _code: code })
+        Ok(Executable { program, plan, planned, functions, pool, places, parts, arenas, idle, _code: code })
     }
 
     /// The same for a program with the same steps, whose buffers have other sizes. Memory is planned with room for greater ones, so that a plan serves
     /// many sizes one after another.
     pub fn resized(&self, program: Program) -> Executable {
         let known = self.planned.clone().filter(|sizes| program.fits_plan_for(sizes));
-        let (plan, sizes, places) = match known {
-            Some(sizes) => {
-                let mut places = self.places.clone();
-                let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args);
-                for (place, &(b, _)) in places.iter_mut().zip(args) {
-                    if let Place::OutputPart(..) = place {
-                        *place = program.place(&self.plan, b);
-                    }
-                }
-                (self.plan.clone(), sizes, places)
-            }
+        let (plan, sizes, (places, parts)) = match known {
+            Some(sizes) => (self.plan.clone(), sizes, (self.places.clone(), parts(&program, &self.plan))),
             None => {
                 let before = |i: usize| self.program.buffers.get(i).map(|b| b.1);
                 let size = |i: usize, bytes: usize| if before(i) == Some(bytes) { bytes } else { with_room(bytes) };
@@ -157,6 +150,7 @@ impl Executable {
             functions: self.functions.clone(),
             pool: self.pool.clone(),
             places,
+            parts,
             arenas: self.arenas.clone(),
             idle: Mutex::new(Vec::new()),
             _code: self._code.clone(),
@@ -169,7 +163,7 @@ impl Executable {
         if fits {
             let sizes = larger.program.buffers.iter().map(|b| b.1).collect();
             (self.plan, self.planned) = (larger.plan.clone(), Some(sizes));
-            self.places = places(&self.program, &self.plan);
+            (self.places, self.parts) = places(&self.program, &self.plan);
         }
         fits
     }
@@ -305,14 +299,20 @@ impl Executable {
         };
         let written: Vec<*mut u8> = outputs.iter_mut().enumerate().map(start).collect();
         pointers.0.clear();
-        pointers.0.extend(self.places.iter().map(|place| match *place {
+        let address = |place: Place| match place {
             Place::Input(n) => in_output(n).map_or_else(|| inputs[n].bytes().as_ptr().cast_mut(), |o| written[o]),
             Place::Output(n) => written[n],
             // SAFETY: parts lie within their buffers, and outputs are as large as theirs.
             Place::OutputPart(n, at) => unsafe { written[n].add(at) },
             Place::Constant(n) => self.program.constants[n].bytes().as_ptr().cast_mut(),
             Place::Arena(offset) => arena.at(offset),
+        };
+        pointers.0.extend(self.places.iter().map(|&place| match place {
+            // Where it was for another size; it follows.
+            Place::OutputPart(..) => std::ptr::null_mut(),
+            place => address(place),
         }));
+        self.parts.iter().for_each(|&(i, part)| pointers.0[i] = address(part));
         let mut done = Ok(());
         self.pool.enter(|ctx| done = self.steps(ctx, &arena, &pointers.0, after));
         self.arenas.give(arena);
@@ -407,10 +407,16 @@ impl Executable {
     }
 }
 
-/// Whose memory each pointer argument of each step is.
-fn places(program: &Program, plan: &Plan) -> Vec<Place> {
+/// Whose memory each pointer argument of each step is, and again of [parts] of outputs.
+fn places(program: &Program, plan: &Plan) -> (Arc<[Place]>, Vec<(usize, Place)>) {
     let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args);
-    args.map(|&(b, _)| program.place(plan, b)).collect()
+    (args.map(|&(b, _)| program.place(plan, b)).collect(), parts(program, plan))
+}
+
+/// Whose memory arguments are that are parts of outputs, by their number among all arguments of all steps.
+fn parts(program: &Program, plan: &Plan) -> Vec<(usize, Place)> {
+    let args = program.steps.iter().flat_map(|Step::Call(c)| &c.args).enumerate();
+    args.filter(|(_, a)| program.whole(a.0) != a.0).map(|(i, a)| (i, program.place(plan, a.0))).collect()
 }
 
 /// Bytes for a buffer that may grow: up to an eighth more.
@@ -506,7 +512,6 @@ mod tests {
             workspace: 100,
             in_place: vec![],
             estimate: Estimate::default(),
-            expected: None,
         }));
     }
 

@@ -57,6 +57,17 @@ struct Shared {
     active: AtomicUsize,
     stop: AtomicBool,
     asleep: Vec<AtomicBool>,
+    /// What one worker is to do beside the loops, and whether there is something.
+    aside: Mutex<Option<Task>>,
+    has_aside: Apart<AtomicBool>,
+}
+
+struct Task(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Task")
+    }
 }
 
 /// A loop that is shared out. Its fields change only while no chunk is unclaimed or unfinished; so whoever reads its name, then the fields, and
@@ -125,6 +136,8 @@ impl Pool {
             active: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             asleep: (0..others).map(|_| AtomicBool::new(false)).collect(),
+            aside: Mutex::new(None),
+            has_aside: Apart::default(),
         });
         // A system that gives fewer threads than asked for leaves a smaller pool, which computes the same.
         let start = |i| {
@@ -214,6 +227,19 @@ impl Pool {
         result.expect("one thread has made it, or its panic went on above")
     }
 
+    /// Has one worker call `f` as soon as it is awake and between two loops. Meanwhile others run its share of these. What was asked for before and
+    /// has not begun is left out; where `f` panics, nobody is told. False where there is no worker.
+    pub fn aside(&self, f: impl FnOnce() + Send + 'static) -> bool {
+        if self.workers.is_empty() {
+            return false;
+        }
+        let before = locked(&self.shared.aside).replace(Task(Box::new(f)));
+        self.shared.has_aside.store(true, Release);
+        // What it holds may be the last of something that takes long to let go: not under the lock.
+        drop(before);
+        true
+    }
+
     fn wake(&self) {
         for (asleep, worker) in self.shared.asleep.iter().zip(&self.workers) {
             if asleep.swap(false, SeqCst) {
@@ -265,6 +291,10 @@ impl Drop for Pool {
         self.shared.stop.store(true, SeqCst);
         self.wake();
         for worker in self.workers.drain(..) {
+            if worker.thread().id() == thread::current().id() {
+                // What it did aside had the pool to the last. It ends by itself.
+                continue;
+            }
             worker.thread().unpark();
             // A worker can't panic: compiled code aborts, and panics of other work go to its caller.
             let _ = worker.join();
@@ -374,6 +404,12 @@ impl Shared {
         let mut last = 0;
         let mut wait = Waiting::default();
         while !self.stop.load(Relaxed) {
+            if self.has_aside.load(Relaxed) && self.has_aside.swap(false, Acquire) {
+                let task = locked(&self.aside).take();
+                // The task's panic was told; the worker goes on.
+                let _ = catch_unwind(AssertUnwindSafe(|| task.map(|Task(f)| f())));
+                wait = Waiting::default();
+            }
             let name = self.current.name.load(Acquire);
             if name != last {
                 let own = self.own(name, me + 1);
@@ -553,6 +589,46 @@ mod tests {
             assert!(catch_unwind(AssertUnwindSafe(|| pool.as_made(make, take))).is_err());
             let take = |n: i64| assert!(n < 50, "met");
             assert!(catch_unwind(AssertUnwindSafe(|| pool.as_made(|give| (1..=100).for_each(give), take))).is_err());
+        }
+    }
+
+    #[test]
+    fn tasks_are_done_aside() {
+        assert!(!Pool::new(1).aside(|| ()), "nobody is there to do it");
+        let pool = Arc::new(Pool::new(3));
+        let (begun, end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (begins, may_end) = (begun.clone(), end.clone());
+        let asked = pool.aside(move || {
+            begins.store(true, SeqCst);
+            while !may_end.load(SeqCst) {
+                thread::yield_now();
+            }
+            panic!("met");
+        });
+        assert!(asked);
+        // Loops go on while a worker does something else, and after that.
+        pool.enter(|ctx| {
+            while !begun.load(SeqCst) {
+                every_iteration_runs_once(ctx, 100);
+            }
+            (0..100).for_each(|n| every_iteration_runs_once(ctx, n));
+            end.store(true, SeqCst);
+            (0..100).for_each(|n| every_iteration_runs_once(ctx, n));
+        });
+        // What holds the pool to the last may be what is done.
+        let (held, met) = (pool.clone(), Arc::new(AtomicBool::new(false)));
+        let meets = met.clone();
+        pool.aside(move || {
+            while Arc::strong_count(&held) > 1 {
+                thread::yield_now();
+            }
+            drop(held);
+            meets.store(true, SeqCst);
+        });
+        pool.enter(|_| ());
+        drop(pool);
+        while !met.load(SeqCst) {
+            thread::yield_now();
         }
     }
 

@@ -46,7 +46,7 @@ pub enum Source {
 }
 
 /// A call of a compiled function, in the convention of [`abi`](super::abi).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// What is called.
     pub function: FunctionId,
@@ -56,27 +56,8 @@ pub struct Call {
     pub workspace: usize,
     /// Pairs of a buffer read and a buffer written that may be the same memory.
     pub in_place: Vec<(BufferId, BufferId)>,
-    /// What it is expected to take, where that is known.
+    /// What it is expected to take, where that is known; of the rest, see [`Program::expect_of`].
     pub estimate: Estimate,
-    /// What tells the rest of that, but for cycles, once it is asked for.
-    pub expected: Option<Arc<dyn Expected>>,
-}
-
-impl PartialEq for Call {
-    fn eq(&self, other: &Call) -> bool {
-        let parts = |c: &Call| (c.function, c.workspace, c.expectation());
-        parts(self) == parts(other) && self.args == other.args && self.in_place == other.in_place
-    }
-}
-
-impl Call {
-    /// What it is expected to take.
-    pub fn expectation(&self) -> Estimate {
-        match &self.expected {
-            Some(expected) => Estimate { cycles: self.estimate.cycles, ..expected.estimate() },
-            None => self.estimate,
-        }
-    }
 }
 
 /// What is known of a call's work: asked for reports only, since it takes as long to tell as finding a kernel's numbers may.
@@ -115,8 +96,11 @@ pub struct Program {
     pub(super) outputs: Vec<(Port, BufferId)>,
     pub(super) constants: Vec<Tensor>,
     pub(super) buffers: Vec<(Source, usize)>,
-    pub(super) functions: Vec<Name>,
-    pub(super) steps: Vec<Step>,
+    pub(super) functions: Arc<Vec<Name>>,
+    /// The same for programs that differ in sizes only: there may be one for every size.
+    pub(super) steps: Arc<Vec<Step>>,
+    /// By number of a step, as far as they go: what tells what it is expected to take, but for cycles, once it is asked for.
+    expected: Vec<Option<Arc<dyn Expected>>>,
     /// Pairs of an input and an output which is that input and what steps put after it.
     pub(super) appended: Vec<(usize, usize)>,
 }
@@ -166,8 +150,9 @@ impl Program {
             outputs: Vec::new(),
             constants: Vec::new(),
             buffers: Vec::new(),
-            functions: Vec::new(),
-            steps: Vec::new(),
+            functions: Arc::default(),
+            steps: Arc::default(),
+            expected: Vec::new(),
             appended: Vec::new(),
         }
     }
@@ -176,7 +161,7 @@ impl Program {
     pub fn reserve(&mut self, values: usize, calls: usize) {
         self.buffers.reserve(values + 2 * calls);
         self.constants.reserve(values + calls);
-        self.steps.reserve(calls);
+        Arc::make_mut(&mut self.steps).reserve(calls);
     }
 
     fn add(&mut self, source: Source, bytes: usize) -> BufferId {
@@ -288,9 +273,10 @@ impl Program {
 
     /// Says what tells of a step what it is expected to take.
     pub fn expect_of(&mut self, step: usize, expected: Arc<dyn Expected>) {
-        if let Some(Step::Call(call)) = self.steps.get_mut(step) {
-            call.expected = Some(expected);
+        if self.expected.len() <= step {
+            self.expected.resize(step + 1, None);
         }
+        self.expected[step] = Some(expected);
     }
 
     /// The buffer that one is a part of; itself where it is none.
@@ -305,7 +291,7 @@ impl Program {
     pub fn function(&mut self, symbol: &str) -> FunctionId {
         let known = self.functions.iter().position(|f| f.as_str() == symbol);
         let id = known.unwrap_or_else(|| {
-            self.functions.push(symbol.into());
+            Arc::make_mut(&mut self.functions).push(symbol.into());
             self.functions.len() - 1
         });
         FunctionId(id as u32)
@@ -324,7 +310,7 @@ impl Program {
                 ),
             }
         }
-        self.steps.push(step);
+        Arc::make_mut(&mut self.steps).push(step);
     }
 
     fn is_written(&self, buffer: BufferId) -> bool {
@@ -360,10 +346,27 @@ impl Program {
         &self.functions[call.function.0 as usize]
     }
 
-    /// What a step is expected to take.
-    pub fn step_estimate(&self, step: &Step) -> Estimate {
-        let Step::Call(call) = step;
-        call.expectation()
+    /// What each step is expected to take.
+    pub fn step_estimates(&self) -> impl Iterator<Item = Estimate> {
+        self.steps.iter().enumerate().map(|(i, Step::Call(call))| match self.expected.get(i) {
+            Some(Some(expected)) => Estimate { cycles: call.estimate.cycles, ..expected.estimate() },
+            _ => call.estimate,
+        })
+    }
+
+    /// Bytes of the constants and inputs that each step reads, each once; of inputs with what was put after them.
+    pub fn step_sources(&self) -> impl Iterator<Item = usize> {
+        let lengthened: Vec<BufferId> = self.appended.iter().map(|&(_, output)| self.outputs[output].1).collect();
+        self.steps.iter().map(move |Step::Call(call)| {
+            let is_source = |b: &BufferId| match self.buffers[b.0 as usize].0 {
+                Source::Input(_) | Source::Constant(_) => true,
+                _ => lengthened.contains(b),
+            };
+            let mut read: Vec<BufferId> = call.args.iter().filter(|a| !a.1).map(|a| a.0).filter(is_source).collect();
+            read.sort_unstable();
+            read.dedup();
+            read.into_iter().map(|b| self.bytes(b)).sum()
+        })
     }
 
     /// The constants.
@@ -423,7 +426,7 @@ impl Program {
                 && a.in_place.iter().all(in_place)
         };
         let outputs = self.outputs.iter().map(|o| o.1).eq(larger.outputs.iter().map(|o| o.1));
-        buffers && outputs && self.steps.len() == larger.steps.len() && self.steps.iter().zip(&larger.steps).all(call)
+        buffers && outputs && self.steps.len() == larger.steps.len() && self.steps.iter().zip(&*larger.steps).all(call)
     }
 
     /// Whether a memory plan for buffers of these sizes is one for this program, which has the same steps as what it was made for.

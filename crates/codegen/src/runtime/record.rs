@@ -1,5 +1,7 @@
 //! Programs as data that can be written down and read back.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::program::{BufferId, Call, Estimate, FunctionId, Port, Program, Source, Step};
@@ -58,9 +60,9 @@ impl Program {
             Source::Step => (2, 0, bytes),
             Source::Part(..) => unreachable!("programs that append to what they keep are not written down"),
         };
-        let call = |Step::Call(c): &Step| {
+        let call = |(Step::Call(c), estimate): (&Step, Estimate)| {
             let args = c.args.iter().map(|a| (a.0.0, a.1)).collect();
-            let Estimate { operations, bytes, factors, cycles } = c.expectation();
+            let Estimate { operations, bytes, factors, cycles } = estimate;
             let pairs = c.in_place.iter().map(|p| (p.0.0, p.1.0)).collect();
             (c.function.0, args, c.workspace, pairs, (operations, bytes, factors.map(|f| f.to_string()), cycles))
         };
@@ -71,7 +73,7 @@ impl Program {
             constants: self.constants.iter().map(constant).collect(),
             buffers: self.buffers.iter().map(buffer).collect(),
             functions: self.functions.iter().map(|f| f.to_string()).collect(),
-            steps: self.steps.iter().map(call).collect(),
+            steps: self.steps.iter().zip(self.step_estimates()).map(call).collect(),
         }
     }
 
@@ -80,7 +82,7 @@ impl Program {
         let mut program = Program::new(&r.name);
         program.inputs = r.inputs.iter().map(port).collect::<Option<_>>()?;
         program.constants = r.constants.iter().map(constant).collect::<Option<_>>()?;
-        program.functions = r.functions.iter().map(Into::into).collect();
+        program.functions = Arc::new(r.functions.iter().map(Into::into).collect());
         for &(kind, number, bytes) in &r.buffers {
             let (source, size) = match kind {
                 0 => (Source::Input(number), program.inputs.get(number)?.bytes()),
@@ -114,10 +116,9 @@ impl Program {
                     factors: factors.as_ref().map(|f| f.parse().ok()).map_or(Some(None), |f| f.map(Some))?,
                     cycles: *cycles,
                 },
-                expected: None,
             }));
         }
-        (program.outputs, program.steps) = (outputs, steps);
+        (program.outputs, program.steps) = (outputs, Arc::new(steps));
         Some(program)
     }
 }
@@ -141,7 +142,7 @@ mod tests {
         let function = p.function("add");
         let args = vec![(x, false), (c, false), (y, true)];
         let estimate = Estimate { operations: 4.0, bytes: 48.0, factors: Some(DType::F32), cycles: 1.5 };
-        p.step(Step::Call(Call { function, args, workspace: 64, in_place: vec![(x, y)], estimate, expected: None }));
+        p.step(Step::Call(Call { function, args, workspace: 64, in_place: vec![(x, y)], estimate }));
         p.output(Port::new("0", DType::F32, &[2, 2]), y);
         p
     }

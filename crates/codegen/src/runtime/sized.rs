@@ -102,7 +102,7 @@ pub fn alike(a: &Sample, b: &Sample) -> bool {
         && a.about.len() == b.about.len()
         && a.about.iter().zip(&b.about).all(|(x, y)| x.len() == y.len())
         && ports
-        && p.steps.iter().zip(&q.steps).all(call)
+        && p.steps.iter().zip(&*q.steps).all(call)
         && p.buffers.iter().zip(&q.buffers).all(source)
         && p.outputs.iter().zip(&q.outputs).all(outputs)
         && p.constants.iter().zip(&q.constants).all(|(x, y)| same(x, y) || are_parameters(x, y))
@@ -440,7 +440,6 @@ mod tests {
             workspace: 0,
             in_place: vec![],
             estimate: Estimate::default(),
-            expected: None,
         }));
         program.output(Port::new("y", DType::F32, &[elements]), y);
         Sample { extents: vec![extent], program, counted: vec![], about: vec![] }

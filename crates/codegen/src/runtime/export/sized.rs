@@ -358,7 +358,7 @@ impl Constants {
 pub(super) fn limits(functions: &[SizedFunction]) -> String {
     let mut out = String::new();
     let programs = || functions.iter().flat_map(|f| &f.forms).map(|f| &f.program.program);
-    let args = programs().flat_map(|p| &p.steps).map(|Step::Call(c)| c.args.len()).max().unwrap_or(0);
+    let args = programs().flat_map(|p| p.steps.iter()).map(|Step::Call(c)| c.args.len()).max().unwrap_or(0);
     let classes = functions.iter().flat_map(|f| &f.forms).map(|f| f.classes.len()).max().unwrap_or(0);
     let outputs = programs().map(|p| p.outputs.len()).max().unwrap_or(0);
     let inputs = functions.iter().map(|f| f.inputs.len()).max().unwrap_or(0);
