@@ -23,12 +23,13 @@ use super::{
 use crate::{
     codegen::{CodegenError, ObjectCode},
     diag::{Diagnostic, Refused},
-    ir::{Module, Name},
+    infer::TypedModule,
+    ir::{Module, Name, Type},
     loops::Kernel,
     lower::{Tuned, is_plain},
     partition::CompilerError,
     pass::{AfterPass, BeforePass, Pass, PassContext, PassEntry, Settings},
-    runtime::{LinkError, MemoryRelease, Pool, give_back_memory},
+    runtime::{LinkError, MemoryRelease, Pool, give_back_memory, into_large_pages},
     saturate::Report,
     store::{Key, KeyMaker},
     tensor::{Tensor, within_memory},
@@ -266,7 +267,12 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     if reorder_state {
         typed = places_first(typed, &mut interface.state, &mut extents)?;
     }
-    let module = optimize(extents.noted_in(typed.into_module()), passes, &settings, &mut cx)?;
+    // Of what is kept whole, weights lie in the cache's file from the next time on.
+    let lies_in_cache = cache.is_some() && key.is_some() && has_known_extents(&typed);
+    let mut module = optimize(extents.noted_in(typed.into_module()), passes, &settings, &mut cx)?;
+    if !lies_in_cache {
+        into_large_pages(&mut module);
+    }
     // What compiles next has threads with memory of their own.
     if release.is_some() {
         give_back_memory();
@@ -320,4 +326,10 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     drop(release);
     built.time = start.elapsed();
     Ok(built)
+}
+
+/// Whether all inputs of the program have known extents.
+fn has_known_extents(typed: &TypedModule) -> bool {
+    let is_known = |ty: &Type| ty.flatten().is_some_and(|ts| ts.iter().all(|t| t.known_shape().is_some()));
+    typed.param_types("main").into_iter().all(is_known)
 }

@@ -20,7 +20,7 @@ use std::{
 pub use digests::Digests;
 use digests::{Digest, Version};
 
-use crate::runtime::MappedFile;
+use crate::runtime::{LARGE_PAGE, MappedFile};
 
 /// What something was made from, in 256 bits.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -280,10 +280,20 @@ impl Store {
         fs::create_dir_all(&self.folder)?;
         let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
         let digest = digest_of(pieces);
-        file.write_all(&header(size, &digest))?;
-        for piece in pieces {
-            file.write_all(piece)?;
+        // Whole large pages at a time: systems that keep files in such pages then have this one in them, where it is read from.
+        let mut page = Vec::with_capacity((size + ALIGN).min(LARGE_PAGE));
+        for mut piece in [&header(size, &digest)[..]].iter().chain(pieces).copied() {
+            while !piece.is_empty() {
+                let (now, later) = piece.split_at(piece.len().min(LARGE_PAGE - page.len()));
+                page.extend_from_slice(now);
+                if page.len() == LARGE_PAGE {
+                    file.write_all(&page)?;
+                    page.clear();
+                }
+                piece = later;
+            }
         }
+        file.write_all(&page)?;
         let file = file.persist(path).map_err(|e| e.error)?;
         self.remember(&file, &digest);
         Ok(())

@@ -23,7 +23,7 @@ pub(super) struct Block {
 const PAGE: usize = 4096;
 
 /// What systems with pages of 4 KiB have beside them.
-pub(super) const LARGE_PAGE: usize = 2 << 20;
+pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
 impl Block {
     /// Takes memory. Where there is none, [`within_memory`](crate::tensor::within_memory) says so.

@@ -19,6 +19,7 @@ mod program;
 mod record;
 mod results;
 mod sized;
+mod weights;
 
 pub use callable::{Arguments, CallError, Callable, Callables, CompiledCode, Data, SerializeError, Serialized};
 pub use code::{LoadError, SharedLibrary, process_has};
@@ -29,9 +30,11 @@ pub use foreign::{
 };
 pub use loaded::{LoadedKept, LoadedLibrary, LoadedModel, LoadedRuns, LoadedSizedModel, StateType};
 pub use mapped::MappedFile;
+pub(crate) use memory::LARGE_PAGE;
 pub use memory::{Arenas, MemoryRelease, forget_code, give_back_memory, peak_memory};
 pub use plan::{Plan, Workload, plan};
 pub use pool::Pool;
 pub use program::{BufferId, Call, Estimate, Expected, FunctionId, Port, Program, Source, Step};
 pub use record::{ConstantRecord, ProgramRecord};
 pub use sized::{NotSized, Sample, SizedProgram, alike};
+pub use weights::into_large_pages;

@@ -138,6 +138,13 @@ impl Module {
         }
     }
 
+    /// Has an expression that is a constant be another one of the same type.
+    pub fn replace_constant(&mut self, id: ExprId, t: Tensor) {
+        if let Expr::Constant(before) = &mut self.exprs[id.index()] {
+            *before = t;
+        }
+    }
+
     /// All expressions' ids, children before parents.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = ExprId> + use<> {
         (0..self.exprs.len() as u32).map(ExprId)

@@ -289,6 +289,11 @@ impl Tensor {
         Tensor { dtype, shape: self.shape.clone(), data: self.data.clone() }
     }
 
+    /// Whether its elements are memory of its own, which no other tensor shares.
+    pub fn is_unshared(&self) -> bool {
+        matches!(self.data.storage, Storage::Lines(_)) && Arc::strong_count(&self.data) == 1
+    }
+
     /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
