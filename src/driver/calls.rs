@@ -157,8 +157,13 @@ impl Sequence {
             return None;
         }
         let count = self.order.len();
-        let mut last = std::mem::take(&mut memo.last);
-        let mut here = AtSize { params, types: Vec::with_capacity(count), known: Vec::with_capacity(count) };
+        // What is not as it was at the last size takes the place of what was.
+        let mut here = std::mem::take(&mut memo.last);
+        let is_first = here.types.len() != count;
+        if is_first {
+            here = AtSize { params: Vec::new(), types: vec![None; count], known: vec![None; count] };
+        }
+        here.params = params;
         // By place: whether calls of it are what they were at the last size.
         let mut same: Vec<bool> = Vec::with_capacity(count);
         for (place, &e) in self.order.iter().enumerate() {
@@ -169,9 +174,7 @@ impl Sequence {
                 _ => &[],
             };
             let is_same = |e: &ExprId| same.get(self.places[e.index()]).copied().unwrap_or(false);
-            if !operands.is_empty() && place < last.types.len() && operands.iter().all(is_same) {
-                here.types.push(last.types[place].take());
-                here.known.push(last.known[place].take());
+            if !is_first && !operands.is_empty() && operands.iter().all(is_same) {
                 same.push(true);
                 continue;
             }
@@ -183,8 +186,6 @@ impl Sequence {
                     here.params[number].clone()
                 }
                 Expr::Constant(_) => {
-                    here.types.push(None);
-                    here.known.push(None);
                     same.push(true);
                     continue;
                 }
@@ -207,10 +208,10 @@ impl Sequence {
             }
             // Calls of it are told apart by its type, and by its value where that is known.
             let is_value = |known: &Option<Known>| matches!(known, Some(Known::Value(_)));
-            let before = last.types.get(place).zip(last.known.get(place));
-            same.push(before.is_some_and(|(t, k)| t.as_ref() == Some(&ty) && !is_value(k) && !is_value(&known)));
-            here.types.push(Some(ty));
-            here.known.push(known);
+            let as_before = here.types[place].as_ref() == Some(&ty) && !is_value(&here.known[place]);
+            same.push(as_before && !is_value(&known));
+            here.types[place] = Some(ty);
+            here.known[place] = known;
         }
         let (params, result) = (here.params.clone(), self.ty(self.body, &here.types)?.clone());
         let needed = self.needed(&here.known);
