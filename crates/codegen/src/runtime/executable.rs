@@ -12,7 +12,7 @@ use super::{
     plan::Plan,
     pool::Pool,
     program::{Call, Place, Port, Program, Step},
-    results::{ResultBlock, make_room},
+    results::ResultBlock,
 };
 use crate::tensor::{OutOfMemory, Tensor, within_memory};
 
@@ -235,8 +235,6 @@ impl Executable {
         fits("input", self.program.inputs.iter(), inputs, |_| false)?;
         let shared: Vec<(usize, usize)> =
             state.iter().copied().filter(|&(i, o)| self.program.may_share(i, o)).collect();
-        let wanted = |&(i, o): &(usize, usize)| Some((i, self.program.outputs.get(o)?.0.bytes()));
-        make_room(inputs, shared.iter().filter_map(wanted));
         let output = |(o, port): (usize, &Port)| {
             if let Some(&(i, _)) = shared.iter().find(|s| s.1 == o) {
                 let nothing = Tensor::zeros(port.dtype, &[0]);

@@ -1,11 +1,11 @@
-//! Memory of large results, which serves further ones once nobody has them, and of state that grows.
+//! Memory of large results, which serves further ones once nobody has them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::memory::LARGE_PAGE;
-use crate::tensor::{self, DType, Tensor, out_of_memory};
+use crate::tensor::{DType, Tensor, out_of_memory};
 
 /// Smaller results are cleared as fast as memory for them is found.
 const LARGE_RESULT: usize = 128 << 10;
@@ -54,36 +54,6 @@ impl Room {
     fn start(&self) -> *mut u8 {
         // SAFETY: rooms lie within their slabs, behind their starts.
         unsafe { self.slab.map.as_mut_ptr().add(self.slab.start + self.at) }
-    }
-}
-
-impl tensor::Room for Room {
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the room has as many bytes, which were zeros when it was made, and nobody else has it.
-        unsafe { std::slice::from_raw_parts(self.start(), self.bytes) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and whoever has it borrows it alone.
-        unsafe { std::slice::from_raw_parts_mut(self.start(), self.bytes) }
-    }
-}
-
-/// Gives tensors that are to take so many bytes, by place in `all`, memory with half as much again, in one piece, where they have no room for that.
-/// Less than a large page goes without: the tensors then get room one by one.
-pub(super) fn make_room(all: &mut [Tensor], wanted: impl Iterator<Item = (usize, usize)>) {
-    let lacking: Vec<(usize, usize)> = wanted.filter(|&(place, bytes)| all[place].room() < bytes).collect();
-    let room = |bytes: usize| (bytes + bytes / 2).next_multiple_of(PAGE);
-    let total = lacking.iter().map(|w| room(w.1)).sum();
-    if total < LARGE_PAGE {
-        return;
-    }
-    let (slab, mut at) = (Arc::new(Slab::new(total)), 0);
-    for (place, bytes) in lacking {
-        let own = Room { slab: slab.clone(), at, bytes: room(bytes) };
-        at += own.bytes;
-        let nothing = Tensor::zeros(all[place].dtype(), &[0]);
-        all[place] = std::mem::replace(&mut all[place], nothing).moved_into(Box::new(own));
     }
 }
 
@@ -234,30 +204,5 @@ mod tests {
         }
         let idle = results.0.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(idle.rooms.iter().map(|r| r.bytes).sum::<usize>() <= idle.most);
-    }
-
-    #[test]
-    fn state_grows_in_its_room() {
-        let make = |rows: usize| Tensor::from_f64_fn(DType::F32, &[rows, 1 << 10], |i| i as f64);
-        let mut state = [make(300), make(10), make(400)];
-        let grown = |rows: usize| rows << 12;
-        make_room(&mut state, [(0, grown(301)), (2, grown(401))].into_iter());
-        let at = |t: &Tensor| t.bytes().as_ptr();
-        let before = [at(&state[0]), at(&state[2])];
-        for (k, rows) in [(0, 450), (2, 600)] {
-            let rest = make(0);
-            let longer = std::mem::replace(&mut state[k], rest).lengthened(&[rows, 1 << 10]);
-            assert!(longer.as_slice::<f32>()[..300 << 10].iter().enumerate().all(|(i, v)| *v == i as f32));
-            state[k] = longer;
-        }
-        assert_eq!([at(&state[0]), at(&state[2])], before);
-        // Nobody who shares it sees it written.
-        let shared = state[0].clone();
-        state[0].as_mut_slice::<f32>()[0] = 7.0;
-        assert_eq!((shared.get_f64(0), state[0].get_f64(0)), (0.0, 7.0));
-        let shared = state[2].clone();
-        let longer = std::mem::replace(&mut state[2], make(0)).lengthened(&[601, 1 << 10]);
-        assert_ne!(at(&shared), at(&longer));
-        assert_eq!(longer.get_f64(5), 5.0);
     }
 }

@@ -32,16 +32,6 @@ enum Storage {
     Lines(Vec<Line>),
     /// From that byte on of what others use as well.
     Part(Arc<dyn AsRef<[u8]> + Send + Sync>, usize),
-    /// Of its own, where somebody else has made room.
-    Room(Box<dyn Room>),
-}
-
-/// Memory that one tensor has to itself, to write it and to grow into it. It begins on a 64-byte boundary.
-pub trait Room: Send + Sync {
-    /// All of it.
-    fn bytes(&self) -> &[u8];
-    /// All of it.
-    fn bytes_mut(&mut self) -> &mut [u8];
 }
 
 impl Buffer {
@@ -53,7 +43,6 @@ impl Buffer {
         match &self.storage {
             Storage::Lines(lines) => &bytemuck::cast_slice(lines)[..self.len],
             Storage::Part(all, at) => &(**all).as_ref()[*at..*at + self.len],
-            Storage::Room(room) => &room.bytes()[..self.len],
         }
     }
 }
@@ -332,7 +321,7 @@ impl Tensor {
 
     /// The elements' bytes for writing; copies them first where they are shared.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let own = !matches!(self.data.storage, Storage::Part(..)) && Arc::get_mut(&mut self.data).is_some();
+        let own = matches!(self.data.storage, Storage::Lines(_)) && Arc::get_mut(&mut self.data).is_some();
         if !own {
             let mut lines: Vec<Line> = bytemuck::zeroed_vec(self.data.len.div_ceil(64));
             bytemuck::cast_slice_mut(&mut lines)[..self.data.len].copy_from_slice(self.data.bytes());
@@ -342,7 +331,6 @@ impl Tensor {
         buffer.digest = OnceLock::new();
         match &mut buffer.storage {
             Storage::Lines(lines) => &mut bytemuck::cast_slice_mut(lines)[..buffer.len],
-            Storage::Room(room) => &mut room.bytes_mut()[..buffer.len],
             Storage::Part(..) => unreachable!("what is shared was copied"),
         }
     }
@@ -365,9 +353,6 @@ impl Tensor {
                 grow(lines);
                 (*known, *digest) = (len, OnceLock::new());
             }
-            Some(Buffer { storage: Storage::Room(room), len: known, digest }) if room.bytes().len() >= len => {
-                (*known, *digest) = (len, OnceLock::new());
-            }
             _ => {
                 let mut lines: Vec<Line> = bytemuck::zeroed_vec(self.data.len.div_ceil(size_of::<Line>()));
                 bytemuck::cast_slice_mut(&mut lines)[..self.data.len].copy_from_slice(self.data.bytes());
@@ -376,23 +361,6 @@ impl Tensor {
             }
         }
         Tensor { shape: shape.into(), ..self }
-    }
-
-    /// How many bytes it may have where it [lengthens](Tensor::lengthened) without moving; none where others share its elements.
-    pub fn room(&mut self) -> usize {
-        match Arc::get_mut(&mut self.data).map(|b| &b.storage) {
-            Some(Storage::Lines(lines)) => lines.capacity() * size_of::<Line>(),
-            Some(Storage::Room(room)) => room.bytes().len(),
-            Some(Storage::Part(..)) | None => 0,
-        }
-    }
-
-    /// The same elements in other memory, in which it may lengthen. Panics where that is too small.
-    pub fn moved_into(self, mut room: Box<dyn Room>) -> Tensor {
-        let len = self.data.len;
-        room.bytes_mut()[..len].copy_from_slice(self.bytes());
-        let data = Arc::new(Buffer { storage: Storage::Room(room), len, digest: OnceLock::new() });
-        Tensor { data, ..self }
     }
 
     /// The elements. Panics where `T` is not the element type; `bool` tensors are read by [`Tensor::bytes`].

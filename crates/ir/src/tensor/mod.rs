@@ -7,7 +7,7 @@ mod math;
 mod memory;
 mod random;
 
-pub use data::{Element, Room, Shape, ShapeMismatch, Tensor, Value, row_major_strides};
+pub use data::{Element, Shape, ShapeMismatch, Tensor, Value, row_major_strides};
 pub use dtype::{DType, UnknownDType};
 pub use layout::{IndexPart, Layout, LayoutAxis, LayoutError, SourceIndex};
 pub use math::{acosh, asinh, erf, float_to_int};
