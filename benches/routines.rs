@@ -63,7 +63,6 @@ fn call(name: &str, attrs: &[(&str, AttrValue)], args: &[Tensor]) -> Executable 
         workspace,
         in_place: vec![],
         estimate: Estimate::default(),
-        expected: None,
     }));
     results.into_iter().for_each(|(port, buffer)| program.output(port, buffer));
     Executable::link(program, vec![Arc::new(code)], Arc::new(Pool::new(1))).expect("links")

@@ -236,14 +236,7 @@ fn compare_by(unit: Core, wanted: impl Fn(&str) -> bool, compile: impl Fn(&[&Ker
         }
         let function = program.function(&kernel.name);
         let workspace = kernel.workspace().1 as usize;
-        program.step(Step::Call(Call {
-            function,
-            args,
-            workspace,
-            in_place: vec![],
-            estimate: Estimate::default(),
-            expected: None,
-        }));
+        program.step(Step::Call(Call { function, args, workspace, in_place: vec![], estimate: Estimate::default() }));
         for (port, buffer) in ports {
             program.output(port, buffer);
         }

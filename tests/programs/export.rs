@@ -35,14 +35,7 @@ fn program() -> Program {
     let y = p.buffer(ROWS * COLUMNS * 4);
     let (matmul, relu) = (p.function("matmul"), p.function("relu"));
     let args = vec![(x, false), (w, false), (product, true)];
-    p.step(Step::Call(Call {
-        function: matmul,
-        args,
-        workspace: 0,
-        in_place: vec![],
-        estimate: Estimate::default(),
-        expected: None,
-    }));
+    p.step(Step::Call(Call { function: matmul, args, workspace: 0, in_place: vec![], estimate: Estimate::default() }));
     let args = vec![(product, false), (y, true)];
     p.step(Step::Call(Call {
         function: relu,
@@ -50,7 +43,6 @@ fn program() -> Program {
         workspace: ROWS * COLUMNS * 4,
         in_place: vec![],
         estimate: Estimate::default(),
-        expected: None,
     }));
     p.output(Port::new("0", DType::F32, &[ROWS, COLUMNS]), y);
     p.output(Port::new("1", DType::F32, &[ROWS, DEPTH]), x);

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use super::memory::LARGE_PAGE;
 use crate::tensor::{DType, Tensor, out_of_memory};
 
 /// Smaller results are cleared as fast as memory for them is found.
@@ -16,29 +15,15 @@ const MOST_ROOM: usize = 16 << 20;
 /// Results begin where pages do.
 const PAGE: usize = 4096;
 
-/// Memory of the system's, for the results of one run, which begin as zeros. Where it is large, the system is asked for large pages: programs that
-/// take their results again, as decoders do, read them in every run.
+/// Memory of the system's, for the results of one run, which begin as zeros. (In large pages, which decoders could read their results in again, these
+/// gain 2 to 4 %; but the run that is the first to write them waits for whole ones to be cleared.)
 #[derive(Debug)]
-struct Slab {
-    map: MmapRaw,
-    /// Where its first large page begins, if it has one.
-    start: usize,
-}
+struct Slab(MmapRaw);
 
 impl Slab {
     fn new(bytes: usize) -> Slab {
-        let is_large = bytes >= LARGE_PAGE;
-        let mapped = if is_large { bytes + LARGE_PAGE } else { bytes };
-        let map = MmapOptions::new().len(mapped).map_anon().unwrap_or_else(|_| out_of_memory(bytes as u128));
-        let map = MmapRaw::from(map);
-        let start = if is_large { map.as_ptr().align_offset(LARGE_PAGE) } else { 0 };
-        #[cfg(target_os = "linux")]
-        if is_large {
-            // Advice, which may be ignored.
-            let whole = bytes / LARGE_PAGE * LARGE_PAGE;
-            map.advise_range(memmap2::Advice::HugePage, start, whole).ok();
-        }
-        Slab { map, start }
+        let map = MmapOptions::new().len(bytes).map_anon().unwrap_or_else(|_| out_of_memory(bytes as u128));
+        Slab(MmapRaw::from(map))
     }
 }
 
@@ -52,8 +37,8 @@ struct Room {
 
 impl Room {
     fn start(&self) -> *mut u8 {
-        // SAFETY: rooms lie within their slabs, behind their starts.
-        unsafe { self.slab.map.as_mut_ptr().add(self.slab.start + self.at) }
+        // SAFETY: rooms lie within their slabs.
+        unsafe { self.slab.0.as_mut_ptr().add(self.at) }
     }
 }
 
