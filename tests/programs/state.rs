@@ -392,6 +392,29 @@ fn runs_that_are_timed_keep_state() {
     assert!(others.get("cache").is_some_and(|c| c.same_bits(&a)));
 }
 
+/// Products with a cache read all of it, wherever it stands among their operands, and from main memory where the last cache has no room for it.
+#[test]
+fn profiles_count_what_is_read_of_caches() {
+    let program = "def @main(%cache: Tensor[(?, 64), float32], %x: Tensor[(1, 64), float32]) {
+        %0 = concatenate((%cache, %x), axis=0);
+        %1 = einsum((%x, %0), equation=\"ik,jk->ij\");
+        (%1, %0)
+    }";
+    let built = built(program, &[("cache", "1")]);
+    let (rows, bytes) = (5, 4.0 * 64.0);
+    let profile = |last_cache: i64| {
+        let mut target = Target::host();
+        target.timing.l3.bytes = last_cache;
+        built.stateful().profile(&[floats(&[1, 64], 3)], rows, target).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let found = profile(1);
+    let product = found.calls.iter().find(|c| c.kernel.contains("einsum")).expect("a product");
+    let read = (rows + 1) as f64 * bytes;
+    assert!((read..read + bytes).contains(&product.estimate.bytes), "{product:?}");
+    assert!((read..read + bytes).contains(&product.from_memory), "{product:?}");
+    assert!(profile(1 << 40).calls.iter().all(|c| c.from_memory == 0.0));
+}
+
 /// What is to be exported: bounds are said by input.
 fn bounded(state: &[(&str, &str)], bounds: &[(&str, &str)]) -> Options {
     let mut options = options(state);
