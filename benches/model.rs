@@ -133,7 +133,7 @@ fn main() {
             println!("{name}: skipped, as it is no plain sequence of calls");
             continue;
         };
-        let profile = Profile::measure(exe, &inputs, rounds, target.clone()).unwrap_or_else(|e| panic!("{e}"));
+        let profile = Profile::measure(exe, &inputs, rounds, target.clone(), false).unwrap_or_else(|e| panic!("{e}"));
         for call in profile.calls.iter().filter(|c| c.seconds >= SHORTEST) {
             if let Some(expected) = profile.expected(call) {
                 kinds.entry(kind(&call.kernel)).or_default().calls.push((call.seconds, expected));

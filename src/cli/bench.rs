@@ -70,6 +70,10 @@ pub(super) struct Args {
     /// with the last, and of state as the runs before have left it
     #[arg(long)]
     profile: bool,
+    /// Also say what the processor counts in each kernel, where the system lets programs ask: cycles, instructions, misses of caches, of the
+    /// translation of addresses and of branches; and page faults. Of the thread that calls: with --threads 1, of all
+    #[arg(long, requires = "profile")]
+    counters: bool,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
@@ -209,14 +213,18 @@ fn profiled(
     inputs: &[Tensor],
     target: Target,
 ) -> Result<Option<serde_json::Value>, Failure> {
-    told(args, &Profile::measure(exe, inputs, args.repeat.get(), target).map_err(refuse)?)
+    told(args, &Profile::measure(exe, inputs, args.repeat.get(), target, args.counters).map_err(refuse)?)
 }
 
 fn told(args: &Args, times: &Profile) -> Result<Option<serde_json::Value>, Failure> {
+    if !times.uncounted.is_empty() {
+        super::warn(&[format!("this system does not count {}", times.uncounted.join("; "))]);
+    }
     if args.json {
         return Ok(Some(profile::json(times)));
     }
     super::print(&profile::table(times))?;
+    super::print(&profile::counters(times))?;
     Ok(None)
 }
 
@@ -257,7 +265,7 @@ fn run_with_state(
         let once = |inputs: &[Tensor]| Ok(runs.run(inputs).map(drop)?);
         measured.extend(measure(args, &inputs, &|| compiled_kernels(&built), once)?);
         if args.profile && i + 1 == paths.len() {
-            found = told(args, &runs.profile(&inputs[0], args.repeat.get(), target.clone())?)?;
+            found = told(args, &runs.profile(&inputs[0], args.repeat.get(), target.clone(), args.counters)?)?;
         }
     }
     report(args, &measured, compile, Some(&built), found)

@@ -46,10 +46,27 @@ pub(super) fn table(profile: &Profile) -> String {
     text
 }
 
+/// What was counted in each call, in the same order; nothing where nothing was.
+pub(super) fn counters(profile: &Profile) -> String {
+    if profile.counters.is_empty() {
+        return String::new();
+    }
+    let mut sorted: Vec<&ProfiledCall> = profile.calls.iter().collect();
+    sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let mut text = String::new();
+    profile.counters.iter().for_each(|name| _ = write!(text, "{name:>14} "));
+    text.push_str(" kernel\n");
+    for call in sorted {
+        call.counted.iter().for_each(|n| _ = write!(text, "{n:>14.0} "));
+        let _ = writeln!(text, " {}", call.kernel);
+    }
+    text
+}
+
 /// The calls as data, in the order of the program.
 pub(super) fn json(profile: &Profile) -> serde_json::Value {
     let call = |c: &ProfiledCall| {
-        serde_json::json!({
+        let mut found = serde_json::json!({
             "kernel": c.kernel,
             "seconds": c.seconds,
             "least_seconds": c.least,
@@ -60,7 +77,11 @@ pub(super) fn json(profile: &Profile) -> serde_json::Value {
             "share_of_bandwidth": profile.of_bandwidth(c),
             "bound": profile.bound(c).name(),
             "expected_seconds": profile.expected(c),
-        })
+        });
+        if !profile.counters.is_empty() {
+            found["counters"] = profile.counters.iter().copied().zip(c.counted.iter().copied()).collect();
+        }
+        found
     };
     profile.calls.iter().map(call).collect()
 }

@@ -10,6 +10,7 @@ mod build;
 mod cache;
 #[cfg(feature = "llvm")]
 mod calls;
+mod counters;
 mod difference;
 #[cfg(feature = "llvm")]
 mod emit_c;

@@ -1,7 +1,8 @@
 //! Where the time of a run goes, kernel by kernel: beside what the machine could do, and what the model of a core expected.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::counters::Counters;
 use crate::{
     runtime::{Estimate, Executable, RunError},
     target::Target,
@@ -18,6 +19,10 @@ pub struct Profile {
     pub calls: Vec<ProfiledCall>,
     /// The threads that ran them.
     pub threads: usize,
+    /// What the system counted in each call, where that was asked for and it does: of the processor, and page faults.
+    pub counters: Vec<&'static str>,
+    /// What it does not count, and why.
+    pub uncounted: Vec<String>,
     target: Target,
 }
 
@@ -35,6 +40,8 @@ pub struct ProfiledCall {
     /// Bytes of weights and inputs that it reads from main memory: those of a run do not fit into the last cache, so that none of them is there from one
     /// run to the next.
     pub from_memory: f64,
+    /// What each of [`Profile::counters`] counted in the thread that calls: the median of the runs.
+    pub counted: Vec<f64>,
 }
 
 /// Why there is no profile of some programs.
@@ -49,19 +56,52 @@ pub(super) fn estimates_of(exe: &Executable) -> Vec<(Estimate, f64)> {
     program.step_estimates().zip(program.step_sources()).map(read).collect()
 }
 
+/// What is read before and after each call.
+pub(super) struct Reading {
+    /// When the call before had ended.
+    end: Instant,
+    counters: Vec<f64>,
+    /// When the next one began: reading counters takes a while.
+    begin: Instant,
+}
+
+/// Reads the time, and counters where these are asked for.
+#[derive(Default)]
+pub(super) struct Reader(Option<Counters>);
+
+impl Reader {
+    /// For this thread, on which the program has to run.
+    pub(super) fn new(counts: bool) -> Reader {
+        Reader(counts.then(Counters::of_this_thread))
+    }
+
+    pub(super) fn read(&mut self) -> Reading {
+        let end = Instant::now();
+        match &mut self.0 {
+            Some(counters) => Reading { end, counters: counters.read(), begin: Instant::now() },
+            None => Reading { end, counters: Vec::new(), begin: end },
+        }
+    }
+}
+
 /// A run's calls, in order.
 pub(super) struct TimedRun {
     kernels: Vec<String>,
     times: Vec<Duration>,
+    /// By call.
+    counted: Vec<Vec<f64>>,
     threads: usize,
 }
 
 impl TimedRun {
-    /// Of a program, and how long each of its steps took.
-    pub(super) fn new(exe: &Executable, times: Vec<Duration>) -> TimedRun {
+    /// Of a program, and what was read before its first step and after each.
+    pub(super) fn new(exe: &Executable, readings: &[Reading]) -> TimedRun {
         let program = exe.program();
         let kernels = program.steps().iter().map(|step| program.step_name(step).to_owned()).collect();
-        TimedRun { kernels, times, threads: exe.pool().threads() }
+        let times = readings.windows(2).map(|w| w[1].end - w[0].begin).collect();
+        let counted = |w: &[Reading]| w[1].counters.iter().zip(&w[0].counters).map(|(b, a)| b - a).collect();
+        let counted = readings.windows(2).map(counted).collect();
+        TimedRun { kernels, times, counted, threads: exe.pool().threads() }
     }
 }
 
@@ -91,22 +131,43 @@ impl Bound {
 }
 
 impl Profile {
-    /// Times each call in so many runs, at least one.
-    pub fn measure(exe: &Executable, inputs: &[Tensor], runs: usize, target: Target) -> Result<Profile, RunError> {
-        let run = |_| Ok(TimedRun::new(exe, exe.profile(inputs)?));
+    /// Times each call in so many runs, at least one, and has the system count in them where that is asked for.
+    pub fn measure(
+        exe: &Executable,
+        inputs: &[Tensor],
+        runs: usize,
+        target: Target,
+        counts: bool,
+    ) -> Result<Profile, RunError> {
+        let mut reader = Reader::new(counts);
+        let run = |_| Ok(TimedRun::new(exe, &exe.profile_by(inputs, || reader.read())?));
         let runs = (0..runs.max(1)).map(run).collect::<Result<Vec<TimedRun>, RunError>>()?;
-        Ok(Profile::of_runs(runs, &estimates_of(exe), target))
+        Ok(Profile::of_runs(runs, &estimates_of(exe), target, &reader))
     }
 
     /// What some runs took: those that make the same calls as the last one, which is expected to take that.
-    pub(super) fn of_runs(mut runs: Vec<TimedRun>, estimates: &[(Estimate, f64)], target: Target) -> Profile {
-        let Some(last) = runs.pop() else { return Profile { calls: Vec::new(), threads: 1, target } };
+    pub(super) fn of_runs(
+        mut runs: Vec<TimedRun>,
+        estimates: &[(Estimate, f64)],
+        target: Target,
+        reader: &Reader,
+    ) -> Profile {
+        let counters = reader.0.as_ref().map_or_else(Vec::new, |c| c.names().to_vec());
+        let uncounted = reader.0.as_ref().map_or_else(Vec::new, |c| c.missing().to_vec());
+        let Some(last) = runs.pop() else {
+            return Profile { calls: Vec::new(), threads: 1, counters, uncounted, target };
+        };
         runs.retain(|run| run.kernels == last.kernels);
         let last_cache = (target.timing.l3.bytes * target.cores as i64) as f64;
         let is_beyond = estimates.iter().map(|e| e.1).sum::<f64>() > last_cache;
         let call = |(i, (kernel, (estimate, sources))): (usize, (&String, &(Estimate, f64)))| {
-            let mut times: Vec<f64> = runs.iter().chain([&last]).map(|run| run.times[i].as_secs_f64()).collect();
-            times.sort_by(f64::total_cmp);
+            let sorted = |of: &dyn Fn(&TimedRun) -> f64| {
+                let mut all: Vec<f64> = runs.iter().chain([&last]).map(of).collect();
+                all.sort_by(f64::total_cmp);
+                all
+            };
+            let times = sorted(&|run| run.times[i].as_secs_f64());
+            let counted = |c: usize| sorted(&|run| run.counted[i][c])[times.len() / 2];
             ProfiledCall {
                 kernel: kernel.clone(),
                 // No clock is so fine that a call takes no time at all.
@@ -114,10 +175,11 @@ impl Profile {
                 least: times[0].max(1e-9),
                 estimate: *estimate,
                 from_memory: if is_beyond { *sources } else { 0.0 },
+                counted: (0..counters.len()).map(counted).collect(),
             }
         };
         let calls = last.kernels.iter().zip(estimates).enumerate().map(call).collect();
-        Profile { calls, threads: last.threads, target }
+        Profile { calls, threads: last.threads, counters, uncounted, target }
     }
 
     /// The threads as a share of the target's cores.

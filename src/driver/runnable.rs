@@ -9,7 +9,7 @@ use super::{
     ahead::Ahead,
     extents::Extents,
     external::fallback_warning,
-    profile::{NOT_PLAIN, TimedRun, estimates_of},
+    profile::{NOT_PLAIN, Reader, TimedRun, estimates_of},
     specialize::Primitives,
 };
 use crate::{
@@ -119,11 +119,12 @@ impl Runnable {
         state: &[(usize, usize)],
         spare: &mut [Option<Tensor>],
         estimates: bool,
+        reader: &mut Reader,
     ) -> Result<(Vec<Tensor>, (TimedRun, Option<Vec<(Estimate, f64)>>)), Refused> {
         let refused = |e: String| Refused::from(Diagnostic::new(e));
         let mut profile = |exe: &Executable, inputs: &mut [Tensor]| {
-            let (outputs, times) = exe.profile_keeping(inputs, state, spare)?;
-            Ok((outputs, (TimedRun::new(exe, times), estimates.then(|| estimates_of(exe)))))
+            let (outputs, readings) = exe.profile_keeping(inputs, state, spare, || reader.read())?;
+            Ok((outputs, (TimedRun::new(exe, &readings), estimates.then(|| estimates_of(exe)))))
         };
         match self {
             Runnable::Plain(exe) => profile(exe, inputs).map_err(|e: RunError| refused(e.to_string())),

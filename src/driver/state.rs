@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     build::Built,
-    profile::Profile,
+    profile::{Profile, Reader},
     runnable::Runnable,
     state_order::{in_memory, inverse, ordered},
 };
@@ -224,18 +224,26 @@ impl Stateful<'_> {
             .map(|(outputs, ())| outputs)
     }
 
-    /// Where the time of so many runs goes, at least of one: each begins with the state that the one before left.
+    /// Where the time of so many runs goes, at least of one: each begins with the state that the one before left. The system counts in them where
+    /// that is asked for.
     ///
     /// Refuses what [`Stateful::run`] does, and programs that are no plain sequence of calls for these inputs.
-    pub fn profile(&mut self, inputs: &[Tensor], runs: usize, target: Target) -> Result<Profile, Refused> {
-        let mut timed = Vec::new();
+    pub fn profile(
+        &mut self,
+        inputs: &[Tensor],
+        runs: usize,
+        target: Target,
+        counts: bool,
+    ) -> Result<Profile, Refused> {
+        let (mut timed, mut reader) = (Vec::new(), Reader::new(counts));
         loop {
             let is_last = timed.len() + 1 >= runs;
-            let (_, (run, estimates)) = self
-                .once(inputs, |program, all, numbers, spare| program.profile_keeping(all, numbers, spare, is_last))?;
+            let (_, (run, estimates)) = self.once(inputs, |program, all, numbers, spare| {
+                program.profile_keeping(all, numbers, spare, is_last, &mut reader)
+            })?;
             timed.push(run);
             if let Some(estimates) = estimates {
-                return Ok(Profile::of_runs(timed, &estimates, target));
+                return Ok(Profile::of_runs(timed, &estimates, target, &reader));
             }
         }
     }

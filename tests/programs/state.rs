@@ -383,12 +383,12 @@ fn runs_that_are_timed_keep_state() {
     for _ in 0..5 {
         runs.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
     }
-    let found = others.profile(&inputs, 5, Target::host()).unwrap_or_else(|e| panic!("{e}"));
+    let found = others.profile(&inputs, 5, Target::host(), false).unwrap_or_else(|e| panic!("{e}"));
     assert!(!found.calls.is_empty() && found.calls.iter().all(|c| c.least > 0.0 && c.least <= c.seconds));
     let [a, b] = [&runs, &others].map(|r| r.get("cache").expect("it is kept").into_owned());
     assert!(a.shape() == [5, 8] && a.same_bits(&b));
     // What can't run leaves the state as it was.
-    assert!(others.profile(&inputs[..1], 1, Target::host()).is_err());
+    assert!(others.profile(&inputs[..1], 1, Target::host(), false).is_err());
     assert!(others.get("cache").is_some_and(|c| c.same_bits(&a)));
 }
 
@@ -405,7 +405,7 @@ fn profiles_count_what_is_read_of_caches() {
     let profile = |last_cache: i64| {
         let mut target = Target::host();
         target.timing.l3.bytes = last_cache;
-        built.stateful().profile(&[floats(&[1, 64], 3)], rows, target).unwrap_or_else(|e| panic!("{e}"))
+        built.stateful().profile(&[floats(&[1, 64], 3)], rows, target, false).unwrap_or_else(|e| panic!("{e}"))
     };
     let found = profile(1);
     let product = found.calls.iter().find(|c| c.kernel.contains("einsum")).expect("a product");

@@ -255,23 +255,30 @@ impl Executable {
 
     /// Runs once and says how long each step took.
     pub fn profile(&self, inputs: &[Tensor]) -> Result<Vec<Duration>, RunError> {
-        let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
-        let mut ends = vec![Instant::now()];
-        self.execute(inputs, &mut outputs, Vec::new(), &[], |_| ends.push(Instant::now()))?;
+        let ends = self.profile_by(inputs, Instant::now)?;
         Ok(ends.windows(2).map(|w| w[1] - w[0]).collect())
     }
 
-    /// The same as [`Executable::run_keeping`] does, and how long each step took; the first one with what goes before it, such as more memory for
-    /// what has outgrown its own.
-    pub fn profile_keeping(
+    /// Runs once; gives what `read` says before the first step, and after each.
+    pub fn profile_by<T>(&self, inputs: &[Tensor], mut read: impl FnMut() -> T) -> Result<Vec<T>, RunError> {
+        let mut outputs: Vec<Tensor> = self.program.outputs().map(|p| Tensor::zeros(p.dtype, &p.shape)).collect();
+        let mut all = vec![read()];
+        self.execute(inputs, &mut outputs, Vec::new(), &[], |_| all.push(read()))?;
+        Ok(all)
+    }
+
+    /// The same as [`Executable::run_keeping`] does, and what `read` says before and after each step; before the first one, ahead of what goes before
+    /// it, such as more memory for what has outgrown its own.
+    pub fn profile_keeping<T>(
         &self,
         inputs: &mut [Tensor],
         state: &[(usize, usize)],
         spare: &mut [Option<Tensor>],
-    ) -> Result<(Vec<Tensor>, Vec<Duration>), RunError> {
-        let mut ends = vec![Instant::now()];
-        let outputs = self.keeping(inputs, state, spare, |_| ends.push(Instant::now()))?;
-        Ok((outputs, ends.windows(2).map(|w| w[1] - w[0]).collect()))
+        mut read: impl FnMut() -> T,
+    ) -> Result<(Vec<Tensor>, Vec<T>), RunError> {
+        let mut all = vec![read()];
+        let outputs = self.keeping(inputs, state, spare, |_| all.push(read()))?;
+        Ok((outputs, all))
     }
 
     /// Runs once. Outputs for which there are blocks are made of these.
