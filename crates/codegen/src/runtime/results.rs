@@ -12,37 +12,23 @@ const LARGE_RESULT: usize = 128 << 10;
 /// Results grow by no more bytes until they take other memory.
 const MOST_ROOM: usize = 16 << 20;
 
-/// Results begin where pages do.
-const PAGE: usize = 4096;
-
-/// Memory of the system's, for the results of one run, which begin as zeros. (In large pages, which decoders could read their results in again, these
-/// gain 2 to 4 %; but the run that is the first to write them waits for whole ones to be cleared.)
+/// Memory of the system's for one result, which begins as zeros. (In large pages, which decoders could read their results in again, these gain 2 to 4 %;
+/// but the run that is the first to write them waits for whole ones to be cleared.)
 #[derive(Debug)]
-struct Slab(MmapRaw);
-
-impl Slab {
-    fn new(bytes: usize) -> Slab {
-        let map = MmapOptions::new().len(bytes).map_anon().unwrap_or_else(|_| out_of_memory(bytes as u128));
-        Slab(MmapRaw::from(map))
-    }
-}
-
-/// A part of a slab that one result at a time has.
-#[derive(Debug)]
-struct Room {
-    slab: Arc<Slab>,
-    at: usize,
-    bytes: usize,
-}
+struct Room(MmapRaw);
 
 impl Room {
-    fn start(&self) -> *mut u8 {
-        // SAFETY: rooms lie within their slabs.
-        unsafe { self.slab.0.as_mut_ptr().add(self.at) }
+    fn new(bytes: usize) -> Room {
+        let map = MmapOptions::new().len(bytes).map_anon().unwrap_or_else(|_| out_of_memory(bytes as u128));
+        Room(map.into())
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.len()
     }
 }
 
-/// Rooms of results that nobody has any more.
+/// Memory of results that nobody has any more.
 #[derive(Debug, Default)]
 pub(super) struct Results(Mutex<Idle>);
 
@@ -57,10 +43,10 @@ struct Idle {
 impl Idle {
     /// Lets those go that have been there for longest, until so many bytes more are not too many.
     fn make_way(&mut self, bytes: usize) {
-        let mut kept: usize = self.rooms.iter().map(|r| r.bytes).sum();
+        let mut kept: usize = self.rooms.iter().map(Room::bytes).sum();
         let more = |room: &Room| {
             let is_over = kept + bytes > self.most;
-            kept -= if is_over { room.bytes } else { 0 };
+            kept -= if is_over { room.bytes() } else { 0 };
             is_over
         };
         let gone = self.rooms.iter().map(more).take_while(|gone| *gone).count();
@@ -79,7 +65,7 @@ pub(super) struct ResultBlock {
 impl ResultBlock {
     /// Where it begins.
     pub(super) fn start(&self) -> *mut u8 {
-        self.room.as_ref().map_or(std::ptr::null_mut(), Room::start)
+        self.room.as_ref().map_or(std::ptr::null_mut(), |room| room.0.as_mut_ptr())
     }
 
     /// The result, whose memory serves others once nobody has it.
@@ -92,62 +78,49 @@ impl AsRef<[u8]> for ResultBlock {
     fn as_ref(&self) -> &[u8] {
         let Some(room) = &self.room else { return &[] };
         // SAFETY: the room has as many bytes, which were zeros when it was made; nobody writes them once there is a tensor of them.
-        unsafe { std::slice::from_raw_parts(room.start(), self.bytes) }
+        unsafe { std::slice::from_raw_parts(room.0.as_ptr(), self.bytes) }
     }
 }
 
 impl Drop for ResultBlock {
     fn drop(&mut self) {
         let mut idle = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(room) = self.room.take().filter(|r| r.bytes <= idle.most) {
-            idle.make_way(room.bytes);
+        if let Some(room) = self.room.take().filter(|r| r.bytes() <= idle.most) {
+            idle.make_way(room.bytes());
             idle.rooms.push(room);
         }
     }
 }
 
 impl Results {
-    /// Memory for a run's results of so many bytes: of those that are large, where nobody has them any more. What is new is for all in one piece,
-    /// which the threads that write it have the system make: clearing it beforehand would take as long as a third of a run that makes little of much.
+    /// Memory for a run's results of so many bytes: of those that are large, where nobody has them any more. What is new is cleared by the system as
+    /// threads come to write it: one thread that does so beforehand would take as long as a third of a run that makes little of much.
     pub(super) fn blocks(self: &Arc<Results>, sizes: impl Iterator<Item = usize>) -> Vec<Option<ResultBlock>> {
         let wanted: Vec<Option<[usize; 2]>> = sizes
             // Of results that grow from run to run, several in a row take the same memory.
             .map(|bytes| {
                 let step = bytes.next_power_of_two().clamp(LARGE_RESULT, MOST_ROOM * 8) / 8;
-                (bytes >= LARGE_RESULT).then(|| [bytes, bytes.next_multiple_of(step).next_multiple_of(PAGE)])
+                (bytes >= LARGE_RESULT).then(|| [bytes, bytes.next_multiple_of(step)])
             })
             .collect();
+        let all = wanted.iter().flatten().map(|w| w[1]).sum();
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.most = idle.most.max(wanted.iter().flatten().map(|w| w[1]).sum());
-        let mut found: Vec<Option<Room>> = wanted
+        idle.most = idle.most.max(all);
+        let found: Vec<Option<Room>> = wanted
             .iter()
             .map(|wanted| {
                 let [bytes, room] = (*wanted)?;
-                let at = idle.rooms.iter().position(|r| (bytes..=2 * room).contains(&r.bytes))?;
+                let at = idle.rooms.iter().position(|r| (bytes..=2 * room).contains(&r.bytes()))?;
                 Some(idle.rooms.remove(at))
             })
             .collect();
-        let is_missing =
-            |(wanted, found): &(&Option<[usize; 2]>, &mut Option<Room>)| wanted.is_some() && found.is_none();
-        let missing = |found: &mut [Option<Room>]| -> usize {
-            let rooms = wanted.iter().zip(found).filter(is_missing).filter_map(|(wanted, _)| *wanted);
-            rooms.map(|w| w[1]).sum()
-        };
-        let bytes = missing(&mut found);
-        if bytes > 0 {
-            // Of memory that is too small nobody takes any, where all results have grown.
-            let in_use: usize = found.iter().flatten().map(|r| r.bytes).sum();
-            idle.make_way(in_use + bytes);
-            drop(idle);
-            let (slab, mut at) = (Arc::new(Slab::new(bytes)), 0);
-            for (wanted, found) in wanted.iter().zip(&mut found).filter(is_missing) {
-                let bytes = wanted.map_or(0, |w| w[1]);
-                *found = Some(Room { slab: slab.clone(), at, bytes });
-                at += bytes;
-            }
-        }
-        let made = |(wanted, room): (&Option<[usize; 2]>, Option<Room>)| {
-            Some(ResultBlock { room, bytes: (*wanted)?[0], home: self.clone() })
+        // Where results have grown, nobody takes what is too small for them.
+        idle.make_way(all);
+        drop(idle);
+        let made = |(wanted, found): (&Option<[usize; 2]>, Option<Room>)| {
+            let [bytes, room] = (*wanted)?;
+            let room = Some(found.unwrap_or_else(|| Room::new(room)));
+            Some(ResultBlock { room, bytes, home: self.clone() })
         };
         wanted.iter().zip(found).map(made).collect()
     }
@@ -188,6 +161,6 @@ mod tests {
             assert_eq!(again, first);
         }
         let idle = results.0.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(idle.rooms.iter().map(|r| r.bytes).sum::<usize>() <= idle.most);
+        assert!(idle.rooms.iter().map(Room::bytes).sum::<usize>() <= idle.most);
     }
 }
