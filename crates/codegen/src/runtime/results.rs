@@ -152,13 +152,14 @@ mod tests {
     fn memory_of_smaller_results_goes() {
         let results = Arc::new(Results::default());
         drop(results.blocks([BYTES; 4].into_iter()));
-        let grown = results.blocks([BYTES * 2; 4].into_iter());
-        let first = starts(&grown);
-        drop(grown);
+        let grown = || {
+            let mut starts = starts(&results.blocks([BYTES * 2; 4].into_iter()));
+            starts.sort_unstable();
+            starts
+        };
+        let first = grown();
         for _ in 0..3 {
-            let mut again = starts(&results.blocks([BYTES * 2; 4].into_iter()));
-            again.sort_unstable();
-            assert_eq!(again, first);
+            assert_eq!(grown(), first);
         }
         let idle = results.0.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(idle.rooms.iter().map(Room::bytes).sum::<usize>() <= idle.most);
