@@ -61,6 +61,17 @@ pub struct Executable {
 }
 
 impl Executable {
+    /// What users give for the program as it is written, in order.
+    fn given(&self, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<rt::Tensor>> {
+        if let Some(pair) = self.built.state.iter().find(|p| p.order.is_some()) {
+            return Err(refuse(format!(
+                "state `{}` lies in another order than the model has (`reorder_state`): only `stateful()` runs this program",
+                pair.name
+            )));
+        }
+        gather(inputs, self.inputs.iter().map(Input::wanted))
+    }
+
     /// Passes on what runs warn of, each once.
     pub fn warn(&self, py: Python<'_>) -> PyResult<()> {
         let all = self.built.executable.warnings();
@@ -208,7 +219,7 @@ impl Executable {
     /// list of new arrays. Inputs are read where they lie if they are dense, row-major and on a boundary of 64 bytes (`resat.empty` makes such),
     /// else they are copied; nobody may write them meanwhile.
     fn run(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
-        let given = gather(inputs, self.inputs.iter().map(Input::wanted))?;
+        let given = self.given(inputs)?;
         let outputs = match &self.built.executable {
             Runnable::Plain(exe) => py.detach(|| exe.run(&given)).map_err(run_error)?,
             // Code for extents that were met is known by the values that decided them, which outlive the call.
@@ -281,7 +292,7 @@ impl Executable {
 
     /// Runs once and says how long each call took: a list of (function, seconds).
     fn profile(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<(String, f64)>> {
-        let given = gather(inputs, self.inputs.iter().map(Input::wanted))?;
+        let given = self.given(inputs)?;
         let Some(exe) = self.built.executable.as_plain() else {
             return Err(refuse("only a sequence of calls on tensors of known extents can be profiled"));
         };
@@ -297,7 +308,7 @@ impl Executable {
     /// Runs so often, after three runs that don't count; seconds of each, without what Python takes.
     #[pyo3(signature = (inputs, repeat = 20))]
     fn latencies(&self, py: Python<'_>, inputs: &Bound<'_, PyAny>, repeat: usize) -> PyResult<Vec<f64>> {
-        let given = gather(inputs, self.inputs.iter().map(Input::wanted))?;
+        let given = self.given(inputs)?;
         let run = || -> Result<Vec<f64>, Refused> {
             let mut all = Vec::with_capacity(repeat);
             for i in 0..repeat + 3 {
@@ -407,7 +418,7 @@ fn cache(folder: PathBuf) -> Opened {
 
 /// Builds a module: passes, then code.
 #[pyfunction]
-#[pyo3(signature = (module, item, settings, *, trace, threads, name, fallback, check_regions, cache_folder, tune, specialize, state, hints, bounds, on_phase))]
+#[pyo3(signature = (module, item, settings, *, trace, threads, name, fallback, check_regions, cache_folder, tune, specialize, state, reorder_state, hints, bounds, on_phase))]
 #[allow(clippy::too_many_arguments, reason = "the package's Python part alone calls it, by name")]
 fn build<'py>(
     py: Python<'py>,
@@ -423,6 +434,7 @@ fn build<'py>(
     tune: Option<f64>,
     specialize: &str,
     state: Vec<(String, String)>,
+    reorder_state: bool,
     hints: Vec<Said>,
     bounds: Vec<(String, Vec<Option<String>>)>,
     on_phase: Option<Py<PyAny>>,
@@ -447,7 +459,7 @@ fn build<'py>(
         "all" => Specialize::All,
         other => return Err(refuse(format!("specialize is \"off\", \"hot\" or \"all\", not `{other}`"))),
     };
-    options.state = state;
+    (options.state, options.reorder_state) = (state, reorder_state);
     (options.hints, options.bounds) = (hints, ranges(bounds)?);
     options.tuned = Some(Arc::new(tuned_in(&settings.rust.target, tuned_of_user())));
     options.tune = tune.map(|t| seconds("tune", t)).transpose()?;

@@ -45,6 +45,35 @@ def test_a_cache_that_grows():
     np.testing.assert_array_equal(everything, rows[:3])
 
 
+HEADS = """#[version = "0.0.5"]
+def @main(%cache: Tensor[(1, 2, ?, 4), float32], %x: Tensor[(1, 2, 1, 4), float32]) {
+  %0 = concatenate((%cache, %x), axis=2);
+  (sum(%0, axis=[2]), %0)
+}
+"""
+
+
+@pytest.mark.parametrize("reorder", [False, True])
+def test_a_cache_with_its_heads_first(reorder):
+    exe = rs.build(rs.parse(HEADS), state={"cache": "1"}, reorder_state=reorder)
+    runs = exe.stateful()
+    rows = np.random.default_rng(0).standard_normal((12, 1, 2, 1, 4)).astype("float32")
+    for i, row in enumerate(rows):
+        (total,) = runs.run({"x": row})
+        np.testing.assert_allclose(total, rows[: i + 1].sum((0, 3)), rtol=1e-4, atol=1e-5)
+    kept = np.concatenate(list(rows), axis=2)
+    np.testing.assert_array_equal(runs["cache"], kept)
+    runs["cache"] = kept[:, :, :3]
+    (total,) = runs.run([rows[3]])
+    np.testing.assert_allclose(total, rows[:4].sum((0, 3)), rtol=1e-4, atol=1e-5)
+    if reorder:
+        for call in (exe.run, exe.latencies):
+            with pytest.raises(rs.Refused, match="`cache` lies in another order.*stateful"):
+                call({"cache": kept, "x": rows[0]})
+    else:
+        np.testing.assert_array_equal(exe.run({"cache": kept[:, :, :2], "x": rows[2]})[1], kept[:, :, :3])
+
+
 def test_state_is_not_memory_of_the_callers():
     exe = rs.build(rs.parse('#[version = "0.0.5"] def @main(%s: Tensor[(16), float32], %x: Tensor[(16), float32]) { (%x, add(%s, %x)) }'), state={"s": "0"})
     runs, x = exe.stateful(), rs.empty((16,))

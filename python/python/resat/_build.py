@@ -69,6 +69,7 @@ def build(
     cache: "bool | str | os.PathLike[str]" = False,
     tune: "float | None" = None,
     state: "Mapping[str, str] | None" = None,
+    reorder_state: bool = False,
     hints: "Extents | None" = None,
     bounds: "Bounds | None" = None,
     specialize: str = "off",
@@ -86,6 +87,9 @@ def build(
       in the user's folder: later builds, with or without it, use what is known.
     - `state`: inputs that the next run takes from an output of this one, as `{"cache": "cache_out"}`; outputs without names are called by their
       numbers, as "0". `Executable.stateful` makes runs that keep them, and update them where they lie.
+    - `reorder_state`: state may lie with its axes in another order than the model has them: a decoder's cache with the places before the heads, so that
+      it grows without being copied. What runs give of it, and take, has the model's order, which is copied then. Such a program is for
+      `Executable.stateful` alone.
     - `hints`: what unknown extents are likely to be, by a dimension's name or an input's with an extent for each axis, None where nothing is
       said: `{"batch": 1, "x": (None, 3, 224, 224)}`. Prices and schedules reckon with them; other sizes are served as well.
     - `bounds`: how great unknown extents may be, said alike and of all of them, with a least and a step where these are given:
@@ -116,6 +120,7 @@ def build(
         tune=tune,
         specialize=specialize,
         state=list((state or {}).items()),
+        reorder_state=reorder_state,
         hints=_extents(hints),
         bounds=_bounds(bounds),
         on_phase=progress,

@@ -337,6 +337,7 @@ def build(
     tune: float | None,
     specialize: str,
     state: list[tuple[str, str]],
+    reorder_state: bool,
     hints: list[tuple[str, list[int | None]]],
     bounds: list[tuple[str, list[str | None]]],
     on_phase: Callable[[str], None] | None,
