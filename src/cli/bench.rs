@@ -106,6 +106,13 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     if args.model.file.extension().is_some_and(|e| e == "so") {
         args.extents.refuse("go with programs that are to be built")?;
+        super::library::refuse(&[
+            ("--profile", args.profile),
+            ("--state", !args.state.state.is_empty()),
+            ("--passes", args.passes.asked()),
+            ("--specialize", args.specialize != Special::Off),
+            ("--tune", args.tune.asked()),
+        ])?;
         let library = super::library::open(&args.model, args.threads)?;
         let tensors = paths.iter().map(|&p| library.inputs(p, None)).collect::<Result<Vec<_>, _>>()?;
         let runs = measure(&args, &tensors, &|| None, |tensors| library.run(tensors).map(drop))?;

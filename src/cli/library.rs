@@ -19,6 +19,17 @@ use crate::{
 /// A library with its interface checked.
 pub(super) struct Library(LoadedLibrary);
 
+/// Refuses what is asked of a library that only goes with a program that is to be built: options, and whether they were given.
+pub(super) fn refuse(asked: &[(&str, bool)]) -> Result<(), Failure> {
+    match asked.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => {
+            let message = format!("a compiled library is what it was built to be: `{option}` has no place here");
+            Err(Failure::Refused(Diagnostic::new(message).into()))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Loads the library that the arguments name.
 pub(super) fn open(args: &ModelArgs, threads: Option<NonZeroUsize>) -> Result<Library, Failure> {
     if args.params.is_some() {

@@ -466,9 +466,14 @@ pub(super) fn beside_state(
 }
 
 fn run_library(args: &Args) -> Result<(), Failure> {
-    if !args.state.state.is_empty() {
-        return Err(refused("a compiled library keeps what it was built to keep: `--state` has no place here"));
-    }
+    super::library::refuse(&[
+        ("--state", !args.state.state.is_empty()),
+        ("--passes", args.passes.asked()),
+        ("--backend", args.backend == Backend::Interp),
+        ("--validate", args.validate),
+        ("--tune", args.tune.asked()),
+        ("--dump", args.dump.asked()),
+    ])?;
     let library = super::library::open(&args.model, args.threads)?;
     let first = args.inputs.first().map(PathBuf::as_path);
     let Some(mut runs) = library.stateful() else {

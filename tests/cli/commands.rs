@@ -187,6 +187,17 @@ fn a_library_gives_the_same_outputs() {
         assert!(kernels.iter().any(|k| number(k, "operations") && number(k, "expected_seconds")), "{json}");
     }
     let times = f.line("bench model.so --inputs inputs.npz --repeat 2 --threads 1").done();
+    // What only goes with a program that is to be built is refused, not left out.
+    let refused = |line: &str, option: &str| {
+        let name = option.split_once('=').map_or(option, |(name, _)| name);
+        f.line(&format!("{line} model.so --inputs inputs.npz {option}")).refused(&["library", name]);
+    };
+    for option in ["--profile", "--passes=none", "--specialize=all", "--tune=1", "--state=x=0"] {
+        refused("bench", option);
+    }
+    for option in ["--passes=none", "--validate", "--backend=interp", "--state=x=0"] {
+        refused("run", option);
+    }
     assert!(times.contains("over 2 runs"), "{times}");
     f.line("run model.so --params digits.params").refused(&["--params"]);
     let wrong = rows(&arrays(&f.path("inputs.npz"))[0].1, 2);
