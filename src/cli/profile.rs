@@ -6,8 +6,7 @@ use crate::driver::{Profile, ProfiledCall};
 
 /// The calls as people read them, those that take longest first.
 pub(super) fn table(profile: &Profile) -> String {
-    let mut sorted: Vec<&ProfiledCall> = profile.calls.iter().collect();
-    sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let sorted = by_time(profile);
     let all: f64 = sorted.iter().map(|c| c.seconds).sum();
     let mut text = format!(
         "peak {:.1} Gop/s (float32), bandwidth {:.1} GB/s, from memory {:.1} GB/s, {} thread{}\n{:>11} {:>6} {:>9} {:>8} {:>8} {:>10}  {:10}  {:>11}  kernel\n",
@@ -46,18 +45,25 @@ pub(super) fn table(profile: &Profile) -> String {
     text
 }
 
+/// The calls that take longest first.
+fn by_time(profile: &Profile) -> Vec<&ProfiledCall> {
+    let mut sorted: Vec<&ProfiledCall> = profile.calls.iter().collect();
+    sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    sorted
+}
+
 /// What was counted in each call, in the same order; nothing where nothing was.
 pub(super) fn counters(profile: &Profile) -> String {
     if profile.counters.is_empty() {
         return String::new();
     }
-    let mut sorted: Vec<&ProfiledCall> = profile.calls.iter().collect();
-    sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let mut text = String::new();
     profile.counters.iter().for_each(|name| _ = write!(text, "{name:>14} "));
     text.push_str(" kernel\n");
-    for call in sorted {
-        call.counted.iter().for_each(|n| _ = write!(text, "{n:>14.0} "));
+    for call in by_time(profile) {
+        for n in &call.counted {
+            let _ = if n.is_nan() { write!(text, "{:>14} ", "-") } else { write!(text, "{n:>14.0} ") };
+        }
         let _ = writeln!(text, " {}", call.kernel);
     }
     text

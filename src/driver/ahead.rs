@@ -174,7 +174,7 @@ fn serve(kernels: &Primitives, asked: &Receiver<Asked>, begun: &AtomicU64, took:
 
 fn plan(kernels: &Primitives, shapes: Vec<Shape>, who: Who, took: &AtomicU64) {
     let start = Instant::now();
-    // What does not fit into memory is told when it is met.
+    // A size that does not fit into memory is refused when it is met.
     if within_memory(|| kernels.plan_ahead(shapes, who != Who::All)) == Ok(true) {
         took.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::counters::Counters;
+use super::counters::{Count, Counters};
 use crate::{
     runtime::{Estimate, Executable, RunError},
     target::Target,
@@ -40,7 +40,7 @@ pub struct ProfiledCall {
     /// Bytes of weights and inputs that it reads from main memory: those of a run do not fit into the last cache, so that none of them is there from one
     /// run to the next.
     pub from_memory: f64,
-    /// What each of [`Profile::counters`] counted in the thread that calls: the median of the runs.
+    /// What each of [`Profile::counters`] counted in the thread that calls: the median of the runs; NaN where it did not count meanwhile.
     pub counted: Vec<f64>,
 }
 
@@ -60,13 +60,12 @@ pub(super) fn estimates_of(exe: &Executable) -> Vec<(Estimate, f64)> {
 pub(super) struct Reading {
     /// When the call before had ended.
     end: Instant,
-    counters: Vec<f64>,
+    counters: Vec<Count>,
     /// When the next one began: reading counters takes a while.
     begin: Instant,
 }
 
 /// Reads the time, and counters where these are asked for.
-#[derive(Default)]
 pub(super) struct Reader(Option<Counters>);
 
 impl Reader {
@@ -99,7 +98,7 @@ impl TimedRun {
         let program = exe.program();
         let kernels = program.steps().iter().map(|step| program.step_name(step).to_owned()).collect();
         let times = readings.windows(2).map(|w| w[1].end - w[0].begin).collect();
-        let counted = |w: &[Reading]| w[1].counters.iter().zip(&w[0].counters).map(|(b, a)| b - a).collect();
+        let counted = |w: &[Reading]| w[1].counters.iter().zip(&w[0].counters).map(|(b, a)| b.since(*a)).collect();
         let counted = readings.windows(2).map(counted).collect();
         TimedRun { kernels, times, counted, threads: exe.pool().threads() }
     }

@@ -28,20 +28,25 @@ pub(crate) const LARGE_PAGE: usize = 2 << 20;
 impl Block {
     /// Takes memory. Where there is none, [`within_memory`](crate::tensor::within_memory) says so.
     pub(super) fn new(bytes: usize) -> Block {
+        Block::try_new(bytes).unwrap_or_else(|| out_of_memory(bytes as u128))
+    }
+
+    /// The same; none where there is none.
+    pub(super) fn try_new(bytes: usize) -> Option<Block> {
         let align = match bytes {
             LARGE_PAGE.. => LARGE_PAGE,
             PAGE.. => PAGE,
             _ => ALIGN,
         };
-        let layout = Layout::from_size_align(bytes.max(ALIGN), align).unwrap_or_else(|_| out_of_memory(bytes as u128));
+        let layout = Layout::from_size_align(bytes.max(ALIGN), align).ok()?;
         // SAFETY: the layout's size is not zero.
-        let at = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| out_of_memory(bytes as u128));
+        let at = NonNull::new(unsafe { alloc(layout) })?;
         #[cfg(target_os = "linux")]
         if align == LARGE_PAGE {
             // SAFETY: whole pages of the block; this is advice, which changes no contents and may be ignored.
             unsafe { libc::madvise(at.as_ptr().cast(), bytes / LARGE_PAGE * LARGE_PAGE, libc::MADV_HUGEPAGE) };
         }
-        Block { at, layout }
+        Some(Block { at, layout })
     }
 
     /// The address of a byte of the block.
@@ -58,6 +63,7 @@ pub struct Arenas {
     idle: Mutex<Vec<Block>>,
     /// No block is smaller.
     least: AtomicUsize,
+    /// Memory of results that nobody has any more.
     pub(super) results: Arc<Results>,
 }
 

@@ -228,7 +228,7 @@ impl Pool {
     }
 
     /// Has one worker call `f` as soon as it is awake and between two loops. Meanwhile others run its share of these. What was asked for before and
-    /// has not begun is left out; where `f` panics, nobody is told. False where there is no worker.
+    /// has not begun is left out; a panic in `f` ends `f` alone. False where there is no worker.
     pub fn aside(&self, f: impl FnOnce() + Send + 'static) -> bool {
         if self.workers.is_empty() {
             return false;
@@ -406,7 +406,7 @@ impl Shared {
         while !self.stop.load(Relaxed) {
             if self.has_aside.load(Relaxed) && self.has_aside.swap(false, Acquire) {
                 let task = locked(&self.aside).take();
-                // The task's panic was told; the worker goes on.
+                // The panic hook has printed a panic of the task; the worker goes on.
                 let _ = catch_unwind(AssertUnwindSafe(|| task.map(|Task(f)| f())));
                 wait = Waiting::default();
             }

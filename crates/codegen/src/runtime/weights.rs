@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use memmap2::{MmapMut, MmapOptions};
 use rayon::prelude::*;
 
-use super::memory::LARGE_PAGE;
+use super::memory::Block;
 use crate::{
-    ir::{Expr, ExprId, Module},
+    ir::{Expr, ExprId, Module, reachable},
     tensor::Tensor,
 };
 
@@ -17,12 +16,16 @@ const LINES: usize = 128;
 /// Smaller weights stay where they are: the pages that translations are kept for at a time hold as many.
 const FEW: usize = 4 << 20;
 
-/// Memory that is written no more.
-struct Weights(MmapMut);
+/// A block all of whose bytes up to `bytes` have been written, and are written no more.
+struct Weights {
+    block: Block,
+    bytes: usize,
+}
 
 impl AsRef<[u8]> for Weights {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        // SAFETY: the block has as many bytes, all of which were written before this was made; nobody writes them again.
+        unsafe { std::slice::from_raw_parts(self.block.at(0), self.bytes) }
     }
 }
 
@@ -32,7 +35,8 @@ impl AsRef<[u8]> for Weights {
 /// few ones, and all of them where there is no such memory.
 pub fn into_large_pages(m: &mut Module) {
     let is_ours = |m: &Module, e: &ExprId| matches!(&m[*e], Expr::Constant(t) if t.is_unshared() && !t.is_empty());
-    let ours: Vec<ExprId> = m.ids().filter(|e| is_ours(m, e)).collect();
+    let functions: Vec<ExprId> = m.functions().map(|(_, f)| f).collect();
+    let ours: Vec<ExprId> = reachable(m, functions).into_iter().filter(|e| is_ours(m, e)).collect();
     let tensors: Vec<Tensor> = ours.iter().filter_map(|&e| m.take_constant(e)).collect();
     for (e, t) in ours.into_iter().zip(moved(tensors)) {
         m.replace_constant(e, t);
@@ -46,42 +50,34 @@ fn moved(tensors: Vec<Tensor>) -> Vec<Tensor> {
     if bytes < FEW {
         return tensors;
     }
-    let Some((mut memory, start)) = of_large_pages(bytes) else { return tensors };
-    let mut places = Vec::with_capacity(tensors.len());
-    let (mut rest, mut at) = (&mut memory[start..], start);
-    for t in tensors {
-        let room = room(&t);
-        let (own, others) = rest.split_at_mut(room);
-        places.push((t, own, at));
-        (rest, at) = (others, at + room);
-    }
+    let Some(block) = Block::try_new(bytes) else { return tensors };
+    let starts = tensors.iter().scan(0, |next, t| Some(std::mem::replace(next, *next + room(t))));
+    let placed: Vec<(usize, Tensor)> = starts.collect::<Vec<usize>>().into_iter().zip(tensors).collect();
     // Each goes as soon as it has been copied: there are not two of all of them at any time.
-    let copied = |(t, own, at): (Tensor, &mut [u8], usize)| {
-        own[..t.bytes().len()].copy_from_slice(t.bytes());
-        (t.dtype(), t.shape().to_vec(), at)
+    let copied = |(at, t): (usize, Tensor)| {
+        let from = t.bytes();
+        // SAFETY: each tensor has a room of its own in the block, of as many bytes and what fills up its last line.
+        unsafe {
+            block.at(at).copy_from_nonoverlapping(from.as_ptr(), from.len());
+            block.at(at + from.len()).write_bytes(0, room(&t) - from.len());
+        }
+        (at, t.dtype(), t.shape().to_vec())
     };
-    let copied: Vec<_> = places.into_par_iter().with_max_len(1).map(copied).collect();
-    let memory = Arc::new(Weights(memory));
-    let tensor = |(dtype, shape, at): (_, Vec<usize>, usize)| {
-        Tensor::from_part(dtype, &shape, memory.clone(), at).expect("as many bytes as were copied")
+    let copied: Vec<_> = placed.into_par_iter().with_max_len(1).map(copied).collect();
+    let weights = Arc::new(Weights { block, bytes });
+    let tensor = |(at, dtype, shape): (usize, _, Vec<usize>)| {
+        Tensor::from_part(dtype, &shape, weights.clone(), at).expect("as many bytes as were copied")
     };
     copied.into_iter().map(tensor).collect()
 }
 
-/// So many bytes, and where the first of them that begins a large page is.
-fn of_large_pages(bytes: usize) -> Option<(MmapMut, usize)> {
-    let memory = MmapOptions::new().len(bytes + LARGE_PAGE).map_anon().ok()?;
-    #[cfg(target_os = "linux")]
-    // Advice, which may be ignored.
-    memory.advise(memmap2::Advice::HugePage).ok();
-    let start = memory.as_ptr().align_offset(LARGE_PAGE);
-    Some((memory, start))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::tensor::DType;
+    use super::{super::memory::LARGE_PAGE, *};
+    use crate::{
+        ir::{Attrs, Function},
+        tensor::DType,
+    };
 
     #[test]
     fn weights_are_the_same_elsewhere() {
@@ -90,14 +86,21 @@ mod tests {
         let (one, other) = (m.constant(large(1)), m.constant(large(2)));
         let shared = large(3);
         let kept = m.constant(shared.clone());
-        let before = |m: &Module, e: ExprId| match &m[e] {
+        let unused = m.constant(large(4));
+        let body = m.add(Expr::Tuple(vec![one, other, kept]));
+        let (type_params, params, attrs) = (vec![], vec![], Attrs::new(vec![]));
+        let main = m.add(Expr::Func(Box::new(Function { type_params, params, ret: None, body, attrs })));
+        m.define("main", main);
+        let at = |m: &Module, e: ExprId| match &m[e] {
             Expr::Constant(t) => t.bytes().as_ptr().addr(),
             other => panic!("{other:?} is no constant"),
         };
+        let unused_at = at(&m, unused);
         into_large_pages(&mut m);
-        assert_eq!(before(&m, other) - before(&m, one), 3 << 20, "one after another");
-        assert_eq!(before(&m, one) % LARGE_PAGE, 0);
-        assert_eq!(before(&m, kept), shared.bytes().as_ptr().addr(), "what others hold is there once");
+        assert_eq!(at(&m, unused), unused_at, "nothing uses it");
+        assert_eq!(at(&m, other) - at(&m, one), 3 << 20, "one after another");
+        assert_eq!(at(&m, one) % LARGE_PAGE, 0);
+        assert_eq!(at(&m, kept), shared.bytes().as_ptr().addr(), "what others hold is there once");
         for (e, k) in [(one, 1), (other, 2), (kept, 3)] {
             assert_eq!(m[e], Expr::Constant(large(k)));
         }
