@@ -4,8 +4,9 @@
     rivals.py --resat BIN --shared DIR --out DIR [--only latency,imported,int8,bf16,products,start,memory,sizes,decoder] [--threads 1,2] [--rounds 8]
               [--seconds 0.2] [--models-dir DIR] [--onnx FILE...] [MODEL...]
 
-DIR of --shared holds the folders `corpus` (recorded models) and `rivals` (its bench.py times processes in turn). Ratios are the fastest
-rival's median over resat's: more than 1 is faster than every rival. What can't be measured is said, and left out.
+DIR of --shared holds the folders `corpus` (recorded models) and `rivals` (its bench.py runs the rivals). Ratios are the fastest rival's median over
+resat's: more than 1 is faster than every rival. Medians are of turns in one state of the machine, which is named, with how many turns each runtime had in it
+(turns.py). What can't be measured is said, and left out.
 
 With --onnx, latency is of these files, and of corpus models only where they are named. A file's inputs are FILE.npz beside it (its name without
 `.onnx`), else drawn: numbers from 0 to 1, integers below 100. The outputs' distance from ONNX Runtime's goes into the table, too, and the seconds
@@ -22,6 +23,8 @@ sizes     programs whose extents are unknown, at six sizes each (sizes.py)
 decoder   one token of a decoder with a cache, after pasts of several lengths, by weights of several types (decoder.py)
 """
 import argparse, json, math, os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
+
+from turns import in_turn
 
 F32 = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "inception_v3", "bert4", "bert12"]
 BOUND_BY_WEIGHTS = ["lstm", "mlp"]
@@ -68,15 +71,13 @@ def params(name, folder):
 
 
 def turn(script, name, runtimes, threads, what, models=None, more=()):
-    """The rows of bench.py for one model: a process a runtime, in turn; `more` are further arguments of resat's."""
-    with tempfile.TemporaryDirectory() as t:
-        command = [sys.executable, str(script), "--models", str(models or models_dir), "--threads", str(threads), "--rounds", str(args.rounds)]
-        command += ["--seconds", str(args.seconds), "--rt", ",".join(runtimes), "--resat", args.resat, "--json", f"{t}/rows.json"]
-        command += [*(["--resat-args=" + " ".join(more)] if more else []), name]
-        if subprocess.run(command).returncode or not os.path.exists(f"{t}/rows.json"):
-            note(f"{what} of {name}, {threads} threads: bench.py failed on {', '.join(runtimes)}")
-            return
-        rows = json.load(open(f"{t}/rows.json"))
+    """The rows of one model: a process a runtime, in turn; `more` are further arguments of resat's."""
+    weights = lambda folder: params(folder.name, folder)
+    try:
+        rows = in_turn(args.resat, script, script.parent.parent / "corpus", models or models_dir, name, runtimes, threads, args.rounds, args.seconds, weights, more)
+    except (RuntimeError, subprocess.CalledProcessError) as e:
+        note(f"{what} of {name}, {threads} threads: {e}")
+        return
     results.extend({"kind": what, **row} for row in rows)
     write()
 
@@ -321,8 +322,8 @@ def table():
         if not rows:
             continue
         rivals = list(dict.fromkeys(r["rt"] for r in rows if not r["rt"].startswith("resat")))
-        lines += ["", f"## {kind}", "", "| model | threads | resat | " + " | ".join(rivals) + " | fastest rival / resat | other load |"]
-        lines.append("| --- |" + " ---: |" * (len(rivals) + 4))
+        lines += ["", f"## {kind}", "", "| model | threads | resat | " + " | ".join(rivals) + " | fastest rival / resat | state | disturbed |"]
+        lines.append("| --- |" + " ---: |" * (len(rivals) + 3) + " --- | ---: |")
         ratios = {}
         for model, threads in dict.fromkeys((r["model"], r["threads"]) for r in rows):
             of = {r["rt"]: r for r in rows if (r["model"], r["threads"]) == (model, threads)}
@@ -332,7 +333,7 @@ def table():
             ratios.setdefault((group, threads), []).append(ratio)
             cells = [f"{of[rt]['median_ms']:.3f}" if rt in of else "" for rt in rivals]
             load = max(r["disturbed"] for r in of.values())
-            lines.append(f"| {model} | {threads} | {mine['median_ms']:.3f} | " + " | ".join(cells) + f" | {ratio:.2f} | {load:.0%} |")
+            lines.append(f"| {model} | {threads} | {mine['median_ms']:.3f} | " + " | ".join(cells) + f" | {ratio:.2f} | {mine['state']} ({mine['turns']}) | {load:.0%} |")
         lines.append("")
         for (group, threads), r in sorted(ratios.items()):
             which = "" if group == "all" else f" ({group})"

@@ -2,25 +2,40 @@
 
 use super::{Failure, print};
 use crate::{
-    driver::machine,
+    driver::{
+        machine,
+        together::{Placement, Together},
+    },
     machine::{FACTS, Known, Origin, differs},
 };
 
 /// Arguments of `resat machine`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  resat machine\n  resat machine --measure\n\nWhat is measured is kept, and later commands for `-mcpu=native` build with it."
+    after_help = "Examples:\n  resat machine\n  resat machine --measure\n  resat machine --together --json\n\nWhat is measured is kept, and later commands for `-mcpu=native` build with it."
 )]
 pub(super) struct Args {
     /// Measure what can be measured, keep it, and say what differs
     #[arg(long)]
     measure: bool,
+    /// Measure what two threads have of each other at the moment, and nothing else: arithmetic of both at once, a message there and back, reads of what the
+    /// other has written. Whether they are two cores that share a cache, two that do not, or one core's two threads; a virtual machine's host may change
+    /// it at any time
+    #[arg(long, conflicts_with = "measure")]
+    together: bool,
     /// As JSON: {"family": …, "facts": [{"name", "unit", "value", "from"}, …]}
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
+    if args.together {
+        let found = Together::measure().map_err(|e| Failure::Other(e.to_string()))?;
+        return match args.json {
+            true => print(&format!("{:#}\n", found.to_json())),
+            false => print(&beside(&found)),
+        };
+    }
     let table = Known::here();
     let measured = match args.measure {
         true => Some(machine::measure().map_err(|e| Failure::Other(e.to_string()))?),
@@ -39,6 +54,22 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         eprintln!("kept in {}", file.display());
     }
     Ok(())
+}
+
+/// What two threads have of each other, in a line.
+fn beside(found: &Together) -> String {
+    let what = match found.placement() {
+        Placement::OneCore => "one core's two threads",
+        Placement::SharedCache => "two cores that share a cache",
+        Placement::Apart => "two cores that share no cache",
+    };
+    format!(
+        "two threads: {what}\n{:.0} GFLOP/s each at once, {:.0} alone; {:.2} us there and back; {:.0} GB/s of what the other has written\n",
+        found.both / 1e9,
+        found.alone / 1e9,
+        found.round_trip * 1e6,
+        found.read / 1e9
+    )
 }
 
 /// The facts as a table, with what was measured beside them.

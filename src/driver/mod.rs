@@ -57,6 +57,8 @@ mod state_order;
 #[cfg(feature = "llvm")]
 mod stopwatch;
 #[cfg(feature = "llvm")]
+pub mod together;
+#[cfg(feature = "llvm")]
 mod trial;
 #[cfg(feature = "llvm")]
 mod tune;
