@@ -8,7 +8,7 @@ use super::{
     choose::choose,
     combine::{factors, narrow_multiplied},
     reduce::form,
-    tiling::{Form, coeff},
+    tiling::{Form, Tiling, coeff},
 };
 use crate::{
     loops::{Axis, AxisId, Scalar, ScalarKind, TILE, TensorDecl, TensorId, numbers_in_word},
@@ -126,7 +126,10 @@ impl Emitter {
                 changed[i] = self.packed_access(&order.axes(&axes, r, &offset, parts));
                 let to = cut_offset(&to, &cut);
                 let chosen = choose(&axes, Some(&to), &r.axes, &changed, form, self.unit, self.changing());
-                let Some((cost, _)) = chosen else { continue };
+                let Some((cost, tiling)) = chosen else { continue };
+                if order.is_cut() && !takes_whole(&tiling, parts[1], order.block) {
+                    continue;
+                }
                 let rows = match offset.coeff(order.last.id) {
                     1 => elements / order.block,
                     _ => 0,
@@ -343,6 +346,14 @@ impl Order {
         let summed = r.axes.iter().filter(|a| offset.coeff(a.id) != 0);
         first.chain(summed).chain(axes.iter().filter(|a| Some(a.id) == last)).copied().collect()
     }
+}
+
+/// Whether a register tile takes the whole of a block, whose places are that axis. One that takes a part reads lines with gaps between them, which prefetchers
+/// fill: twice as much comes from the second cache as is used (Zen 3, 512 x 512 x 2048: 14.1 ms for 12.1).
+fn takes_whole(tiling: &Tiling, places: AxisId, block: i64) -> bool {
+    let size = tiling.tiles.iter().find(|t| t.0 == places).map_or(1, |t| t.1);
+    let lanes = if tiling.vector == places { tiling.lanes } else { 1 };
+    size * lanes == block
 }
 
 /// What is read under a condition: elsewhere there may be nothing to copy.
