@@ -722,6 +722,13 @@ fn what_is_known_of_the_machine_is_shown_and_measured() {
     let clock = facts.iter().find(|f| f["name"] == "clock").expect("the clock");
     assert!(clock["measured"].as_f64().is_some_and(|hz| hz > 1e8), "{clock}");
     assert!(facts.iter().all(|f| ["table", "detected", "measured"].contains(&f["from"].as_str().unwrap_or_default())));
+    assert!(said(&["--together"]).starts_with("two threads: "));
+    let found: serde_json::Value = serde_json::from_str(&said(&["--together", "--json"])).expect("JSON");
+    assert!(found["read_bytes_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{found}");
+    assert!(
+        ["one core", "shared cache", "apart"].contains(&found["placement"].as_str().unwrap_or_default()),
+        "{found}"
+    );
 }
 
 /// An ONNX model of `x + w` over two numbers, `data` being the fields of the weight that say what it holds.
