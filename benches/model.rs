@@ -11,12 +11,9 @@
 //! Everything runs on one thread. A kernel's time is the median of its runs within the network; its error is the share by which the
 //! model's figure differs from that. Tilings are timed alone, as `--tune` does, and compared by Spearman's rank correlation.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+mod recorded;
+
+use std::{collections::BTreeMap, time::Duration};
 
 use resat::{
     driver::{self, Options, Profile, Runnable, load_module, load_params, tuned_in},
@@ -95,27 +92,18 @@ fn main() {
     if names.is_empty() {
         names = NETWORKS.map(str::to_owned).to_vec();
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = std::env::var_os("RESAT_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
     let temporary = tempfile::tempdir().expect("a temporary folder");
     let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
     let (mut correlations, mut across) = (Vec::new(), Vec::new());
     let mut lost = Vec::new();
     for name in &names {
-        let folder = shared.join("corpus").join(name);
-        if !folder.join("model.relay").exists() {
-            println!("{name}: skipped, as {} is not there", folder.display());
-            continue;
-        }
-        let mut weights = folder.join("model.params");
-        if !weights.exists() {
-            weights = temporary.path().join(format!("{name}.params"));
-            let made = Command::new("python3").arg(shared.join("corpus/params.py")).arg(&folder).arg(&weights).status();
-            if !made.is_ok_and(|s| s.success()) {
-                println!("{name}: skipped, as its weights can't be made: python3 with numpy is needed");
+        let (folder, weights) = match recorded::model(name, temporary.path()) {
+            Ok(files) => files,
+            Err(why) => {
+                println!("{name}: skipped, as {why}");
                 continue;
             }
-        }
+        };
         let target = Target { cores: 1, timing: driver::machine::timing(), ..Target::host() };
         let module = load_module(&folder.join("model.relay")).unwrap_or_else(|e| panic!("{e}"));
         let weights = load_params(&weights).unwrap_or_else(|e| panic!("{e}"));
@@ -168,6 +156,9 @@ fn main() {
                 correlations.extend(rank_correlation(&timed.candidates));
             }
         }
+    }
+    if kinds.is_empty() {
+        return;
     }
     println!("| kind | calls | measured ms | expected ms | mean error |");
     println!("| --- | ---: | ---: | ---: | ---: |");

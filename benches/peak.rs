@@ -11,10 +11,7 @@
 //! that take much longer than others, were disturbed and are left out. A convolution's share is the median over the runs that are left.
 //! Counted are the multiplications and additions of the direct algorithm, whatever algorithm runs: Winograd's does with fewer.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+mod recorded;
 
 use resat::{
     driver::{self, Options, Peak, Runnable, load_module, load_params},
@@ -121,23 +118,11 @@ fn main() {
             _ => name = arg,
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = std::env::var_os("RESAT_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
-    let folder = shared.join("corpus").join(&name);
-    if !folder.join("model.relay").exists() {
-        println!("{name}: skipped, as {} is not there", folder.display());
-        return;
-    }
     let temporary = tempfile::tempdir().expect("a temporary folder");
-    let mut weights = folder.join("model.params");
-    if !weights.exists() {
-        weights = temporary.path().join("weights.params");
-        let made = Command::new("python3").arg(shared.join("corpus/params.py")).arg(&folder).arg(&weights).status();
-        if !made.is_ok_and(|s| s.success()) {
-            println!("{name}: skipped, as its weights can't be made: python3 with numpy is needed");
-            return;
-        }
-    }
+    let (folder, weights) = match recorded::model(&name, temporary.path()) {
+        Ok(files) => files,
+        Err(why) => return println!("{name}: skipped, as {why}"),
+    };
     let target = Target { cores: 1, ..Target::host() };
     let mut registers = Peak::new(&target).expect("kernels of this machine run here");
     let module = load_module(&folder.join("model.relay")).unwrap_or_else(|e| panic!("{e}"));
