@@ -8,8 +8,8 @@ use crate::egraph::{DirtySet, Graph, worth_rewriting};
 
 /// The two halves of a rule.
 pub trait Rewrite: Send + Sync {
-    /// What its search finds.
-    type Match;
+    /// What its search finds. Rules are searched on several threads at once.
+    type Match: Send;
 
     /// Matches in the order in which they are to be applied, at most `limit`, each with the class that the rule is searched at (of several
     /// roots the first). The graph is rebuilt.
@@ -178,7 +178,7 @@ trait Erased: Send + Sync {
     fn search<'r>(&'r self, cx: &SearchContext<'_>, limit: usize) -> Box<dyn List + 'r>;
 }
 
-trait List {
+trait List: Send {
     fn len(&self) -> usize;
     fn apply(&self, at: usize, graph: &mut Graph, asked: &Asked);
 }

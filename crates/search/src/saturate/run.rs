@@ -1,11 +1,16 @@
-//! The scheduler: rounds of searching all rules, then applying them, within limits that hold inside a rule too.
+//! The scheduler: rounds of searching all rules, on all cores, then applying them in order, within limits that hold inside a rule too.
 //!
 //! egg is the e-graph alone. Its own runner looks at its limits between rules only, and one rule can multiply the graph by ten; and a match is
 //! a substitution of pattern variables there, where ours also bind operators, fields and sequences ([`Rewrite`](super::Rewrite)).
 
-use std::time::Instant;
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Instant,
+};
 
-use super::{Asked, Limits, Matches, Report, Rule, Ruleset, SearchContext, Stop};
+use rayon::prelude::*;
+
+use super::{Asked, Limits, Matches, Report, Rule, RuleReport, Ruleset, SearchContext, Stop};
 use crate::egraph::{DirtySet, Graph, may_apply, refresh_errors, refresh_uses};
 
 /// Measured resident bytes of one e-node with its class, fact, parents, and share of the hash tables.
@@ -13,6 +18,9 @@ const BYTES_PER_NODE: usize = 450;
 
 /// Matches that are applied before time is looked at again.
 const CHUNK: usize = 64;
+
+/// Rules that a thread searches before it looks whether others have nothing to do.
+const RULES_AT_ONCE: usize = 8;
 
 /// What the scheduler remembers of a rule between rounds.
 struct Turn<'a> {
@@ -27,7 +35,7 @@ struct Turn<'a> {
 
 /// Runs rulesets over an e-graph, in their order, until nothing changes or a limit is met. Deterministic, but for the
 /// time limit.
-pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Report {
+pub fn saturate<'r>(graph: &mut Graph, rulesets: &'r [Ruleset], limits: &Limits) -> Report {
     let start = Instant::now();
     let mut report = Report::of(rulesets.iter().flat_map(|r| &r.rules));
     report.nodes_before = graph.total_size();
@@ -79,18 +87,20 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
         refresh_uses(graph);
         dirty.refresh(graph);
         let size_before = (graph.total_size(), graph.number_of_classes());
-        let mut rested = false;
-        let mut found = Vec::with_capacity(turns.len());
-        let mut capped = false;
-        for (turn, row) in turns.iter_mut().zip(&mut report.rules) {
-            if turn.rule.grows && graph.total_size() >= growth_limit {
-                rested = true;
+        let (rested, capped) = (AtomicBool::new(false), AtomicBool::new(false));
+        // Nothing changes while rules are searched, so that all cores may do that, and what each finds does not depend on the others.
+        let seen = &*graph;
+        let search = |(turn, row): (&mut Turn<'r>, &mut RuleReport)| -> Option<Matches<'r>> {
+            if turn.rule.grows && seen.total_size() >= growth_limit {
+                rested.store(true, Relaxed);
                 turn.done = false;
-                found.push(None);
-                continue;
+                return None;
+            }
+            if ended().is_some() {
+                return None;
             }
             let begin = Instant::now();
-            let mut cx = SearchContext::everywhere(graph).until(deadline);
+            let mut cx = SearchContext::everywhere(seen).until(deadline);
             if turn.done && !limits.everything {
                 cx = cx.of_dirty(&dirty, turn.asks);
             }
@@ -103,16 +113,16 @@ pub fn saturate(graph: &mut Graph, rulesets: &[Ruleset], limits: &Limits) -> Rep
             if count >= turn.room {
                 // The same matches come first again: only more room gets beyond them.
                 turn.room = turn.room.saturating_mul(2);
-                capped = true;
+                capped.store(true, Relaxed);
             }
             row.matches += count;
             row.time += begin.elapsed();
-            found.push(Some(matches));
-            if let Some(ended) = ended() {
-                stop = Some(ended);
-                break;
-            }
-        }
+            Some(matches)
+        };
+        let found: Vec<Option<Matches>> =
+            turns.par_iter_mut().zip(&mut report.rules).with_max_len(RULES_AT_ONCE).map(search).collect();
+        let (rested, capped) = (rested.into_inner(), capped.into_inner());
+        stop = ended();
         let mut unions = 0;
         'apply: for ((turn, row), matches) in turns.iter_mut().zip(&mut report.rules).zip(found) {
             let begin = Instant::now();
