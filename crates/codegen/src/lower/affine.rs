@@ -183,8 +183,12 @@ impl<F: FnMut(&Scalar) -> Option<Scalar>> Substitution<F> {
         if shared && let Some((_, new)) = self.done.get(&e.key()) {
             return new.clone();
         }
-        let operands: SmallVec<[Scalar; 3]> = e.operands().into_iter().map(|o| self.apply(o)).collect();
-        let is_same = operands.iter().zip(e.operands()).all(|(new, old)| new.key() == old.key());
+        let (mut operands, mut is_same): (SmallVec<[Scalar; 3]>, bool) = (SmallVec::new(), true);
+        e.for_each_operand(|old| {
+            let new = self.apply(old);
+            is_same &= new.key() == old.key();
+            operands.push(new);
+        });
         let rebuilt = match is_same {
             true => e.clone(),
             false => {
@@ -219,9 +223,7 @@ pub(crate) fn replace_axes(e: &Scalar, with: &HashMap<AxisId, Scalar>) -> Scalar
 pub(crate) fn for_each_node(e: &Scalar, f: &mut impl FnMut(&Scalar)) {
     fn walk(e: &Scalar, seen: &mut Seen, f: &mut impl FnMut(&Scalar)) {
         if seen.is_new(e) {
-            for o in e.operands() {
-                walk(o, seen, f);
-            }
+            e.for_each_operand(|o| walk(o, seen, f));
             f(e);
         }
     }

@@ -471,6 +471,27 @@ impl Scalar {
         }
     }
 
+    /// Calls `f` on every direct operand, in order.
+    #[inline]
+    pub fn for_each_operand(&self, mut f: impl FnMut(&Scalar)) {
+        match self.kind() {
+            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => {}
+            ScalarKind::Read(_, index) => index.iter().for_each(f),
+            ScalarKind::Binary(_, a, b) => {
+                f(a);
+                f(b);
+            }
+            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) | ScalarKind::Bits(a) | ScalarKind::Saturate(a) => f(a),
+            ScalarKind::Select(c, a, b) => {
+                f(c);
+                f(a);
+                f(b);
+            }
+            ScalarKind::Dot(operands) => operands.iter().for_each(f),
+            ScalarKind::MulShift(operands) => operands.iter().for_each(f),
+        }
+    }
+
     /// The same node over other operands, which `f` gives in order. Constants fold as when it is made.
     pub fn map_operands(&self, mut f: impl FnMut(&Scalar) -> Scalar) -> Scalar {
         let dtype = self.dtype();
