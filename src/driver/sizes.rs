@@ -198,10 +198,8 @@ impl Sizes {
             return machine.pool.as_made(typed, meet);
         }
         // The program has one thread, and what prepares it all that there are.
-        let mut new = Vec::new();
-        let here = typed(&mut |item| new.push(item));
-        new.into_par_iter().with_max_len(1).for_each(meet);
-        here
+        let meet = &meet;
+        rayon::in_place_scope(|others| typed(&mut |item| others.spawn(move |_| meet(item))))
     }
 
     /// Finds kernels for those calls at a size that have none.
