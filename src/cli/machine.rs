@@ -59,6 +59,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
 /// What two threads have of each other, in a line.
 fn beside(found: &Together) -> String {
     let what = match found.placement() {
+        Placement::InTurns => "one processor, which runs one after the other",
         Placement::OneCore => "one core's two threads",
         Placement::SharedCache => "two cores that share a cache",
         Placement::Apart => "two cores that share no cache",

@@ -39,9 +39,14 @@ const LONG_TRIP: f64 = 0.25e-6;
 /// ...and reads of what the other has written are slower than this share of the last cache's bandwidth: 0.3 to 0.5 and 0.2 on both.
 const SLOW_READ: f64 = 0.25;
 
+/// Threads that take longer than this for a message there and back, in seconds, are not awake at once.
+const IN_TURNS: f64 = 20e-6;
+
 /// How two threads lie.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Placement {
+    /// On one processor, which runs one after the other.
+    InTurns,
     /// On the hardware threads of one core: each computes about half of what it does alone.
     OneCore,
     /// On two cores that share a cache.
@@ -54,6 +59,7 @@ impl Placement {
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
+            Placement::InTurns => "in turns",
             Placement::OneCore => "one core",
             Placement::SharedCache => "shared cache",
             Placement::Apart => "apart",
@@ -137,13 +143,14 @@ impl Together {
     /// How the two threads lie.
     pub fn placement(&self) -> Placement {
         match self {
+            t if t.round_trip > IN_TURNS => Placement::InTurns,
             t if t.both < ONE_CORE * t.alone => Placement::OneCore,
             t if t.round_trip > LONG_TRIP && t.read < SLOW_READ * t.last_cache => Placement::Apart,
             _ => Placement::SharedCache,
         }
     }
 
-    /// As JSON: {"alone_flops", "both_flops", "round_trip_s", "read_bytes_per_s", "placement": "one core", "shared cache" or "apart"}.
+    /// As JSON: {"alone_flops", "both_flops", "round_trip_s", "read_bytes_per_s", "placement": "in turns", "one core", "shared cache" or "apart"}.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({ "alone_flops": self.alone, "both_flops": self.both, "round_trip_s": self.round_trip,
             "read_bytes_per_s": self.read, "placement": self.placement().name() })
@@ -228,6 +235,7 @@ mod tests {
         let two = Together { alone: 100e9, both: 97e9, round_trip: 0.12e-6, read: 33e9, last_cache: 72e9 };
         assert_eq!(two.placement(), Placement::SharedCache);
         assert_eq!(Together { round_trip: 0.52e-6, read: 14e9, ..two }.placement(), Placement::Apart);
+        assert_eq!(Together { round_trip: 3e-3, ..two }.placement(), Placement::InTurns);
         assert_eq!(Together { both: 52e9, round_trip: 0.05e-6, ..two }.placement(), Placement::OneCore);
     }
 }

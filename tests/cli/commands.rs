@@ -726,7 +726,7 @@ fn what_is_known_of_the_machine_is_shown_and_measured() {
     let found: serde_json::Value = serde_json::from_str(&said(&["--together", "--json"])).expect("JSON");
     assert!(found["read_bytes_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{found}");
     assert!(
-        ["one core", "shared cache", "apart"].contains(&found["placement"].as_str().unwrap_or_default()),
+        ["in turns", "one core", "shared cache", "apart"].contains(&found["placement"].as_str().unwrap_or_default()),
         "{found}"
     );
 }
