@@ -29,6 +29,9 @@ const PASSES: u64 = 24;
 /// Elements of the array: 128 KB, so that it stays in the writer's second cache.
 const ELEMENTS: usize = 16 << 10;
 
+/// Pauses before a thread that waits offers its processor to others: some 100 us.
+const SPINS: u64 = 1 << 12;
+
 /// A thread of two on one core computes half of what it does alone, one of two cores all of it; less than this share is the former.
 const ONE_CORE: f64 = 0.7;
 
@@ -88,39 +91,39 @@ impl Together {
         let target = Target::host();
         let (mut here, mut there) = (Peak::new(&target)?, Peak::new(&target)?);
         let operations = here.operations();
-        let line = Line::default();
+        let (asked, answered) = (Signal::default(), Signal::default());
         let array = Mutex::new(vec![0u64; ELEMENTS]);
         let (alone, both, beside, trips, reads) = thread::scope(|s| {
             // Whatever a run says, both go on to the end: neither waits for one that has gone.
             let other = s.spawn(|| {
-                line.wait(1);
+                asked.wait(1);
                 let beside = times(&mut there);
-                line.answer(1);
+                answered.set(1);
                 for i in 2..2 + MESSAGES {
-                    line.wait(i);
-                    line.answer(i);
+                    asked.wait(i);
+                    answered.set(i);
                 }
                 for i in 2 + MESSAGES..2 + MESSAGES + PASSES {
-                    line.wait(i);
+                    asked.wait(i);
                     array.lock().unwrap_or_else(PoisonError::into_inner).fill(i);
-                    line.answer(i);
+                    answered.set(i);
                 }
                 beside
             });
             let alone = times(&mut here);
-            line.ask(1);
+            asked.set(1);
             let both = times(&mut here);
-            line.answered(1);
+            answered.wait(1);
             let trip = |i: u64| {
                 let start = Instant::now();
-                line.ask(i);
-                line.answered(i);
+                asked.set(i);
+                answered.wait(i);
                 start.elapsed().as_secs_f64()
             };
             let trips: Vec<f64> = (2..2 + MESSAGES).map(trip).collect();
             let read = |i: u64| {
-                line.ask(i);
-                line.answered(i);
+                asked.set(i);
+                answered.wait(i);
                 let array = array.lock().unwrap_or_else(PoisonError::into_inner);
                 let start = Instant::now();
                 black_box(array.iter().fold(0u64, |sum, &x| sum.wrapping_add(x)));
@@ -173,44 +176,24 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// A number alone on its lines.
+/// A number that one thread sets and the other waits for, alone on its cache lines.
 #[derive(Default)]
 #[repr(align(128))]
-struct Apart(AtomicU64);
+struct Signal(AtomicU64);
 
-/// Two threads that wait for each other without sleeping.
-#[derive(Default)]
-struct Line {
-    asked: Apart,
-    answered: Apart,
-}
-
-impl Line {
-    fn ask(&self, name: u64) {
-        self.asked.0.store(name, Release);
+impl Signal {
+    fn set(&self, number: u64) {
+        self.0.store(number, Release);
     }
 
-    fn answer(&self, name: u64) {
-        self.answered.0.store(name, Release);
-    }
-
-    fn wait(&self, name: u64) {
-        self.asked.reaches(name);
-    }
-
-    fn answered(&self, name: u64) {
-        self.answered.reaches(name);
-    }
-}
-
-impl Apart {
-    fn reaches(&self, name: u64) {
+    /// Waits for that number without sleeping.
+    fn wait(&self, number: u64) {
         for turn in 1u64.. {
-            if self.0.load(Acquire) >= name {
+            if self.0.load(Acquire) >= number {
                 return;
             }
-            match turn.is_multiple_of(1 << 16) {
-                // On a machine of one core the other one is to come by.
+            match turn.is_multiple_of(SPINS) {
+                // Where both threads have one processor, the other is to come by.
                 true => thread::yield_now(),
                 false => spin_loop(),
             }

@@ -96,6 +96,8 @@ fn planes_take_winograd() {
     let mut target = Target::parse("llvm -mcpu=znver5 -num-cores=1").expect("legal");
     target.timing.l3.bytes = 32 << 20;
     assert!(convolved_over(64, &[4, 28, 28], DType::F32, target.clone()).contains("winograd_conv3d"));
+    target.timing.dram = 40e9;
+    assert!(convolved_over(512, &[1, 7, 7], DType::F32, target.clone()).contains("winograd_conv3d(2)"));
     target.timing.dram = 10e9;
     assert!(!convolved_over(512, &[1, 7, 7], DType::F32, target).contains("winograd"));
 }

@@ -3,7 +3,7 @@
 use std::{fmt, ops, sync::Arc};
 
 use hashbrown::HashSet;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::tensor::DType;
 
@@ -458,22 +458,14 @@ impl Scalar {
     /// The direct operands.
     #[inline]
     pub fn operands(&self) -> SmallVec<[&Scalar; 3]> {
-        match self.kind() {
-            ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => smallvec![],
-            ScalarKind::Read(_, index) => index.iter().collect(),
-            ScalarKind::Binary(_, a, b) => smallvec![a, b],
-            ScalarKind::Unary(_, a) | ScalarKind::Cast(a) | ScalarKind::Bits(a) | ScalarKind::Saturate(a) => {
-                smallvec![a]
-            }
-            ScalarKind::Select(c, a, b) => smallvec![c, a, b],
-            ScalarKind::Dot(operands) => operands.iter().collect(),
-            ScalarKind::MulShift(operands) => operands.iter().collect(),
-        }
+        let mut all = SmallVec::new();
+        self.for_each_operand(|o| all.push(o));
+        all
     }
 
     /// Calls `f` on every direct operand, in order.
     #[inline]
-    pub fn for_each_operand(&self, mut f: impl FnMut(&Scalar)) {
+    pub fn for_each_operand<'a>(&'a self, mut f: impl FnMut(&'a Scalar)) {
         match self.kind() {
             ScalarKind::Int(_) | ScalarKind::Float(_) | ScalarKind::Axis(_) => {}
             ScalarKind::Read(_, index) => index.iter().for_each(f),

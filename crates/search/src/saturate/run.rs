@@ -3,10 +3,7 @@
 //! egg is the e-graph alone. Its own runner looks at its limits between rules only, and one rule can multiply the graph by ten; and a match is
 //! a substitution of pattern variables there, where ours also bind operators, fields and sequences ([`Rewrite`](super::Rewrite)).
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Instant,
-};
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -87,12 +84,11 @@ pub fn saturate<'r>(graph: &mut Graph, rulesets: &'r [Ruleset], limits: &Limits)
         refresh_uses(graph);
         dirty.refresh(graph);
         let size_before = (graph.total_size(), graph.number_of_classes());
-        let (rested, capped) = (AtomicBool::new(false), AtomicBool::new(false));
+        let rests = graph.total_size() >= growth_limit;
         // Nothing changes while rules are searched, so that all cores may do that, and what each finds does not depend on the others.
         let seen = &*graph;
         let search = |(turn, row): (&mut Turn<'r>, &mut RuleReport)| -> Option<Matches<'r>> {
-            if turn.rule.grows && seen.total_size() >= growth_limit {
-                rested.store(true, Relaxed);
+            if turn.rule.grows && rests {
                 turn.done = false;
                 return None;
             }
@@ -113,7 +109,6 @@ pub fn saturate<'r>(graph: &mut Graph, rulesets: &'r [Ruleset], limits: &Limits)
             if count >= turn.room {
                 // The same matches come first again: only more room gets beyond them.
                 turn.room = turn.room.saturating_mul(2);
-                capped.store(true, Relaxed);
             }
             row.matches += count;
             row.time += begin.elapsed();
@@ -121,7 +116,8 @@ pub fn saturate<'r>(graph: &mut Graph, rulesets: &'r [Ruleset], limits: &Limits)
         };
         let found: Vec<Option<Matches>> =
             turns.par_iter_mut().zip(&mut report.rules).with_max_len(RULES_AT_ONCE).map(search).collect();
-        let (rested, capped) = (rested.into_inner(), capped.into_inner());
+        let rested = rests && turns.iter().any(|turn| turn.rule.grows);
+        let capped = turns.iter().zip(&found).any(|(turn, found)| found.is_some() && !turn.done);
         stop = ended();
         let mut unions = 0;
         'apply: for ((turn, row), matches) in turns.iter_mut().zip(&mut report.rules).zip(found) {
