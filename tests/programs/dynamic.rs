@@ -373,6 +373,36 @@ fn winograd_of_other_sizes_compiles_nothing() {
     }
 }
 
+/// MobileNet's blocks go through images in patches, of which some are narrower than a register tile, one is all there is, or the last ones are smaller.
+#[test]
+fn bottlenecks_of_other_sizes_compile_nothing() {
+    for (attrs, taps, blocks) in [
+        ("strides=[1, 1], padding=[1, 1]", 3, 2),
+        ("strides=[2, 2], padding=[0, 1, 2, 0]", 3, 2),
+        ("strides=[2, 1], padding=[2, 2]", 5, 36),
+    ] {
+        let text = format!(
+            "def @main(%x: Tensor[(?, 1, ?, ?, 8), float32], %w1: Tensor[({blocks}, 1, 1, 1, 8, 16), float32],
+              %b1: Tensor[(1, {blocks}, 1, 1, 16), float32], %w2: Tensor[({blocks}, 1, {taps}, {taps}, 1, 16), float32],
+              %b2: Tensor[(1, {blocks}, 1, 1, 16), float32], %w3: Tensor[(1, {blocks}, 1, 1, 16, 24), float32]) {{
+            nn.inverted_bottleneck(%x, %w1, %b1, %w2, %b2, %w3, {attrs}, a_min=0f, a_max=6f) }}"
+        );
+        let sizes = [[1, 30, 34], [2, 9, 14], [1, 5, 133], [3, 17, 5], [1, 6, 6], [2, 33, 65], [1, 70, 151]];
+        let inputs = |(n, [images, h, w]): (usize, [i64; 3])| {
+            let weights = [
+                vec![blocks, 1, 1, 1, 8, 16],
+                vec![1, blocks, 1, 1, 16],
+                vec![blocks, 1, taps, taps, 1, 16],
+                vec![1, blocks, 1, 1, 16],
+                vec![1, blocks, 1, 1, 16, 24],
+            ];
+            let weights = weights.iter().enumerate().map(|(i, shape)| floats(shape, 20 + i as u64));
+            [floats(&[images, 1, h, w, 8], n as u64)].into_iter().chain(weights).collect()
+        };
+        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
+    }
+}
+
 /// Extents that are unknown by type, but that weights decide.
 #[test]
 fn extents_that_weights_decide_compile_nothing() {

@@ -2,7 +2,10 @@
 //! stands between them is several times larger than what they read and write, and need never be in memory: a thread makes some rows of it at a
 //! time, which stay in its second cache.
 
-use super::geometry::{paddings, per_axis};
+use super::{
+    geometry::{paddings, per_axis},
+    inverted_bottleneck_any as any,
+};
 use crate::{
     ir::{AttrValue, Attrs, OpId, Type},
     loops::{Builder, Nest, Operand, Scalar, TensorId, cut_evenly},
@@ -21,16 +24,16 @@ pub(in crate::ops) const OPS: Family = &[&InvertedBottleneck];
 const REGISTER_TILES: [(i64, [i64; 2], [i64; 2]); 2] = [(16, [8, 3], [12, 2]), (1, [6, 2], [6, 2])];
 
 /// Pixels of a row that the convolution of single channels makes at a time.
-const PIXELS: i64 = 4;
+pub(super) const PIXELS: i64 = 4;
 
 /// Lanes of a vector of results, at most.
 const LANES: i64 = 16;
 
 /// Bytes of a thread's stack for rows of what stands between.
-const ROWS: i64 = 384 << 10;
+pub(super) const ROWS: i64 = 384 << 10;
 
 /// Threads take parts of the image, so many at most: each makes rows that the one before it has made, too.
-const PARTS: i64 = 4;
+pub(super) const PARTS: i64 = 4;
 
 /// `nn.inverted_bottleneck`.
 #[derive(Debug)]
@@ -111,10 +114,15 @@ fn composed<T: Clone>(
 }
 
 /// Some vectors of results: block, first lane, and how many lanes.
-type Columns = [(Scalar, i64, i64)];
+pub(super) type Columns = [(Scalar, i64, i64)];
 
 /// Blocks of results, so many at a time that a register tile is so many vectors wide, each with a loop around.
-fn by_columns(n: &mut Nest<'_>, [blocks, lanes]: [i64; 2], wide: i64, body: &dyn Fn(&mut Nest<'_>, &Columns)) {
+pub(super) fn by_columns(
+    n: &mut Nest<'_>,
+    [blocks, lanes]: [i64; 2],
+    wide: i64,
+    body: &dyn Fn(&mut Nest<'_>, &Columns),
+) {
     let vectors: Vec<(i64, i64)> = (0..lanes).step_by(LANES as usize).map(|l| (l, LANES.min(lanes - l))).collect();
     for (first, turns, wide) in cut_evenly(blocks, (wide / vectors.len() as i64).max(1)) {
         n.for_(turns, |n, turn| {
@@ -127,7 +135,7 @@ fn by_columns(n: &mut Nest<'_>, [blocks, lanes]: [i64; 2], wide: i64, body: &dyn
 
 /// A register tile of a convolution of 1 x 1 with `w`: the sums over all channels of `value(pixel, block, channel)` times weights. `put` takes the
 /// pixel, the block of results, the lane and the sum.
-fn products(
+pub(super) fn products(
     n: &mut Nest<'_>,
     w: TensorId,
     (pixels, columns): (i64, &Columns),
@@ -164,33 +172,33 @@ fn products(
 }
 
 /// The extents of a call.
-struct Plan {
+pub(super) struct Plan {
     /// Of the image that comes, and of what stands between, but for padding.
-    image: [i64; 2],
+    pub(super) image: [i64; 2],
     /// Of what stands between, after the convolution of single channels, and of the result.
-    out: [i64; 2],
-    taps: [i64; 2],
-    strides: [i64; 2],
+    pub(super) out: [i64; 2],
+    pub(super) taps: [i64; 2],
+    pub(super) strides: [i64; 2],
     /// Above, left, below, right.
-    padding: [i64; 4],
+    pub(super) padding: [i64; 4],
     /// Blocks of what stands between, and their extent.
-    blocks: i64,
-    lanes: i64,
+    pub(super) blocks: i64,
+    pub(super) lanes: i64,
     bounds: [f64; 2],
 }
 
 /// The tensors of a call.
 #[derive(Copy, Clone)]
-struct Tensors {
-    x: TensorId,
+pub(super) struct Tensors {
+    pub(super) x: TensorId,
     /// Weight and bias of the convolution that makes more channels, and of the one of single channels.
-    expand: [TensorId; 2],
-    depthwise: [TensorId; 2],
-    project: TensorId,
+    pub(super) expand: [TensorId; 2],
+    pub(super) depthwise: [TensorId; 2],
+    pub(super) project: TensorId,
     /// Some rows of what it makes, with padding on both sides, and of what the second one makes.
-    expanded: TensorId,
-    filtered: TensorId,
-    out: TensorId,
+    pub(super) expanded: TensorId,
+    pub(super) filtered: TensorId,
+    pub(super) out: TensorId,
 }
 
 impl Plan {
@@ -210,7 +218,7 @@ impl Plan {
     }
 
     /// Rows of the expanded image that so many rows of results take.
-    fn taken(&self, rows: i64) -> i64 {
+    pub(super) fn taken(&self, rows: i64) -> i64 {
         (rows - 1) * self.strides[0] + self.taps[0]
     }
 
@@ -219,23 +227,24 @@ impl Plan {
         self.image[1] + self.padding[1] + self.padding[3]
     }
 
-    /// Elements of what stands between, of so many rows of results.
-    fn between(&self, rows: i64) -> i64 {
-        self.blocks * self.lanes * (self.taken(rows) * self.wide() + rows * self.out[1])
+    /// Elements of what stands between, of so many rows of so many results.
+    pub(super) fn between(&self, rows: i64, columns: i64) -> i64 {
+        let wide = (columns - 1) * self.strides[1] + self.taps[1];
+        self.blocks * self.lanes * (self.taken(rows) * wide + rows * columns)
     }
 
     /// Rows of results at a time: as many as a thread has room for, of those that come out even; none where it has none for one.
     fn band(&self, dtype: DType) -> Option<i64> {
-        let fits = |r: &i64| self.out[0] % r == 0 && self.between(*r) * dtype.bytes() as i64 <= ROWS;
+        let fits = |r: &i64| self.out[0] % r == 0 && self.between(*r, self.out[1]) * dtype.bytes() as i64 <= ROWS;
         (1..=(self.out[0] / 2).max(1)).rev().find(fits)
     }
 
-    fn clipped(&self, value: Scalar) -> Scalar {
+    pub(super) fn clipped(&self, value: Scalar) -> Scalar {
         let [least, most] = self.bounds.map(|b| Scalar::float(b, value.dtype()));
         value.min(most).max(least)
     }
 
-    fn register_tiles(&self, lanes: i64) -> [[i64; 2]; 2] {
+    pub(super) fn register_tiles(&self, lanes: i64) -> [[i64; 2]; 2] {
         let found = REGISTER_TILES.iter().find(|t| lanes >= t.0).expect("the last one is for all blocks");
         [found.1, found.2]
     }
@@ -272,39 +281,55 @@ impl Plan {
 
     /// Results of the convolution of single channels: of the rows at hand.
     fn filter(&self, n: &mut Nest<'_>, t: &Tensors, band: i64) {
-        let dtype = n.dtype(t.expanded);
-        let [[down, across], [by, along]] = [self.taps, self.strides];
+        let [by, along] = self.strides;
         n.for_each(&[self.blocks, band], |n, at| {
             let [o, row] = [at[0].clone(), at[1].clone()];
             for (start, turns, pixels) in cut_evenly(self.out[1], PIXELS) {
                 n.for_(turns, |n, turn| {
-                    let sums = n.registers(&[pixels, self.lanes], dtype);
-                    let each = |n: &mut Nest<'_>, body: &dyn Fn(&mut Nest<'_>, [Scalar; 2])| {
-                        n.unrolled(pixels, |n, p| n.vector(self.lanes, |n, lane| body(n, [p, lane])));
+                    let first = turn * pixels + start;
+                    let value = |n: &Nest<'_>, y: i64, z: Scalar, lane: Scalar| {
+                        n.read(t.expanded, [o.clone(), row.clone() * by + y, first.clone() * along + z, lane])
                     };
-                    let pixel = |p: &Scalar| turn.clone() * pixels + p.clone() + start;
-                    each(n, &|n, at| n.store(sums, at, Scalar::float(0.0, dtype)));
-                    n.unrolled(down, |n, y| {
-                        n.unrolled(across, |n, z| {
-                            each(n, &|n, [p, lane]| {
-                                let from = [row.clone() * by + y.clone(), pixel(&p) * along + z.clone()];
-                                let zero = Scalar::index(0);
-                                let weight = [o.clone(), zero.clone(), y.clone(), z.clone(), zero, lane.clone()];
-                                let [r, c] = from;
-                                let factor = n.read(t.expanded, [o.clone(), r, c, lane.clone()]);
-                                let sum =
-                                    n.read(sums, [p.clone(), lane.clone()]) + factor * n.read(t.depthwise[0], weight);
-                                n.store(sums, [p, lane], sum);
-                            });
-                        });
-                    });
-                    each(n, &|n, [p, lane]| {
-                        let sum = n.read(sums, [p.clone(), lane.clone()]);
-                        let value = self.clipped(sum + bias(n, t.depthwise[1], &o, &lane));
-                        n.store(t.filtered, [o.clone(), row.clone(), pixel(&p), lane], value);
+                    self.filtered(n, t.depthwise, (&o, pixels), &value, &|n, p, lane, value| {
+                        n.store(t.filtered, [o.clone(), row.clone(), first.clone() + p, lane], value);
                     });
                 });
             }
+        });
+    }
+
+    /// So many pixels of them in a row, of block `o`: the sums over all taps of `value(row of taps, column, lane)` times weights, of which columns are
+    /// counted from what the first pixel takes. `put` takes the pixel, the lane and the result.
+    pub(super) fn filtered(
+        &self,
+        n: &mut Nest<'_>,
+        [w, b]: [TensorId; 2],
+        (o, pixels): (&Scalar, i64),
+        value: &dyn Fn(&Nest<'_>, i64, Scalar, Scalar) -> Scalar,
+        put: &dyn Fn(&mut Nest<'_>, Scalar, Scalar, Scalar),
+    ) {
+        let dtype = n.dtype(w);
+        let [[down, across], [_, along]] = [self.taps, self.strides];
+        let sums = n.registers(&[pixels, self.lanes], dtype);
+        let each = |n: &mut Nest<'_>, body: &dyn Fn(&mut Nest<'_>, [Scalar; 2])| {
+            n.unrolled(pixels, |n, p| n.vector(self.lanes, |n, lane| body(n, [p, lane])));
+        };
+        each(n, &|n, at| n.store(sums, at, Scalar::float(0.0, dtype)));
+        for y in 0..down {
+            n.unrolled(across, |n, z| {
+                each(n, &|n, [p, lane]| {
+                    let zero = Scalar::index(0);
+                    let weight = [o.clone(), zero.clone(), y.into(), z.clone(), zero, lane.clone()];
+                    let factor = value(n, y, p.clone() * along + z.clone(), lane.clone());
+                    let sum = n.read(sums, [p.clone(), lane.clone()]) + factor * n.read(w, weight);
+                    n.store(sums, [p, lane], sum);
+                });
+            });
+        }
+        each(n, &|n, [p, lane]| {
+            let sum = n.read(sums, [p.clone(), lane.clone()]);
+            let value = self.clipped(sum + bias(n, b, o, &lane));
+            put(n, p, lane, value);
         });
     }
 
@@ -391,7 +416,7 @@ impl Plan {
 }
 
 /// What is added to a channel.
-fn bias(n: &Nest<'_>, bias: TensorId, block: &Scalar, lane: &Scalar) -> Scalar {
+pub(super) fn bias(n: &Nest<'_>, bias: TensorId, block: &Scalar, lane: &Scalar) -> Scalar {
     let zero = Scalar::index(0);
     n.read(bias, [zero.clone(), block.clone(), zero.clone(), zero, lane.clone()])
 }
@@ -456,11 +481,15 @@ impl Op for InvertedBottleneck {
         let extents = tensors.map(|t| b.shape(t).to_vec());
         let plan = Plan::new(attrs, &extents.each_ref().map(|s| &s[..]), &shape)?;
         let dtype = b.dtype(tensors[0]);
-        let band = plan.band(dtype).filter(|_| plan.padding.iter().all(|&p| p >= 0) && !b.is_for_all_sizes());
-        if let Some(band) = band {
-            return Ok(plan.lower(tensors, &shape, band, b).into());
+        let made = match b.is_for_all_sizes() {
+            _ if plan.padding.iter().any(|&p| p < 0) => None,
+            true => any::lower(&plan, tensors, &shape, b),
+            false => plan.band(dtype).map(|band| plan.lower(tensors, &shape, band, b)),
+        };
+        if let Some(made) = made {
+            return Ok(made.into());
         }
-        // Rows that no thread has room for, and those of all sizes, are in memory.
+        // Rows that no thread has room for are in memory.
         let types: Vec<Type> = tensors.iter().map(|&t| Type::tensor(b.shape(t), b.dtype(t))).collect();
         composed(attrs, &types, args, &mut |op, attrs, args: &[Operand]| op.op().lower(attrs, args, b))
     }

@@ -15,6 +15,7 @@ mod deformable;
 mod fifo;
 pub(super) mod geometry;
 mod inverted_bottleneck;
+mod inverted_bottleneck_any;
 mod loss;
 mod lstm_int8;
 mod nbits;

@@ -54,8 +54,8 @@ fn up(n: i64, to: i64) -> i64 {
     (n + to - 1) / to * to
 }
 
-/// Quotient and remainder, which are less than `quotients` and `divisor`.
-fn split(n: &mut Nest<'_>, value: &Scalar, quotients: i64, divisor: i64, by: &Scalar) -> [Scalar; 2] {
+/// Quotient and remainder of a division by `by`, which is `divisor` here; quotients are less than `quotients`.
+pub(super) fn split(n: &mut Nest<'_>, value: &Scalar, [quotients, divisor]: [i64; 2], by: &Scalar) -> [Scalar; 2] {
     let quotient = Scalar::binary(BinOp::FloorDiv, value.clone(), by.clone());
     let remainder = Scalar::binary(BinOp::FloorMod, value.clone(), by.clone());
     [n.let_index(quotient, quotients), n.let_index(remainder, divisor)]
@@ -100,8 +100,8 @@ pub(super) fn lower(
         let [all, of_band, of_image, of_row, bands] =
             [tiles, band, down * across, across, count].map(|value| n.number(value));
         let place = |n: &mut Nest<'_>, number: &Scalar| {
-            let [image, tile] = split(n, number, images, down * across, &of_image);
-            let [y, z] = split(n, &tile, down, across, &of_row);
+            let [image, tile] = split(n, number, [images, down * across], &of_image);
+            let [y, z] = split(n, &tile, [down, across], &of_row);
             [image, y, z]
         };
         n.for_(bands, |n, number_of_band| {
@@ -120,10 +120,10 @@ pub(super) fn lower(
                 n.parallel(of_band.clone(), |n, flat| {
                     let [turn, piece] = match by_place {
                         true => {
-                            let [piece, turn] = split(n, &flat, many, turns, &Scalar::index(turns));
+                            let [piece, turn] = split(n, &flat, [many, turns], &Scalar::index(turns));
                             [turn, piece]
                         }
-                        false => split(n, &flat, turns, many, &of_turn),
+                        false => split(n, &flat, [turns, many], &of_turn),
                     };
                     let group = Group { out: turn * wide + first, wide };
                     let begins =
