@@ -5,7 +5,7 @@
 //! for the extents at hand.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -22,7 +22,7 @@ use crate::{
     diag::Refused,
     ir::{ExprId, TensorType, Type},
     lower::{CodeSet, FunctionAt, Group, Made, Met, ProgramAt, Sites, Template, as_view, assemble_at},
-    runtime::CompiledCode,
+    runtime::{CompiledCode, Pool},
     tensor::{Shape, Tensor},
 };
 
@@ -36,6 +36,16 @@ pub(super) struct Size {
     pub(super) shapes: Vec<Shape>,
     /// By number of a parameter whose value decides extents: the value.
     pub(super) values: Vec<(usize, Tensor)>,
+}
+
+/// Threads that find kernels at new sizes are at most so many: it is some hundred calls of some 50 us each.
+const PREPARING: usize = 8;
+
+/// The threads that prepare programs of one thread. Not rayon's: the caller is one of these, since of two threads that are woken for a moment both may
+/// be given the core of the one, while the caller's idles.
+fn preparing() -> &'static Pool {
+    static POOL: OnceLock<Pool> = OnceLock::new();
+    POOL.get_or_init(|| Pool::new(std::thread::available_parallelism().map_or(1, |n| n.get().min(PREPARING))))
 }
 
 /// The code of a function, for all sizes that were met.
@@ -194,12 +204,9 @@ impl Sizes {
         if alone {
             return typed(&mut |item| meet(item));
         }
-        if machine.pool.threads() > 1 {
-            return machine.pool.as_made(typed, meet);
-        }
-        // The program has one thread, and what prepares it all that there are.
-        let meet = &meet;
-        rayon::in_place_scope(|others| typed(&mut |item| others.spawn(move |_| meet(item))))
+        // Where the program has one thread, what prepares it has more.
+        let pool = if machine.pool.threads() > 1 { &machine.pool } else { preparing() };
+        pool.as_made(typed, meet)
     }
 
     /// Finds kernels for those calls at a size that have none.
