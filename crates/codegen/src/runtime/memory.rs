@@ -197,8 +197,13 @@ fn unchanged_code(smaps: &str) -> Vec<(usize, usize)> {
     all
 }
 
-/// Gives back to the system what the allocator keeps for later.
+/// Gives back to the system what the allocators keep for later.
 pub fn give_back_memory() {
+    #[cfg(feature = "allocator")]
+    // SAFETY: concerns free memory only.
+    unsafe {
+        libmimalloc_sys::mi_collect(true);
+    }
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: concerns free memory only.
     unsafe {

@@ -2,6 +2,8 @@
 #![allow(unsafe_code, reason = "calls machine code and hands it memory; each block says why it is sound")]
 
 pub mod abi;
+#[cfg(feature = "allocator")]
+mod allocator;
 mod callable;
 mod code;
 mod compiled;
@@ -21,6 +23,8 @@ mod results;
 mod sized;
 mod weights;
 
+#[cfg(feature = "allocator")]
+pub use allocator::Allocator;
 pub use callable::{Arguments, CallError, Callable, Callables, CompiledCode, Data, SerializeError, Serialized};
 pub use code::{LoadError, SharedLibrary, process_has};
 pub use compiled::{Code, Compiled};
