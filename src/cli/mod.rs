@@ -139,7 +139,13 @@ pub fn main() -> ExitCode {
     crate::runtime::forget_code();
     clean_up_on_signals();
     // Deep programs are walked with explicit stacks, but third-party code (and drops) may recurse: give it room.
-    let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || cli.command.run());
+    let command = move || {
+        // The command's thread is one of those that share what is parallel. Where it only waited for them, the system might wake two of them for a
+        // moment's work on one core, and leave its own idle. Where there is a pool already, it does.
+        rayon::ThreadPoolBuilder::new().use_current_thread().build_global().ok();
+        cli.command.run()
+    };
+    let worker = std::thread::Builder::new().stack_size(STACK).spawn(command);
     let outcome = match worker.map(|w| w.join()) {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => Err(Failure::Other(match panic.downcast_ref::<OutOfMemory>() {
