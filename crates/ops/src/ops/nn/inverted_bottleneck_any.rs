@@ -17,7 +17,7 @@ use crate::{
 /// Columns of results of a patch, at most and at least.
 const COLUMNS: [i64; 2] = [64, 16];
 
-/// Rows of results of a patch that is as wide as can be.
+/// Rows of results of a patch that is as wide as can be, at least.
 const BAND: i64 = 2;
 
 /// How results are cut into patches.
@@ -35,10 +35,11 @@ impl Patches {
     /// Patches of `plan`; none where a thread has no room for a patch.
     fn new(plan: &Plan, dtype: DType) -> Option<Patches> {
         let [most, least] = COLUMNS;
-        let fits = |columns: &i64| plan.between(BAND, *columns) * dtype.bytes() as i64 <= ROWS;
-        let most = (least..=most).rev().step_by(PIXELS as usize).find(fits)?;
+        let fits = |rows: i64, columns: i64| plan.between(rows, columns) * dtype.bytes() as i64 <= ROWS;
+        let most = (least..=most).rev().step_by(PIXELS as usize).find(|&columns| fits(BAND, columns))?;
+        let band = (BAND..).take_while(|&rows| fits(rows, most)).last()?;
         let wide = |columns: i64| (columns - 1) * plan.strides[1] + plan.taps[1];
-        let room = [plan.taken(BAND) * wide(most), BAND * most];
+        let room = [plan.taken(band) * wide(most), band * most];
         let side_by_side = ((plan.out[1] + most - 1) / most).max(1);
         let columns = ((plan.out[1] + side_by_side - 1) / side_by_side).max(1);
         let fits = |rows: &i64| plan.taken(*rows) * wide(columns) <= room[0] && rows * columns <= room[1];
