@@ -221,8 +221,8 @@ fn inverted_bottleneck(name: &str, attrs: &Attrs, node: &NodeView) -> Option<f64
     by_parts(name, attrs, node, &|part, node| {
         let (op, bytes) = (part.op.op(), part.out.as_tensor().and_then(TensorType::bytes).unwrap_or(0));
         let alone = seconds(op.name(), op.class(), &part.attrs, &op.work(&part.attrs, &part.args, &part.out), node);
-        // What stands between is clipped last.
-        match op.class() == Class::Elementwise && bytes > target.timing.l2.bytes {
+        // What stands between is clipped last; while one of the three convolutions reads it, the cache has to hold what it writes, too.
+        match op.class() == Class::Elementwise && 2 * bytes > target.timing.l2.bytes {
             true => alone - 2.0 * KEPT * bytes as f64 / target.bandwidth(),
             false => alone,
         }
