@@ -29,6 +29,12 @@ use crate::{
     tensor::DType,
 };
 
+/// Bytes of a lane, as far as it matters where a vector loop is cut.
+const WORD: usize = 4;
+
+/// The lane of a vector loop that does not begin with the first one. No kernel has so many variables.
+const LANE: AxisId = AxisId(u32::MAX);
+
 /// The module that kernels are emitted into.
 pub(super) struct Unit<'ctx> {
     pub(super) ctx: &'ctx Context,
@@ -337,13 +343,41 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             // A vector of one lane is a scalar.
             1 => self.with(var, Binding::Sum(Affine::constant(0)), |e| e.stmt(body)),
             _ => {
-                self.lanes = Some(Lanes { axis: var, count: n as u32 });
-                let facts = Facts { range: Some((0, n - 1)), level: self.level + 1, varying: true };
-                let done = self.with(var, Binding::Lane { facts }, |e| e.stmt(body));
-                self.lanes = None;
-                done
+                let register = (self.unit.target.vector_bytes() / WORD) as i64;
+                if n <= register || (n as u64).is_power_of_two() {
+                    return self.lanes_from(var, 0, n, body);
+                }
+                // In powers of two, and what is left: where sums of 24 lanes are carried around a loop, LLVM (22.1) would take registers apart in
+                // every turn.
+                let mut first = 0;
+                while first < n {
+                    let left = n - first;
+                    let count = if left < register { left } else { 1 << left.ilog2() };
+                    match count {
+                        1 => self.with(var, Binding::Sum(Affine::constant(first)), |e| e.stmt(body))?,
+                        _ => self.lanes_from(var, first, count, body)?,
+                    }
+                    first += count;
+                }
+                Ok(())
             }
         }
+    }
+
+    /// So many lanes of a vector loop, from one on.
+    fn lanes_from(&mut self, var: AxisId, first: i64, count: i64, body: &Stmt) -> Result<(), CodegenError> {
+        let axis = if first == 0 { var } else { LANE };
+        self.lanes = Some(Lanes { axis, count: count as u32 });
+        let facts = Facts { range: Some((0, count - 1)), level: self.level + 1, varying: true };
+        let done = self.with(axis, Binding::Lane { facts }, |e| match first {
+            0 => e.stmt(body),
+            _ => {
+                let at = e.index(&Scalar::axis(LANE)).plus(&Affine::constant(first), 1);
+                e.with(var, Binding::Sum(at), |e| e.stmt(body))
+            }
+        });
+        self.lanes = None;
+        done
     }
 
     fn bind(&mut self, var: AxisId, value: &Scalar, body: &Stmt) -> Result<(), CodegenError> {
