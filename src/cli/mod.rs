@@ -140,8 +140,8 @@ pub fn main() -> ExitCode {
     clean_up_on_signals();
     // Deep programs are walked with explicit stacks, but third-party code (and drops) may recurse: give it room.
     let command = move || {
-        // The command's thread is one of those that share what is parallel. Where it only waited for them, the system might wake two of them for a
-        // moment's work on one core, and leave its own idle. Where there is a pool already, it does.
+        // This thread is a worker of rayon's pool: where it only waited, the system might wake two workers on one core and leave this one's idle.
+        // An error means that there is a pool already, which serves as well.
         rayon::ThreadPoolBuilder::new().use_current_thread().build_global().ok();
         cli.command.run()
     };

@@ -41,8 +41,8 @@ pub(super) struct Size {
 /// Threads that find kernels at new sizes are at most so many: it is some hundred calls of some 50 us each.
 const PREPARING: usize = 8;
 
-/// The threads that prepare programs of one thread. Not rayon's: the caller is one of these, since of two threads that are woken for a moment both may
-/// be given the core of the one, while the caller's idles.
+/// The threads that find kernels for programs of one thread. The caller is one of them, other than of rayon's: where it only waits, the system may wake two
+/// workers on one core and leave the caller's idle.
 fn preparing() -> &'static Pool {
     static POOL: OnceLock<Pool> = OnceLock::new();
     POOL.get_or_init(|| Pool::new(std::thread::available_parallelism().map_or(1, |n| n.get().min(PREPARING))))

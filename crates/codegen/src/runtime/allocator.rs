@@ -8,81 +8,101 @@ use std::{
 use libmimalloc_sys::{mi_option_set, mi_option_t};
 use mimalloc::MiMalloc;
 
-/// Bytes from which on a piece of memory comes from the system's allocator.
+/// Allocations of so many bytes and more come from the system's allocator.
 const LARGE: usize = 32 << 10;
 
-/// Small pieces from mimalloc, in which programs are searched, lowered and planned: millions of expressions of a few words each, many of which another
-/// thread frees. Large ones, weights and results, from the system's allocator, which gives back at once what is freed
+/// Small allocations by mimalloc: programs are searched, lowered and planned in millions of expressions of a few words each, many of which another
+/// thread frees. Large ones, weights and results, by the system's allocator, which returns freed memory to the system at once
 /// ([`memory`](super::memory)).
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Allocator;
 
-/// `mi_option_arena_eager_commit` of mimalloc 3 (`mimalloc.h`), to which the bindings give no name: whether memory is committed before it is used, with
-/// which a build takes 15 to 20 MB more.
+/// `mi_option_arena_eager_commit` (`mimalloc.h`), which the bindings leave out: whether arenas are committed when they are reserved. With it the peak of a
+/// build is 15 to 20 MB higher.
 const EAGER_COMMIT: mi_option_t = 4;
 
-/// A piece of mimalloc's, which is told first how it is to take memory.
-///
-/// # Safety
-/// As [`GlobalAlloc::alloc`].
-unsafe fn small(layout: Layout) -> *mut u8 {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if !TOLD.load(Relaxed) {
-        // Before the process has a second thread.
-        TOLD.store(true, Relaxed);
-        // SAFETY: it sets a number, which is looked at when memory is first taken.
+/// mimalloc, with its options set before the first allocation.
+fn small() -> MiMalloc {
+    static IS_SET: AtomicBool = AtomicBool::new(false);
+    // The first allocation comes before the process has a second thread.
+    if !IS_SET.load(Relaxed) {
+        IS_SET.store(true, Relaxed);
+        // SAFETY: it sets a number, which mimalloc reads when it first maps memory.
         unsafe { mi_option_set(EAGER_COMMIT, 0) };
     }
-    // SAFETY: as the caller promises.
-    unsafe { MiMalloc.alloc(layout) }
+    MiMalloc
 }
 
 fn is_large(layout: &Layout) -> bool {
     layout.size() >= LARGE
 }
 
-// SAFETY: a piece is freed where it was allocated, since its size, by which that is decided, comes with it; both allocators keep the trait's contract.
+// SAFETY: the layout decides which allocator it is, and memory is freed with the layout that it was allocated with; both keep the trait's contract.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        unsafe { if is_large(&layout) { System.alloc(layout) } else { small(layout) } }
+        unsafe { if is_large(&layout) { System.alloc(layout) } else { small().alloc(layout) } }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if is_large(&layout) {
-            // SAFETY: as the caller promises.
-            return unsafe { System.alloc_zeroed(layout) };
-        }
-        // SAFETY: as the caller promises; the piece has as many bytes.
-        unsafe {
-            let piece = small(layout);
-            if !piece.is_null() {
-                piece.write_bytes(0, layout.size());
-            }
-            piece
-        }
+        // SAFETY: as the caller promises.
+        unsafe { if is_large(&layout) { System.alloc_zeroed(layout) } else { small().alloc_zeroed(layout) } }
     }
 
-    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises, of the allocator that `piece` is from.
-        unsafe { if is_large(&layout) { System.dealloc(piece, layout) } else { MiMalloc.dealloc(piece, layout) } }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises, of the allocator that `memory` is from.
+        unsafe { if is_large(&layout) { System.dealloc(memory, layout) } else { MiMalloc.dealloc(memory, layout) } }
     }
 
-    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as the caller promises: `size` is not 0, and no more than a layout may have with this alignment.
         unsafe {
             let new = Layout::from_size_align_unchecked(size, layout.align());
             match (is_large(&layout), is_large(&new)) {
-                (true, true) => System.realloc(piece, layout, size),
-                (false, false) => MiMalloc.realloc(piece, layout, size),
+                (true, true) => System.realloc(memory, layout, size),
+                (false, false) => MiMalloc.realloc(memory, layout, size),
                 _ => {
                     let to = self.alloc(new);
                     if !to.is_null() {
-                        to.copy_from_nonoverlapping(piece, size.min(layout.size()));
-                        self.dealloc(piece, layout);
+                        to.copy_from_nonoverlapping(memory, size.min(layout.size()));
+                        self.dealloc(memory, layout);
                     }
                     to
                 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is reallocated from one allocator to the other, and back, keeps its bytes and its alignment.
+    #[test]
+    fn bytes_are_kept_across_the_limit() {
+        for align in [1, 8, 64, 4096] {
+            let layout = |size: usize| Layout::from_size_align(size, align).expect("a layout");
+            let is_counted = |memory: *mut u8, n: usize| {
+                // SAFETY: there are as many bytes, and more.
+                (0..n).all(|i| unsafe { memory.add(i).read() } == (i % 251) as u8)
+            };
+            // SAFETY: sizes are not 0, each layout is the one that memory was last allocated with, and what is written lies within.
+            unsafe {
+                let mut memory = Allocator.alloc_zeroed(layout(100));
+                assert!((0..100).all(|i| memory.add(i).read() == 0));
+                (0..100).for_each(|i| memory.add(i).write((i % 251) as u8));
+                let mut size = 100;
+                for to in [200, LARGE - 1, LARGE, 3 * LARGE, LARGE - 1, 100] {
+                    memory = Allocator.realloc(memory, layout(size), to);
+                    size = to;
+                    assert!(is_counted(memory, 100), "{align}, {to}");
+                    assert_eq!(memory as usize % align, 0, "{align}, {to}");
+                }
+                Allocator.dealloc(memory, layout(size));
+                let memory = Allocator.alloc_zeroed(layout(2 * LARGE));
+                assert!((0..2 * LARGE).all(|i| memory.add(i).read() == 0));
+                Allocator.dealloc(memory, layout(2 * LARGE));
             }
         }
     }

@@ -197,7 +197,7 @@ fn unchanged_code(smaps: &str) -> Vec<(usize, usize)> {
     all
 }
 
-/// Gives back to the system what the allocators keep for later.
+/// Returns to the system what the allocators keep for later.
 pub fn give_back_memory() {
     #[cfg(feature = "allocator")]
     // SAFETY: concerns free memory only.

@@ -29,10 +29,10 @@ use crate::{
     tensor::DType,
 };
 
-/// Bytes of a lane, as far as it matters where a vector loop is cut.
+/// Bytes of a lane of `float32` and `int32`, by which vector loops are split.
 const WORD: usize = 4;
 
-/// The lane of a vector loop that does not begin with the first one. No kernel has so many variables.
+/// The variable of the lanes of a vector loop's later parts. No kernel has so many variables.
 const LANE: AxisId = AxisId(u32::MAX);
 
 /// The module that kernels are emitted into.
@@ -347,8 +347,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
                 if n <= register || (n as u64).is_power_of_two() {
                     return self.lanes_from(var, 0, n, body);
                 }
-                // In powers of two, and what is left: where sums of 24 lanes are carried around a loop, LLVM (22.1) would take registers apart in
-                // every turn.
+                // Split into powers of two and a remainder: a sum of 24 lanes that a loop carries, LLVM (22.1.8) scalarizes in each iteration.
                 let mut first = 0;
                 while first < n {
                     let left = n - first;
@@ -364,7 +363,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         }
     }
 
-    /// So many lanes of a vector loop, from one on.
+    /// The lanes from `first` on of a vector loop, `count` of them.
     fn lanes_from(&mut self, var: AxisId, first: i64, count: i64, body: &Stmt) -> Result<(), CodegenError> {
         let axis = if first == 0 { var } else { LANE };
         self.lanes = Some(Lanes { axis, count: count as u32 });

@@ -1,9 +1,9 @@
 //! MobileNet's blocks where extents of images are others at other sizes: as [`inverted_bottleneck`](super::inverted_bottleneck) has them, by loops
 //! that are the same whatever the extents are.
 //!
-//! What a thread has at a time is a patch of results: some rows of so many columns at most, so that what it works in has room for a patch of any image;
-//! narrow ones have more rows. Patches are made one below the other, each by what the one above leaves it; columns that two patches side by side take are
-//! made twice.
+//! A thread computes a patch of results at a time: some rows of so many columns at most, so that its buffers, whose sizes are constants, hold a patch of
+//! any image; narrower patches have more rows. A patch reuses the last rows that the one above it has read; columns that two patches side by side read are
+//! computed twice.
 
 use super::{
     inverted_bottleneck::{PARTS, PIXELS, Plan, ROWS, bias, by_columns, products},
