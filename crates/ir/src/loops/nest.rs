@@ -1,6 +1,6 @@
 //! Loop nests: kernels as the back end compiles them.
 
-use super::{AxisId, Scalar, TensorId, TileBlock, TileOperand, TileStep};
+use super::{AxisId, BinOp, Scalar, ScalarKind, TensorId, TileBlock, TileOperand, TileStep};
 use crate::tensor::DType;
 
 /// A buffer of a [`Kernel`]; scalar reads name it as a [`TensorId`] of the same number.
@@ -243,6 +243,23 @@ impl Kernel {
             })
             .collect();
         (offsets, end)
+    }
+
+    /// Whether it sums floating point numbers in loops, as contractions, softmax and means do.
+    pub fn sums_floats(&self) -> bool {
+        fn adds_to(value: &Scalar, buffer: BufferId) -> bool {
+            match value.kind() {
+                ScalarKind::Binary(BinOp::Add, a, b) => [a, b].iter().any(|x| adds_to(x, buffer)),
+                ScalarKind::Dot(operands) => operands.first().is_some_and(|sum| adds_to(sum, buffer)),
+                ScalarKind::Read(of, _) => *of == buffer,
+                _ => false,
+            }
+        }
+        let mut found = false;
+        self.body.for_each(&mut |s| {
+            found |= matches!(s, Stmt::Store { buffer, value, .. } if value.dtype().is_float() && adds_to(value, *buffer));
+        });
+        found
     }
 
     /// Number of pointers that the caller gives.

@@ -8,11 +8,12 @@ use inkwell::{
     builder::{Builder, BuilderError},
     context::Context,
     intrinsics::Intrinsic,
+    llvm_sys::core::LLVMBuildGEP2,
     module::Module,
-    types::{BasicType, BasicTypeEnum, VectorType},
+    types::{AsTypeRef, BasicType, BasicTypeEnum, VectorType},
     values::{
-        BasicMetadataValueEnum, BasicValue, BasicValueEnum, FastMathFlags, FunctionValue, InstructionOpcode as Opcode,
-        IntValue, PointerValue, VectorValue,
+        AsValueRef, BasicMetadataValueEnum, BasicValue, BasicValueEnum, FastMathFlags, FunctionValue,
+        InstructionOpcode as Opcode, IntValue, PointerValue, VectorValue,
     },
 };
 
@@ -326,6 +327,18 @@ impl<'u, 'ctx> Ir<'u, 'ctx> {
         built(unsafe { self.builder.build_gep(ty, pointer, &[index], "") })
     }
 
+    /// For each lane of an index, the address of that element.
+    pub(super) fn offsets(&self, ty: Ty<'ctx>, pointer: PointerValue<'ctx>, index: VectorValue<'ctx>) -> V<'ctx> {
+        let mut index = index.as_value_ref();
+        // SAFETY: the builder stands in a block, and all values are of its module; without `inbounds` the addresses are plain arithmetic. inkwell
+        // has no vectors of addresses here.
+        unsafe {
+            let builder = self.builder.as_mut_ptr();
+            let v = LLVMBuildGEP2(builder, ty.as_type_ref(), pointer.as_value_ref(), &raw mut index, 1, c"".as_ptr());
+            VectorValue::new(v).into()
+        }
+    }
+
     /// Loads a value with the alignment of `align` bytes.
     pub(super) fn load(&self, ty: Ty<'ctx>, pointer: PointerValue<'ctx>, align: usize) -> V<'ctx> {
         let v = built(self.builder.build_load(ty, pointer, ""));
@@ -368,6 +381,26 @@ impl<'u, 'ctx> Ir<'u, 'ctx> {
                 zero.into(),
             ],
         };
+        let call = built(self.builder.build_call(f, &args, ""));
+        call.add_attribute(AttributeLoc::Param(0), self.flag("align", align as u64));
+        call.try_as_basic_value().basic().expect("a load gives a value")
+    }
+
+    /// Loads each lane from a place of its own where the mask holds (everywhere where there is none); the others are 0. By instructions that
+    /// gather where LLVM finds that they pay on the processor, else one by one.
+    pub(super) fn masked_gather(
+        &self,
+        ty: Ty<'ctx>,
+        pointers: V<'ctx>,
+        mask: Option<V<'ctx>>,
+        align: usize,
+    ) -> V<'ctx> {
+        let vector = ty.into_vector_type();
+        let all = || self.spread(self.ctx.bool_type().const_all_ones().into(), ty);
+        let f = Intrinsic::find("llvm.masked.gather")
+            .and_then(|i| i.get_declaration(self.module, &[ty, pointers.get_type()]))
+            .expect("an intrinsic of every LLVM that resat builds with");
+        let args = [pointers.into(), mask.unwrap_or_else(all).into(), vector.const_zero().into()];
         let call = built(self.builder.build_call(f, &args, ""));
         call.add_attribute(AttributeLoc::Param(0), self.flag("align", align as u64));
         call.try_as_basic_value().basic().expect("a load gives a value")

@@ -114,3 +114,65 @@ fn spilled_vectors_are_aligned() {
     let text = listing(&[&tiled_product(2, 2, 8)], &target).expect("compiles").assembly;
     assert!(text.contains("andq\t$-32, %rsp"), "{text}");
 }
+
+/// Subnormal numbers are zeros where floats are summed, which the kernel's caller does not see; elsewhere they are what they are.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn sums_take_subnormals_for_zeros() {
+    let control = || {
+        let mut bits = 0u32;
+        // SAFETY: stores the control register into four bytes of this frame.
+        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut bits) };
+        bits
+    };
+    let before = control();
+    let tiny = f32::MIN_POSITIVE as f64 / 8.0;
+    let mut args = [
+        Tensor::from_f64_fn(DType::F32, &[6, 8], |_| tiny),
+        Tensor::from_f64_fn(DType::F32, &[1, 8, 16], |_| 1.0),
+        Tensor::from_f64_fn(DType::F32, &[6, 16], |_| -1.0),
+    ];
+    run(&tiled_product(1, 1, 8), &mut args);
+    assert!(args[2].to_f64_vec().iter().all(|&x| x == 0.0));
+    assert_eq!(control() & 0xffc0, before & 0xffc0);
+    let doubled = read(0, axis(0) * 8 + axis(1), DType::F32) + read(0, axis(0) * 8 + axis(1), DType::F32);
+    let body = for_(1, 8, LoopKind::Vector, store(1, axis(0) * 8 + axis(1), doubled));
+    let kernel = Kernel {
+        name: "doubled".into(),
+        buffers: vec![buffer(DType::F32, 48, Space::Input(0)), buffer(DType::F32, 48, Space::Output(1))],
+        body: for_(0, 6, LoopKind::Parallel, body),
+    };
+    let mut args = [args[0].clone(), Tensor::zeros(DType::F32, &[6, 8])];
+    run(&kernel, &mut args);
+    assert!(args[1].to_f64_vec().iter().all(|&x| x == 2.0 * tiny));
+}
+
+/// Elements anywhere are gathered by instructions of processors on which LLVM finds them fast.
+#[test]
+fn places_in_vectors_are_gathered() {
+    let place = read(1, axis(0) * 8 + axis(1), DType::I64);
+    let body = for_(1, 8, LoopKind::Vector, store(2, axis(0) * 8 + axis(1), read(0, place, DType::F32)));
+    let kernel = Kernel {
+        name: "taken".into(),
+        buffers: vec![
+            buffer(DType::F32, 100, Space::Input(0)),
+            buffer(DType::I64, 48, Space::Input(1)),
+            buffer(DType::F32, 48, Space::Output(2)),
+        ],
+        body: for_(0, 6, LoopKind::Serial, body),
+    };
+    let mut args = [
+        Tensor::from_f64_fn(DType::F32, &[100], |i| i as f64),
+        Tensor::from_f64_fn(DType::I64, &[48], |i| (i * 37 % 100) as f64),
+        Tensor::zeros(DType::F32, &[48]),
+    ];
+    run(&kernel, &mut args);
+    assert!((0..48).all(|i| args[2].get_f64(i) == (i * 37 % 100) as f64));
+    let listing = |cpu: &str, features: &str| {
+        let mut target = CodegenTarget { triple: "x86_64-unknown-linux-gnu".into(), ..CodegenTarget::baseline() };
+        (target.cpu, target.features) = (cpu.into(), features.into());
+        listing(&[&kernel], &target).expect("compiles").assembly
+    };
+    assert!(listing("sapphirerapids", "+avx,+avx2,+fma,+avx512f").contains("gather"));
+    assert!(!listing("znver3", "+avx,+avx2,+fma").contains("gather"));
+}

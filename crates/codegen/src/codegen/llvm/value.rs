@@ -441,11 +441,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let (varying, uniform): (Vec<_>, Vec<_>) = at.terms.iter().cloned().partition(|t| t.facts.varying);
         let p = self.address(buffer, &Affine { constant: at.constant, terms: uniform })?;
         let index = self.sum(&Affine { constant: 0, terms: varying })?;
-        let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
-        let pointers = (0..self.lane_count())
-            .map(|i| self.ir.offset(element, p, self.ir.extract(index, i).into_int_value()))
-            .collect();
+        let dtype = self.kernel.buffers[buffer.0 as usize].dtype;
+        let (element, n) = (self.ir.memory_type(dtype), self.lane_count());
         let mask = self.mask_of(buffer, at);
+        let gathers = self.unit.target.arch() == "x86_64" && self.unit.target.has("avx2");
+        if let (V::VectorValue(index), true) = (index, gathers && dtype.bytes() >= 4 && n.is_power_of_two()) {
+            let pointers = self.ir.offsets(element, p, index);
+            let mask = mask.map(|m| self.ir.splat(m.v, n));
+            return Ok(self.ir.masked_gather(self.ir.wide(element, Some(n)), pointers, mask, dtype.bytes()));
+        }
+        let pointers = (0..n).map(|i| self.ir.offset(element, p, self.ir.extract(index, i).into_int_value())).collect();
         self.read_each(buffer, pointers, mask)
     }
 
