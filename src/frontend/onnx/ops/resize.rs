@@ -6,7 +6,7 @@ use crate::{
         Convert,
         onnx::{importer::Val, node::Node},
     },
-    ir::ExprId,
+    ir::{AttrValue, ExprId},
     tensor::{DType, Tensor},
 };
 
@@ -142,8 +142,65 @@ impl Axis {
     }
 }
 
+/// The names of an operator that resizes images of that rank, and of its layout.
+fn operator(rank: usize) -> Option<(&'static str, &'static str)> {
+    match rank {
+        3 => Some(("image.resize1d", "NCW")),
+        4 => Some(("image.resize2d", "NCHW")),
+        5 => Some(("image.resize3d", "NCDHW")),
+        _ => None,
+    }
+}
+
+/// The resize as Relay's operator, where that means the same: linear and cubic mixtures of spatial axes in `float32`, by factors that
+/// are the quotients of the extents.
+fn as_operator(n: &mut Node, x: ExprId, axes: &[(usize, Axis)], m: &Method) -> Convert<Option<ExprId>> {
+    let rank = n.rank(x)?;
+    let Some((name, layout)) = operator(rank) else { return Ok(None) };
+    let exact = |a: &Axis| (a.scale * a.from as f64 - a.to as f64).abs() < 1e-6;
+    let changed = || axes.iter().filter(|(_, a)| a.from != a.to || !exact(a));
+    let same = changed().all(|(at, a)| {
+        // Filters of antialiasing are those of the operator where nothing gets smaller.
+        *at >= 2 && a.from > 0 && a.to > 0 && exact(a) && !(m.antialias && a.to < a.from)
+    });
+    // One element of `pytorch_half_pixel` is the first one in both.
+    let modes = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"];
+    let mixes = matches!(m.mode.as_str(), "linear" | "cubic") && modes.contains(&m.coordinates.as_str());
+    if changed().next().is_none() || !same || !mixes || n.dtype(x)? != DType::F32 {
+        return Ok(None);
+    }
+    let mut size = (2..rank).map(|at| n.extent(x, at)).collect::<Convert<Vec<i64>>>()?;
+    changed().for_each(|(at, a)| size[at - 2] = a.to);
+    let attrs = [
+        ("size", AttrValue::ints(&size)),
+        ("layout", layout.into()),
+        ("method", m.mode.as_str().into()),
+        ("coordinate_transformation_mode", m.coordinates.as_str().into()),
+        ("rounding_method", "".into()),
+        ("cubic_alpha", m.cubic.into()),
+        ("cubic_exclude", i64::from(m.exclude_outside).into()),
+    ];
+    n.op(name, &[x], &attrs).map(Some)
+}
+
+/// How often each element is repeated along an axis, where the factor is whole and that is all that nearest neighbours do, whatever the extent.
+fn repeats(m: &Method, factor: f64) -> Option<i64> {
+    let whole = factor.fract() == 0.0 && (1.0..=i32::MAX as f64).contains(&factor);
+    let rounds = m.nearest.starts_with("round_prefer");
+    let same = match m.coordinates.as_str() {
+        "asymmetric" => matches!(m.nearest.as_str(), "floor" | "simple"),
+        // Coordinates are less than half an element away from the one that is repeated.
+        "half_pixel" => rounds,
+        _ => false,
+    };
+    (m.mode == "nearest" && whole && same).then_some(factor as i64)
+}
+
 /// Each axis by itself: places where every element is one of the data's, products with matrices of weights elsewhere.
 fn resized(n: &mut Node, x: ExprId, axes: &[(usize, Axis)], m: &Method) -> Convert {
+    if let Some(y) = as_operator(n, x, axes, m)? {
+        return Ok(y);
+    }
     let mut y = x;
     let dtype = n.dtype(x)?;
     let mut outside_all: Option<ExprId> = None;
@@ -168,7 +225,11 @@ fn resized(n: &mut Node, x: ExprId, axes: &[(usize, Axis)], m: &Method) -> Conve
             |row: &[f64]| row.iter().position(|&w| w == 1.0).filter(|_| row.iter().filter(|&&w| w != 0.0).count() == 1);
         let places: Option<Vec<i64>> = rows.chunks(from).map(|r| single(r).map(|p| p as i64)).collect();
         if let Some(places) = places {
-            if places.iter().copied().eq(0..axis.from) {
+            let times = axis.to / axis.from;
+            if times > 0 && places.iter().copied().eq((0..axis.to).map(|i| i / times)) {
+                if times > 1 {
+                    y = n.op("repeat", &[y], &[("repeats", times.into()), ("axis", (*at as i64).into())])?;
+                }
                 continue;
             }
             let places = n.im.b.ints(&places);
@@ -231,6 +292,16 @@ fn resize(n: &mut Node) -> Convert<Vec<Val>> {
         Some(e) => n.value(e).map(|v| v.to_f64_vec()),
         None => None,
     };
+    if let Some(f) = factors.as_ref().filter(|f| f.len() == axes.len()) {
+        let times: Option<Vec<i64>> = f.iter().map(|&f| repeats(&method, f)).collect();
+        if let Some(times) = times {
+            let longer = axes.iter().zip(times).filter(|(_, times)| *times > 1);
+            let y = longer.collect::<Vec<_>>().into_iter().try_fold(x, |y, (&at, times)| {
+                n.op("repeat", &[y], &[("repeats", times.into()), ("axis", (at as i64).into())])
+            })?;
+            return n.one(y);
+        }
+    }
     let dims = n.dims(x)?;
     let kept = |k: usize| factors.as_ref().is_some_and(|f| f.get(k) == Some(&1.0));
     let open = axes.iter().enumerate().any(|(k, &a)| dims[a].is_none() && !kept(k));

@@ -3,7 +3,7 @@
 use super::geometry::{layout_of, shape_of, whole};
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
-    loops::{BinOp, Builder, Operand, Scalar, UnOp},
+    loops::{BinOp, Builder, Operand, Scalar, TensorId, UnOp},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work, op_bail,
         op_ensure,
@@ -331,9 +331,11 @@ impl Plan {
         if let Some(repeats) = axis.repeats {
             return vec![(i.clone().floor_div(repeats), real(1.0))];
         }
-        let clamp = |k: Scalar| k.max(Scalar::index(0)).min(Scalar::index(axis.from - 1));
+        // Images are no longer than 32 bits count, of which vectors hold twice as many as of 64.
+        let int = |n: i64| Scalar::int(n, DType::I32);
+        let clamp = |k: Scalar| k.max(int(0)).min(int(axis.from - 1)).cast(DType::I64);
         let floor = Scalar::unary(UnOp::Floor, x.clone());
-        let (first, t) = (floor.clone().cast(DType::I64), x.clone() - floor);
+        let (first, t) = (floor.clone().cast(DType::I32), x.clone() - floor);
         match self.method {
             Method::Nearest => {
                 let k = match self.rounding.as_str() {
@@ -343,10 +345,10 @@ impl Plan {
                     "ceil" => Scalar::unary(UnOp::Ceil, x - real(SLACK)),
                     _ => Scalar::unary(UnOp::Floor, x + real(SLACK)),
                 };
-                vec![(clamp(k.cast(DType::I64)), real(1.0))]
+                vec![(clamp(k.cast(DType::I32)), real(1.0))]
             }
             Method::Linear => {
-                vec![(clamp(first.clone()), real(1.0) - t.clone()), (clamp(first + 1), t)]
+                vec![(clamp(first.clone()), real(1.0) - t.clone()), (clamp(first + int(1)), t)]
             }
             Method::Cubic => {
                 let a = self.alpha;
@@ -357,10 +359,10 @@ impl Plan {
                     real(-(a + 2.0)) * t3.clone() + real(3.0 + 2.0 * a) * t2.clone() - real(a) * t,
                     real(-a) * t3 + real(a) * t2,
                 ];
-                let at = |k: i64| first.clone() + (k - 1);
+                let at = |k: i64| first.clone() + int(k - 1);
                 if self.exclude {
                     for (k, w) in weights.iter_mut().enumerate() {
-                        let inside = at(k as i64).ge(Scalar::index(0)).and(at(k as i64).lt(Scalar::index(axis.from)));
+                        let inside = at(k as i64).ge(int(0)).and(at(k as i64).lt(int(axis.from)));
                         *w = Scalar::select(inside, w.clone(), real(0.0));
                     }
                     let sum = weights.iter().cloned().reduce(|a, b| a + b).expect("four weights");
@@ -369,6 +371,44 @@ impl Plan {
                 weights.into_iter().enumerate().map(|(k, w)| (clamp(at(k as i64)), w)).collect()
             }
         }
+    }
+
+    /// The mixture, of dtype `float32`, that an element is along some axes; its other indices are the result's.
+    fn mixed(&self, b: &Builder, x: TensorId, axes: &[AxisPlan], i: &[Scalar]) -> Scalar {
+        let taps = |a: &AxisPlan| self.taps_scalar(a, &i[a.axis], self.coordinate_scalar(a, &i[a.axis]));
+        let taps: Vec<Vec<(Scalar, Scalar)>> = axes.iter().map(taps).collect();
+        let mut places = vec![i.to_vec()];
+        for (a, t) in axes.iter().zip(&taps) {
+            let moved = |p: &Vec<Scalar>, at: &Scalar| {
+                let mut p = p.clone();
+                p[a.axis] = at.clone();
+                p
+            };
+            places = places.iter().flat_map(|p| t.iter().map(move |(at, _)| moved(p, at))).collect();
+        }
+        let mut values: Vec<Scalar> = places.into_iter().map(|p| b.read(x, p).cast(DType::F32)).collect();
+        for t in taps.iter().rev() {
+            let mix = |v: &[Scalar]| {
+                let products = v.iter().zip(t).map(|(v, (_, w))| v.clone() * w.clone());
+                products.reduce(|a, b| a + b).expect("at least one tap")
+            };
+            values = values.chunks(t.len()).map(mix).collect();
+        }
+        values.swap_remove(0)
+    }
+
+    /// A value, of this dtype, where the coordinates lie within the data, else what is put there.
+    fn within(&self, i: &[Scalar], value: Scalar, dtype: DType) -> Scalar {
+        if self.mode != "tf_crop_and_resize" {
+            return value;
+        }
+        let real = |f: f32| Scalar::float(f as f64, DType::F32);
+        let inside = self.axes.iter().filter(|a| a.bounded).fold(Scalar::bool(true), |all, a| {
+            let x = self.coordinate_scalar(a, &i[a.axis]);
+            let end = Scalar::binary(BinOp::Le, x.clone(), real((a.from - 1) as f32));
+            all.and(x.ge(real(0.0))).and(end)
+        });
+        Scalar::select(inside, value, real(self.extrapolation).cast(dtype))
     }
 }
 
@@ -486,44 +526,31 @@ impl Op for Resize {
         };
         let mut shape = from.clone();
         plan.axes.iter().for_each(|a| shape[a.axis] = a.to);
-        let out = b.map(&shape, |b, i| {
-            let coordinates: Vec<Scalar> = plan.axes.iter().map(|a| plan.coordinate_scalar(a, &i[a.axis])).collect();
-            let taps: Vec<Vec<(Scalar, Scalar)>> =
-                plan.axes.iter().zip(&coordinates).map(|(a, x)| plan.taps_scalar(a, &i[a.axis], x.clone())).collect();
-            let mut places = vec![i.to_vec()];
-            for (a, t) in plan.axes.iter().zip(&taps) {
-                let moved = |p: &Vec<Scalar>, at: &Scalar| {
-                    let mut p = p.clone();
-                    p[a.axis] = at.clone();
-                    p
-                };
-                places = places.iter().flat_map(|p| t.iter().map(move |(at, _)| moved(p, at))).collect();
-            }
-            let value = match plan.method {
-                Method::Nearest => b.read(x, places.swap_remove(0)).cast(dtype),
-                _ => {
-                    let mut values: Vec<Scalar> = places.into_iter().map(|p| b.read(x, p).cast(DType::F32)).collect();
-                    for t in taps.iter().rev() {
-                        let mix = |v: &[Scalar]| {
-                            let products = v.iter().zip(t).map(|(v, (_, w))| v.clone() * w.clone());
-                            products.reduce(|a, b| a + b).expect("at least one tap")
-                        };
-                        values = values.chunks(t.len()).map(mix).collect();
-                    }
-                    values.swap_remove(0).cast(dtype)
-                }
-            };
-            if plan.mode != "tf_crop_and_resize" {
-                return value;
-            }
-            let real = |f: f32| Scalar::float(f as f64, DType::F32);
-            let bounded = plan.axes.iter().zip(coordinates).filter(|(a, _)| a.bounded);
-            let inside = bounded.fold(Scalar::bool(true), |all, (a, x)| {
-                let end = Scalar::binary(BinOp::Le, x.clone(), real((a.from - 1) as f32));
-                all.and(x.ge(real(0.0))).and(end)
+        if plan.method == Method::Nearest {
+            let out = b.map(&shape, |b, i| {
+                let place = plan.axes.iter().fold(i.to_vec(), |mut place, a| {
+                    let coordinate = plan.coordinate_scalar(a, &i[a.axis]);
+                    place[a.axis] = plan.taps_scalar(a, &i[a.axis], coordinate).swap_remove(0).0;
+                    place
+                });
+                plan.within(i, b.read(x, place).cast(dtype), dtype)
             });
-            Scalar::select(inside, value, real(plan.extrapolation).cast(dtype))
+            return Ok(out.into());
+        }
+        // Whole rows are mixed first where rows get longer: their elements lie side by side, and those of a row's neighbours do not.
+        let (inner, outer) = plan.axes.split_last().expect("at least one axis");
+        let apart = inner.axis + 1 == from.len() && inner.to > inner.from && !outer.is_empty();
+        let (first, rest) = if apart { (outer, &plan.axes[outer.len()..]) } else { (&plan.axes[..], &[][..]) };
+        let mut between = from;
+        first.iter().for_each(|a| between[a.axis] = a.to);
+        let rows = b.map(&between, |b, i| {
+            let value = plan.mixed(b, x, first, i);
+            if apart { value } else { plan.within(i, value.cast(dtype), dtype) }
         });
+        if !apart {
+            return Ok(rows.into());
+        }
+        let out = b.map(&shape, |b, i| plan.within(i, plan.mixed(b, rows, rest, i).cast(dtype), dtype));
         Ok(out.into())
     }
     fn samples(&self) -> Vec<Sample> {
