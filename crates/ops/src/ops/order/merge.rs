@@ -82,6 +82,67 @@ impl Lines {
         if odd { first } else { second }
     }
 
+    /// The first `k` elements of each line in sorted order, by insertion: what comes after the last of the best so far, as nearly all elements of a
+    /// long line do, costs one comparison. Lines are read by different threads, each element once.
+    pub(in crate::ops) fn first(
+        &self,
+        r: &mut Nest<'_>,
+        k: i64,
+        key: impl Fn(&Nest<'_>, &Scalar, &Scalar) -> Scalar,
+    ) -> Sorted {
+        let best = Sorted {
+            keys: r.output(&[self.count, k], self.dtype),
+            places: self.places.then(|| r.output(&[self.count, k], self.place_dtype())),
+        };
+        r.parallel(self.count, |r, line| {
+            let insert = |r: &mut Nest<'_>, value: &Scalar, place: &Scalar, free: Scalar| {
+                let at = r.var(free);
+                let earlier = |r: &Nest<'_>| (r.get(at) - 1).max(Scalar::index(0));
+                let moves = |r: &Nest<'_>| {
+                    let there = r.read(best.keys, [line.clone(), earlier(r)]);
+                    Scalar::binary(BinOp::Gt, r.get(at), Scalar::index(0)).and(self.precedes(value, &there))
+                };
+                let cond = moves(r);
+                r.while_(cond, |r| {
+                    let to = r.let_(r.get(at));
+                    let from = r.let_(to.clone() - 1);
+                    let moved = r.read(best.keys, [line.clone(), from.clone()]);
+                    self.take(r, &line, moved, (&best, &from), (&best, &to));
+                    r.set(at, from);
+                });
+                let to = r.let_(r.get(at));
+                r.store(best.keys, [line.clone(), to.clone()], value.clone());
+                if let Some(places) = best.places {
+                    r.store(places, [line.clone(), to], place.clone().cast(self.place_dtype()));
+                }
+            };
+            r.for_(k, |r, j| {
+                let value = r.let_(key(r, &line, &j));
+                insert(r, &value, &j, j.clone());
+            });
+            let last = |r: &Nest<'_>| r.read(best.keys, [line.clone(), Scalar::index(k - 1)]);
+            let worst = r.var(last(r));
+            r.for_range(k, self.len, |r, j| {
+                let value = r.let_(key(r, &line, &j));
+                r.if_(self.precedes(&value, &r.get(worst)), |r| {
+                    insert(r, &value, &j, Scalar::index(k - 1));
+                    r.set(worst, last(r));
+                });
+            });
+        });
+        best
+    }
+
+    /// Whether `a` belongs before `b` although it comes after it, where either may be NaN.
+    fn precedes(&self, a: &Scalar, b: &Scalar) -> Scalar {
+        if !self.dtype.is_float() {
+            return self.before(a, b);
+        }
+        let nan = |x: &Scalar| Scalar::unary(UnOp::IsNan, x.clone());
+        let (greater, lesser) = if self.ascend { (b, a) } else { (a, b) };
+        self.before(a, b).or(nan(greater).and(!nan(lesser)))
+    }
+
     /// Copies a line into the first buffer; NaN goes to the line's end, or to its start, of both.
     fn fetch(
         &self,

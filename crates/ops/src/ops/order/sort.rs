@@ -1,8 +1,8 @@
 //! Sorting along an axis. Sorts are stable: equals keep their order. NaN counts as greater than every number.
 
 use crate::{
-    ir::{Attrs, Dim, TensorType, Type},
-    loops::{Builder, Operand, Scalar, TensorId},
+    ir::{AttrValue, Attrs, Dim, TensorType, Type},
+    loops::{Builder, Nest, Operand, Scalar, TensorId},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work, op_ensure,
         order::Lines,
@@ -39,6 +39,10 @@ enum Kind {
     Argsort,
     Topk,
 }
+
+/// Up to so many elements of a line are found by insertion, whatever its length. Steps grow with the square of how many, and a little with the
+/// length; those of sorting it all with the length.
+const MOST_INSERTED: i64 = 64;
 
 /// `sort`, `argsort` or `topk`.
 #[derive(Debug)]
@@ -182,12 +186,19 @@ impl Op for Sorted {
         let count = others.iter().product();
         let lines =
             Lines { count, len: from[axis], dtype: b.dtype(x), ascend: attrs.bool("is_ascend"), places: wants_places };
+        let known = !b.is_for_all_sizes();
         let sorted = b.routine(|r| {
-            lines.sort(r, |r, line, k| {
+            let key = |r: &Nest<'_>, line: &Scalar, k: &Scalar| {
                 let mut index = reshape_index(&others, &[count], std::slice::from_ref(line));
                 index.insert(axis, k.clone());
                 r.read(x, index)
-            })
+            };
+            match attrs.get("k").and_then(AttrValue::as_int) {
+                Some(k) if k >= 1 && (k <= MOST_INSERTED || known && k.saturating_mul(k) <= 8 * from[axis]) => {
+                    lines.first(r, k, key)
+                }
+                _ => lines.sort(r, key),
+            }
         });
         let at = |i: &[Scalar]| {
             let other: Vec<Scalar> = (0..i.len()).filter(|&k| k != axis).map(|k| i[k].clone()).collect();
@@ -222,6 +233,9 @@ impl Op for Sorted {
                     &[5],
                     DType::I8,
                 ),
+                call(vec![("k", 5.into())], &[3, 300], DType::F16),
+                call(vec![("k", 80.into()), ("axis", 0.into()), ("is_ascend", true.into())], &[900, 2], DType::F32),
+                call(vec![("k", 70.into())], &[2, 100], DType::I32),
             ],
             _ => vec![
                 call(vec![], &[2, 4], DType::F32),
