@@ -88,6 +88,23 @@ fn stride_cost(offset: Option<&Affine>, depends: bool, axis: AxisId, lanes: i64)
     }
 }
 
+/// Of how many values that are read conditions choose one, as in concatenations.
+fn choices(value: &Scalar) -> usize {
+    fn of(value: &Scalar, known: &mut HashMap<usize, usize>) -> usize {
+        if let Some(n) = known.get(&value.key()) {
+            return *n;
+        }
+        let n = match value.kind() {
+            ScalarKind::Read(..) => 1,
+            ScalarKind::Select(_, a, b) => of(a, known) + of(b, known),
+            _ => value.operands().into_iter().map(|o| of(o, known)).max().unwrap_or(0),
+        };
+        known.insert(value.key(), n);
+        n
+    }
+    of(value, &mut HashMap::new()).max(1)
+}
+
 impl Emitter {
     /// How many lanes are stored at once, where all that fill a vector would be lines of one set of the first cache and evict one another, as in
     /// planes of so many bytes as a power of two.
@@ -122,12 +139,13 @@ impl Emitter {
         let (best, words, square) = self.decide(|e| {
             let accesses = e.accesses(&value);
             let store = Affine::of(&to);
+            let choices = choices(&value) as f64;
             let cost = |axis: &Axis| {
-                let per_vector: f64 = stride_cost(store.as_ref(), true, axis.id, lanes)
-                    + accesses
-                        .iter()
-                        .map(|a| stride_cost(a.offset.as_ref(), a.axes.contains(&axis.id), axis.id, lanes))
-                        .sum::<f64>();
+                let reads = accesses
+                    .iter()
+                    .map(|a| stride_cost(a.offset.as_ref(), a.axes.contains(&axis.id), axis.id, lanes))
+                    .sum::<f64>();
+                let per_vector = stride_cost(store.as_ref(), true, axis.id, lanes) + reads / choices;
                 // A short axis fills vectors badly.
                 let vectors = (axis.extent as f64 / lanes as f64).ceil();
                 per_vector * vectors / axis.extent as f64

@@ -36,6 +36,20 @@ fn interleaved(parts: &[&Tensor], inner: &[usize], shape: &[usize]) -> Tensor {
     out
 }
 
+/// The last of some values whose start is not beyond an index; starts ascend. Few are asked one after another, many by halves: each element of
+/// the outputs of hundreds of a recurrent network's steps would ask for all of them.
+fn chosen(at: &Scalar, each: &[(i64, Scalar)]) -> Option<Scalar> {
+    const FEW: usize = 4;
+    let cut = match each {
+        [] => return None,
+        [(_, only)] => return Some(only.clone()),
+        few if few.len() <= FEW => 1,
+        many => many.len() / 2,
+    };
+    let (before, after) = each.split_at(cut);
+    Some(Scalar::select(at.clone().lt(Scalar::index(after[0].0)), chosen(at, before)?, chosen(at, after)?))
+}
+
 /// All parts have the first one's element type and rank, and extents that may be equal except along `but`. Gives the
 /// common extents: the known one, where one is known.
 fn same_but(parts: &[&TensorType], but: Option<usize>) -> Result<Vec<Dim>, OpError> {
@@ -111,21 +125,17 @@ impl Op for Concatenate {
         let axis = axis_of(attrs.int("axis"), shape.len())?;
         let parts: Vec<_> = args[0].fields().iter().map(Operand::tensor).collect();
         let out = b.map(&shape, |b, i| {
-            // From the last part to the first: each is chosen where the index lies before its end.
-            let mut end = shape[axis];
-            let mut value: Option<Scalar> = None;
-            for &part in parts.iter().rev() {
-                let begin = end - b.shape(part)[axis];
+            let mut begin = 0;
+            let each = parts.iter().map(|&part| {
                 let mut index = i.to_vec();
                 index[axis] = i[axis].clone() - begin;
                 let read = b.read(part, index);
-                value = Some(match value {
-                    None => read,
-                    Some(rest) => Scalar::select(i[axis].clone().lt(Scalar::index(end)), read, rest),
-                });
-                end = begin;
-            }
-            value.expect("C1: at least one part")
+                let start = begin;
+                begin += b.shape(part)[axis];
+                (start, read)
+            });
+            let each: Vec<(i64, Scalar)> = each.collect();
+            chosen(&i[axis], &each).expect("C1: at least one part")
         });
         Ok(out.into())
     }
@@ -138,6 +148,7 @@ impl Op for Concatenate {
             call(1, &[&[2, 3], &[2, 1], &[2, 2]], DType::F32),
             call(-1, &[&[2, 3]], DType::I8),
             call(1, &[&[2, 1, 2], &[2, 4, 2]], DType::I64),
+            call(0, &[&[1, 3], &[2, 3], &[1, 3], &[1, 3], &[3, 3], &[1, 3], &[2, 3]], DType::F32),
         ]
     }
 }
@@ -187,14 +198,8 @@ impl Op for Stack {
         let out = b.map(&shape, |b, i| {
             let mut index = i.to_vec();
             let which = index.remove(axis);
-            let reads = parts.iter().map(|&p| b.read(p, index.iter().cloned())).enumerate();
-            let value = reads.rev().fold(None, |rest: Option<Scalar>, (k, read)| {
-                Some(match rest {
-                    None => read,
-                    Some(rest) => Scalar::select(which.clone().lt(Scalar::index(k as i64 + 1)), read, rest),
-                })
-            });
-            value.expect("C1: at least one part")
+            let each: Vec<(i64, Scalar)> = (0..).zip(parts.iter().map(|&p| b.read(p, index.iter().cloned()))).collect();
+            chosen(&which, &each).expect("C1: at least one part")
         });
         Ok(out.into())
     }
