@@ -3,9 +3,10 @@
 //! egg is the e-graph alone. Its own runner looks at its limits between rules only, and one rule can multiply the graph by ten; and a match is
 //! a substitution of pattern variables there, where ours also bind operators, fields and sequences ([`Rewrite`](super::Rewrite)).
 
-use std::time::Instant;
-
-use rayon::prelude::*;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
 
 use super::{Asked, Limits, Matches, Report, Rule, RuleReport, Ruleset, SearchContext, Stop};
 use crate::egraph::{DirtySet, Graph, may_apply, refresh_errors, refresh_uses};
@@ -28,6 +29,29 @@ struct Turn<'a> {
     done: bool,
     /// Whether it has asked who uses a value.
     asks: bool,
+}
+
+/// What `f` makes of each, in order, on all cores. The caller's thread is one of those that work: where it only waited, the system might wake two
+/// others on one core and leave its own idle.
+fn on_all_cores<T: Send, R: Send>(items: &mut [T], f: impl Fn(&mut T) -> R + Sync) -> Vec<R> {
+    let workers = rayon::current_num_threads().min(items.len().div_ceil(RULES_AT_ONCE));
+    let parts = Mutex::new(items.chunks_mut(RULES_AT_ONCE).enumerate());
+    let done = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((number, part)) = next else { break };
+            let made: Vec<R> = part.iter_mut().map(&f).collect();
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((number, made));
+        }
+    };
+    rayon::in_place_scope(|scope| {
+        (1..workers).for_each(|_| scope.spawn(|_| work()));
+        work();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|part| part.0);
+    done.into_iter().flat_map(|part| part.1).collect()
 }
 
 /// Runs rulesets over an e-graph, in their order, until nothing changes or a limit is met. Deterministic, but for the
@@ -87,7 +111,7 @@ pub fn saturate<'r>(graph: &mut Graph, rulesets: &'r [Ruleset], limits: &Limits)
         let rests = graph.total_size() >= growth_limit;
         // Nothing changes while rules are searched, so that all cores may do that, and what each finds does not depend on the others.
         let seen = &*graph;
-        let search = |(turn, row): (&mut Turn<'r>, &mut RuleReport)| -> Option<Matches<'r>> {
+        let search = |(turn, row): &mut (&mut Turn<'r>, &mut RuleReport)| -> Option<Matches<'r>> {
             if turn.rule.grows && rests {
                 turn.done = false;
                 return None;
@@ -114,8 +138,8 @@ pub fn saturate<'r>(graph: &mut Graph, rulesets: &'r [Ruleset], limits: &Limits)
             row.time += begin.elapsed();
             Some(matches)
         };
-        let found: Vec<Option<Matches>> =
-            turns.par_iter_mut().zip(&mut report.rules).with_max_len(RULES_AT_ONCE).map(search).collect();
+        let mut searched: Vec<_> = turns.iter_mut().zip(&mut report.rules).collect();
+        let found: Vec<Option<Matches>> = on_all_cores(&mut searched, search);
         let rested = rests && turns.iter().any(|turn| turn.rule.grows);
         let capped = turns.iter().zip(&found).any(|(turn, found)| found.is_some() && !turn.done);
         stop = ended();

@@ -31,6 +31,8 @@ pub(super) struct Prefetch {
     within: Vec<(AxisId, i64)>,
     /// The numbers of turns, and what tiles ask for, where how many turns some of them have changes from size to size.
     changing: Option<Changing>,
+    /// How many rows a panel has and how far apart they lie, in elements, where it is columns of a wider matrix: none where it is dense.
+    rows: Option<(i64, i64)>,
     /// Bytes of an element.
     bytes: i64,
     /// Bytes of a cache line.
@@ -58,9 +60,10 @@ struct Share {
 #[derive(Clone, Debug)]
 pub(super) struct Slice {
     buffer: BufferId,
-    /// The first element.
+    /// The first element; within the panel where its rows lie apart.
     first: Scalar,
     elements: i64,
+    rows: Option<Rows>,
     /// Where how many elements that is changes from size to size: lines and elements of a turn, by how many turns are written out.
     each: Option<Vec<(i64, i64, Scalar)>>,
     /// Elements that a processor fetches at once.
@@ -69,20 +72,31 @@ pub(super) struct Slice {
     var: AxisId,
 }
 
+/// Rows of a panel that lie apart.
+#[derive(Clone, Debug)]
+struct Rows {
+    /// The first one's first element.
+    start: Scalar,
+    /// Elements of each.
+    width: i64,
+    /// Elements from one to the next.
+    apart: i64,
+}
+
 fn turns(pieces: &[Piece]) -> i64 {
     pieces.iter().map(|p| p.count).sum()
 }
 
 impl Emitter {
-    /// The operand to prefetch in these loops, outermost first: the largest of which each turn of one loop reads a dense panel that
-    /// loops within read again. `combined` tells how many turns the loops over reduced axes have, by how many are written out.
+    /// The operand to prefetch in these loops, outermost first: the largest of which each turn of one loop reads a dense panel, or columns of a
+    /// matrix, that loops within read again. `combined` tells how many turns the loops over reduced axes have, by how many are written out.
     pub(super) fn prefetch(
         &mut self,
         loops: &[(AxisId, Vec<Piece>)],
         reduction: &Reduction,
         combined: &[(i64, i64)],
     ) -> Option<Prefetch> {
-        let (found, at) = self.decide(|e| {
+        let (found, at, rows) = self.decide(|e| {
             // A smaller operand stays in the first cache anyhow.
             let least = e.unit.timing.l1.bytes * 2 / 3;
             let accesses = e.accesses(&reduction.value);
@@ -90,7 +104,9 @@ impl Emitter {
             let candidates =
                 candidates.filter_map(|(i, a)| Some((i, a, a.tensor.filter(|&t| e.bytes_of(t) >= least)?)));
             let panels = candidates.filter_map(|(i, a, t)| Some((i, a, e.panels(loops, a, t, reduction)?)));
-            panels.max_by_key(|&(_, a, _)| a.tensor.map_or(0, |t| e.bytes_of(t))).map(|(i, _, at)| (i, at))
+            panels
+                .max_by_key(|&(_, a, _)| a.tensor.map_or(0, |t| e.bytes_of(t)))
+                .map(|(i, _, (at, rows))| (i, at, rows))
         })?;
         let accesses = self.accesses(&reduction.value);
         let access = accesses.get(found).and_then(|a| Some((a, a.tensor?, a.offset.clone()?)));
@@ -106,6 +122,7 @@ impl Emitter {
             around: around.iter().map(|l| l.0).collect(),
             within: within.iter().map(|l| (l.0, turns(&l.1))).collect(),
             changing: None,
+            rows,
             bytes: self.group.decl(tensor).dtype.bytes() as i64,
             line: self.unit.timing.l2.line,
         };
@@ -131,14 +148,15 @@ impl Emitter {
         Some(found)
     }
 
-    /// The innermost loop each of whose turns reads a dense panel of the operand, that loops within read several times.
+    /// The innermost loop each of whose turns reads a panel of the operand, that loops within read several times; and the panel's rows and how far
+    /// apart they lie where it is not dense.
     fn panels(
         &self,
         loops: &[(AxisId, Vec<Piece>)],
         access: &Access,
         tensor: TensorId,
         reduction: &Reduction,
-    ) -> Option<usize> {
+    ) -> Option<(usize, Option<(i64, i64)>)> {
         let offset = access.offset.as_ref()?;
         let again = loops.iter().rposition(|l| offset.coeff(l.0) == 0 && turns(&l.1) > 1)?;
         let at = loops[..again].iter().rposition(|l| offset.coeff(l.0) != 0 && turns(&l.1) > 1)?;
@@ -152,17 +170,25 @@ impl Emitter {
         let reduced = reduction.axes.iter().map(|a| (a.id, a.extent));
         let mut places = 1;
         let mut reach = 1;
+        let mut apart = i64::MAX;
         for (axis, extent) in inner.chain(reduced) {
             let stride = offset.coeff(axis);
             if stride != 0 {
                 places *= extent;
                 reach += stride.abs() * (extent - 1);
+                apart = apart.min(stride.abs());
             }
         }
-        let bytes = step * stride * self.group.decl(tensor).dtype.bytes() as i64;
+        let bytes = self.group.decl(tensor).dtype.bytes() as i64;
         // A panel and the one before it stay in the second cache together.
-        let largest = self.unit.timing.l2.bytes * 5 / 8;
-        (places == stride && reach == stride && bytes <= largest).then_some(at)
+        let fits = |elements: i64| elements * bytes <= self.unit.timing.l2.bytes * 5 / 8;
+        if places == stride && reach == stride {
+            return fits(step * stride).then_some((at, None));
+        }
+        // Columns of a matrix whose rows lie evenly apart: processors find such lines by themselves no better than lines anywhere.
+        let lines = step * bytes % self.unit.timing.l2.line == 0;
+        let even = stride == 1 && apart > step && apart < i64::MAX && reach == (places - 1) * apart + 1;
+        (lines && even && fits(step * places)).then_some((at, Some((places, apart))))
     }
 }
 
@@ -179,9 +205,10 @@ impl Prefetch {
         (self.panel(step) + tiles * line - 1) / (tiles * line) * line
     }
 
-    /// Elements between one panel and the next, where so many places are.
+    /// Elements of a panel, where so many places are.
     fn panel(&self, step: i64) -> i64 {
-        step * self.around.last().map_or(0, |a| self.offset.coeff(*a))
+        let rows = self.rows.map_or(1, |r| r.0);
+        rows * step * self.around.last().map_or(0, |a| self.offset.coeff(*a))
     }
 
     /// How many lines each turn of so many asks for at most, where how many tiles there are changes: as many as where two share a panel.
@@ -220,15 +247,19 @@ impl Prefetch {
         let line = self.line / self.bytes;
         let elements = self.elements(step);
         let share = self.changing.as_ref().and_then(|c| c.shares.iter().find(|s| s.step == step));
-        let first = next + tile * share.map_or(Scalar::index(elements), |s| s.elements.clone());
-        Slice { buffer: self.buffer, first, elements, each: share.map(|s| s.each.clone()), line, var }
+        let first = tile * share.map_or(Scalar::index(elements), |s| s.elements.clone());
+        let (first, rows) = match self.rows {
+            None => (next + first, None),
+            Some((_, apart)) => (first, Some(Rows { start: next, width: step, apart })),
+        };
+        Slice { buffer: self.buffer, first, elements, rows, each: share.map(|s| s.each.clone()), line, var }
     }
 }
 
 impl Slice {
     /// The statement of a turn of so many, `factor` of them written out, with what the turn asks for before it.
     pub(super) fn before(self, turn: Scalar, turns: i64, factor: i64, body: Stmt) -> Stmt {
-        let Slice { buffer, first, elements, each, line, var } = self;
+        let Slice { buffer, first, elements, rows, each, line, var } = self;
         let known = ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE);
         let changing = each.map(|e| e.into_iter().find(|e| e.0 == factor).expect("all factors were looked at"));
         let (lines, each) = match changing {
@@ -236,10 +267,17 @@ impl Slice {
             None => ((known + line - 1) / line, Scalar::index(known)),
         };
         let at = first + turn * each;
+        let fetch = |at: Scalar| {
+            let index = match rows {
+                None => at,
+                Some(r) => r.start + at.clone().floor_div(r.width) * r.apart + at.floor_mod(r.width),
+            };
+            Stmt::Prefetch { buffer, index }
+        };
         let fetch = match lines {
-            1 => Stmt::Prefetch { buffer, index: at },
+            1 => fetch(at),
             n => {
-                let fetch = Stmt::Prefetch { buffer, index: at + Scalar::axis(var) * line };
+                let fetch = fetch(at + Scalar::axis(var) * line);
                 for_(var, n, LoopKind::Unrolled, fetch)
             }
         };
@@ -265,6 +303,7 @@ mod tests {
             around: vec![panels],
             within: vec![(rows, 16)],
             changing: None,
+            rows: None,
             bytes: 4,
             line: 64,
         };
@@ -297,6 +336,47 @@ mod tests {
         }
     }
 
+    /// Columns of a matrix of 1000 rows of 440 floats: eight tiles ask for every line of the next 48.
+    #[test]
+    fn columns_are_asked_for_row_by_row() {
+        let [columns, rows, k, line, turn] = [0, 1, 2, 3, 4].map(AxisId);
+        let prefetch = Prefetch {
+            buffer: TensorId(1),
+            offset: Affine { base: 0, terms: vec![(columns, 1), (k, 440)] },
+            around: vec![columns],
+            within: vec![(rows, 8)],
+            changing: None,
+            rows: Some((1000, 440)),
+            bytes: 4,
+            line: 64,
+        };
+        let place = |axis, at: i64, size, turn: i64| Place {
+            axis,
+            at: Scalar::index(at),
+            turn: Scalar::index(turn),
+            before: Scalar::index(0),
+            piece: Piece::of(1, size),
+        };
+        let mut asked = HashSet::new();
+        for (tile, now) in (0..8).flat_map(|t| (0..250).map(move |n| (t, n))) {
+            let slice = prefetch.slice(&[place(columns, 96, 48, 2), place(rows, tile * 7, 7, tile)], line);
+            let (mut lines, mut fetched) = (1, None);
+            slice.before(Scalar::axis(turn), 250, 4, Stmt::Block(vec![])).for_each(&mut |s| match s {
+                Stmt::For { extent, .. } => lines = extent.as_int().expect("a number of lines"),
+                Stmt::Prefetch { index, .. } => fetched = Some(index.clone()),
+                _ => {}
+            });
+            let index = fetched.expect("every turn asks for something");
+            asked.extend((0..lines).map(|l| {
+                let with = HashMap::from_iter([(turn, Scalar::index(now)), (line, Scalar::index(l))]);
+                replace_axes(&index, &with).as_int().expect("nothing else is variable")
+            }));
+        }
+        let wanted = (0..1000).flat_map(|row| (0..3).map(move |l| row * 440 + 144 + l * 16));
+        assert!(wanted.clone().all(|at| (0..16).any(|shift| asked.contains(&(at + shift)))));
+        assert!(asked.iter().all(|at| (144..192).contains(&(at % 440)) || *at >= 440_000));
+    }
+
     /// As many lines are asked for each turn as it takes to have all of the next panel, where at least two tiles share it.
     #[test]
     fn few_tiles_ask_for_all_of_a_panel() {
@@ -307,6 +387,7 @@ mod tests {
             around: vec![panel],
             within: vec![(rows, tiles)],
             changing: None,
+            rows: None,
             bytes: 4,
             line: 64,
         };
