@@ -533,9 +533,31 @@ fn nearest(n: &mut Node, x: ExprId, at: usize, m: &Method, p: &Running, place: E
     n.take(x, c, at)
 }
 
+/// Elements as mixtures of the two around. Places beyond the ends count as the last elements, whether or not those outside are excluded: what
+/// is left then has the whole weight.
+fn between(n: &mut Node, x: ExprId, at: usize, p: &Running, place: ExprId) -> Convert {
+    let low = n.un("floor", place)?;
+    let part = n.sub(place, low)?;
+    let high = n.with("add", low, 1.0)?;
+    let wide = n.cast(x, DType::F32)?;
+    let trailing = n.rank(x)? - 1 - at;
+    let side = |n: &mut Node, which: ExprId, weight: ExprId| {
+        let which = held(n, which, p)?;
+        let elements = n.take(wide, which, at)?;
+        let weight = n.trailing(weight, trailing)?;
+        n.mul(elements, weight)
+    };
+    let rest = n.from("subtract", 1.0, part)?;
+    let (first, second) = (side(n, low, rest)?, side(n, high, part)?);
+    n.add(first, second)
+}
+
 /// Elements as mixtures of those around: a product with a matrix of weights, computed while running. Places beyond the ends count
 /// as the last elements.
 fn mixed(n: &mut Node, x: ExprId, at: usize, m: &Method, p: &Running, place: ExprId) -> Convert {
+    if m.mode == "linear" && !m.antialias {
+        return between(n, x, at, p, place);
+    }
     let one = n.c(p.scale, 1.0)?;
     let stretch = if m.antialias { n.bin("minimum", p.scale, one)? } else { one };
     let reach = n.from("divide", if m.mode == "cubic" { 2.0 } else { 1.0 }, stretch)?;

@@ -42,7 +42,7 @@ enum Kind {
 
 /// Up to so many elements of a line are found by insertion, whatever its length. Steps grow with the square of how many, and a little with the
 /// length; those of sorting it all with the length.
-const MOST_INSERTED: i64 = 64;
+const MOST_INSERTED: i64 = 128;
 
 /// `sort`, `argsort` or `topk`.
 #[derive(Debug)]
@@ -234,8 +234,8 @@ impl Op for Sorted {
                     DType::I8,
                 ),
                 call(vec![("k", 5.into())], &[3, 300], DType::F16),
-                call(vec![("k", 80.into()), ("axis", 0.into()), ("is_ascend", true.into())], &[900, 2], DType::F32),
-                call(vec![("k", 70.into())], &[2, 100], DType::I32),
+                call(vec![("k", 150.into()), ("axis", 0.into()), ("is_ascend", true.into())], &[3000, 2], DType::F32),
+                call(vec![("k", 140.into())], &[2, 200], DType::I32),
             ],
             _ => vec![
                 call(vec![], &[2, 4], DType::F32),
