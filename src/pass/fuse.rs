@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 use super::{effects::Effects, outline::outline};
 use crate::{
     infer::TypedModule,
-    ir::{AttrValue, Attrs, Copier, Expr, ExprId, Module, Type, children, reachable_outside},
+    ir::{AttrValue, Attrs, Copier, Dim, Expr, ExprId, Module, Type, children, reachable_outside},
     ops::{
         self, Class,
         kernel::{Part, kernel_class, may_be_one},
@@ -61,6 +61,25 @@ fn scope(m: &Module, root: ExprId) -> Vec<ExprId> {
     reachable_outside(m, [root], is_kept)
 }
 
+/// Whether a reshape takes apart what unknown extents lie within: a kernel would divide by these for each element, where one of its own reads
+/// the same memory. Axes that are copied, that merge into one, or that one is split into, are found without.
+fn mixes_unknown_extents(x: &Type, attrs: &Attrs) -> bool {
+    let Some(x) = x.as_tensor().filter(|t| t.known_shape().is_none()) else { return false };
+    let codes = attrs.ints("newshape");
+    if codes.iter().any(|&c| c < -1) {
+        return false;
+    }
+    let same = |i: usize, j: usize, aligned: bool| match codes[j] {
+        0 => aligned,
+        n => n > 0 && x.shape[i] == Dim::Known(n),
+    };
+    let (rank, out) = (x.rank(), codes.len());
+    let before = (0..rank.min(out)).take_while(|&i| same(i, i, true)).count();
+    let most = rank.min(out) - before;
+    let after = (1..=most).take_while(|&k| same(rank - k, out - k, rank == out)).count();
+    rank - before - after > 1 && out - before - after > 1
+}
+
 /// The operator calls of a scope and who reads them.
 struct Graph<'a> {
     typed: &'a TypedModule,
@@ -107,8 +126,12 @@ impl<'a> Graph<'a> {
     }
 
     fn class(&self, id: ExprId) -> Class {
-        let (op, _, attrs) = self.typed.module().op_call(id).expect("nodes are operator calls");
-        kernel_class(op, attrs)
+        let (op, args, attrs) = self.typed.module().op_call(id).expect("nodes are operator calls");
+        let mixes = || args.first().is_some_and(|&x| mixes_unknown_extents(self.ty(x), attrs));
+        match op.op().name() {
+            "reshape" if mixes() => Class::Opaque,
+            _ => kernel_class(op, attrs),
+        }
     }
 
     fn ty(&self, id: ExprId) -> &Type {

@@ -3,6 +3,7 @@
 mod annotate_target;
 mod bind_params;
 mod blame;
+mod computed_extents;
 mod config;
 mod convert_layout;
 mod dead_code;
