@@ -56,7 +56,7 @@ pub(super) fn said_by_types(typed: &TypedModule) -> Option<Module> {
             let (op, args, attrs) = m.op_call(from).filter(|_| trials[0].contains_key(&from))?;
             let Expr::Call { args: new_args, .. } = expr else { return None };
             let decisive = op.op().decided_by(attrs);
-            let said = said(m, &trials, from, &args, &decisive)?;
+            let said = said(m, &trials, from, args, decisive)?;
             changed = true;
             match said {
                 Said::Argument => Some(new_args[0]),

@@ -221,6 +221,14 @@ fn lp_pool(n: &mut Node) -> Convert<Vec<Val>> {
     let (at, added) = pool_windows(n, x)?;
     let p = exponent(n)?;
     let powers = raised(n, x, p)?;
+    if at.kernel.len() <= 3 {
+        // Sums are means over as many elements as windows have, of whatever extent the axes are.
+        let after = plus(&at.pads.1, &added);
+        let mean = pooled(n, "nn.avg_pool#d", powers, &at, (&at.pads.0, &after), &[("count_include_pad", true)])?;
+        let sum = n.with("multiply", mean, at.kernel.iter().product::<i64>() as f64)?;
+        let y = root(n, sum, p)?;
+        return n.one(y);
+    }
     let zero = n.c(x, 0.0)?;
     let powers = n.pad(powers, &with_lead(&at.pads.0), &with_lead(&plus(&at.pads.1, &added)), zero)?;
     let w = windowed(n, powers, &at)?;
