@@ -16,7 +16,9 @@ use crate::{
     infer::{TypedModule, infer_types},
     ir::{Module, Name},
     output,
-    pass::{BuildConfig, Placement, Sequential, Settings, bind_params, sequence_with, unbound_weights},
+    pass::{
+        BuildConfig, Placement, Sequential, Settings, bind_params, quantized_in_floats, sequence_with, unbound_weights,
+    },
     relay::npz,
     rules,
     runtime::{MappedFile, Pool},
@@ -280,10 +282,15 @@ impl ModelArgs {
 
     /// The same with its types, of a program that is about to run. Of inputs that are known already these are the names and numbers of
     /// axes.
-    pub(super) fn bound_to_run(&self, inputs: Option<Vec<(String, usize)>>) -> Result<TypedModule, Refused> {
+    pub(super) fn bound_to_run(
+        &self,
+        inputs: Option<Vec<(String, usize)>>,
+        passes: &PassArgs,
+    ) -> Result<TypedModule, Refused> {
         let Model { module, params } = self.read_for(inputs)?;
         let typed = infer_types(bind_params(&module, &params)?)?;
         self.note_weights(&typed, !params.is_empty());
+        passes.note_quantized(&typed);
         Ok(typed)
     }
 
@@ -431,6 +438,17 @@ impl PassArgs {
     /// What shapes the default pipeline.
     pub(super) fn config(&self) -> BuildConfig {
         self.config.config()
+    }
+
+    /// Says on stderr where a quantized model computes in floats, which is what it says and not what it is for.
+    pub(super) fn note_quantized(&self, typed: &TypedModule) {
+        let count = quantized_in_floats(typed);
+        if count > 0 && !self.asked() {
+            eprintln!(
+                "note: {count} convolutions and products of quantized operands compute in floats, as the model says: `--passes \
+                 FakeQuantizationToInteger,default` makes integers of them, within steps of their scales"
+            );
+        }
     }
 
     /// Whether passes were asked for, be it by changing the default pipeline.

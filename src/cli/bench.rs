@@ -142,7 +142,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         }
         None => {
             let passes = args.passes.sequence(&settings)?;
-            let typed = args.model.bound_to_run(given)?;
+            let typed = args.model.bound_to_run(given, &args.passes)?;
             let read = Instant::now();
             let flat = |path: &Option<&Path>| -> Result<Vec<Tensor>, Failure> {
                 Ok(gather(&typed, *path)?.iter().flat_map(Value::flatten).collect())
@@ -246,7 +246,7 @@ fn run_with_state(
     let start = Instant::now();
     let target = settings.target.clone();
     let passes = args.passes.sequence(&settings)?;
-    let typed = args.model.bound_to_run(given)?;
+    let typed = args.model.bound_to_run(given, &args.passes)?;
     let progress = Progress::new();
     let mut options = Options::new(settings);
     options.release_memory = true;

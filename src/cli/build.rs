@@ -102,9 +102,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             dump.iter().for_each(|d| d.fill(&mut options));
             kept.fill(&mut options);
             let Model { module, params } = args.model.read()?;
+            let typed = infer_types(module.clone())?;
             if params.is_empty() {
-                args.model.note_weights(&infer_types(module.clone())?, false);
+                args.model.note_weights(&typed, false);
             }
+            args.passes.note_quantized(&typed);
             driver::build(module, &params, options).map_err(super::build_failure)?
         }
     };

@@ -117,7 +117,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         return write_outputs(args.outputs.as_deref(), &names, &outputs, &[]);
     }
     let passes = args.passes.sequence(&settings)?;
-    let typed = args.model.bound_to_run(given)?;
+    let typed = args.model.bound_to_run(given, &args.passes)?;
     let own_names = output_names(&typed);
     let texts = text_names(&typed);
     // What is kept does not say which outputs are strings.
@@ -393,7 +393,7 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
     let given = args.inputs.first().filter(|_| !args.model.is_relay()).map(|path| names_and_ranks(path)).transpose()?;
     let passes = args.passes.sequence(&settings)?;
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").nothing();
-    let typed = args.model.bound_to_run(given)?;
+    let typed = args.model.bound_to_run(given, &args.passes)?;
     let (own_names, texts) = (output_names(&typed), text_names(&typed));
     let progress = Progress::new();
     let dump = args.dump.start()?;

@@ -11,6 +11,7 @@ use super::{Pass, PassContext, PassSpec, Saturate, Settings, saturate::MOVING_RO
 use crate::{
     cost::Integers,
     diag::{Diagnostic, Refused, nearest},
+    infer::TypedModule,
     ir::{Expr, ExprId, Module, Name, OpId, reachable},
     ops::{self},
     rules,
@@ -23,6 +24,21 @@ pub(super) struct FakeQuantization {
     saturate: Saturate,
     /// Whether floats that are left between a dequantize and a quantize are refused.
     hard_fail: bool,
+}
+
+/// How many convolutions and products of quantized operands `@main` has that compute in floats, as exporters write them: both operands are given by a
+/// `qnn.dequantize`.
+pub fn quantized_in_floats(m: &TypedModule) -> usize {
+    const CONTRACTIONS: [&str; 7] =
+        ["nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose", "nn.dense", "nn.matmul", "nn.batch_matmul"];
+    let Some(main) = m.function("main") else { return 0 };
+    let dequantized = |e: ExprId| m.module().op_call(e).is_some_and(|(op, ..)| op.op().name() == "qnn.dequantize");
+    let is_one = |e: &ExprId| {
+        m.module().op_call(*e).is_some_and(|(op, args, _)| {
+            CONTRACTIONS.contains(&op.op().name()) && args.len() >= 2 && args[..2].iter().all(|&a| dequantized(a))
+        })
+    };
+    reachable(m.module(), [main.body]).iter().filter(|e| is_one(e)).count()
 }
 
 /// Reads `hard_fail`, `use_qat` and, as often as wanted, `optional_qnn_ops`. As TVM's, they may come by position.

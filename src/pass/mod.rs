@@ -47,6 +47,7 @@ pub use dynamic_to_static::dynamic_to_static;
 #[cfg(feature = "llvm")]
 pub(crate) use dynamic_to_static::{deciding, decisive, evaluated, primitive, resolve_extents, static_calls};
 pub use eta_expand::eta_expand;
+pub use fake_quantization::quantized_in_floats;
 pub use fold_constant::fold_constant;
 pub use fuse::fuse;
 pub use inline::inline;

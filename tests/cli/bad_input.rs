@@ -38,6 +38,14 @@ const FILES: &[(&str, &[u8])] = &[
         b"#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(1, 4, 8, 8), float32], %w: Tensor[(4, 4, 3, 3), float32]) {\n  nn.conv2d(%x, %w)\n}\n",
     ),
     (
+        "quantized.relay",
+        b"#[version = \"0.0.5\"]
+def @main(%x: Tensor[(2, 4), int8], %w: Tensor[(3, 4), int8]) {
+  nn.dense(qnn.dequantize(%x, 0.5f, 0), qnn.dequantize(%w, 0.25f, 0), units=None)
+}
+",
+    ),
+    (
         "regions.relay",
         b"#[version = \"0.0.5\"]
 def @main(%x: Tensor[(4, 8), float32], %y: Tensor[(4, 8), float32]) {
@@ -147,6 +155,10 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
 /// Commands that do what they are asked, and what a user should know of it all the same.
 const SAID: &[(&str, &str)] = &[
     ("run conv.relay", "1 of the program's 2 inputs are used as weights, `w` among them"),
+    (
+        "run quantized.relay",
+        "1 convolutions and products of quantized operands compute in floats, as the model says: `--passes Fake",
+    ),
     ("run regions.relay", "the program's annotations for the compiler `c` had no effect"),
     ("opt ok.relay --passes FuseOps,SimplifyExpr", "SimplifyExpr: all operators are in primitive functions already"),
     (

@@ -95,6 +95,9 @@ pub(super) fn dequantize(n: &mut Node) -> Convert<Vec<Val>> {
         Elem::Small(s) => s.int_range().is_some(),
         Elem::Text => false,
     };
+    if let Some(y) = plainly_dequantized(n, t, scale, zero, (axis, block, to))? {
+        return n.one(y);
+    }
     let within = if integer(t.elem) { DType::I32 } else { DType::F32 };
     let mut x = widened(n, t, within)?;
     if let Some(z) = zero {
@@ -108,6 +111,48 @@ pub(super) fn dequantize(n: &mut Node) -> Convert<Vec<Val>> {
     let y = n.mul(x, scale)?;
     let y = n.cast(y, to)?;
     n.one(y)
+}
+
+/// `qnn.dequantize`, which passes about quantized programs know, where that has the types: integers of one scale, or of one for each place along an
+/// axis, as `float32`.
+fn plainly_dequantized(
+    n: &mut Node,
+    t: Tens,
+    scale: Tens,
+    zero: Option<Tens>,
+    (axis, block, to): (i64, i64, DType),
+) -> Convert<Option<ExprId>> {
+    let Elem::Plain(from @ (DType::I8 | DType::U8 | DType::I16 | DType::I32)) = t.elem else { return Ok(None) };
+    let plain = |p: Tens, dtype: DType| matches!(p.elem, Elem::Plain(d) if d == dtype);
+    if to != DType::F32 || block != 0 || !plain(scale, DType::F32) || zero.is_some_and(|z| !plain(z, from)) {
+        return Ok(None);
+    }
+    let rank = n.rank(t.e)?;
+    let single = |n: &Node, e: ExprId| {
+        Ok::<_, crate::diag::Refused>(n.rank(e)? == 0 || n.ty(e)?.elements() == Some(1) && n.rank(e)? <= 1)
+    };
+    let one = single(n, scale.e)?;
+    // A scale is a number or a vector, and so is a zero point.
+    if !one && n.rank(scale.e)? != 1 {
+        return Ok(None);
+    }
+    let axis = if one { -1 } else { n.axis_of(axis, rank)? as i64 };
+    let s = if one { n.reshape(scale.e, &[])? } else { scale.e };
+    let z = match zero {
+        None => n.constant(Tensor::from_i64_fn(DType::I32, &[], |_| 0)),
+        // Rules ask for the numbers, and mostly there is but one.
+        Some(z) if n.value(z.e).is_some() => {
+            let values = n.value(z.e).map(|v| v.to_i64_vec()).unwrap_or_default();
+            let all_same = values.iter().all(|v| *v == values[0]);
+            let shape: &[usize] = if all_same { &[] } else { &[values.len()] };
+            n.constant(Tensor::from_i64_fn(DType::I32, shape, |i| values[i]))
+        }
+        Some(z) => {
+            let wide = n.cast(z.e, DType::I32)?;
+            if single(n, z.e)? { n.reshape(wide, &[])? } else { wide }
+        }
+    };
+    n.op("qnn.dequantize", &[t.e, s, z], &[("out_dtype", DType::F32.into()), ("axis", axis.into())]).map(Some)
 }
 
 fn dynamic_quantize(n: &mut Node) -> Convert<Vec<Val>> {
