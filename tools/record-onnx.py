@@ -352,6 +352,24 @@ def @main({types}) {{
     network("convolutional", net.nodes, [("x", net.r.normal(0, 1, (1, 3, 16, 16)).astype("f4"))], net.weights, relay=relay)
 
 
+def qdq():
+    """Two convolutions between QuantizeLinear and DequantizeLinear, as ONNX Runtime's quantizer writes them: weights by channel, biases of 32 bits."""
+    r = rng("qdq")
+    scale = lambda k, s, z, d: [(f"{k}s", np.float32(s)), (f"{k}z", np.array(z, d))]
+    both = lambda x, k: [("QuantizeLinear", [x, f"{k}s", f"{k}z"], f"{k}q", {}), ("DequantizeLinear", [f"{k}q", f"{k}s", f"{k}z"], f"{k}d", {})]
+    weights = [*scale("x", 0.02, 128, "u1"), *scale("h", 0.03, 0, "u1"), *scale("y", 0.05, 120, "u1")]
+    nodes = both("x", "x")
+    for k, x, ci, co, size, next_, act in [("a", "xd", 3, 16, 3, "h", "Relu"), ("b", "hd", 16, 8, 1, "y", None)]:
+        per = r.uniform(0.004, 0.008, co).astype("f4")
+        weights += [(f"{k}w", quantized(r, (co, ci, size, size), "i1")), (f"{k}ws", per), (f"{k}wz", np.zeros(co, "i1"))]
+        weights += [(f"{k}b", r.integers(-2000, 2000, co, dtype="i4")), (f"{k}bs", per * np.float32(0.02 if k == "a" else 0.03)), (f"{k}bz", np.zeros(co, "i4"))]
+        nodes += [("DequantizeLinear", [f"{k}w", f"{k}ws", f"{k}wz"], f"{k}wd", dict(axis=0)), ("DequantizeLinear", [f"{k}b", f"{k}bs", f"{k}bz"], f"{k}bd", dict(axis=0))]
+        nodes += [("Conv", [x, f"{k}wd", f"{k}bd"], f"{k}c", dict(pads=[size // 2] * 4))] + ([(act, [f"{k}c"], f"{k}r", {})] if act else [])
+        nodes += both(f"{k}r" if act else f"{k}c", next_)
+    nodes.append(("Identity", ["yd"], "y", {}))
+    network("qdq", nodes, [("x", r.normal(0, 1, (1, 3, 8, 8)).astype("f4"))], weights, tolerance=0.02)
+
+
 def exported():
     r = rng("exported")
     f = lambda *s: r.normal(0, 1, s).astype("f4")
@@ -548,6 +566,7 @@ if __name__ == "__main__":
     if "exported" in sys.argv[1]:
         exported()
         lists_and_texts()
+        qdq()
     else:
         microsoft()
         classical()

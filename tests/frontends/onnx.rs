@@ -130,6 +130,24 @@ fn what_exporters_take_apart_is_found_again() {
     }
 }
 
+/// What stands between quantizing and dequantizing is of integers where that is asked for, and differs by steps at most.
+#[test]
+fn quantized_models_become_integers() {
+    let files = case("qdq");
+    let case = load("qdq", &files).unwrap_or_else(|e| panic!("{e}"));
+    let passes =
+        sequence("FakeQuantizationToInteger", &Settings::new(Target::host())).unwrap_or_else(|e| panic!("{e}"));
+    let module = passes.run(case.module, &mut PassContext::default()).unwrap_or_else(|e| panic!("{e}"));
+    let text = text::print_brief(&module);
+    assert_eq!(text.matches("qnn.conv2d(").count(), 2, "{text}");
+    assert_eq!((text.matches("nn.conv2d(").count(), text.matches("round_even(").count()), (2, 0), "{text}");
+    let inputs = case.inputs.iter().cloned().map(Value::from).collect();
+    let results = interp::run_flat(&module, "main", inputs).unwrap_or_else(|e| panic!("{e}"));
+    let steps = |(a, b): (f64, f64)| ((a - b) / 0.05).abs().round();
+    let (got, want) = (results[0].to_f64_vec(), case.outputs["y"].to_f64_vec());
+    assert!(got.into_iter().zip(want).map(steps).all(|n| n <= 2.0));
+}
+
 #[test]
 fn the_same_network_becomes_the_same_program() {
     let files = case("convolutional");
