@@ -370,6 +370,15 @@ def qdq():
     network("qdq", nodes, [("x", r.normal(0, 1, (1, 3, 8, 8)).astype("f4"))], weights, tolerance=0.02)
 
 
+def resizes():
+    """Resizes of one axis of an image, where the other's extent stays unknown and is kept."""
+    x = rng("resizes").normal(0, 1, (1, 2, 5, 6)).astype("f4")
+    for mode in ("linear", "nearest"):
+        nodes = [("Resize", ["x", "", "s"], "y", dict(mode=mode))]
+        network(f"resize_columns_{mode}", nodes, [("x", x)], [("s", np.array([1, 1, 1, 2], "f4"))], open_dims=(("x", 2, "height"),))
+        network(f"resize_open_{mode}", nodes, [("x", x)], [("s", np.array([1, 1, 2, 1.5], "f4"))], open_dims=(("x", 2, "height"), ("x", 3, "width")))
+
+
 def exported():
     r = rng("exported")
     f = lambda *s: r.normal(0, 1, s).astype("f4")
@@ -567,6 +576,7 @@ if __name__ == "__main__":
         exported()
         lists_and_texts()
         qdq()
+        resizes()
     else:
         microsoft()
         classical()

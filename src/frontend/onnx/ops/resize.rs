@@ -169,7 +169,8 @@ fn as_operator(n: &mut Node, x: ExprId, axes: &[(usize, Axis)], m: &Method) -> C
     if changed().next().is_none() || !same || !mixes || n.dtype(x)? != DType::F32 {
         return Ok(None);
     }
-    let mut size = (2..rank).map(|at| n.extent(x, at)).collect::<Convert<Vec<i64>>>()?;
+    // Axes that keep an unknown extent have no number to give.
+    let Some(mut size) = n.dims(x)?[2..].iter().copied().collect::<Option<Vec<i64>>>() else { return Ok(None) };
     changed().for_each(|(at, a)| size[at - 2] = a.to);
     let attrs = [
         ("size", AttrValue::ints(&size)),
@@ -511,20 +512,25 @@ fn held(n: &mut Node, place: ExprId, p: &Running) -> Convert {
     n.cast(c, DType::I64)
 }
 
+/// Guards the rounding of places that are whole, or halves, but for an error of float arithmetic.
+const SLACK: f64 = 1e-5;
+
 fn nearest(n: &mut Node, x: ExprId, at: usize, m: &Method, p: &Running, place: ExprId) -> Convert {
+    let down = |n: &mut Node, less: f64| -> Convert {
+        let c = n.with("add", place, less + SLACK)?;
+        n.un("floor", c)
+    };
+    let up = |n: &mut Node, less: f64| -> Convert {
+        let c = n.with("subtract", place, less + SLACK)?;
+        n.un("ceil", c)
+    };
     let c = match m.nearest.as_str() {
-        "floor" => n.un("floor", place)?,
-        "ceil" => n.un("ceil", place)?,
-        "round_prefer_ceil" => {
-            let c = n.with("add", place, 0.5)?;
-            n.un("floor", c)?
-        }
-        "round_prefer_floor" => {
-            let c = n.with("subtract", place, 0.5)?;
-            n.un("ceil", c)?
-        }
+        "floor" => down(n, 0.0)?,
+        "ceil" => up(n, 0.0)?,
+        "round_prefer_ceil" => down(n, 0.5)?,
+        "round_prefer_floor" => up(n, 0.5)?,
         _ => {
-            let (up, down) = (n.un("ceil", place)?, n.un("floor", place)?);
+            let (up, down) = (up(n, 0.0)?, down(n, 0.0)?);
             let shrinks = n.with("less", p.scale, 1.0)?;
             n.select(shrinks, up, down)?
         }
