@@ -445,7 +445,7 @@ impl PassArgs {
         let count = quantized_in_floats(typed);
         if count > 0 && !self.asked() {
             eprintln!(
-                "note: {count} convolutions and products of quantized operands compute in floats, as the model says: `--passes \
+                "note: convolutions and products of quantized operands compute in floats, as the model says ({count} do): `--passes \
                  FakeQuantizationToInteger,default` makes integers of them, within steps of their scales"
             );
         }

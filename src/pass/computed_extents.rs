@@ -376,15 +376,7 @@ fn call(m: &Module, e: ExprId, of: &impl Fn(&ExprId) -> Known) -> Option<Known> 
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        pass::dynamic_to_static::dynamic_to_static,
-        relay::text::{parse_module, print_module},
-    };
-
-    fn after(text: &str) -> String {
-        let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).expect("it parses");
-        print_module(&dynamic_to_static(m).unwrap_or_else(|e| panic!("{e}")))
-    }
+    use crate::pass::dynamic_to_static::tests::after;
 
     /// Heads of attention as exporters write them: extents are fields of shapes.
     #[test]

@@ -300,11 +300,12 @@ fn shape_value<'t>(m: &Module, ty: &dyn Fn(ExprId) -> &'t Type, call: ExprId) ->
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::relay::text::{parse_module, print_module};
 
-    fn after(text: &str) -> String {
+    /// The program after the pass, as text.
+    pub(in crate::pass) fn after(text: &str) -> String {
         let m = parse_module("test", &format!("#[version = \"0.0.5\"] {text}")).expect("it parses");
         print_module(&dynamic_to_static(m).unwrap_or_else(|e| panic!("{e}")))
     }

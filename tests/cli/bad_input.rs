@@ -157,7 +157,7 @@ const SAID: &[(&str, &str)] = &[
     ("run conv.relay", "1 of the program's 2 inputs are used as weights, `w` among them"),
     (
         "run quantized.relay",
-        "1 convolutions and products of quantized operands compute in floats, as the model says: `--passes Fake",
+        "convolutions and products of quantized operands compute in floats, as the model says (1 do): `--passes Fake",
     ),
     ("run regions.relay", "the program's annotations for the compiler `c` had no effect"),
     ("opt ok.relay --passes FuseOps,SimplifyExpr", "SimplifyExpr: all operators are in primitive functions already"),

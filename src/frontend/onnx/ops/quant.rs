@@ -132,8 +132,13 @@ fn plainly_dequantized(
         Ok::<_, crate::diag::Refused>(n.rank(e)? == 0 || n.ty(e)?.elements() == Some(1) && n.rank(e)? <= 1)
     };
     let one = single(n, scale.e)?;
-    // A scale is a number or a vector, and so is a zero point.
-    if !one && n.rank(scale.e)? != 1 {
+    // A scale is a number or a vector, and its zero point is of the same shape.
+    let (dims, vector) = (n.dims(scale.e)?, n.rank(scale.e)? == 1 && n.ty(scale.e)?.elements() != Some(0));
+    let alike = match zero {
+        Some(z) => n.dims(z.e)? == dims || one && single(n, z.e)?,
+        None => true,
+    };
+    if !alike || !one && !vector {
         return Ok(None);
     }
     let axis = if one { -1 } else { n.axis_of(axis, rank)? as i64 };
@@ -143,7 +148,7 @@ fn plainly_dequantized(
         // Rules ask for the numbers, and mostly there is but one.
         Some(z) if n.value(z.e).is_some() => {
             let values = n.value(z.e).map(|v| v.to_i64_vec()).unwrap_or_default();
-            let all_same = values.iter().all(|v| *v == values[0]);
+            let all_same = values.windows(2).all(|pair| pair[0] == pair[1]);
             let shape: &[usize] = if all_same { &[] } else { &[values.len()] };
             n.constant(Tensor::from_i64_fn(DType::I32, shape, |i| values[i]))
         }

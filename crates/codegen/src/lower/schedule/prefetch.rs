@@ -291,10 +291,27 @@ mod tests {
 
     use super::*;
 
+    /// The elements that a turn of so many asks for, `factor` of them written out.
+    fn asked_in(slice: Slice, now: i64, turns: i64, factor: i64) -> Vec<i64> {
+        let (turn, line) = (AxisId(9), slice.var);
+        let (mut lines, mut fetched) = (1, None);
+        slice.before(Scalar::axis(turn), turns, factor, Stmt::Block(vec![])).for_each(&mut |s| match s {
+            Stmt::For { extent, .. } => lines = extent.as_int().expect("a number of lines"),
+            Stmt::Prefetch { index, .. } => fetched = Some(index.clone()),
+            _ => {}
+        });
+        let index = fetched.expect("every turn asks for something");
+        let at = |l: i64| {
+            let with = HashMap::from_iter([(turn, Scalar::index(now)), (line, Scalar::index(l))]);
+            replace_axes(&index, &with).as_int().expect("nothing else is variable")
+        };
+        (0..lines).map(at).collect()
+    }
+
     /// Sixteen tiles meet a panel of 768 rows of 32 floats: together they ask for every line of the panel that comes after.
     #[test]
     fn tiles_share_out_the_next_panel() {
-        let [panels, rows, row, line, turn] = [0, 1, 2, 3, 4].map(AxisId);
+        let [panels, rows, row, line] = [0, 1, 2, 3].map(AxisId);
         let panel = 768 * 32;
         let offset = Affine { base: 0, terms: vec![(panels, panel / 2), (row, 16)] };
         let prefetch = Prefetch {
@@ -318,18 +335,7 @@ mod tests {
             let mut asked = HashSet::new();
             for (tile, now) in (0..16).flat_map(|t| (0..turns).map(move |n| (t, n))) {
                 let slice = prefetch.slice(&[place(panels, 2, 5), place(rows, 8, tile)], line);
-                let (mut lines, mut fetched) = (1, None);
-                let nothing = Stmt::Block(vec![]);
-                slice.before(Scalar::axis(turn), turns, 1, nothing).for_each(&mut |s| match s {
-                    Stmt::For { extent, .. } => lines = extent.as_int().expect("a number of lines"),
-                    Stmt::Prefetch { index, .. } => fetched = Some(index.clone()),
-                    _ => {}
-                });
-                let index = fetched.expect("every turn asks for something");
-                asked.extend((0..lines).map(|l| {
-                    let with = HashMap::from_iter([(turn, Scalar::index(now)), (line, Scalar::index(l))]);
-                    replace_axes(&index, &with).as_int().expect("nothing else is variable") / 16
-                }));
+                asked.extend(asked_in(slice, now, turns, 1).into_iter().map(|at| at / 16));
             }
             let next = 6 * panel / 16..7 * panel / 16;
             assert!(next.clone().all(|l| asked.contains(&l)), "{turns} turns");
@@ -339,7 +345,7 @@ mod tests {
     /// Columns of a matrix of 1000 rows of 440 floats: eight tiles ask for every line of the next 48.
     #[test]
     fn columns_are_asked_for_row_by_row() {
-        let [columns, rows, k, line, turn] = [0, 1, 2, 3, 4].map(AxisId);
+        let [columns, rows, k, line] = [0, 1, 2, 3].map(AxisId);
         let prefetch = Prefetch {
             buffer: TensorId(1),
             offset: Affine { base: 0, terms: vec![(columns, 1), (k, 440)] },
@@ -360,17 +366,7 @@ mod tests {
         let mut asked = HashSet::new();
         for (tile, now) in (0..8).flat_map(|t| (0..250).map(move |n| (t, n))) {
             let slice = prefetch.slice(&[place(columns, 96, 48, 2), place(rows, tile * 7, 7, tile)], line);
-            let (mut lines, mut fetched) = (1, None);
-            slice.before(Scalar::axis(turn), 250, 4, Stmt::Block(vec![])).for_each(&mut |s| match s {
-                Stmt::For { extent, .. } => lines = extent.as_int().expect("a number of lines"),
-                Stmt::Prefetch { index, .. } => fetched = Some(index.clone()),
-                _ => {}
-            });
-            let index = fetched.expect("every turn asks for something");
-            asked.extend((0..lines).map(|l| {
-                let with = HashMap::from_iter([(turn, Scalar::index(now)), (line, Scalar::index(l))]);
-                replace_axes(&index, &with).as_int().expect("nothing else is variable")
-            }));
+            asked.extend(asked_in(slice, now, 250, 4));
         }
         let wanted = (0..1000).flat_map(|row| (0..3).map(move |l| row * 440 + 144 + l * 16));
         assert!(wanted.clone().all(|at| (0..16).any(|shift| asked.contains(&(at + shift)))));

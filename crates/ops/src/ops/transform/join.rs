@@ -36,18 +36,18 @@ fn interleaved(parts: &[&Tensor], inner: &[usize], shape: &[usize]) -> Tensor {
     out
 }
 
-/// The last of some values whose start is not beyond an index; starts ascend. Few are asked one after another, many by halves: each element of
-/// the outputs of hundreds of a recurrent network's steps would ask for all of them.
+/// The last of some values whose start is not beyond an index; starts ascend. The first is asked for by itself, since others may be appended to it
+/// where it lies; the rest by halves: each row of hundreds of a recurrent network's steps would ask for all of them.
 fn chosen(at: &Scalar, each: &[(i64, Scalar)]) -> Option<Scalar> {
-    const FEW: usize = 4;
-    let cut = match each {
-        [] => return None,
-        [(_, only)] => return Some(only.clone()),
-        few if few.len() <= FEW => 1,
-        many => many.len() / 2,
-    };
-    let (before, after) = each.split_at(cut);
-    Some(Scalar::select(at.clone().lt(Scalar::index(after[0].0)), chosen(at, before)?, chosen(at, after)?))
+    fn by_halves(at: &Scalar, each: &[(i64, Scalar)], cut: usize) -> Option<Scalar> {
+        if let [(_, only)] = each {
+            return Some(only.clone());
+        }
+        let (before, after) = each.split_at(cut);
+        let side = |part: &[(i64, Scalar)]| by_halves(at, part, part.len() / 2);
+        Some(Scalar::select(at.clone().lt(Scalar::index(after.first()?.0)), side(before)?, side(after)?))
+    }
+    by_halves(at, each, 1)
 }
 
 /// All parts have the first one's element type and rank, and extents that may be equal except along `but`. Gives the
