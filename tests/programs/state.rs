@@ -80,6 +80,31 @@ fn a_cache_grows_where_it_lies() {
     }
 }
 
+/// However many parts follow it.
+#[test]
+fn a_cache_grows_by_many_parts_where_it_lies() {
+    let text = "def @main(%x: Tensor[(?, 8), float32], %cache: Tensor[(?, 8), float32]) {
+        let %a = nn.relu(%x);
+        let %all = concatenate((%cache, %a, %x, %a + %x, %a * %x, %a - %x), axis=0);
+        (sum(%all, axis=[0]), %all) }";
+    let (kept, plain) = (built(text, &[("cache", "1")]), built(text, &[]));
+    let mut want = Tensor::zeros(DType::F32, &[0, 8]);
+    let mut runs = kept.stateful();
+    let mut moves = 0;
+    for step in 0..20 {
+        let x = floats(&[1, 8], 2 + step);
+        let both = plain.executable.run(&[x.clone(), want]).unwrap_or_else(|e| panic!("{e}"));
+        let before = runs.get("cache").map(|t| t.bytes().as_ptr());
+        let out = runs.run(&[x]).unwrap_or_else(|e| panic!("{e}"));
+        assert_close(&out[0], &both[0]);
+        let cache = runs.get("cache").expect("it is kept");
+        moves += usize::from(before != Some(cache.bytes().as_ptr()));
+        assert_close(&cache, &both[1]);
+        want = both[1].clone();
+    }
+    assert!(moves < 10, "{moves} of 20");
+}
+
 #[test]
 fn a_program_that_keeps_state_runs_without_it_too() {
     let (kept, plain) = (built(GROWS, &[("cache", "1")]), built(GROWS, &[]));
