@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Writes networks of well-known families with random weights as ONNX files, for `make bench-rivals RIVALS="--only latency --onnx FILE..."`.
 
-    zoo.py FOLDER [NAME...]
+    zoo.py FOLDER [--open-axes] [NAME...]
 
-All where none is named. Statistics of batch normalizations are those of the input, so that activations keep their scale. Needs torch, torchvision
+All where none is named. With --open-axes batches are unknown, and lengths of texts, heights and widths of images where the network takes any, and an
+input is written beside the model. Statistics of batch normalizations are those of the input, so that activations keep their scale. Needs torch, torchvision
 and onnx."""
 import pathlib, sys, warnings
+import numpy as np
 import torch, torchvision
 from torch import nn
 import torch.nn.functional as F
@@ -439,10 +441,23 @@ for n in (1, 4, 8):
     ZOO[f"mobilenet_v2_b{n}"] = (tv(V.mobilenet_v2), lambda n=n: image(n))
 ZOO["resnet18_b8"] = (tv(V.resnet18), lambda: image(8))
 
+ZOO |= {
+    "encoder_small": (lambda: Text(30522, 128, 256, 4, 2, False, pre=False), lambda: ids(1, 128, 30522)),
+    "decoder_small": (lambda: Text(5000, 64, 256, 4, 2, True, causal=True, act="gelu_new"), lambda: ids(1, 64, 5000)),
+}
+# Networks that are traced for images of one size.
+ONE_SIZE = {"vit_tiny", "vit_b_16", "swin_t", "shufflenet_v2", "mixer", "mobilevit"}
+
+def open_axes(name, x):
+    """The axes of the input that stay open."""
+    spatial = {2: "height", 3: "width"} if x.dim() == 4 and name not in ONE_SIZE else {}
+    return {"x": {0: "batch", **spatial, **({1: "length"} if x.dim() == 2 and not x.is_floating_point() else {})}}
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name in sys.argv[2:] or ZOO:
+    is_open = "--open-axes" in sys.argv
+    for name in [a for a in sys.argv[2:] if a != "--open-axes"] or ZOO:
         file = folder / f"{name}.onnx"
         if file.exists():
             continue
@@ -467,7 +482,9 @@ def main():
                 net(torch.cat([x, torch.rand_like(x)]) if x.shape[0] < 2 else x)
         net.eval()
         try:
-            torch.onnx.export(net, (x,), str(file), dynamo=False, opset_version=17, do_constant_folding=True, input_names=["x"], output_names=["y"])
+            torch.onnx.export(net, (x,), str(file), dynamo=False, opset_version=17, do_constant_folding=True, input_names=["x"], output_names=["y"], dynamic_axes=open_axes(name, x) if is_open else None)
+            if is_open:
+                np.savez(file.with_suffix(".npz"), x=x.numpy())
             print(name, file.stat().st_size >> 20, "MB", flush=True)
         except Exception as e:
             print(name, "FAILED", repr(e)[:300], flush=True)

@@ -1,8 +1,9 @@
-//! Extents that are computed while running, of which types alone say what they are: exporters write a reshape of unknown extents as the shape
-//! of some tensor, taken apart and put together again, and the root of an attention's head as one, too. Types and values of such computations
-//! are found at several made-up sizes; what comes out the same way at all that the program takes is said by the operator itself, or a constant.
+//! Shapes that a program computes while it runs, though they follow from types: exporters write a reshape of unknown extents as the shape of
+//! some tensor, taken apart and put together again, and the scale of attention as the root of an extent. Types and values of such computations are
+//! found at several made-up sizes. What is the same function of types at each size that the program takes is replaced: by the argument, by a reshape
+//! with codes, by a constant.
 //!
-//! The sizes are those of [`ModuleTrials`], and small ones: what is the larger of an extent and a constant is another one there.
+//! The sizes are those of [`ModuleTrials`], and small ones: there the larger of an extent and a constant is the constant.
 
 use hashbrown::HashMap;
 
@@ -21,7 +22,7 @@ const LARGEST: usize = 64;
 const STEPS: [i64; 6] = [1, 2, 3, 16, 32, 64];
 /// By which these are multiplied: no two extents are in the same proportion twice.
 const FACTORS: [i64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
-/// So many sizes, at which different extents are different numbers, must be taken by the program before they say something.
+/// So many sizes, at which different extents are different numbers, must be taken by the program before anything is replaced.
 const FEWEST: usize = 3;
 
 /// What is known of an expression at one size.
@@ -29,13 +30,13 @@ const FEWEST: usize = 3;
 struct Known {
     ty: Option<Type>,
     value: Option<Value>,
-    /// Whether the value is made of what types say.
+    /// Whether the value is computed from shapes.
     of_types: bool,
 }
 
-/// The module with `dyn.reshape` and `dyn.broadcast_to` of `@main` as what they are by types alone, and with constants in the place of what is
-/// computed of shapes and the same at all sizes; `None` where there is nothing of the kind.
-pub(super) fn said_by_types(typed: &TypedModule) -> Option<Module> {
+/// The module with the calls of `dyn.reshape` and `dyn.broadcast_to` in `@main` replaced that follow from types, and with constants for what is computed
+/// from shapes and the same at all sizes; `None` where there is nothing to replace.
+pub(super) fn follows_from_types(typed: &TypedModule) -> Option<Module> {
     let m = typed.module();
     let main = typed.function("main")?;
     let order = dataflow(m, main.body);
@@ -56,19 +57,19 @@ pub(super) fn said_by_types(typed: &TypedModule) -> Option<Module> {
             let (op, args, attrs) = m.op_call(from).filter(|_| trials[0].contains_key(&from))?;
             let Expr::Call { args: new_args, .. } = expr else { return None };
             let decisive = op.op().decided_by(attrs);
-            let said = said(m, &trials, from, args, decisive)?;
+            let replacement = replacement(m, &trials, from, args, decisive)?;
             changed = true;
-            match said {
-                Said::Argument => Some(new_args[0]),
-                Said::Value(value) => Some(out.add_at(Expr::Constant(value), m.span(from).cloned())),
-                Said::Reshape(codes) => {
+            match replacement {
+                Replacement::Argument => Some(new_args[0]),
+                Replacement::Value(value) => Some(out.add_at(Expr::Constant(value), m.span(from).cloned())),
+                Replacement::Reshape(codes) => {
                     let reshape = crate::ops::op("reshape");
                     let attrs = make_attrs(reshape, &[("newshape".into(), AttrValue::ints(&codes))]).ok()?;
                     let callee = out.add_at(Expr::Op(reshape), m.span(from).cloned());
                     let call = Expr::Call { callee, args: vec![new_args[0]], attrs, type_args: vec![] };
                     Some(out.add_at(call, m.span(from).cloned()))
                 }
-                Said::Constants(values) => {
+                Replacement::Constants(values) => {
                     let Expr::Call { callee, attrs, type_args, .. } = expr else { return None };
                     let mut args = new_args.clone();
                     for (at, value) in values {
@@ -84,8 +85,8 @@ pub(super) fn said_by_types(typed: &TypedModule) -> Option<Module> {
     changed.then_some(out)
 }
 
-/// What a call of computed extents is.
-enum Said {
+/// What a call is replaced by.
+enum Replacement {
     /// Its first argument.
     Argument,
     /// A constant.
@@ -96,13 +97,13 @@ enum Said {
     Constants(Vec<(usize, Tensor)>),
 }
 
-fn said(
+fn replacement(
     m: &Module,
     trials: &[HashMap<ExprId, Known>],
     call: ExprId,
     args: &[ExprId],
     decisive: &[usize],
-) -> Option<Said> {
+) -> Option<Replacement> {
     let value = |trial: &HashMap<ExprId, Known>, e: ExprId| match &trial.get(&e)?.value {
         Some(Value::Tensor(t)) => Some(t.clone()),
         _ => None,
@@ -111,7 +112,7 @@ fn said(
         && let Some(first) = value(&trials[0], call)
         && trials.iter().all(|t| value(t, call).as_ref() == Some(&first))
     {
-        return Some(Said::Value(first));
+        return Some(Replacement::Value(first));
     }
     if decisive.is_empty() {
         return None;
@@ -123,15 +124,15 @@ fn said(
     };
     let constants: Option<Vec<_>> = decisive.iter().filter(computed).map(same).collect();
     if let Some(constants) = constants.filter(|c| !c.is_empty()) {
-        return Some(Said::Constants(constants));
+        return Some(Replacement::Constants(constants));
     }
     let shapes = |e: ExprId| -> Option<Vec<Vec<i64>>> {
         trials.iter().map(|t| t.get(&e)?.ty.as_ref()?.as_tensor()?.known_shape()).collect()
     };
     let (from, to) = (shapes(*args.first()?)?, shapes(call)?);
     match m.op_call(call)?.0.op().name() {
-        "dyn.broadcast_to" if from == to => Some(Said::Argument),
-        "dyn.reshape" => codes(&from, &to).map(Said::Reshape),
+        "dyn.broadcast_to" if from == to => Some(Replacement::Argument),
+        "dyn.reshape" => codes(&from, &to).map(Replacement::Reshape),
         _ => None,
     }
 }
@@ -152,8 +153,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether codes for the axes of the result from `j` on can be found where those of the argument from `i` on are left: of each axis that
-    /// changes with the size it is said which axes of the argument it is. One may be what is left over.
+    /// Whether codes for the axes of the result from `j` on can be found where those of the argument from `i` on are left: each axis that
+    /// changes with the size is made of axes of the argument. One may be what is left over.
     fn go(&self, i: usize, j: usize, inferred: bool, codes: &mut Vec<i64>) -> bool {
         if j == self.out {
             return true;
@@ -380,7 +381,7 @@ mod tests {
 
     /// Heads of attention as exporters write them: extents are fields of shapes.
     #[test]
-    fn reshapes_by_fields_of_shapes_are_said_by_codes() {
+    fn reshapes_by_fields_of_shapes_become_codes() {
         let text = after(
             "def @main(%x: Tensor[(?, ?, 256), float32]) {
                 %0 = shape_of(%x, dtype=\"int64\");

@@ -4,7 +4,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    computed_extents::said_by_types,
+    computed_extents::follows_from_types,
     fold_constant::{Folded, fold_calls},
 };
 use crate::{
@@ -21,8 +21,8 @@ use crate::{
 
 /// The module with calls whose extents follow from constants (`dyn.reshape` and its like) turned into calls whose extents
 /// follow from types, and what reads shapes alone turned into constants where these are known; again and again, for
-/// one makes the other known. What is computed of unknown extents and is what types say at every size is turned, too
-/// ([`said_by_types`]).
+/// one makes the other known. What is computed from unknown extents and follows from types at every size is replaced,
+/// too ([`follows_from_types`]).
 ///
 /// Refuses a module whose types are wrong, and constants that make no legal call.
 pub fn dynamic_to_static(m: Module) -> Result<Module, Refused> {
@@ -32,7 +32,7 @@ pub fn dynamic_to_static(m: Module) -> Result<Module, Refused> {
         let typed = infer_types(fold_calls(m, Folded::Narrow)?)?;
         match step(&typed)? {
             Some(next) => m = next,
-            None => match said_by_types(&typed) {
+            None => match follows_from_types(&typed) {
                 Some(next) => m = next,
                 None => return Ok(typed.into_module()),
             },
