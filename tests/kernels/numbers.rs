@@ -356,17 +356,19 @@ fn ordinary(shape: &[usize]) -> Tensor {
 
 /// A direct convolution with blocks of channels, and the same by Winograd's algorithm.
 fn winograds(extents: &str, pads: &str, (i, o): (usize, usize)) -> String {
+    let blocks: usize = extents.split(", ").nth(1).and_then(|n| n.parse().ok()).expect("a number of blocks");
     format!(
-            "#[version = \"0.0.5\"] def @main(%x: Tensor[({extents}, {i}), float32], %w: Tensor[(32, 16, 3, 3), float32]) {{
+            "#[version = \"0.0.5\"] def @main(%x: Tensor[({extents}, {i}), float32], %w: Tensor[(32, {}, 3, 3), float32]) {{
                 %0 = layout_transform(%w, src_layout=\"OIHW\", dst_layout=\"OIHW{i}i{o}o\");
                 %1 = nn.contrib_conv2d_NCHWc(%x, %0, padding={pads}, channels=32, kernel_size=[3, 3], data_layout=\"NCHW{i}c\",
                     kernel_layout=\"OIHW{i}i{o}o\", out_layout=\"NCHW{o}c\");
                 %2 = nn.contrib_conv2d_winograd_weight_transform(%w, tile_size=4);
-                %3 = layout_transform(%2, src_layout=\"HWOI\", dst_layout=\"HWOI{o}o\");
+                %3 = layout_transform(%2, src_layout=\"HWOI\", dst_layout=\"OHWI{o}o\");
                 %4 = cast(sign(%0), dtype=\"int8\");
-                %5 = nn.winograd_conv2d(%x, %3, %4, tile_size=4, padding={pads}, data_layout=\"NCHW{i}c\", kernel_layout=\"HWOI{o}o\",
+                %5 = nn.winograd_conv2d(%x, %3, %4, tile_size=4, padding={pads}, data_layout=\"NCHW{i}c\", kernel_layout=\"OHWI{o}o\",
                     out_layout=\"NCHW{o}c\");
-                (%1, %5) }}"
+                (%1, %5) }}",
+            blocks * i
         )
 }
 
@@ -379,9 +381,9 @@ fn winograds_of_short(extents: &str, pads: &str, (i, o): (usize, usize), out: &s
                     kernel_layout=\"OIHW{o}o2i\", out_layout=\"NCHW{o}c\", out_dtype=\"{out}\");
                 %2 = cast(%w, dtype=\"float32\");
                 %3 = nn.contrib_conv2d_winograd_weight_transform(%2, tile_size=4);
-                %4 = layout_transform(%3, src_layout=\"HWOI\", dst_layout=\"HWOI{o}o\");
+                %4 = layout_transform(%3, src_layout=\"HWOI\", dst_layout=\"OHWI{o}o\");
                 %5 = cast(sign(layout_transform(%2, src_layout=\"OIHW\", dst_layout=\"OIHW{i}i{o}o\")), dtype=\"int8\");
-                %6 = nn.winograd_conv2d(%x, %4, %5, tile_size=4, padding={pads}, data_layout=\"NCHW{i}c\", kernel_layout=\"HWOI{o}o\",
+                %6 = nn.winograd_conv2d(%x, %4, %5, tile_size=4, padding={pads}, data_layout=\"NCHW{i}c\", kernel_layout=\"OHWI{o}o\",
                     out_layout=\"NCHW{o}c\", out_dtype=\"{out}\");
                 (%1, %6) }}"
     )
@@ -396,9 +398,9 @@ fn winograds_of_planes(extents: &str, taps: usize, pads: &str, (i, o): (usize, u
                     kernel_layout=\"OIDHW{i}i{o}o\", out_layout=\"NCDHW{o}c\");
                 %2 = reshape(transpose(%w, axes=[0, 2, 1, 3, 4]), newshape=[32, {}, 3, 3]);
                 %3 = nn.contrib_conv2d_winograd_weight_transform(%2, tile_size=4);
-                %4 = layout_transform(%3, src_layout=\"HWOI\", dst_layout=\"HWOI{o}o\");
+                %4 = layout_transform(%3, src_layout=\"HWOI\", dst_layout=\"OHWI{o}o\");
                 %5 = cast(sign(layout_transform(%2, src_layout=\"OIHW\", dst_layout=\"OIHW{i}i{o}o\")), dtype=\"int8\");
-                %6 = nn.winograd_conv3d(%x, %4, %5, tile_size=4, padding={pads}, data_layout=\"NCDHW{i}c\", kernel_layout=\"HWOI{o}o\",
+                %6 = nn.winograd_conv3d(%x, %4, %5, tile_size=4, padding={pads}, data_layout=\"NCDHW{i}c\", kernel_layout=\"OHWI{o}o\",
                     out_layout=\"NCDHW{o}c\");
                 {results} }}",
             16 * taps
@@ -489,6 +491,18 @@ fn winograd_over_planes() {
     }
 }
 
+/// So many channels that several register tiles go through a part of them at a time: parts of one size, of two, and with results in blocks of another
+/// size.
+#[test]
+fn parts_of_winograd() {
+    for (extents, blocks) in [("1, 5, 9, 20", (16, 16)), ("1, 67, 9, 19", (2, 16)), ("1, 9, 12, 17", (16, 8))] {
+        let shape: Vec<usize> = extents.split(", ").map(|n| n.parse().expect("a number")).chain([blocks.0]).collect();
+        let weight = ordinary(&[32, shape[1] * blocks.0, 3, 3]);
+        let text = winograds(extents, "[1, 1, 1, 1]", blocks);
+        agrees_on_odd_images([&text, &text], &shape, &weight);
+    }
+}
+
 /// Images of so many tiles that these go band by band, the second of three with tiles of both.
 #[test]
 fn bands_of_winograd() {
@@ -561,9 +575,9 @@ fn winograd_of_bytes_is_exact() {
                 %0 = layout_transform(%w, src_layout=\"OIHW\", dst_layout=\"OIHW{o}o4i\");
                 %1 = nn.contrib_conv2d_NCHWc(%x, %0, channels=32, kernel_size=[3, 3], kernel_layout=\"OIHW{o}o4i\", out_dtype=\"int32\",
                     {conv});
-                %2 = layout_transform(nn.winograd_int8_weight_transform(%w), src_layout=\"HWOI\", dst_layout=\"HWOI{o}o2i\");
-                %3 = nn.winograd_conv2d_int8(%x, %2, kernel_layout=\"HWOI{o}o2i\", {conv});
-                %4 = nn.winograd_conv2d_int8(%x, %2, kernel_layout=\"HWOI{o}o2i\", {conv});
+                %2 = layout_transform(nn.winograd_int8_weight_transform(%w), src_layout=\"HWOI\", dst_layout=\"OHWI{o}o2i\");
+                %3 = nn.winograd_conv2d_int8(%x, %2, kernel_layout=\"OHWI{o}o2i\", {conv});
+                %4 = nn.winograd_conv2d_int8(%x, %2, kernel_layout=\"OHWI{o}o2i\", {conv});
                 (%1, %3, cast({}, dtype=\"uint8\"), cast({}, dtype=\"uint8\")) }}",
             shape[0],
             rest("%1"),

@@ -6,7 +6,8 @@
 
 use super::{
     winograd_blocked::{
-        self, BAND, Group, Pass, Sums, WEIGHTS_NEAR, keep, mend, not_finite, products, register_tile, total, transform,
+        self, BAND, Group, Part, Pass, Sums, WEIGHTS_NEAR, keep, mend, not_finite, products, register_tile, total,
+        transform,
     },
     winograd_conv::Plan,
 };
@@ -142,8 +143,9 @@ pub(super) fn lower(
                             let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
                                 n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
                             };
-                            let pass = Pass { number: 0.into(), of: 1 };
-                            products(n, &group, point, &pass, None, w, sums, rows, &at, value);
+                            let pass = Pass { number: 0.into(), of: 1, steps: channels };
+                            let part = Part { first: 0.into(), channels, is_all: true };
+                            products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
                         };
                         n.for_(whole.clone(), |n, turn| one(n, turn * rows, rows));
                         let done = n.let_(whole.clone() * rows);

@@ -111,8 +111,8 @@ pub(super) fn place(
     [image, block].into_iter().chain(plane.cloned()).chain([row, column, lane]).collect()
 }
 
-/// The convolution: `x` is `[images, blocks, rows, columns, block]`, padded to whole tiles, `w` `[points, points, blocks of results,
-/// channels, block of results]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`. `signs` are those of the
+/// The convolution: `x` is `[images, blocks, rows, columns, block]`, padded to whole tiles, `w` `[blocks of results, points,
+/// points, channels, block of results]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`. `signs` are those of the
 /// weight that `w` was made of, `[blocks of results, blocks, taps, taps, block, block of results]`, where results are to be finite where
 /// those of a direct convolution are. With `planes`, data and results have these before their rows, and `w` and `signs` the channels of
 /// all planes of a window, one plane's after the other's.
@@ -187,21 +187,26 @@ pub(super) fn lower(
                                 let made = planes.map(|p| (p, n.let_index(made, p.made)));
                                 let register_tiles = cut_evenly(batch, rows);
                                 let of_plane: i64 = register_tiles.iter().map(|t| t.1).sum();
-                                let mut before = point[2].clone() * of_plane;
-                                for (first, turns, size) in register_tiles {
-                                    n.for_(turns, |n, turn| {
-                                        let at = turn.clone() * size + first;
-                                        let value = |n: &Nest<'_>, row: Scalar, plane: &Scalar, channel: Scalar| {
-                                            let [p, q] = [point[0].clone(), point[1].clone()];
-                                            let tile = tile_of_group.clone() + at.clone() + row;
-                                            n.read(values, [p, q, plane.clone(), tile, channel])
-                                        };
-                                        let at = point[2].clone() * batch + at.clone();
-                                        let pass = Pass { number: before.clone() + turn, of: each * of_plane };
-                                        products(n, &group, point, &pass, made.as_ref(), w, sums, size, &at, value);
-                                    });
-                                    before = before + turns;
-                                }
+                                let passes_of_part = if planes.is_some() { 1 } else { of_plane };
+                                each_part(n, w, passes_of_part, |n, part| {
+                                    let mut before = point[2].clone() * of_plane;
+                                    for &(first, turns, size) in &register_tiles {
+                                        n.for_(turns, |n, turn| {
+                                            let at = turn.clone() * size + first;
+                                            let value = |n: &Nest<'_>, row: Scalar, plane: &Scalar, channel: Scalar| {
+                                                let [p, q] = [point[0].clone(), point[1].clone()];
+                                                let tile = tile_of_group.clone() + at.clone() + row;
+                                                n.read(values, [p, q, plane.clone(), tile, channel])
+                                            };
+                                            let at = point[2].clone() * batch + at.clone();
+                                            let (number, steps) = (before.clone() + turn, part.channels);
+                                            let pass = Pass { number, of: each * of_plane, steps };
+                                            let of = (&pass, &part);
+                                            products(n, &group, point, of, made.as_ref(), w, sums, size, &at, value);
+                                        });
+                                        before = before + turns;
+                                    }
+                                });
                             });
                             let total = check.map(|_| total(n, lanes, dtype));
                             n.for_each(&[each, batch], |n, t| {
@@ -327,7 +332,7 @@ pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, planes: Option<Planes>, [x, w,
                         let add = |n: &mut Nest<'_>, lane: Scalar| {
                             let transformed = |n: &Nest<'_>, p: usize, q: usize| {
                                 let channel = at[0].clone() * block + channel.clone();
-                                n.read(w, [(p as i64).into(), (q as i64).into(), i[1].clone(), channel, lane.clone()])
+                                n.read(w, [i[1].clone(), (p as i64).into(), (q as i64).into(), channel, lane.clone()])
                             };
                             let mut weights = vec![Scalar::float(0.0, dtype); taps * taps];
                             both_sides(
@@ -539,45 +544,74 @@ const PAGE: i64 = 4096;
 pub(super) struct Pass {
     pub(super) number: Scalar,
     pub(super) of: i64,
+    /// Steps of each, before the next one goes through the same.
+    pub(super) steps: i64,
 }
 
-/// Prefetches weights in a step, a channel or a pair of them. Where several register tiles go through the same weights these are those of the next
-/// point, a part of them by each, so that memory is read all the time and not by the first one alone; else those that come a page after those of the
-/// step, of the same point or at its end of the next one.
+/// Steps in which a page of weights is read.
+fn steps_of_page(n: &Nest<'_>, w: TensorId) -> i64 {
+    let in_step: i64 = n.shape(w)[4..].iter().product();
+    PAGE / (in_step * n.dtype(w).bytes() as i64)
+}
+
+/// Prefetches weights in a step, a channel or a pair of them. Where several register tiles go through the same weights these are those that come
+/// after them, a part of them by each, so that memory is read all the time and not by the first one alone; else those that come a page after those of
+/// the step.
 pub(super) fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, pass: &Pass, w: TensorId, step: &Scalar) {
     let shape = n.shape(w).to_vec();
-    let (points, outs, steps) = (shape[0], shape[2], shape[3]);
+    let (points, steps) = (shape[1], shape[3]);
     let lanes: i64 = shape[4..].iter().product();
-    let number = point[0].clone() * points + point[1].clone();
+    let of_block = points * points * steps;
+    let at = (point[0].clone() * points + point[1].clone()) * steps + step.clone();
     if pass.of > 1 {
-        let next = number + 1;
-        let is_last = next.clone().ge(Scalar::index(points * points));
-        let block = Scalar::select(is_last, g.out.clone() + g.wide, next * outs + g.out.clone());
-        let part = (pass.number.clone() * g.wide).floor_div(pass.of);
-        return n.prefetch(w, ((block + part) * steps + step.clone()) * lanes);
+        let block = g.out.clone() + (pass.number.clone() * g.wide).floor_div(pass.of);
+        return n.prefetch(w, (block * of_block + at + pass.steps) * lanes);
     }
-    let distance = PAGE / (lanes * n.dtype(w).bytes() as i64);
-    if distance == 0 || steps < distance {
+    let distance = steps_of_page(n, w);
+    if distance == 0 {
         return;
     }
-    let later = step.clone() + distance;
-    let jump =
-        Scalar::select(later.clone().lt(Scalar::index(steps)), Scalar::index(0), Scalar::index((outs - 1) * steps));
-    let first = n.let_(((number * outs + g.out.clone()) * steps + later + jump) * lanes);
+    let first = n.let_((g.out.clone() * of_block + at + distance) * lanes);
     for o in 0..g.wide {
-        n.prefetch(w, first.clone() + o * steps * lanes);
+        n.prefetch(w, first.clone() + o * of_block * lanes);
     }
 }
 
-/// A register tile of so many rows, which are tiles of images, at a point: `sums[p, q, at + row, o] = sum over channels of
-/// value(row, plane, channel) * w[p, q, out + o, channel]`. With planes, `made` is that of the results, and channels are those of all
-/// planes within its window; without, `plane` is 0.
+/// Channels that a register tile sums up at a time.
+pub(super) struct Part {
+    pub(super) first: Scalar,
+    pub(super) channels: i64,
+    /// Whether these are all.
+    pub(super) is_all: bool,
+}
+
+/// All channels, part by part where `passes` register tiles go through the same weights: those of a part, a page for each block of results, stay in the
+/// first cache from one tile to the next.
+fn each_part(n: &mut Nest<'_>, w: TensorId, passes: i64, mut body: impl FnMut(&mut Nest<'_>, Part)) {
+    let (channels, most) = (n.shape(w)[3], steps_of_page(n, w));
+    if passes == 1 || most == 0 || channels <= most {
+        return body(n, Part { first: 0.into(), channels, is_all: true });
+    }
+    // Parts of one size are one piece of code.
+    let even = (most / 2 + 1..=most).rev().find(|size| channels % size == 0);
+    let parts = even.map_or_else(|| cut_evenly(channels, most), |size| vec![(0, channels / size, size)]);
+    for (start, turns, channels) in parts {
+        n.for_(turns, |n, turn| {
+            let first = n.let_(turn * channels + start);
+            body(n, Part { first, channels, is_all: false });
+        });
+    }
+}
+
+/// A register tile of so many rows, which are tiles of images, at a point: `sums[p, q, at + row, o] = sum over the part's channels of
+/// value(row, plane, channel) * w[out + o, p, q, channel]`, or `+=` for all parts but the first. With planes, `made` is that of the results, and channels
+/// are those of all planes within its window; without, `plane` is 0.
 #[expect(clippy::too_many_arguments, reason = "operands, and where in them")]
 pub(super) fn products(
     n: &mut Nest<'_>,
     g: &Group,
     point: &[Scalar],
-    pass: &Pass,
+    (pass, part): (&Pass, &Part),
     made: Option<&(Planes, Scalar)>,
     w: TensorId,
     sums: TensorId,
@@ -586,7 +620,7 @@ pub(super) fn products(
     value: impl Fn(&Nest<'_>, Scalar, &Scalar, Scalar) -> Scalar,
 ) {
     let dtype = n.dtype(sums);
-    let [_, _, _, all, lanes] = n.shape(w)[..] else { unreachable!("five axes") };
+    let lanes = n.shape(w)[4];
     let [p, q] = [point[0].clone(), point[1].clone()];
     let sum = n.registers(&[rows, g.wide, lanes], dtype);
     let each = |n: &mut Nest<'_>, body: &dyn Fn(&mut Nest<'_>, [Scalar; 3])| {
@@ -594,22 +628,34 @@ pub(super) fn products(
             n.unrolled(g.wide, |n, o| n.vector(lanes, |n, lane| body(n, [row, o, lane])));
         });
     };
-    each(n, &|n, place| n.store(sum, place, Scalar::float(0.0, dtype)));
+    let place_of = |[row, o, lane]: [Scalar; 3]| [p.clone(), q.clone(), at.clone() + row, o, lane];
+    let zeros = |n: &mut Nest<'_>| each(n, &|n, place| n.store(sum, place, Scalar::float(0.0, dtype)));
+    let of_earlier_parts = |n: &mut Nest<'_>| {
+        each(n, &|n, place| {
+            let value = n.read(sums, place_of(place.clone()));
+            n.store(sum, place, value);
+        });
+    };
+    match part.is_all {
+        true => zeros(n),
+        false => n.if_else(part.first.clone().lt(Scalar::index(1)), zeros, of_earlier_parts),
+    }
     let of_plane = |n: &mut Nest<'_>, channels: i64, plane: &Scalar, first: &Scalar| {
         n.for_(channels, |n, channel| {
             let step = first.clone() + channel.clone();
             ahead(n, point, g, pass, w, &step);
+            let of_data = if made.is_some() { channel } else { step.clone() };
             each(n, &|n, place| {
                 let [row, o, lane] = place.clone();
-                let value = value(n, row, plane, channel.clone());
-                let weight = n.read(w, [p.clone(), q.clone(), g.out.clone() + o, step.clone(), lane]);
+                let value = value(n, row, plane, of_data.clone());
+                let weight = n.read(w, [g.out.clone() + o, p.clone(), q.clone(), step.clone(), lane]);
                 let next = n.read(sum, place.clone()) + value * weight;
                 n.store(sum, place, next);
             });
         });
     };
     match made {
-        None => of_plane(n, all, &0.into(), &0.into()),
+        None => of_plane(n, part.channels, &0.into(), &part.first),
         Some((planes, made)) => {
             let &Planes { given, taps, before, .. } = planes;
             // Taps before the first plane and after the last one see padding alone.
@@ -624,15 +670,13 @@ pub(super) fn products(
                 let plane = made.clone() + tap.clone() - before;
                 let plane = Scalar::binary(BinOp::Max, Scalar::binary(BinOp::Min, plane, (given - 1).into()), 0.into());
                 let plane = n.let_index(plane, given);
-                let channels = all / taps;
+                let channels = part.channels / taps;
                 of_plane(n, channels, &plane, &(tap * channels));
             });
         }
     }
     each(n, &|n, place| {
-        let [row, o, lane] = place.clone();
-        let to = [p.clone(), q.clone(), at.clone() + row, o, lane];
-        let value = n.read(sum, place);
-        n.store(sums, to, value);
+        let value = n.read(sum, place.clone());
+        n.store(sums, place_of(place), value);
     });
 }

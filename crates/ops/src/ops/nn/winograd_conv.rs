@@ -89,9 +89,9 @@ fn blocks(attrs: &Attrs) -> Result<Option<(i64, i64)>, OpError> {
     }
     let block = |s: &str| s.strip_prefix("NCHW")?.strip_suffix('c')?.parse().ok().filter(|b| *b > 0);
     match (block(data), block(out)) {
-        (Some(i), Some(o)) if kernel == format!("HWOI{o}o") => Ok(Some((i, o))),
+        (Some(i), Some(o)) if kernel == format!("OHWI{o}o") => Ok(Some((i, o))),
         _ => Err(OpError(format!(
-            "C5: `data_layout`, `kernel_layout` and `out_layout` are {data}, {kernel} and {out}, but only NCHW, and NCHW8c, HWOI16o and \
+            "C5: `data_layout`, `kernel_layout` and `out_layout` are {data}, {kernel} and {out}, but only NCHW, and NCHW8c, OHWI16o and \
              NCHW16c with any blocks are supported"
         ))),
     }
@@ -107,6 +107,13 @@ fn whole(shape: &[Dim], at: usize, block: Option<i64>) -> Option<Vec<Dim>> {
         _ => return None,
     };
     Some(plain)
+}
+
+/// The shape of a transformed weight without blocks, which begins with the points. In blocks it begins with those of results: all points of a block lie
+/// together, so that memory is read in order.
+fn whole_weight(shape: &[Dim], block: Option<i64>) -> Option<Vec<Dim>> {
+    let plain = whole(shape, 0, block)?;
+    Some(if block.is_some() { vec![plain[1], plain[2], plain[0], plain[3]] } else { plain })
 }
 
 /// A tensor without blocks, or in blocks: `shape` is what it gets.
@@ -214,11 +221,11 @@ fn mended(out: &Tensor, [x, w, signs]: [&Tensor; 3], attrs: &Attrs) -> Result<Te
     let p = paddings(attrs, 2)?;
     let [_, outs, height, width, lanes] = out.shape()[..] else { unreachable!("five axes") };
     let [_, blocks, rows, columns, block] = x.shape()[..] else { unreachable!("five axes") };
-    let (taps, points) = (signs.shape()[2], w.shape()[0]);
+    let (taps, points) = (signs.shape()[2], w.shape()[1]);
     let back = weight_back(points - 2);
     let (xs, ws, signs) = (x.to_f64_vec(), w.to_f64_vec(), signs.to_f64_vec());
     let weight = |o: usize, channel: usize, lane: usize, down: usize, across: usize| -> f64 {
-        let at = |p: usize, q: usize| ws[(((p * points + q) * outs + o) * blocks * block + channel) * lanes + lane];
+        let at = |p: usize, q: usize| ws[(((o * points + p) * points + q) * blocks * block + channel) * lanes + lane];
         let row = |p: usize| (0..points).map(|q| back[across][q] * at(p, q)).sum::<f64>();
         (0..points).map(|p| back[down][p] * row(p)).sum()
     };
@@ -283,7 +290,7 @@ impl Op for WinogradConv {
             makes.
             C1: data has four axes, weight too, both of the same floats, with the same channels. C2: the weight's points are those of
             a window of 3 to 7. C3: tile_size is from 2 to 8. C4: strides, dilation and groups are 1. C5: layouts are
-            NCHW; or blocks as of NCHW8c for the data, HWOI16o for the weight (whose H and W are points) and NCHW16c for the result. C6:
+            NCHW; or blocks as of NCHW8c for the data, OHWI16o for the weight (whose H and W are points) and NCHW16c for the result. C6:
             kernel_size and channels, where given, are the weight's. C7: no padding is negative, and the window fits."
     }
     fn inputs(&self) -> &'static [&'static str] {
@@ -311,7 +318,7 @@ impl Op for WinogradConv {
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         let (x, w) = (tensor_arg(args, 0, "data")?, tensor_arg(args, 1, "weight")?);
         let of = blocks(attrs)?;
-        let plain = whole(&x.shape, 1, of.map(|b| b.0)).zip(whole(&w.shape, 2, of.map(|b| b.1)));
+        let plain = whole(&x.shape, 1, of.map(|b| b.0)).zip(whole_weight(&w.shape, of.map(|b| b.1)));
         let plain = plain.filter(|(x, w)| crate::ops::util::may_equal(x[1], w[3]));
         let (Some((xs, ws)), true) = (plain, self.takes(x.dtype, w.dtype)) else {
             return Err(OpError(format!(
@@ -338,7 +345,7 @@ impl Op for WinogradConv {
         };
         if self.keeps {
             let signs = tensor_arg(args, 2, "signs")?;
-            let wanted = of.map(|(i, o)| [w.shape[2], x.shape[1], 3.into(), 3.into(), i.into(), o.into()]);
+            let wanted = of.map(|(i, o)| [w.shape[0], x.shape[1], 3.into(), 3.into(), i.into(), o.into()]);
             let fits = wanted.is_some_and(|wanted| {
                 signs.rank() == 6 && signs.shape.iter().zip(&wanted).all(|(&a, &b)| crate::ops::util::may_equal(a, b))
             });
@@ -351,7 +358,7 @@ impl Op for WinogradConv {
         let [top, left, bottom, right] = p.padding;
         let mut shape = vec![xs[0], ws[2], results(2, top, bottom)?, results(3, left, right)?];
         if let Some((_, o)) = of {
-            shape[1] = w.shape[2];
+            shape[1] = w.shape[0];
             shape.push(Dim::Known(o));
         }
         Ok(TensorType::of(shape, attrs.opt_dtype("out_dtype").unwrap_or(x.dtype)).into())
@@ -373,7 +380,13 @@ impl Op for WinogradConv {
                 true => x.clone(),
                 false => Tensor::from_f64_fn(w.dtype(), x.shape(), |i| x.get_f64(i)),
             };
-            let out = by_tiles.eval(&attrs, &[plain(&widened, 1, i), plain(w, 2, o)])?;
+            let weight = plain(w, 0, o);
+            let [outs, points, _, ins] = weight.tensor().shape()[..] else { unreachable!("four axes") };
+            let by_points = weight.tensor().pick(&[points, points, outs, ins], |flat| {
+                let (at, o, point) = (flat % ins, flat / ins % outs, flat / ins / outs);
+                Some((o * points * points + point) * ins + at)
+            });
+            let out = by_tiles.eval(&attrs, &[plain(&widened, 1, i), by_points.into()])?;
             let out = rearranged(out.tensor(), &shape, 1, 1, o as usize);
             return Ok(if self.keeps { mended(&out, [x, w, args[2].tensor()], &attrs)? } else { out }.into());
         }
@@ -440,7 +453,7 @@ impl Op for WinogradConv {
     }
     fn work(&self, attrs: &Attrs, args: &[Type], out: &Type) -> Work {
         let shape = |i: usize| args[i].as_tensor().map(|t| &t.shape[..]).unwrap_or_default();
-        let weight = whole(shape(1), 2, blocks(attrs).ok().flatten().map(|b| b.1)).unwrap_or_default();
+        let weight = whole_weight(shape(1), blocks(attrs).ok().flatten().map(|b| b.1)).unwrap_or_default();
         let flops = Plan::new(attrs, &weight).map_or(0.0, |p| {
             let known = |d: Option<&Dim>| d.and_then(|d| d.known()).unwrap_or(1) as f64;
             let (ins, outs) = (known(weight.get(3)), known(weight.get(2)));
@@ -470,7 +483,7 @@ impl Op for WinogradConv {
         let extents: Vec<Dim> = b.shape(w).iter().map(|&n| Dim::Known(n)).collect();
         let (of, dtype, given) = (blocks(attrs)?, b.dtype(w), b.dtype(x));
         let weight =
-            whole(&extents, 2, of.map(|b| b.1)).ok_or_else(|| OpError("C1: `weight` is not in blocks".into()))?;
+            whole_weight(&extents, of.map(|b| b.1)).ok_or_else(|| OpError("C1: `weight` is not in blocks".into()))?;
         let p = Plan::new(attrs, &weight)?;
         let wanted = attrs.opt_dtype("out_dtype").unwrap_or(given);
         let cast = |out: TensorId, b: &mut Builder| match wanted == dtype {
@@ -528,21 +541,21 @@ impl Op for WinogradConv {
                 ("tile_size", tile.into()),
                 ("padding", padding.to_vec().into()),
                 ("data_layout", layout(format!("NCHW{i}c"))),
-                ("kernel_layout", layout(format!("HWOI{o}o"))),
+                ("kernel_layout", layout(format!("OHWI{o}o"))),
                 ("out_layout", layout(format!("NCHW{o}c"))),
             ];
             let mut args = vec![x, w];
             if self.keeps {
                 let [x, w] = [0, 1].map(|k| args[k].as_tensor().expect("just made"));
-                let signs = [w.shape[2], x.shape[1], 3.into(), 3.into(), i.into(), o.into()];
+                let signs = [w.shape[0], x.shape[1], 3.into(), 3.into(), i.into(), o.into()];
                 args.push(TensorType::of(signs, DType::I8).into());
             }
             sample(attrs, args)
         };
         let blocked = vec![
-            in_blocks(4, &[1, 1], [8, 8], &[1, 2, 8, 8, 8], &[6, 6, 3, 16, 8]),
-            in_blocks(4, &[0, 1, 2, 0], [3, 16], &[2, 1, 7, 9, 3], &[6, 6, 2, 3, 16]),
-            in_blocks(2, &[1], [16, 8], &[1, 1, 9, 12, 16], &[4, 4, 1, 16, 8]),
+            in_blocks(4, &[1, 1], [8, 8], &[1, 2, 8, 8, 8], &[3, 6, 6, 16, 8]),
+            in_blocks(4, &[0, 1, 2, 0], [3, 16], &[2, 1, 7, 9, 3], &[2, 6, 6, 3, 16]),
+            in_blocks(2, &[1], [16, 8], &[1, 1, 9, 12, 16], &[1, 4, 4, 16, 8]),
         ];
         if self.keeps {
             let mut narrow = blocked.clone();

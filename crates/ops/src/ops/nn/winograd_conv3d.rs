@@ -75,7 +75,7 @@ impl Op for WinogradConv3d {
         "A convolution over planes, rows and columns by Winograd's algorithm over rows and columns: a plane of results is nn.winograd_conv2d of
         the channels of all planes within its window side by side, the first plane's first; planes of padding are 0. The weight's and the signs' channels
         are in that order, too. C1: data is of known extents, and the weight has the channels of one plane or several. C2: layouts are blocks as of
-        NCDHW8c for the data, HWOI16o for the weight (whose H and W are points) and NCDHW16c for the result. C3: no padding is negative, and the window
+        NCDHW8c for the data, OHWI16o for the weight (whose H and W are points) and NCDHW16c for the result. C3: no padding is negative, and the window
         fits. What nn.winograd_conv2d asks for holds for each plane. (Of resat's own making.)",
         ["data", "weight", "signs"],
         [
@@ -128,7 +128,7 @@ impl Op for WinogradConv3d {
         let flops = || {
             let (x, w) = (args[0].as_tensor()?, args[1].as_tensor()?);
             let p = planes(attrs, &x.shape, &w.shape).ok()?;
-            let plan = Plan::new(&of_plane(attrs).ok()?, &w.shape[..4]).ok()?;
+            let plan = Plan::new(&of_plane(attrs).ok()?, &w.shape[1..]).ok()?;
             let [images, outs, _, height, width, lanes] = out.as_tensor()?.known_shape()?[..] else { return None };
             // No products with planes of padding.
             let taps = (0..p.made).map(|made| (p.before + p.given - made).min(p.taps) - (p.before - made).max(0));
@@ -147,7 +147,7 @@ impl Op for WinogradConv3d {
         let dims = |shape: &[i64]| shape.iter().map(|&n| Dim::Known(n)).collect::<Vec<_>>();
         let planes = planes(attrs, &dims(b.shape(x)), &dims(b.shape(w)))?;
         let weight = dims(b.shape(w));
-        let plan = Plan::new(&of_plane(attrs)?, &weight[..4])?;
+        let plan = Plan::new(&of_plane(attrs)?, &weight[1..])?;
         let x = plan.padded(x, [3, 4], [shape[3], shape[4]], b);
         Ok(winograd_blocked::lower(&plan, Some(planes), [x, w], Some(signs), &shape, b).into())
     }
@@ -158,16 +158,16 @@ impl Op for WinogradConv3d {
                 ("tile_size", 4.into()),
                 ("padding", padding.to_vec().into()),
                 ("data_layout", layout(format!("NCDHW{i}c"))),
-                ("kernel_layout", layout(format!("HWOI{o}o"))),
+                ("kernel_layout", layout(format!("OHWI{o}o"))),
                 ("out_layout", layout(format!("NCDHW{o}c"))),
             ];
-            let signs = [w[2], w[3] / i, 3, 3, i, o];
+            let signs = [w[0], w[3] / i, 3, 3, i, o];
             sample(attrs, vec![t(x, DType::F32), t(w, DType::F32), t(&signs, DType::I8)])
         };
         vec![
-            call(&[1, 1, 1], [8, 8], &[1, 2, 3, 8, 8, 8], &[6, 6, 3, 48, 8]),
-            call(&[0, 0, 1, 1, 2, 0], [3, 16], &[2, 1, 4, 7, 9, 3], &[6, 6, 2, 9, 16]),
-            call(&[2, 1, 1], [16, 8], &[1, 1, 1, 9, 12, 16], &[6, 6, 1, 48, 8]),
+            call(&[1, 1, 1], [8, 8], &[1, 2, 3, 8, 8, 8], &[3, 6, 6, 48, 8]),
+            call(&[0, 0, 1, 1, 2, 0], [3, 16], &[2, 1, 4, 7, 9, 3], &[2, 6, 6, 9, 16]),
+            call(&[2, 1, 1], [16, 8], &[1, 1, 1, 9, 12, 16], &[1, 6, 6, 48, 8]),
         ]
     }
 }

@@ -183,9 +183,9 @@ fn blocks(attrs: &Attrs) -> Result<[i64; 2], OpError> {
     let text = ["data_layout", "kernel_layout", "out_layout"].map(|name| attrs.str(name));
     let block = |s: &str| s.parse::<Layout>().ok()?.block('C').filter(|_| s.starts_with("NCHW")).map(|b| b.1);
     match (block(text[0]), block(text[2])) {
-        (Some(i), Some(o)) if i % 2 == 0 && text[1] == format!("HWOI{o}o2i") => Ok([i, o]),
+        (Some(i), Some(o)) if i % 2 == 0 && text[1] == format!("OHWI{o}o2i") => Ok([i, o]),
         _ => Err(OpError(format!(
-            "C3: `data_layout`, `kernel_layout` and `out_layout` are {}, {} and {}, but should be as NCHW8c, of an even block, HWOI16o2i and NCHW16c",
+            "C3: `data_layout`, `kernel_layout` and `out_layout` are {}, {} and {}, but should be as NCHW8c, of an even block, OHWI16o2i and NCHW16c",
             text[0], text[1], text[2]
         ))),
     }
@@ -206,7 +206,7 @@ impl Op for WinogradInt8 {
         "A convolution of bytes with a weight of windows of 3 that nn.winograd_int8_weight_transform made, by Winograd's algorithm for tiles of as
         many results, in integers: what nn.conv2d gives as int32, where results are from -2^25 to 2^25 - 1. (Others leave 26 bits of a sum that
         wraps, or 30 with tiles of 2 by 2.) C0: tile_size is 2 or 4. C1: data is int8 or uint8, weight int16, both in blocks. C2: extents are known and fit each other. C3: layouts are blocks as of
-        NCHW8c for the data, HWOI16o2i for the weight (whose H and W are points) and NCHW16c for the result. C4: no padding is negative, and
+        NCHW8c for the data, OHWI16o2i for the weight (whose H and W are points) and NCHW16c for the result. C4: no padding is negative, and
         the window fits. (Of resat's own making.)",
         ["data", "weight"],
         [
@@ -226,7 +226,7 @@ impl Op for WinogradInt8 {
         op_ensure!(w.dtype == DType::I16 && w.rank() == 6, "C1: `weight` is {w}, but should be of int16 in blocks");
         let p = plan(attrs)?;
         let points = p.points;
-        let wanted = w.known_shape().filter(|w| w[..2] == [points, points] && w[4..] == [o, 2]);
+        let wanted = w.known_shape().filter(|w| w[1..3] == [points, points] && w[4..] == [o, 2]);
         let fits = wanted.is_some_and(|w| {
             w[3] * 2 % i == 0 && may_equal(x.shape[1], Dim::Known(w[3] * 2 / i)) && may_equal(x.shape[4], Dim::Known(i))
         });
@@ -238,7 +238,7 @@ impl Op for WinogradInt8 {
         let results = [extents[2] + top + bottom, extents[3] + left + right].map(|n| n - p.taps + 1);
         op_ensure!(results.iter().all(|&n| n > 0), "C4: `data` is {x}: a window of 3 does not fit");
         let [height, width] = results.map(Dim::Known);
-        Ok(TensorType::of([x.shape[0], w.shape[2], height, width, Dim::Known(o)], DType::I32).into())
+        Ok(TensorType::of([x.shape[0], w.shape[0], height, width, Dim::Known(o)], DType::I32).into())
     }
     fn eval(&self, attrs: &Attrs, args: &[Value]) -> Result<Value, OpError> {
         let shape = value_shapes(self, attrs, args)?.remove(0);
@@ -267,7 +267,7 @@ impl Op for WinogradInt8 {
             for (o, lane) in (0..outs).flat_map(|o| (0..lanes).map(move |lane| (o, lane))) {
                 let sums = |p: usize, q: usize| {
                     let place = |c: usize| {
-                        let pair = ((p * points + q) * outs + o) * (channels / 2) + c / 2;
+                        let pair = ((o * points + p) * points + q) * (channels / 2) + c / 2;
                         (pair * lanes + lane) * 2 + c % 2
                     };
                     // Weights that no transform made may have data leave 16 bits, as kernels do.
@@ -309,12 +309,12 @@ impl Op for WinogradInt8 {
     }
     fn samples(&self) -> Vec<Sample> {
         let call = |tile: i64, padding: &[i64], [i, o]: [i64; 2], x: &[i64], dtype: DType, [outs, pairs]: [i64; 2]| {
-            let w = t(&[tile + 2, tile + 2, outs, pairs, o, 2], DType::I16);
+            let w = t(&[outs, tile + 2, tile + 2, pairs, o, 2], DType::I16);
             let attrs = [
                 ("tile_size", tile.into()),
                 ("padding", padding.to_vec().into()),
                 ("data_layout", format!("NCHW{i}c").as_str().into()),
-                ("kernel_layout", format!("HWOI{o}o2i").as_str().into()),
+                ("kernel_layout", format!("OHWI{o}o2i").as_str().into()),
                 ("out_layout", format!("NCHW{o}c").as_str().into()),
             ];
             sample(attrs, vec![t(x, dtype), w])

@@ -124,8 +124,8 @@ fn padded(n: &mut Nest<'_>, plan: &Plan, x: TensorId, [height, width]: [i64; 2])
     out
 }
 
-/// The convolution as loops, as `winograd_blocked` has them: `x` is `[images, blocks, rows, columns, block]`, `w` `[points, points,
-/// blocks of results, pairs of channels, block of results, 2]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`.
+/// The convolution as loops, as `winograd_blocked` has them: `x` is `[images, blocks, rows, columns, block]`, `w` `[blocks of
+/// results, points, points, pairs of channels, block of results, 2]`, the result `shape`: `[images, blocks of results, rows, columns, block of results]`.
 pub(super) fn convolution(
     m: &Matrices,
     plan: &Plan,
@@ -190,7 +190,7 @@ pub(super) fn convolution(
                                 let mut before = 0;
                                 for (first, turns, size) in register_tiles {
                                     n.for_(turns, |n, turn| {
-                                        let pass = Pass { number: turn.clone() + before, of };
+                                        let pass = Pass { number: turn.clone() + before, of, steps: channels / 2 };
                                         let at = n.let_(turn * size + first);
                                         products(n, &group, point, &pass, [values, w, sums], size, [&first_tile, &at]);
                                     });
@@ -211,7 +211,7 @@ pub(super) fn convolution(
     })
 }
 
-/// A register tile of so many rows at a point: `sums[p, q, at + row, o] = sum over channels of values[p, q, first + at + row, channel] * w[p, q, out + o, channel]`.
+/// A register tile of so many rows at a point: `sums[p, q, at + row, o] = sum over channels of values[p, q, first + at + row, channel] * w[out + o, p, q, channel]`.
 fn products(
     n: &mut Nest<'_>,
     g: &Group,
@@ -238,7 +238,7 @@ fn products(
                 let tile = first.clone() + at.clone() + row.clone();
                 let value = n.read(values, [p.clone(), q.clone(), tile, pair.clone() * 2 + i]);
                 let out = g.out.clone() + o.clone();
-                [value, n.read(w, [p.clone(), q.clone(), out, pair.clone(), lane.clone(), i.into()])]
+                [value, n.read(w, [out, p.clone(), q.clone(), pair.clone(), lane.clone(), i.into()])]
             });
             let next = Scalar::dot(n.read(sum, place.clone()), factors);
             n.store(sum, place, next);
