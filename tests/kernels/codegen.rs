@@ -708,3 +708,21 @@ fn transposes() {
     compare(&all, &resat::codegen::llvm::host_target());
     compare(&all, &CodegenTarget::baseline());
 }
+
+/// Sine, cosine and tangent of what is close to quarters of a turn, of a few and of a billion; of what is beyond that for some lanes, and of none of them.
+#[test]
+fn quarters_of_a_turn() {
+    let mut rng = Rng(5);
+    let mut all = vec![];
+    for (number, most) in [8, 1 << 12, 1 << 29, 1 << 40].into_iter().enumerate() {
+        let a = Tensor::from_f64_fn(DType::F32, &[N as usize], |i| {
+            let near = (rng.next() % most) as f64 * std::f64::consts::FRAC_PI_2;
+            if i % 2 == 0 { near } else { -near }
+        });
+        for op in [UnOp::Sin, UnOp::Cos, UnOp::Tan] {
+            let value = |x: &[Scalar]| Scalar::unary(op, x[0].clone());
+            all.extend(cases(format!("{op:?}_{number}"), vec![a.clone()], 4.0, value));
+        }
+    }
+    compare(&all, &resat::codegen::llvm::host_target());
+}

@@ -1,7 +1,7 @@
 //! Functions of floats. Of f32, those that networks use much are polynomials on whole vectors; the rest, and all of f64,
 //! call libm lane by lane.
 
-use inkwell::{FloatPredicate as FP, values::InstructionOpcode as Opcode};
+use inkwell::{FloatPredicate as FP, IntPredicate, values::InstructionOpcode as Opcode};
 
 use super::ir::{Ir, V};
 use crate::loops::UnOp;
@@ -72,6 +72,7 @@ pub(super) fn unary<'ctx>(ir: &Ir<'_, 'ctx>, op: UnOp, a: V<'ctx>, scales: bool)
         UnOp::Log10 if single => f.log(a, std::f64::consts::LOG10_2, std::f64::consts::LOG10_E),
         UnOp::Tanh if single => f.tanh(a),
         UnOp::Erf if single => f.erf(a),
+        UnOp::Sin | UnOp::Cos | UnOp::Tan if single => f.periodic(a, op),
         UnOp::Exp => libm("exp"),
         UnOp::Exp2 => libm("exp2"),
         UnOp::Log => libm("log"),
@@ -159,6 +160,15 @@ const ERF: [&[f64]; 2] = [
         2.488_984_307_547_071e-7,
     ],
 ];
+
+/// (sin(r) - r) / r^3 over r^2 for |r| <= pi / 4.
+const SIN: [f64; 3] = [-0.166_666_552_424_430_85, 0.008_332_160_301_506_52, -0.000_195_152_824_744_582_18];
+/// (cos(r) - 1 + r^2 / 2) / r^4 likewise.
+const COS: [f64; 3] = [0.041_666_645_556_688_31, -0.001_388_731_645_420_193_7, 0.000_024_433_156_795_566_9];
+/// pi / 2 in two numbers of 53 bits.
+const HALF_PI: [f64; 2] = [std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17];
+/// Up to here the remainder by pi / 2 is found in f64: it has as many bits again as f32 needs of it, however close to 0 it is.
+const PERIODIC_END: f64 = 1_073_741_824.0;
 
 impl<'ctx> Single<'_, '_, 'ctx> {
     fn c(&self, x: f64, like: V<'ctx>) -> V<'ctx> {
@@ -268,6 +278,68 @@ impl<'ctx> Single<'_, '_, 'ctx> {
         let zero = ir.fcmp(FP::OEQ, x, self.c(0.0, x));
         let odd = ir.select(negative, self.c(f64::NAN, x), ir.select(zero, self.c(f64::NEG_INFINITY, x), x));
         ir.select(ir.and(positive, finite), y, odd)
+    }
+
+    /// Sine, cosine or tangent. Where any lane is beyond [`PERIODIC_END`], all call libm.
+    fn periodic(&self, x: V<'ctx>, op: UnOp) -> V<'ctx> {
+        let ir = self.ir;
+        let name = match op {
+            UnOp::Sin => "sin",
+            UnOp::Cos => "cos",
+            _ => "tan",
+        };
+        let is_far = ir.fcmp(FP::OGT, abs(ir, x), self.c(PERIODIC_END, x));
+        let any = match Ir::lanes(x) {
+            Some(_) => ir.intrinsic("llvm.vector.reduce.or", &[is_far.get_type()], &[is_far]),
+            None => is_far,
+        };
+        let function = ir.here().get_parent().expect("code stands in a function");
+        let [far, near, done] = ["far", "near", "done"].map(|name| ir.block(function, name));
+        ir.branch(any, far, near);
+        ir.go_to(far);
+        let by_libm = (ir.libm(name, &[x]), ir.here());
+        ir.jump(done);
+        ir.go_to(near);
+        let by_remainder = (self.periodic_near(x, op), ir.here());
+        ir.jump(done);
+        ir.go_to(done);
+        ir.phi(&[by_libm, by_remainder])
+    }
+
+    /// The same of lanes that are not beyond.
+    fn periodic_near(&self, x: V<'ctx>, op: UnOp) -> V<'ctx> {
+        let ir = self.ir;
+        let (double, long) = (ir.ctx.f64_type().into(), ir.ctx.i64_type().into());
+        // Quarters of a turn: adding 1.5 * 2^52 shifts the fraction out.
+        let exact = ir.cast(Opcode::FPExt, x, double);
+        let magic = self.c(6_755_399_441_055_744.0, exact);
+        let shifted = ir.fma(exact, self.c(std::f64::consts::FRAC_2_PI, exact), magic);
+        let n = ir.bin(Opcode::FSub, shifted, magic);
+        let quarters = ir.cast(Opcode::Trunc, ir.bitcast(shifted, long), self.int_type());
+        let r = HALF_PI.iter().fold(exact, |r, part| ir.fma(n, self.c(-part, r), r));
+        let r = ir.cast(Opcode::FPTrunc, r, ir.ctx.f32_type().into());
+        let square = ir.fmul(r, r);
+        let sine = ir.fma(ir.fmul(square, r), self.polynomial(square, &SIN), r);
+        let cosine = ir.fma(square, self.c(-0.5, r), self.c(1.0, r));
+        let cosine = ir.fma(ir.fmul(square, square), self.polynomial(square, &COS), cosine);
+        let one = ir.int(1, quarters.get_type());
+        let is_odd = |q| ir.icmp(IntPredicate::NE, ir.and(q, one), ir.int(0, one.get_type()));
+        // The second bit of the quarters is the sign.
+        let signed = |y, quarters| {
+            let sign = ir.shift(Opcode::Shl, ir.shift(Opcode::LShr, quarters, 1), 31);
+            ir.bitcast(ir.xor(ir.bitcast(y, self.int_type()), sign), ir.ctx.f32_type().into())
+        };
+        let later = ir.add(quarters, one);
+        match op {
+            UnOp::Sin => signed(ir.select(is_odd(quarters), cosine, sine), quarters),
+            UnOp::Cos => signed(ir.select(is_odd(quarters), sine, cosine), later),
+            _ => {
+                let odd = is_odd(quarters);
+                let over = ir.select(odd, cosine, sine);
+                let under = ir.select(odd, ir.fneg(sine), cosine);
+                ir.fdiv(over, under)
+            }
+        }
     }
 
     /// An odd function that is 1 from `end` on, by its quotient by x over x^2 before.
