@@ -355,6 +355,28 @@ fn windows_that_end_where_data_does_compile_nothing() {
     compiles_once(text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
 }
 
+/// Taps that lie far apart see data of some results or of none, as images are larger or smaller than the way between them; padding is as wide as that, or
+/// narrower on one side, or wider.
+#[test]
+fn far_taps_of_other_sizes_compile_nothing() {
+    for (dilation, padding, taps) in
+        [("12, 12", "12, 12", [3, 3]), ("7, 2", "7, 0, 3, 4", [3, 3]), ("2, 9", "3, 20", [3, 5])]
+    {
+        let [r, c] = taps;
+        let text = format!(
+            "def @main(%x: Tensor[(?, 2, ?, ?, 16), float32], %w: Tensor[(3, 2, {r}, {c}, 16, 16), float32]) {{
+            nn.relu(nn.contrib_conv2d_NCHWc(%x, %w, dilation=[{dilation}], padding=[{padding}], channels=48, kernel_size=[{r}, {c}],
+                data_layout=\"NCHW16c\", kernel_layout=\"OIHW16i16o\", out_layout=\"NCHW16c\")) }}"
+        );
+        let sizes = [[30, 33], [14, 14], [11, 37], [5, 13], [41, 12], [12, 12]];
+        let inputs = |(n, [h, w]): (usize, [i64; 2])| {
+            let images = [1, 2, 1, 3, 1, 5][n];
+            vec![floats(&[images, 2, h, w, 16], n as u64), floats(&[3, 2, r, c, 16, 16], 9)]
+        };
+        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
+    }
+}
+
 /// Tiles of Winograd's algorithm come out even at some sizes, with and without padding, and images may be a few tiles or many.
 #[test]
 fn winograd_of_other_sizes_compiles_nothing() {

@@ -2,6 +2,7 @@
 
 use super::{
     conv_attrs::ConvAttrs,
+    conv_far_taps,
     geometry::Window,
     numbers::sum_products,
     place::{Pad, Place, extent, indices, pad, place_in, shape_in},
@@ -38,6 +39,11 @@ pub(super) fn convolve(c: &ConvAttrs, x: TensorId, w: TensorId, dtype: DType, b:
     let windows: Vec<Window> =
         c.spatial.chars().enumerate().map(|(k, l)| c.window(k, extent(&c.kernel, &ws, l))).collect();
     let outputs: Vec<i64> = c.spatial.chars().zip(&windows).map(|(l, w)| w.outputs(extent(&c.data, &xs, l))).collect();
+    if dtype == DType::F32
+        && let Some(out) = conv_far_taps::convolve(c, [x, w], &outputs, b)
+    {
+        return out;
+    }
     let spatial = |letter: char| c.spatial.find(letter).expect("the layout's letters were checked");
 
     let shape = c.spatial.chars().zip(windows.iter().zip(&outputs));

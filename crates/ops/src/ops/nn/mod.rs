@@ -7,6 +7,7 @@ mod bitserial;
 mod conv;
 mod conv_attrs;
 mod conv_eval;
+mod conv_far_taps;
 mod conv_grad;
 mod conv_lower;
 mod conv_transpose;
