@@ -448,8 +448,8 @@ pub(super) fn others(types: &[Type], shapes: &[Shape], ones_stay: bool, fixed: &
         let factor = 1 << n.trailing_zeros().min(6);
         match k % 2 {
             0 => n + factor * (1 + (7 * place + 3 * k) % 11),
-            // Smaller ones here, too.
-            _ => factor * (1 + (place + k / 2) % 2),
+            // Smaller ones here, too, but none of 1, at which much is of another form that broadcasts.
+            _ => factor * ((8 / factor).max(1) + (place + k / 2) % 2),
         }
     };
     let apart = apart.into_iter().chain((0..2).map(|k| grown(&|n, place| mixed(n, place, k))));
@@ -467,6 +467,21 @@ mod tests {
     fn tensor(dims: &[i64]) -> Type {
         let shape = dims.iter().map(|&n| if n < 0 { Dim::Any } else { Dim::Known(n) }).collect();
         Type::Tensor(TensorType { shape, dtype: DType::F32 })
+    }
+
+    fn shapes(all: &[&[usize]]) -> Vec<Shape> {
+        all.iter().map(|s| s.iter().copied().collect()).collect()
+    }
+
+    /// Inputs that must be equal are met at several sizes before such as broadcast.
+    #[test]
+    fn few_other_sizes_have_extents_of_one() {
+        let types = [tensor(&[-1, 12, -1, 64]), tensor(&[-1, 12, -1, 64])];
+        let given = shapes(&[&[1, 12, 205, 64], &[1, 12, 205, 64]]);
+        let all = others(&types, &given, false, &HashSet::new());
+        let alike: Vec<_> = all.iter().filter(|s| s[0] == s[1]).take(LOOKED_AT).collect();
+        assert_eq!(alike.len(), LOOKED_AT);
+        assert!(alike.iter().all(|s| s[0][2] > 1), "{alike:?}");
     }
 
     /// For a cache, a query and a mask with a column for each row there is and the new one; the last result is as wide as the query.
