@@ -127,6 +127,37 @@ fn attention_is_found_and_its_transposes_vanish() {
     }
 }
 
+/// Masks that choose a number for some scores, or keep some, of as many axes as it takes.
+#[test]
+fn attention_whose_masks_choose_is_found() {
+    let x = |n: i64| tensor(&[6, n, 8], "float32");
+    for (choice, mask) in [
+        ("where(%m, -1000000000f, %z)", &[19, 23][..]),
+        ("where(%m, %z, -1000000000f)", &[2, 1, 1, 23]),
+        ("where(logical_not(%m), -3e+38f, %z)", &[1, 19, 23]),
+    ] {
+        let text = format!(
+            "def @main(%q: {}, %k: {}, %v: {}, %m: {}) {{
+  let %z = reshape(nn.batch_matmul(%q, %k, transpose_b=True), newshape=[2, 3, 19, 23]);
+  let %p = reshape(nn.softmax({choice}, axis=-1), newshape=[6, 19, 23]);
+  nn.batch_matmul(%p, %v, transpose_b=False)
+}}",
+            x(19),
+            x(23),
+            x(23),
+            tensor(mask, "bool"),
+        );
+        let after = agree("choices", &text, "default", 1);
+        assert!(after.contains("nn.attention") && !after.contains("where("), "{after}");
+    }
+    let x = tensor(&[1, 2, 40, 16], "bfloat16");
+    let m = tensor(&[40, 40], "bool");
+    let text = format!(
+        "def @main(%q: {x}, %k: {x}, %v: {x}, %m: {m}) {{ nn.attention(%q, %k, %v, expand_dims(%m, axis=0, num_newaxis=2), masked=-1e30f) }}"
+    );
+    agree("short choices", &text, "none", 2);
+}
+
 #[test]
 fn attention_of_batches_is_found() {
     let (x, y) = (tensor(&[4, 21, 12], "float32"), tensor(&[4, 30, 12], "float32"));

@@ -5,7 +5,7 @@ use super::{
     numbers::{dot, sum_products},
 };
 use crate::{
-    ir::{Attrs, Dim, TensorType, Type},
+    ir::{AttrValue, Attrs, Dim, TensorType, Type},
     loops::{Builder, Combine, Operand, Scalar, TensorId, UnOp},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, Family, Op, OpError, Sample, Work, op_ensure,
@@ -35,6 +35,11 @@ fn places(attrs: &Attrs, name: &str) -> Result<[usize; 4], OpError> {
     let places: Option<Vec<usize>> = LETTERS.chars().map(at).collect();
     let refused = || OpError(format!("C1: `{name}` is {given}, but should be the letters of BHSD in some order"));
     places.and_then(|p| p.try_into().ok()).ok_or_else(refused)
+}
+
+/// What scores are where a mask of bool holds.
+fn masked(attrs: &Attrs) -> Option<f64> {
+    attrs.get("masked").and_then(AttrValue::as_float)
 }
 
 /// The extents of a tensor in the order BHSD.
@@ -80,14 +85,16 @@ impl Op for Attention {
     op_head!(
         "nn.attention",
         "out[b, h, s, d] = sum over t of w[b, h, s, t] * value[b, h, t, d], where w is softmax over t of
-        scale * (sum over e of query[b, h, s, e] * key[b, h, t, e]) + mask[b, h, s, t]. The layouts say in which order tensors have
+        scale * (sum over e of query[b, h, s, e] * key[b, h, t, e]) + mask[b, h, s, t]; or, with `masked` and a mask of bool, that number where the mask
+        holds and else what stands before it. The layouts say in which order tensors have
         batch (B), heads (H), places in the sequence (S) and depth (D); the mask is broadcast to batch, heads, queries, keys.
-        C1: all have four axes, and layouts hold each of the letters BHSD once. C2: all are of the same floats. C3: query, key and
+        C1: all have four axes, and layouts hold each of the letters BHSD once. C2: all are of the same floats, but for a mask of bool where there is `masked`. C3: query, key and
         value have the same batch and heads, query and key the same depth, key and value as many places. C4: each of the
         mask's extents is 1 or that of the scores.",
         ["query", "key", "value", "mask"],
         [
             field("scale", AttrKind::Float, AttrDefault::Float(1.0)),
+            field("masked", AttrKind::Float, AttrDefault::None),
             layout("query_layout"),
             layout("key_layout"),
             layout("value_layout"),
@@ -98,10 +105,16 @@ impl Op for Attention {
     fn infer(&self, attrs: &Attrs, args: &[Type]) -> Result<Type, OpError> {
         let names = self.inputs();
         let ts: Vec<&TensorType> = (0..4).map(|i| tensor_arg(args, i, names[i])).collect::<Result<_, _>>()?;
+        let chooses = masked(attrs).is_some();
         for (x, name) in ts.iter().zip(names) {
             op_ensure!(x.rank() == 4, "C1: `{name}` is {x}, but should have four axes");
             let same = x.dtype.is_float() && x.dtype == ts[0].dtype;
-            op_ensure!(same, "C2: `{name}` is {x} and `query` {}, but all should be of the same floats", ts[0]);
+            let fits = if *name == "mask" && chooses { x.dtype == DType::Bool } else { same };
+            op_ensure!(
+                fits,
+                "C2: `{name}` is {x} and `query` {}, but all should be of the same floats, and the mask of bool where there is `masked`",
+                ts[0]
+            );
         }
         let shape = |i: usize| -> &[Dim] { &ts[i].shape };
         let [batch, heads, queries, keys, _, depth] = extents(attrs, [shape(0), shape(1), shape(2)])?;
@@ -135,7 +148,12 @@ impl Op for Attention {
                 let sum = dot(&q[row * inner..][..inner], &k[(head * keys + t) * inner..][..inner]);
                 // Scores are of the element type: very large ones are infinite, or no different from each other.
                 let scaled = rounded(rounded(sum, dtype) * attrs.float("scale"), dtype);
-                rounded(scaled + m.get_f64(masks.at(row * keys + t)), dtype)
+                let mask = m.get_f64(masks.at(row * keys + t));
+                match masked(attrs) {
+                    Some(masked) if mask != 0.0 => rounded(masked, dtype),
+                    Some(_) => scaled,
+                    None => rounded(scaled + mask, dtype),
+                }
             };
             let scores: Vec<f64> = (0..keys).map(score).collect();
             let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -185,7 +203,11 @@ impl Op for Attention {
         let scores = b.map(&[batch, heads, queries, keys], |b, i| {
             let product = b.read(products, i.iter().cloned());
             let scaled = if scale == 1.0 { product } else { product * Scalar::float(scale, dtype) };
-            scaled + b.read(m, clamped(b, m, [&i[0], &i[1], &i[2], &i[3]])).cast(dtype)
+            let mask = b.read(m, clamped(b, m, [&i[0], &i[1], &i[2], &i[3]]));
+            match masked(attrs) {
+                Some(masked) => Scalar::select(mask, Scalar::float(rounded(masked, given), dtype), scaled),
+                None => scaled + mask.cast(dtype),
+            }
         });
         let whole = |i: &[Scalar], r: &Scalar| [i[0].clone(), i[1].clone(), i[2].clone(), r.clone()];
         let rows = [batch, heads, queries];
@@ -210,8 +232,12 @@ impl Op for Attention {
         Ok(out.into())
     }
     fn samples(&self) -> Vec<Sample> {
-        let f = DType::F32;
+        let (f, b) = (DType::F32, DType::Bool);
         vec![
+            sample(
+                [("masked", (-1e30).into())],
+                vec![t(&[2, 3, 5, 4], f), t(&[2, 3, 7, 4], f), t(&[2, 3, 7, 6], f), t(&[2, 1, 5, 7], b)],
+            ),
             sample([], vec![t(&[2, 3, 5, 4], f), t(&[2, 3, 7, 4], f), t(&[2, 3, 7, 6], f), t(&[2, 1, 1, 7], f)]),
             sample(
                 [("scale", 0.5.into()), ("query_layout", "BSHD".into()), ("key_layout", "BHDS".into())],

@@ -203,7 +203,7 @@ const ATTRS: &[(&str, &str, &str)] = &[
     ("ArangeLikeAttrs", "axis:i dtype:d", "arange_like"),
     ("ArgReduceAttrs", "axis:o keepdims:b select_last_index:b exclude:b", "argmax argmin"),
     ("ArgsortAttrs", "axis:i is_ascend:b dtype:d", "argsort sort"),
-    ("AttentionAttrs", "scale:f query_layout:s key_layout:s value_layout:s out_layout:s", "nn.attention"),
+    ("AttentionAttrs", "scale:f masked:o query_layout:s key_layout:s value_layout:s out_layout:s", "nn.attention"),
     ("AutoSchedulerLayoutTransformAttrs", "src_layout:s dst_layout:s", "auto_scheduler_layout_transform"),
     ("AvgPool1DAttrs", "pool_size:o strides:o dilation:o padding:o layout:s out_layout:o ceil_mode:b count_include_pad:b", "nn.avg_pool1d"),
     ("AvgPool2DAttrs", "pool_size:o strides:o dilation:o padding:o layout:o out_layout:o ceil_mode:b count_include_pad:b", "nn.avg_pool2d nn.avg_pool2d_grad qnn.avg_pool2d"),
