@@ -46,8 +46,13 @@ fn convolved(channels: usize, side: usize, target: Target) -> String {
 
 /// The same over images of these extents, with windows of 3 along each, of a type.
 fn convolved_over(channels: usize, image: &[usize], dtype: DType, target: Target) -> String {
+    convolved_by(3, channels, image, dtype, target)
+}
+
+/// The same with windows of so many along each.
+fn convolved_by(taps: usize, channels: usize, image: &[usize], dtype: DType, target: Target) -> String {
     let (c, axes) = (channels, image.len());
-    let window = vec![3; axes];
+    let window = vec![taps; axes];
     let (x, w) = ([&[1, c], image].concat(), [&[c, c], &window[..]].concat());
     let tensor = |shape: &[usize]| format!("{shape:?}").replace('[', "(").replace(']', ")");
     let text = format!(
@@ -57,7 +62,7 @@ fn convolved_over(channels: usize, image: &[usize], dtype: DType, target: Target
         }}"#,
         tensor(&x),
         tensor(&w),
-        vec![1; axes],
+        vec![taps / 2; axes],
     );
     let module = parse_module("conv", &text).expect("legal");
     let weights = Tensor::from_f64_fn(dtype, &w, |i| (i % 7) as f64);
@@ -88,6 +93,20 @@ fn weights_that_no_cache_keeps_are_read_from_memory() {
     // A cache that keeps them.
     target.timing.l3.bytes = 1 << 30;
     assert!(convolved(512, 7, target).contains("winograd_conv2d(4)"));
+}
+
+/// Many channels that no block of a register's lanes divides are one block, whose convolutions of one pixel are dense layers with weights in blocks.
+#[test]
+fn channels_that_fill_no_blocks_are_dense() {
+    let convolved = |channels: usize| {
+        let target = Target::parse("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu=icelake-server,-num-cores=1");
+        convolved_by(1, channels, &[7; 2], DType::F32, target.expect("legal"))
+    };
+    for (channels, found) in [(1000, true), (456, true), (448, false), (1024, false)] {
+        let ops = convolved(channels);
+        assert_eq!(ops.contains("nn.contrib_dense_pack"), found, "{channels}: {ops}");
+        assert_eq!(ops.contains("nn.contrib_conv2d_NCHWc"), !found, "{channels}: {ops}");
+    }
 }
 
 /// Convolutions over planes, rows and columns take Winograd's algorithm over rows and columns where it pays.

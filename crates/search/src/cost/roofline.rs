@@ -93,12 +93,17 @@ fn activations(node: &NodeView) -> f64 {
     made.filter_map(|(t, _)| t.as_tensor()?.bytes()).sum::<i64>() as f64
 }
 
+/// From so many channels in a block on, rows of a convolution's weights lie too far apart for hardware prefetchers.
+const FAR_ROWS: usize = 256;
+
 /// Shares of peak arithmetic that kernels reach.
 mod share {
     /// Convolution over blocked channels (`NCHW16c`) where a block is one vector register.
     pub(super) const CONV_BLOCKED: f64 = 0.85;
     /// The same where a block takes several registers, the last of them perhaps in part.
     pub(super) const CONV_BLOCKED_WIDE: f64 = 0.75;
+    /// The same of so many channels that each row of weights is read by itself.
+    pub(super) const CONV_BLOCKED_FAR: f64 = 0.6;
     /// Convolution over blocked channels in matrix registers that are full: operands come from the second cache mostly.
     pub(super) const MATRIX: f64 = 0.5;
     /// Convolution with channels last: vectors along output channels, weights strided.
@@ -369,7 +374,12 @@ fn conv_share(attrs: &Attrs, node: &NodeView) -> f64 {
         Some(block) => {
             let (block, lanes) = (block.max(1), lanes_of_sums(attrs, node));
             let filled = block as f64 / block.next_multiple_of(lanes) as f64;
-            filled * if block <= lanes { share::CONV_BLOCKED } else { share::CONV_BLOCKED_WIDE }
+            filled
+                * match block {
+                    _ if block <= lanes => share::CONV_BLOCKED,
+                    FAR_ROWS.. => share::CONV_BLOCKED_FAR,
+                    _ => share::CONV_BLOCKED_WIDE,
+                }
         }
         None if layout.ends_with('C') => share::CONV_NHWC,
         None => share::CONV_NCHW,
