@@ -725,4 +725,6 @@ fn quarters_of_a_turn() {
         }
     }
     compare(&all, &resat::codegen::llvm::host_target());
+    // Where products are rounded before they are added.
+    compare(&all, &CodegenTarget::baseline());
 }

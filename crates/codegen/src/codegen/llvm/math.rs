@@ -165,8 +165,9 @@ const ERF: [&[f64]; 2] = [
 const SIN: [f64; 3] = [-0.166_666_552_424_430_85, 0.008_332_160_301_506_52, -0.000_195_152_824_744_582_18];
 /// (cos(r) - 1 + r^2 / 2) / r^4 likewise.
 const COS: [f64; 3] = [0.041_666_645_556_688_31, -0.001_388_731_645_420_193_7, 0.000_024_433_156_795_566_9];
-/// pi / 2 in two numbers of 53 bits.
-const HALF_PI: [f64; 2] = [std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17];
+/// pi / 2 in three numbers: products of the first two, of 22 bits, with integers up to 2^30 are exact, and so are their differences from what they leave
+/// (Cody and Waite), whether a machine rounds once or twice.
+const HALF_PI: [f64; 3] = [1.570_796_012_878_418, 3.139_164_164_167_596e-7, 6.223_372_171_896_613e-14];
 /// Up to here the remainder by pi / 2 is found in f64: it has as many bits again as f32 needs of it, however close to 0 it is.
 const PERIODIC_END: f64 = 1_073_741_824.0;
 
