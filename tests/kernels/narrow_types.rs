@@ -361,7 +361,7 @@ fn sums_of_routines_are_rounded_once() {
       %0 = nn.contrib_conv2d_winograd_weight_transform(%w, tile_size=4);
       %1 = layout_transform(%0, src_layout=\"HWOI\", dst_layout=\"OHWI8o\");
       %2 = cast(sign(layout_transform(%w, src_layout=\"OIHW\", dst_layout=\"OIHW8i8o\")), dtype=\"int8\");
-      %3 = fn (%p: Tensor[(1, 1, 6, 6, 8), bfloat16], %q: Tensor[(6, 6, 1, 8, 8), float32], %s: Tensor[(1, 1, 3, 3, 8, 8), int8],
+      %3 = fn (%p: Tensor[(1, 1, 6, 6, 8), bfloat16], %q: Tensor[(1, 6, 6, 8, 8), float32], %s: Tensor[(1, 1, 3, 3, 8, 8), int8],
                %c: Tensor[(8), bfloat16], %d: Tensor[(8), bfloat16], Primitive=1) {
         %4 = nn.winograd_conv2d(%p, %q, %s, tile_size=4, padding=[1, 1, 1, 1], data_layout=\"NCHW8c\", kernel_layout=\"OHWI8o\", out_layout=\"NCHW8c\");
         nn.relu(add(add(%4, %c), %d))
