@@ -435,6 +435,22 @@ fn agrees_on_odd_images([interpreted, text]: [&str; 2], shape: &[usize], w: &Ten
     }
 }
 
+/// A corner of a box that is NaN is nowhere, neither inside of the image nor outside: what is cropped there is NaN.
+#[test]
+fn boxes_with_nan_crop_nan() {
+    let text = "#[version = \"0.0.5\"] def @main(%x: Tensor[(1, 4, 5, 3), float32], %b: Tensor[(2, 4), float32], %i: Tensor[(2), int32]) {
+        image.crop_and_resize(%x, %b, %i, crop_size=[2, 2], layout=\"NHWC\", extrapolation_value=0.5f) }";
+    let m = parse_module("boxes", text).unwrap_or_else(|e| panic!("{e}"));
+    let x = Tensor::from_f64_fn(DType::F32, &[1, 4, 5, 3], |i| i as f64);
+    let boxes = Tensor::from_f64_fn(DType::F32, &[2, 4], |i| [f64::NAN, 0.1, 0.9, 0.8, 0.2, 0.1, 1.5, 0.8][i]);
+    let args = [x, boxes, Tensor::from_i64_fn(DType::I32, &[2], |_| 0)];
+    let got = compiled(&m, &args);
+    let want =
+        interp::run_flat(&m, "main", args.iter().cloned().map(Value::from).collect()).unwrap_or_else(|e| panic!("{e}"));
+    assert!((0..12).all(|i| got[0].get_f64(i).is_nan() && want[0].get_f64(i).is_nan()), "{:?}", got[0]);
+    assert!((12..24).all(|i| (got[0].get_f64(i) - want[0].get_f64(i)).abs() < 1e-4), "{:?}", got[0]);
+}
+
 /// Infinities and NaN of Winograd's convolution are where a direct convolution has them, and nowhere else.
 #[test]
 fn tiles_of_winograd_keep_infinities_apart() {

@@ -185,11 +185,12 @@ impl Op for CropAndResize {
                 let row = |di: i64| mix(element(di, 0), element(di, 1), &right);
                 mix(row(0), row(1), &down)
             };
-            let inside = places.iter().zip(&spatial).fold(Scalar::bool(true), |all, (p, (_, (n, _)))| {
-                let end = Scalar::binary(crate::loops::BinOp::Le, (*p).clone(), real(*n as f64 - 1.0));
-                all.and((*p).clone().ge(real(0.0))).and(end)
+            // A coordinate that is NaN is nowhere: it makes the result NaN.
+            let outside = places.iter().zip(&spatial).fold(Scalar::bool(false), |any, (p, (_, (n, _)))| {
+                let before = (*p).clone().lt(real(0.0));
+                any.or(before).or(real(*n as f64 - 1.0).lt((*p).clone()))
             });
-            Scalar::select(inside, value, real(attrs.float("extrapolation_value"))).cast(dtype)
+            Scalar::select(outside, real(attrs.float("extrapolation_value")), value).cast(dtype)
         });
         Ok(out.into())
     }
