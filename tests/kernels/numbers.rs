@@ -435,7 +435,7 @@ fn agrees_on_odd_images([interpreted, text]: [&str; 2], shape: &[usize], w: &Ten
     }
 }
 
-/// A corner of a box that is NaN is nowhere, neither inside of the image nor outside: what is cropped there is NaN.
+/// A corner of a box that is NaN is neither inside of the image nor outside: what is cropped there is NaN.
 #[test]
 fn boxes_with_nan_crop_nan() {
     let text = "#[version = \"0.0.5\"] def @main(%x: Tensor[(1, 4, 5, 3), float32], %b: Tensor[(2, 4), float32], %i: Tensor[(2), int32]) {

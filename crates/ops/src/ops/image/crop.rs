@@ -185,7 +185,7 @@ impl Op for CropAndResize {
                 let row = |di: i64| mix(element(di, 0), element(di, 1), &right);
                 mix(row(0), row(1), &down)
             };
-            // A coordinate that is NaN is nowhere: it makes the result NaN.
+            // NaN is neither inside of the image nor outside: it makes the result NaN.
             let outside = places.iter().zip(&spatial).fold(Scalar::bool(false), |any, (p, (_, (n, _)))| {
                 let before = (*p).clone().lt(real(0.0));
                 any.or(before).or(real(*n as f64 - 1.0).lt((*p).clone()))

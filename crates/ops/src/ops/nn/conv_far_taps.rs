@@ -15,6 +15,9 @@ const FAR: i64 = 6;
 const REGISTER_TILES: [(i64, i64); 2] = [(16, 8), (1, 6)];
 const WIDE: i64 = 2;
 
+/// Results of a band: these stay in the first two caches from one tap to the next, and all taps of a row of a window see the same rows of data.
+const BAND: i64 = 256;
+
 /// The extents of a convolution and of its operands.
 struct Plan {
     /// Of data and results: rows and columns.
@@ -56,14 +59,6 @@ impl Plan {
     }
 }
 
-fn least(a: Scalar, b: Scalar) -> Scalar {
-    Scalar::binary(BinOp::Min, a, b)
-}
-
-fn most(a: Scalar, b: Scalar) -> Scalar {
-    Scalar::binary(BinOp::Max, a, b)
-}
-
 /// The convolution, of `made` rows and columns; none where it is no such one, or better computed otherwise.
 pub(super) fn convolve(c: &ConvAttrs, [x, w]: [TensorId; 2], made: &[i64], b: &mut Builder) -> Option<TensorId> {
     let floats = [x, w].iter().all(|&t| b.dtype(t) == DType::F32);
@@ -72,27 +67,34 @@ pub(super) fn convolve(c: &ConvAttrs, [x, w]: [TensorId; 2], made: &[i64], b: &m
     let groups = cut_evenly(p.outs, WIDE.min(p.outs));
     Some(b.routine(|n| {
         let out = n.output(&[p.images, p.outs, p.made[0], p.made[1], p.lanes], DType::F32);
-        let numbers = [p.given, p.made].map(|extents| extents.map(|extent| n.number(extent)));
+        let [given, made] = [p.given, p.made].map(|extents| extents.map(|extent| n.number(extent)));
+        let height = n.let_(quotient(BAND.into(), &made[1].clone().max(1.into())).max(1.into()));
+        let bands = n.let_(quotient(made[0].clone() + height.clone() - 1, &height));
         for (first, turns, wide) in groups {
-            let all = n.number(p.images * turns);
-            n.parallel(all, |n, flat| {
-                let [image, turn] = split(n, &flat, [p.images, turns], &Scalar::index(turns));
+            let groups = n.number(p.images * turns);
+            n.parallel(groups * bands.clone(), |n, flat| {
+                let [part, band] = split(n, &flat, [p.images * turns, p.made[0]], &bands);
+                let [image, turn] = split(n, &part, [p.images, turns], &turns.into());
                 let group = n.let_index(turn * wide + first, p.outs - wide + 1);
-                let at = |o: &Scalar| [image.clone(), group.clone() + o.clone()];
+                let top = n.let_index(band * height.clone(), p.made[0]);
+                let rows = n.let_(height.clone().min(made[0].clone() - top.clone()));
                 n.for_(wide, |n, o| {
-                    n.for_(numbers[1][0].clone(), |n, row| {
-                        let row = n.let_index(row, p.made[0]);
-                        n.for_(numbers[1][1].clone(), |n, column| {
+                    n.for_(rows.clone(), |n, row| {
+                        let row = n.let_index(top.clone() + row, p.made[0]);
+                        n.for_(made[1].clone(), |n, column| {
                             let column = n.let_index(column, p.made[1]);
                             n.vector(p.lanes, |n, lane| {
-                                let place = at(&o).into_iter().chain([row.clone(), column.clone(), lane]);
+                                let place =
+                                    [&image, &(group.clone() + o.clone()), &row, &column, &lane].map(Scalar::clone);
                                 n.store(out, place, Scalar::float(0.0, DType::F32));
                             });
                         });
                     });
                 });
+                let end = n.let_(top.clone() + rows);
+                let results = [[top, end], [0.into(), made[1].clone()]];
                 n.for_each(&p.taps, |n, tap| {
-                    add_tap(n, &p, [x, w, out], [&image, &group], tap, &numbers, [pixels, wide])
+                    add_tap(n, &p, [x, w, out], [&image, &group], tap, &results, &given, [pixels, wide]);
                 });
             });
         }
@@ -100,36 +102,43 @@ pub(super) fn convolve(c: &ConvAttrs, [x, w]: [TensorId; 2], made: &[i64], b: &m
     }))
 }
 
-/// Adds what a tap gives to some blocks of an image's results, `pixels` at a time; `numbers` are the rows and columns of data and of results.
+fn quotient(a: Scalar, by: &Scalar) -> Scalar {
+    Scalar::binary(BinOp::FloorDiv, a, by.clone())
+}
+
+/// Adds what a tap gives to some blocks of an image's results, `pixels` at a time: to rows and columns from one number to before another, of data with so
+/// many rows and columns.
+#[expect(clippy::too_many_arguments, reason = "operands, and where in them")]
 fn add_tap(
     n: &mut Nest<'_>,
     p: &Plan,
     [x, w, out]: [TensorId; 3],
     [image, group]: [&Scalar; 2],
     tap: &[Scalar],
-    numbers: &[[Scalar; 2]; 2],
+    results: &[[Scalar; 2]; 2],
+    given: &[Scalar; 2],
     [pixels, wide]: [i64; 2],
 ) {
-    let [given, made] = numbers;
     // Along each axis, which results see data: the first one, how many, and how far from a result that is.
     let seen = [0, 1].map(|k: usize| {
+        let [first, end] = results[k].clone();
         let away = n.let_(tap[k].clone() * p.dilation[k] - p.before[k]);
-        let first = most(Scalar::index(0) - away.clone(), 0.into());
-        let first = n.let_index(least(first, made[k].clone()), p.made[k] + 1);
-        let end = least(made[k].clone(), given[k].clone() - away.clone());
-        let many = n.let_index(most(end - first.clone(), 0.into()), p.made[k] + 1);
+        let first = (Scalar::index(0) - away.clone()).max(first).min(end.clone());
+        let first = n.let_index(first, p.made[k] + 1);
+        let end = end.min(given[k].clone() - away.clone());
+        let many = n.let_index((end - first.clone()).max(0.into()), p.made[k] + 1);
         (first, many, away)
     });
     let [(top, height, down), (left, width, across)] = seen;
     let all = n.let_(height * width.clone());
-    let tiles = n.let_(Scalar::binary(BinOp::FloorDiv, all.clone() + (pixels - 1), pixels.into()));
+    let tiles = n.let_((all.clone() + (pixels - 1)).floor_div(pixels));
     // Where there is none, nothing is divided by it.
-    let columns = n.let_(most(width, 1.into()));
+    let columns = n.let_(width.max(1.into()));
     n.for_(tiles, |n, tile| {
         // The last tile may come back to the last pixel: all its sums are read before any is written.
         let places: Vec<[Scalar; 4]> = (0..pixels)
             .map(|pixel| {
-                let number = least(tile.clone() * pixels + pixel, all.clone() - 1);
+                let number = (tile.clone() * pixels + pixel).min(all.clone() - 1);
                 let number = n.let_index(number, p.made[0] * p.made[1]);
                 let [row, column] = split(n, &number, [p.made[0], p.made[1]], &columns);
                 let made = [n.let_index(row + top.clone(), p.made[0]), n.let_index(column + left.clone(), p.made[1])];

@@ -3,7 +3,7 @@
 use super::geometry::{layout_of, shape_of, whole};
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
-    loops::{BinOp, Builder, Operand, Scalar, TensorId, UnOp},
+    loops::{Builder, Operand, Scalar, TensorId, UnOp},
     ops::{
         AttrDefault, AttrField, AttrKind, AxisMap, AxisRole, Class, Family, Op, OpError, Sample, Work, op_bail,
         op_ensure,
@@ -403,12 +403,12 @@ impl Plan {
             return value;
         }
         let real = |f: f32| Scalar::float(f as f64, DType::F32);
-        let inside = self.axes.iter().filter(|a| a.bounded).fold(Scalar::bool(true), |all, a| {
+        // NaN is neither inside of the data nor outside.
+        let outside = self.axes.iter().filter(|a| a.bounded).fold(Scalar::bool(false), |any, a| {
             let x = self.coordinate_scalar(a, &i[a.axis]);
-            let end = Scalar::binary(BinOp::Le, x.clone(), real((a.from - 1) as f32));
-            all.and(x.ge(real(0.0))).and(end)
+            any.or(x.clone().lt(real(0.0))).or(real((a.from - 1) as f32).lt(x))
         });
-        Scalar::select(inside, value, real(self.extrapolation).cast(dtype))
+        Scalar::select(outside, real(self.extrapolation).cast(dtype), value)
     }
 }
 
