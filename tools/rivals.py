@@ -243,16 +243,26 @@ def alone(runtime, name, threads):
     step(), step()
 
 
+# Linux counts what a process had before `exec` among its peak, which is the memory of who started it. So a small process starts what is watched.
+WATCH = """
+import json, os, subprocess, sys, time
+start = time.perf_counter()
+child = subprocess.Popen(sys.argv[1:], stdout=sys.stderr)
+_, status, usage = os.wait4(child.pid, 0)
+print(json.dumps([os.waitstatus_to_exitcode(status), time.perf_counter() - start, usage.ru_maxrss / 1024]))
+"""
+
+
 def watched(command):
     """Runs a command: its standard output, seconds, and peak of resident memory in MiB; none where it fails."""
-    start = time.perf_counter()
+    # What is watched writes to the file, by way of the small process's standard error.
     with tempfile.TemporaryFile() as output:
-        child = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
+        quiet = ["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command]
+        done = subprocess.run([sys.executable, "-S", "-c", WATCH, *quiet], stdout=subprocess.PIPE, stderr=output, text=True, check=True)
         output.seek(0)
         text = output.read().decode()
-    return None if child.returncode else (text, time.perf_counter() - start, usage.ru_maxrss / 1024)
+    code, seconds, peak = json.loads(done.stdout)
+    return None if code else (text, seconds, peak)
 
 
 def processes(what):

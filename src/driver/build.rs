@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hashbrown::HashMap;
+
 use super::{
     backend::Backend,
     cache::{Cache, module_key, settings_key},
@@ -24,7 +26,7 @@ use crate::{
     codegen::{CodegenError, ObjectCode},
     diag::{Diagnostic, Refused},
     infer::TypedModule,
-    ir::{Module, Name, Type},
+    ir::{Expr, ExprId, Module, Name, Type},
     loops::Kernel,
     lower::{Tuned, is_plain},
     partition::CompilerError,
@@ -209,6 +211,28 @@ impl Built {
     pub fn warnings(&self) -> &[String] {
         self.record().map_or(&[], |r| &r.warnings)
     }
+
+    /// Has a program that was built here read its constants where a cache keeps them, as it will wherever it is found there: in large pages, where
+    /// the system keeps files in such, and shared by all who run it. Constants that others hold as well stay where they are, since they would be there twice.
+    fn read_from(&mut self, kept: Vec<Tensor>) {
+        let (Runnable::Plain(exe), Origin::Here(record)) = (&mut self.executable, &mut self.origin) else { return };
+        let m = &mut record.module;
+        let place = |t: &Tensor| (t.bytes().as_ptr(), t.dtype(), t.shape().to_vec());
+        let numbers: HashMap<_, usize> = exe.program().constants().iter().map(place).zip(0..).collect();
+        let number = |m: &Module, e| match &m[e] {
+            Expr::Constant(t) if !t.is_empty() => numbers.get(&place(t)).copied(),
+            _ => None,
+        };
+        // The module's go, so that only others' are left.
+        let of_module: Vec<(ExprId, usize)> = m.ids().filter_map(|e| Some((e, number(m, e)?))).collect();
+        for &(e, _) in &of_module {
+            m.take_constant(e);
+        }
+        exe.replace_constants(|n, t| if t.is_unshared() { kept[n].clone() } else { t });
+        for (e, n) in of_module {
+            m.replace_constant(e, exe.program().constants()[n].clone());
+        }
+    }
 }
 
 /// Builds a module whose parameters are (partly) given: the default pipeline, or the one in the options, then code.
@@ -267,7 +291,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     if reorder_state {
         typed = places_first(typed, &mut interface.state, &mut extents)?;
     }
-    // Of what is kept whole, weights lie in the cache's file from the next time on.
+    // Of what is kept whole, weights are read from the cache's file in the end.
     let lies_in_cache = cache.is_some() && key.is_some() && has_known_extents(&typed);
     let mut module = optimize(extents.noted_in(typed.into_module()), passes, &settings, &mut cx)?;
     if !lies_in_cache {
@@ -321,7 +345,9 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let origin = Origin::Here(Box::new(record));
     let mut built = Built { executable, objects, calls, parameters, state, origin, time: Duration::ZERO };
     if let (true, Some(cache), Some(key), Runnable::Plain(exe)) = (keeps, &cache, &key, &built.executable) {
-        cache.keep(key, exe.program(), &built, &settings.target.codegen());
+        if let Some(kept) = cache.keep(key, exe.program(), &built, &settings.target.codegen()) {
+            built.read_from(kept);
+        }
     }
     drop(release);
     built.time = start.elapsed();

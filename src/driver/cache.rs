@@ -90,8 +90,14 @@ impl Cache {
         Some(Built { time: start.elapsed(), ..found })
     }
 
-    /// Keeps a program under a key.
-    pub(super) fn keep(&self, key: &Key, program: &Program, built: &Built, target: &CodegenTarget) {
+    /// Keeps a program under a key. Gives its constants as they lie in the cache's file; none where the program was not kept.
+    pub(super) fn keep(
+        &self,
+        key: &Key,
+        program: &Program,
+        built: &Built,
+        target: &CodegenTarget,
+    ) -> Option<Vec<Tensor>> {
         let objects = &built.objects;
         let code: usize = objects.iter().map(|o| o.bytes.len()).sum();
         let mut end = code.next_multiple_of(ALIGN);
@@ -110,9 +116,9 @@ impl Cache {
                 at
             }));
         }
-        let mut places = places.into_iter();
-        let head = Head::new(program, built, target, |_| places.next().expect("a place for each constant"));
-        let Ok(head) = serde_json::to_vec(&head) else { return };
+        let mut next = places.iter().copied();
+        let head = Head::new(program, built, target, |_| next.next().expect("a place for each constant"));
+        let head = serde_json::to_vec(&head).ok()?;
         let length = (head.len() as u64).to_le_bytes();
         let zeros = [0; ALIGN];
         let padding = |n: usize| &zeros[..n.next_multiple_of(ALIGN) - n];
@@ -122,8 +128,12 @@ impl Cache {
         for t in constants {
             pieces.extend([t.bytes(), padding(t.bytes().len())]);
         }
-        self.models.put(key, &pieces);
+        let file = self.models.put(key, &pieces);
         self.models.tidy();
+        let entry = Entry::of(&file?)?;
+        let data = ALIGN + (length.len() + head.len()).next_multiple_of(ALIGN);
+        let kept = |(t, at): (&Tensor, usize)| Tensor::from_part(t.dtype(), t.shape(), entry.file(), data + at).ok();
+        program.constants().iter().zip(places).map(kept).collect()
     }
 }
 

@@ -536,6 +536,49 @@ fn bands_of_winograd() {
     }
 }
 
+/// Images of so many tiles that each thread takes strips of them: with transformed tiles on its stack, and in memory where weights are many; of strips
+/// with tiles of two images, of two lengths, with windows at edges that are padded on some sides only; with what follows the convolution in its stores, where
+/// infinities do not tell any more what a result was.
+#[test]
+fn strips_of_winograd() {
+    let cases = [
+        ("2, 1, 46, 49", "[1, 1, 1, 1]", (16, 16)),
+        ("1, 2, 30, 43", "[0, 1, 2, 0]", (8, 8)),
+        ("1, 3, 66, 34", "[0, 0, 0, 0]", (16, 32)),
+        ("1, 9, 34, 50", "[1, 1, 1, 1]", (16, 16)),
+        ("19, 1, 5, 9", "[1, 1, 1, 1]", (16, 8)),
+    ];
+    for (extents, pads, blocks) in cases {
+        let shape: Vec<usize> = extents.split(", ").map(|n| n.parse().expect("a number")).chain([blocks.0]).collect();
+        let weight = ordinary(&[32, shape[1] * blocks.0, 3, 3]);
+        let text = winograds(extents, pads, blocks);
+        let (_, call) = text.split_once("%5 = ").expect("the last call");
+        let (call, _) = call.split_once(';').expect("it ends");
+        // A convolution of its own, which nothing else reads.
+        let results = format!("(%1, %5, nn.relu(negative(%1)), nn.relu(negative({call})))");
+        let text = text.replace("(%1, %5)", &results);
+        let m = parse_module("strips", &text).unwrap_or_else(|e| panic!("{e}"));
+        for (passes, threads) in [("none", 1), ("FuseOps", 2)] {
+            let settings = Settings::new(Target::host());
+            let mut options = Options::new(settings.clone());
+            options.passes = Some(Box::new(sequence(passes, &settings).expect("it is a list of passes")));
+            options.threads = threads;
+            let exe = build(m.clone(), &[], options).unwrap_or_else(|e| panic!("{e}")).executable;
+            for x in odd_images(&shape).iter().filter(|x| largest(x) < 1e30) {
+                let got = exe.run(&[x.clone(), weight.clone()]).unwrap_or_else(|e| panic!("{e}"));
+                let most = 1e-5 * largest(&got[0]);
+                for (direct, other) in [(0, 1), (2, 3)] {
+                    for i in 0..got[direct].len() {
+                        let (a, b) = (got[direct].get_f64(i), got[other].get_f64(i));
+                        let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most;
+                        assert!(same, "{extents}, {passes}: {a} became {b} at {i} of result {other}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// One code for images of any number and size: with more bands than one, register tiles that are whole and such that are not, and tiles that
 /// hang over. What was met first does not matter.
 #[test]

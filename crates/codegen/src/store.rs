@@ -171,6 +171,11 @@ impl Entry {
         &(*self.0).as_ref()[ALIGN..]
     }
 
+    /// What lies in a file that [`Store::put`] gave. None where it can't be mapped.
+    pub fn of(file: &fs::File) -> Option<Entry> {
+        Some(Entry(Arc::new(MappedFile::of(file).ok().filter(|m| m.as_ref().len() >= ALIGN)?)))
+    }
+
     /// The file that holds it, for those who keep parts of it. What was kept begins at byte [`ALIGN`].
     pub fn file(&self) -> Arc<MappedFile> {
         self.0.clone()
@@ -260,23 +265,26 @@ impl Store {
         }
     }
 
-    /// Keeps some bytes, given in pieces, under a key. What can't be written is complained of.
-    pub fn put(&self, key: &Key, pieces: &[&[u8]]) {
+    /// Keeps some bytes, given in pieces, under a key; gives the file. What can't be written is complained of.
+    pub fn put(&self, key: &Key, pieces: &[&[u8]]) -> Option<fs::File> {
         let size: usize = pieces.iter().map(|p| p.len()).sum();
         let path = self.path(key);
         if (size + ALIGN) as u64 > self.limits.bytes / 2 {
-            return self.complain(&path, format_args!("{size} bytes are too many to keep"));
+            self.complain(&path, format_args!("{size} bytes are too many to keep"));
+            return None;
         }
         if self.full.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
-        if let Err(e) = self.write(&path, size, pieces) {
+        let written = self.write(&path, size, pieces);
+        if let Err(e) = &written {
             self.full.store(true, Ordering::Relaxed);
             self.complain(&self.folder, format_args!("{e}; nothing more is kept"));
         }
+        written.ok()
     }
 
-    fn write(&self, path: &Path, size: usize, pieces: &[&[u8]]) -> io::Result<()> {
+    fn write(&self, path: &Path, size: usize, pieces: &[&[u8]]) -> io::Result<fs::File> {
         fs::create_dir_all(&self.folder)?;
         let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
         let digest = digest_of(pieces);
@@ -296,7 +304,7 @@ impl Store {
         file.write_all(&page)?;
         let file = file.persist(path).map_err(|e| e.error)?;
         self.remember(&file, &digest);
-        Ok(())
+        Ok(file)
     }
 
     /// Removes what is too much. Worth a call after several things were kept: it looks at the whole folder.

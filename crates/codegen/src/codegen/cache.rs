@@ -43,7 +43,7 @@ impl ObjectCache {
         let mut found: Vec<Option<ObjectCode>> = kernels.iter().zip(&keys).map(known).collect();
         let missing: Vec<usize> = (0..kernels.len()).filter(|&i| found[i].is_none()).collect();
         let wanted: Vec<&Kernel> = missing.iter().map(|&i| kernels[i]).collect();
-        let keep = |n: usize, object: &ObjectCode| self.0.put(&keys[missing[n]], &[&object.bytes]);
+        let keep = |n: usize, object: &ObjectCode| drop(self.0.put(&keys[missing[n]], &[&object.bytes]));
         let made = objects::each(generator, &wanted, target, cancel, &keep);
         for (&i, object) in missing.iter().zip(made?) {
             found[i] = Some(object);

@@ -173,6 +173,12 @@ impl Executable {
         &self.program
     }
 
+    /// Puts other constants of the same types, and with the same elements, in the place of its own, each given by its number.
+    pub fn replace_constants(&mut self, mut other: impl FnMut(usize, Tensor) -> Tensor) {
+        let own = std::mem::take(&mut self.program.constants);
+        self.program.constants = own.into_iter().enumerate().map(|(n, t)| other(n, t)).collect();
+    }
+
     /// Where its buffers live.
     pub fn plan(&self) -> &Plan {
         &self.plan

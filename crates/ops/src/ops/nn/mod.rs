@@ -37,6 +37,7 @@ mod winograd_conv;
 mod winograd_conv3d;
 mod winograd_int8;
 mod winograd_int8_loops;
+mod winograd_strips;
 
 pub(super) use activation::OPS as ACTIVATION;
 pub(super) use adaptive::OPS as ADAPTIVE;

@@ -49,7 +49,7 @@ fn linear(coefficients: &[f64], dtype: DType, mut term: impl FnMut(usize) -> Sca
 
 /// Both sides of a square of values by the same matrix, whose rows are `rows`: the values' columns first, named once. `value` and
 /// `put` take row and column.
-fn both_sides(
+pub(super) fn both_sides(
     n: &mut Nest<'_>,
     rows: &[Vec<f64>],
     dtype: DType,
@@ -302,14 +302,90 @@ pub(super) fn not_finite(n: &mut Nest<'_>, all: &[TensorId]) -> Scalar {
     !Scalar::unary(UnOp::IsFinite, n.get(total))
 }
 
+/// A window's sums without the algorithm.
+pub(super) struct Direct<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) planes: Option<Planes>,
+    /// Blocks of channels, and channels of a block.
+    pub(super) blocks: [i64; 2],
+    /// The plane of results, if there are several.
+    pub(super) made: Option<Scalar>,
+}
+
+impl Direct<'_> {
+    /// The sums of a block of results, in registers, of the transformed weight and the signs of the direct one: `x` takes a block of channels, a plane of
+    /// the data, a tap's row and column, and a channel of the block.
+    pub(super) fn sums(
+        &self,
+        n: &mut Nest<'_>,
+        [w, signs]: [TensorId; 2],
+        out: &Scalar,
+        x: impl Fn(&mut Nest<'_>, Scalar, Option<&Scalar>, [Scalar; 2], Scalar) -> Scalar,
+    ) -> TensorId {
+        let (dtype, lanes) = (n.dtype(w), n.shape(w)[4]);
+        let [blocks, block] = self.blocks;
+        let (back, taps) = (self.plan.weight_back(), self.plan.taps as usize);
+        let least = Scalar::float(f64::from(f32::MIN_POSITIVE), dtype);
+        let (planes, window) = (self.planes, self.planes.map_or(1, |p| p.taps));
+        let sums = n.registers(&[lanes], dtype);
+        n.vector(lanes, |n, lane| n.store(sums, [lane], Scalar::float(0.0, dtype)));
+        n.for_each(&[window * blocks, block], |n, at| {
+            // Of the planes within the window, one after the other.
+            let k = if planes.is_some() { at[0].clone().floor_mod(blocks) } else { at[0].clone() };
+            let made = planes.zip(self.made.as_ref());
+            let plane = made.map(|(p, made)| made.clone() + at[0].clone().floor_div(blocks) - p.before);
+            let inside = planes
+                .zip(plane.clone())
+                .map(|(p, plane)| plane.clone().ge(Scalar::index(0)).and(plane.lt(Scalar::index(p.given))));
+            let channel = at[1].clone();
+            let add = |n: &mut Nest<'_>| {
+                let mut values = Vec::with_capacity(taps * taps);
+                for tap in 0..taps * taps {
+                    let [down, across] = [tap / taps, tap % taps].map(|at| Scalar::index(at as i64));
+                    let value = x(n, k.clone(), plane.as_ref(), [down, across], channel.clone());
+                    values.push(n.let_(value));
+                }
+                n.vector(lanes, |n, lane| {
+                    let transformed = |n: &Nest<'_>, p: usize, q: usize| {
+                        let channel = at[0].clone() * block + channel.clone();
+                        n.read(w, [out.clone(), (p as i64).into(), (q as i64).into(), channel, lane.clone()])
+                    };
+                    let mut weights = vec![Scalar::float(0.0, dtype); taps * taps];
+                    both_sides(
+                        n,
+                        &back,
+                        dtype,
+                        |n, q, p| transformed(n, p, q),
+                        |_, across, down, weight| {
+                            weights[down * taps + across] = weight;
+                        },
+                    );
+                    let sum = n.read(sums, [lane.clone()]);
+                    let sum = weights.into_iter().zip(&values).enumerate().fold(sum, |sum, (tap, (weight, value))| {
+                        let [down, across] = [tap / taps, tap % taps].map(|at| Scalar::index(at as i64));
+                        let of_weight = [out.clone(), at[0].clone(), down, across];
+                        let sign = of_weight.into_iter().chain([channel.clone(), lane.clone()]);
+                        let size = Scalar::binary(BinOp::Max, Scalar::unary(UnOp::Abs, weight), least.clone());
+                        sum + value.clone() * (n.read(signs, sign).cast(dtype) * size)
+                    });
+                    n.store(sums, [lane], sum);
+                });
+            };
+            match inside {
+                None => add(n),
+                Some(inside) => n.if_(inside, add),
+            }
+        });
+        sums
+    }
+}
+
 /// Computes results directly that are not finite: of the data, the transformed weight and the signs of the direct one.
 pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, planes: Option<Planes>, [x, w, signs]: [TensorId; 3], out: TensorId) {
     let dtype = n.dtype(out);
     let [images, outs, .., height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes or six") };
     let [_, blocks, .., block] = n.shape(x)[..] else { unreachable!("five axes or six") };
-    let (back, taps) = (plan.weight_back(), plan.taps as usize);
-    let least = Scalar::float(f64::from(f32::MIN_POSITIVE), dtype);
-    let [made, window] = planes.map_or([1; 2], |p| [p.made, p.taps]);
+    let made = planes.map_or(1, |p| p.made);
     n.parallel_each(&[images, outs, made], |n, i| {
         n.for_(height, |n, r| {
             n.for_(width, |n, c| {
@@ -319,47 +395,10 @@ pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, planes: Option<Planes>, [x, w,
                 let total = n.var(Scalar::float(0.0, dtype));
                 n.for_(lanes, |n, lane| n.set(total, n.get(total) + n.read(out, place(&lane))));
                 n.if_(!Scalar::unary(UnOp::IsFinite, n.get(total)), |n| {
-                    let sums = n.registers(&[lanes], dtype);
-                    n.vector(lanes, |n, lane| n.store(sums, [lane], Scalar::float(0.0, dtype)));
-                    n.for_each(&[window * blocks, block], |n, at| {
-                        // Of the planes within the window, one after the other.
-                        let k = if planes.is_some() { at[0].clone().floor_mod(blocks) } else { at[0].clone() };
-                        let plane = planes.map(|p| i[2].clone() + at[0].clone().floor_div(blocks) - p.before);
-                        let inside = planes
-                            .zip(plane.clone())
-                            .map(|(p, plane)| plane.clone().ge(Scalar::index(0)).and(plane.lt(Scalar::index(p.given))));
-                        let channel = at[1].clone();
-                        let add = |n: &mut Nest<'_>, lane: Scalar| {
-                            let transformed = |n: &Nest<'_>, p: usize, q: usize| {
-                                let channel = at[0].clone() * block + channel.clone();
-                                n.read(w, [i[1].clone(), (p as i64).into(), (q as i64).into(), channel, lane.clone()])
-                            };
-                            let mut weights = vec![Scalar::float(0.0, dtype); taps * taps];
-                            both_sides(
-                                n,
-                                &back,
-                                dtype,
-                                |n, q, p| transformed(n, p, q),
-                                |_, across, down, weight| {
-                                    weights[down * taps + across] = weight;
-                                },
-                            );
-                            let sum = n.read(sums, [lane.clone()]);
-                            let sum = weights.into_iter().enumerate().fold(sum, |sum, (tap, weight)| {
-                                let [down, across] = [tap / taps, tap % taps].map(|at| Scalar::index(at as i64));
-                                let of_weight = [i[1].clone(), at[0].clone(), down.clone(), across.clone()];
-                                let sign = of_weight.into_iter().chain([channel.clone(), lane.clone()]);
-                                let size = Scalar::binary(BinOp::Max, Scalar::unary(UnOp::Abs, weight), least.clone());
-                                let weight = n.read(signs, sign).cast(dtype) * size;
-                                let of_tap = [r.clone() + down, c.clone() + across, channel.clone()];
-                                sum + n.read(x, self::place([i[0].clone(), k.clone()], plane.as_ref(), of_tap)) * weight
-                            });
-                            n.store(sums, [lane], sum);
-                        };
-                        match inside {
-                            None => n.vector(lanes, add),
-                            Some(inside) => n.if_(inside, |n| n.vector(lanes, add)),
-                        }
+                    let of = Direct { plan, planes, blocks: [blocks, block], made: made.cloned() };
+                    let sums = of.sums(n, [w, signs], &i[1], |n, k, plane, [down, across], channel| {
+                        let of_tap = [r.clone() + down, c.clone() + across, channel];
+                        n.read(x, self::place([i[0].clone(), k], plane, of_tap))
                     });
                     n.vector(lanes, |n, lane| {
                         let given = n.read(out, place(&lane));
@@ -438,7 +477,7 @@ pub(super) struct Sums<'a> {
 
 impl Sums<'_> {
     /// A tile's results in one lane: `put` takes row and column.
-    fn results(
+    pub(super) fn results(
         &self,
         n: &mut Nest<'_>,
         lane: &Scalar,
@@ -587,7 +626,7 @@ pub(super) struct Part {
 
 /// All channels, part by part where `passes` register tiles go through the same weights: those of a part, a page for each block of results, stay in the
 /// first cache from one tile to the next.
-fn each_part(n: &mut Nest<'_>, w: TensorId, passes: i64, mut body: impl FnMut(&mut Nest<'_>, Part)) {
+pub(super) fn each_part(n: &mut Nest<'_>, w: TensorId, passes: i64, mut body: impl FnMut(&mut Nest<'_>, Part)) {
     let (channels, most) = (n.shape(w)[3], steps_of_page(n, w));
     if passes == 1 || most == 0 || channels <= most {
         return body(n, Part { first: 0.into(), channels, is_all: true });

@@ -6,6 +6,7 @@ use super::{
     place::{Pad, pad},
     winograd::{points, transform},
     winograd_any, winograd_blocked,
+    winograd_strips::{self, Strips},
 };
 use crate::{
     ir::{AttrValue, Attrs, Dim, TensorType, Type},
@@ -491,6 +492,14 @@ impl Op for WinogradConv {
             false => b.map(&shape, |b, i| b.read(out, i.iter().cloned()).cast(wanted)),
         };
         let [rows, columns] = [p.tiles(shape[2]), p.tiles(shape[3])];
+        let channels = weight[3].known().zip(weight[2].known()).map(|(i, o)| [i, o]);
+        if let (Some(_), Some(channels), false) = (of, channels, b.is_for_all_sizes()) {
+            let signs = self.keeps.then(|| args[2].tensor());
+            if let Some(strips) = Strips::new(&p, channels, &shape, dtype) {
+                let out = winograd_strips::lower(&p, [x, w], signs, &shape, &strips, b);
+                return Ok(cast(out, b).into());
+            }
+        }
         // Each element is in several tiles: it is widened on the way to whole ones.
         let x = match given == dtype {
             true => x,

@@ -1,0 +1,301 @@
+//! Winograd's convolution of data in blocks of channels, strip by strip: one thread transforms some tiles, multiplies them, and transforms them back. It
+//! reads what it has written, and the next layer finds in its cache what it wrote, as threads take strips in the order of the image's rows. Data needs no
+//! copy with padding: tiles at an edge read a window of their own. Results that are not finite are mended before they are stored, so that what follows the
+//! convolution becomes a part of that ([`crate::lower`] writes it into the stores).
+
+use super::{
+    winograd_blocked::{
+        self, BAND, Direct, Group, Part, Pass, Sums, WEIGHTS_NEAR, both_sides, each_part, products, register_tile,
+        tile_at, total,
+    },
+    winograd_conv::Plan,
+};
+use crate::{
+    loops::{BinOp, Builder, Nest, Scalar, TensorId, UnOp, cut_evenly},
+    tensor::DType,
+};
+
+/// Bytes of transformed tiles and their products on a thread's stack, at most.
+const STACK: i64 = 448 << 10;
+
+/// Strips come in multiples of this, so that threads have as many each.
+const EVEN: i64 = 4;
+
+/// The tiles of all images, cut for threads.
+pub(super) struct Strips {
+    /// One or two pieces: the first tile, strips, and tiles of each.
+    cut: Vec<(i64, i64, i64)>,
+    /// Whether a strip's transformed tiles lie on the thread's stack.
+    on_stack: bool,
+}
+
+impl Strips {
+    /// None where a strip would have too few tiles for the weights that it goes through.
+    pub(super) fn new(plan: &Plan, [ins, outs]: [i64; 2], shape: &[i64], dtype: DType) -> Option<Strips> {
+        let [images, _, height, width, lanes] = shape[..] else { return None };
+        let tiles = images * plan.tiles(height) * plan.tiles(width);
+        let [rows, wide, batch] = register_tile(plan, shape, dtype);
+        let of_point = plan.points * plan.points * dtype.bytes() as i64;
+        let (of_tile, of_products) = (of_point * ins, of_point * wide * lanes);
+        let on_stack = of_tile * outs <= WEIGHTS_NEAR;
+        let (most, least) = match on_stack {
+            true => (STACK / (of_tile + of_products), rows),
+            false => (batch.min(BAND / of_tile), rows + rows / 4),
+        };
+        let even = most.max(1) * EVEN;
+        let count = (tiles + even - 1) / even * EVEN;
+        let (size, larger) = (tiles / count, tiles % count);
+        let cut = [(0, larger, size + 1), (larger * (size + 1), count - larger, size)];
+        let cut = cut.into_iter().filter(|piece| piece.1 > 0).collect();
+        (size >= least).then_some(Strips { cut, on_stack })
+    }
+}
+
+/// The data, without padding.
+struct Image<'a> {
+    plan: &'a Plan,
+    x: TensorId,
+    /// What it is computed in.
+    dtype: DType,
+}
+
+impl Image<'_> {
+    fn extents(&self, n: &Nest<'_>) -> [i64; 5] {
+        n.shape(self.x).try_into().expect("five axes")
+    }
+
+    fn read(&self, n: &Nest<'_>, at: [Scalar; 5]) -> Scalar {
+        n.read(self.x, at).cast(self.dtype)
+    }
+
+    /// Whether a row and a column that are counted from the padding's begin lie within the data, and which of the data's they are.
+    fn inside(&self, n: &mut Nest<'_>, [row, column]: [Scalar; 2]) -> (Scalar, [Scalar; 2]) {
+        let [_, _, height, width, _] = self.extents(n);
+        let [top, left, ..] = self.plan.padding;
+        let mut along = |at: Scalar, before: i64, extent: i64| {
+            let at = n.let_(at - before);
+            let inside = at.clone().ge(Scalar::index(0)).and(at.clone().lt(Scalar::index(extent)));
+            let near = Scalar::binary(BinOp::Min, Scalar::binary(BinOp::Max, at, 0.into()), (extent - 1).into());
+            (inside, n.let_index(near, extent))
+        };
+        let (above, row) = along(row, top, height);
+        let (beside, column) = along(column, left, width);
+        (above.and(beside), [row, column])
+    }
+
+    /// Transforms the tile at that image, row and column of tiles, all its channels: `put` takes the two numbers of a point and a channel.
+    fn transform(
+        &self,
+        n: &mut Nest<'_>,
+        data: &[Vec<f64>],
+        [image, y, z]: &[Scalar; 3],
+        put: &impl Fn(&mut Nest<'_>, Scalar, Scalar, Scalar, Scalar),
+    ) {
+        let [_, blocks, height, width, block] = self.extents(n);
+        let &Plan { tile, points, padding: [top, left, ..], .. } = self.plan;
+        let [row, column] = [(y, top), (z, left)].map(|(at, before)| at.clone() * tile - before);
+        let whole = |n: &mut Nest<'_>| {
+            let first = n.let_index(row.clone(), height - points + 1);
+            let beside = n.let_index(column.clone(), width - points + 1);
+            n.for_(blocks, |n, k| {
+                n.vector(block, |n, lane| {
+                    let at = |n: &Nest<'_>, r: usize, c: usize| {
+                        let place = [first.clone() + r as i64, beside.clone() + c as i64];
+                        let [r, c] = place;
+                        self.read(n, [image.clone(), k.clone(), r, c, lane.clone()])
+                    };
+                    let channel = k.clone() * block + lane.clone();
+                    both_sides(n, data, self.dtype, at, |n, p, q, value| {
+                        put(n, (p as i64).into(), (q as i64).into(), channel.clone(), value);
+                    });
+                });
+            });
+        };
+        let at_edge = |n: &mut Nest<'_>| {
+            let window = n.local(&[points, points, block], self.dtype);
+            n.for_(blocks, |n, k| {
+                n.for_each(&[points, points], |n, at| {
+                    let [r, c] = [at[0].clone(), at[1].clone()];
+                    let place = [y.clone() * tile + r.clone(), z.clone() * tile + c.clone()];
+                    let (inside, [from, beside]) = self.inside(n, place);
+                    let to = |lane: Scalar| [r.clone(), c.clone(), lane];
+                    n.if_else(
+                        inside,
+                        |n| {
+                            n.vector(block, |n, lane| {
+                                let place = [image.clone(), k.clone(), from, beside, lane.clone()];
+                                n.store(window, to(lane), self.read(n, place));
+                            });
+                        },
+                        |n| n.vector(block, |n, lane| n.store(window, to(lane), Scalar::float(0.0, self.dtype))),
+                    );
+                });
+                n.vector(block, |n, lane| {
+                    let at = |n: &Nest<'_>, r: usize, c: usize| {
+                        n.read(window, [(r as i64).into(), (c as i64).into(), lane.clone()])
+                    };
+                    let channel = k.clone() * block + lane.clone();
+                    both_sides(n, data, self.dtype, at, |n, p, q, value| {
+                        put(n, (p as i64).into(), (q as i64).into(), channel.clone(), value);
+                    });
+                });
+            });
+        };
+        if height < points || width < points {
+            return at_edge(n);
+        }
+        let within = |at: &Scalar, extent: i64| {
+            at.clone().ge(Scalar::index(0)).and(at.clone().lt(Scalar::index(extent - points + 1)))
+        };
+        n.if_else(within(&row, height).and(within(&column, width)), whole, at_edge);
+    }
+}
+
+/// The convolution of `x`, `[images, blocks, rows, columns, block]` without padding, by `w` and `signs` as [`winograd_blocked::lower`] takes them.
+pub(super) fn lower(
+    plan: &Plan,
+    [x, w]: [TensorId; 2],
+    signs: Option<TensorId>,
+    shape: &[i64],
+    strips: &Strips,
+    b: &mut Builder,
+) -> TensorId {
+    let dtype = b.dtype(w);
+    let image = Image { plan, x, dtype };
+    let [data, back] = winograd_blocked::matrices(plan);
+    let (points, tile) = (plan.points, plan.tile);
+    let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
+    let channels = b.shape(x)[1] * b.shape(x)[4];
+    let (down, across) = (plan.tiles(height), plan.tiles(width));
+    let tiles = images * down * across;
+    let [rows, wide, _] = register_tile(plan, shape, dtype);
+    let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
+    b.routine(|n| {
+        let out = n.output(shape, dtype);
+        let most = strips.cut.iter().map(|piece| piece.2).max().unwrap_or(0);
+        let count: i64 = strips.cut.iter().map(|piece| piece.1).sum();
+        let shared = (!strips.on_stack).then(|| n.scratch(&[count, points, points, most, channels], dtype));
+        // All strips are one loop, whose iterations threads have as many of each.
+        n.parallel(count, |n, strip| {
+            let (values, slot) = match shared {
+                Some(values) => (values, strip.clone()),
+                None => (n.local(&[1, points, points, most, channels], dtype), Scalar::index(0)),
+            };
+            let sums = n.local(&[points, points, most, wide, lanes], dtype);
+            let piece = |n: &mut Nest<'_>, (first_tile, batch): (Scalar, i64)| {
+                let register_tiles = cut_evenly(batch, rows);
+                let passes: i64 = register_tiles.iter().map(|t| t.1).sum();
+                let place = |n: &mut Nest<'_>, i: &Scalar| {
+                    let number = n.let_index(first_tile.clone() + i.clone(), tiles);
+                    tile_at(n, &number, [images, down, across])
+                };
+                n.for_(batch, |n, i| {
+                    let place = place(n, &i);
+                    image.transform(n, &data, &place, &|n, p, q, channel, value| {
+                        n.store(values, [slot.clone(), p, q, i.clone(), channel], value);
+                    });
+                });
+                for &(first, turns, wide) in &groups {
+                    n.for_(turns, |n, turn| {
+                        let group = Group { out: turn * wide + first, wide };
+                        n.for_each(&[points, points], |n, point| {
+                            each_part(n, w, passes, |n, part| {
+                                let mut before = 0;
+                                for &(first, turns, size) in &register_tiles {
+                                    n.for_(turns, |n, turn| {
+                                        let at = turn.clone() * size + first;
+                                        let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
+                                            let [p, q] = [point[0].clone(), point[1].clone()];
+                                            n.read(values, [slot.clone(), p, q, at.clone() + row, channel])
+                                        };
+                                        let pass = Pass { number: turn + before, of: passes, steps: part.channels };
+                                        let of: (&Pass, &Part) = (&pass, &part);
+                                        products(n, &group, point, of, None, w, sums, size, &at, value);
+                                    });
+                                    before += turns;
+                                }
+                            });
+                        });
+                        let total = signs.map(|_| total(n, lanes, dtype));
+                        n.for_(batch, |n, t| {
+                            let place = place(n, &t);
+                            let sums = Sums { sums, turn: t, back: &back, total, plane: None };
+                            let whole = height % tile == 0 && width % tile == 0;
+                            sums.store(n, out, &group, &place, Some(whole));
+                        });
+                        if let (Some(signs), Some(total)) = (signs, total) {
+                            let all = n.var(Scalar::float(0.0, dtype));
+                            n.unrolled(lanes, |n, lane| n.set(all, n.get(all) + n.read(total, [lane])));
+                            n.if_(!Scalar::unary(UnOp::IsFinite, n.get(all)), |n| {
+                                n.for_(batch, |n, t| {
+                                    let place = place(n, &t);
+                                    let sums = Sums { sums, turn: t, back: &back, total: None, plane: None };
+                                    mend(n, &image, &sums, [w, signs, out], &group, &place);
+                                });
+                            });
+                        }
+                    });
+                }
+            };
+            match strips.cut[..] {
+                [(_, many, batch), (first, _, last)] => {
+                    let later = strip.clone() - many;
+                    n.if_else(
+                        strip.clone().lt(Scalar::index(many)),
+                        |n| piece(n, (strip.clone() * batch, batch)),
+                        |n| piece(n, (later * last + first, last)),
+                    );
+                }
+                _ => piece(n, (strip.clone() * most, most)),
+            }
+        });
+        out
+    })
+}
+
+/// Stores a tile's results again, those that are not finite as a direct convolution has them.
+fn mend(
+    n: &mut Nest<'_>,
+    image: &Image<'_>,
+    sums: &Sums<'_>,
+    [w, signs, out]: [TensorId; 3],
+    group: &Group,
+    [number, y, z]: &[Scalar; 3],
+) {
+    let (tile, dtype) = (image.plan.tile, image.dtype);
+    let [_, blocks, .., block] = image.extents(n);
+    let [_, outs, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
+    n.for_(group.wide, |n, o| {
+        let results = n.local(&[tile, tile, lanes], dtype);
+        n.vector(lanes, |n, lane| {
+            let sum = |n: &Nest<'_>, p: usize, q: usize, lane: &Scalar| {
+                let at = [(p as i64).into(), (q as i64).into(), sums.turn.clone(), o.clone(), lane.clone()];
+                n.read(sums.sums, at)
+            };
+            sums.results(n, &lane, dtype, &sum, |n, r, c, value| {
+                n.store(results, [r.into(), c.into(), lane.clone()], value);
+            });
+        });
+        n.for_each(&[tile, tile], |n, at| {
+            let [r, c] = [at[0].clone(), at[1].clone()];
+            let (row, column) = (y.clone() * tile + r.clone(), z.clone() * tile + c.clone());
+            let inside = row.clone().lt(Scalar::index(height)).and(column.clone().lt(Scalar::index(width)));
+            n.if_(inside, |n| {
+                let [row, column] = [n.let_index(row, height), n.let_index(column, width)];
+                let block_of_results = n.let_index(group.out.clone() + o.clone(), outs);
+                let of = Direct { plan: image.plan, planes: None, blocks: [blocks, block], made: None };
+                let direct = of.sums(n, [w, signs], &block_of_results, |n, k, _, [down, across], channel| {
+                    let (inside, [r, c]) = image.inside(n, [row.clone() + down, column.clone() + across]);
+                    let value = image.read(n, [number.clone(), k, r, c, channel]);
+                    Scalar::select(inside, value, Scalar::float(0.0, dtype))
+                });
+                n.vector(lanes, |n, lane| {
+                    let given = n.read(results, [r.clone(), c.clone(), lane.clone()]);
+                    let is_right = Scalar::unary(UnOp::IsFinite, given.clone());
+                    let value = Scalar::select(is_right, given, n.read(direct, [lane.clone()]));
+                    n.store(out, [number.clone(), block_of_results.clone(), row.clone(), column.clone(), lane], value);
+                });
+            });
+        });
+    });
+}
