@@ -2,7 +2,7 @@
 //! has it, by loops that are the same whatever the extents are.
 //!
 //! The tiles of all images are numbered together, so that weights are read once for what is left of several images. They are
-//! computed in bands, each in groups of halves of register tiles; what is half of one at most goes through a tile of half as many rows.
+//! computed in bands, each in groups of about as many tiles, and a group in whole register tiles and a few smaller ones.
 
 use super::{
     winograd_blocked::{
@@ -41,14 +41,73 @@ impl Bands {
         Bands { tiles, count: ((tiles + band - 1) / band).max(1), band }
     }
 
-    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and the tiles of each at most. As many tiles
-    /// are in one half of the groups as in the other, but for half a register tile.
+    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and the tiles of each at most.
     fn groups(&self, rows: i64, most: i64, turns: i64) -> (i64, i64) {
-        let (register_tiles, halves) = (self.band / rows, self.band / (rows / 2));
         let wanted = (self.band + most - 1) / most;
-        let wanted = wanted.max((PIECES + turns - 1) / turns).min(register_tiles);
-        (wanted, (halves + wanted - 1) / wanted * (rows / 2))
+        let wanted = wanted.max((PIECES + turns - 1) / turns).min(self.band / rows).max(1);
+        (wanted, (self.band + wanted - 1) / wanted)
     }
+}
+
+/// The register tiles that some tiles of images go through, which are not known: so many of each size. What they compute beyond the tiles that there are is
+/// little, and never more than the last of whole register tiles would.
+pub(super) struct RegisterTiles {
+    sizes: [i64; SIZES],
+    counts: [Scalar; SIZES],
+}
+
+/// Whole register tiles, and smaller ones.
+const SIZES: usize = 4;
+
+impl RegisterTiles {
+    pub(super) fn new(n: &mut Nest<'_>, tiles: &Scalar, rows: i64) -> RegisterTiles {
+        let sizes = [rows, (4 * rows + 2) / 5, rows / 2 + 1, (rows + 2) / 4];
+        let by = Scalar::index(rows);
+        let whole = n.let_(Scalar::binary(BinOp::FloorDiv, tiles.clone(), by.clone()));
+        let rest = n.let_(Scalar::binary(BinOp::FloorMod, tiles.clone(), by));
+        // Where there is a whole one, it may be given up for smaller ones.
+        let [least, given_up] = [0, rows].map(|more| {
+            let best = |rest: i64| fewest(sizes, rest + more);
+            (0..rows).map(best).collect::<Vec<[i64; SIZES]>>()
+        });
+        let none = whole.clone().lt(Scalar::index(1));
+        let counts = std::array::from_fn(|size| {
+            let of =
+                |all: &[[i64; SIZES]]| by_number(&rest, &all.iter().map(|counts| counts[size]).collect::<Vec<i64>>());
+            let more = if size == 0 { whole.clone() - 1 } else { 0.into() };
+            n.let_(Scalar::select(none.clone(), of(&least), more + of(&given_up)))
+        });
+        RegisterTiles { sizes, counts }
+    }
+
+    /// Calls `body` with the first tile and the rows of each.
+    pub(super) fn for_each(&self, n: &mut Nest<'_>, body: impl Fn(&mut Nest<'_>, Scalar, i64)) {
+        let mut done = Scalar::index(0);
+        for (&size, count) in self.sizes.iter().zip(&self.counts) {
+            n.for_(count.clone(), |n, turn| body(n, done.clone() + turn * size, size));
+            done = n.let_(done + count.clone() * size);
+        }
+    }
+}
+
+/// How many register tiles of each size take the least time for so many tiles, each as long as its rows and one more; not more rows than whole ones would have.
+fn fewest(sizes: [i64; SIZES], tiles: i64) -> [i64; SIZES] {
+    let most = up(tiles, sizes[0]);
+    let counts = (0..=tiles / sizes[0] + 1)
+        .flat_map(|a| (0..=1).flat_map(move |b| (0..=2).flat_map(move |c| (0..=1).map(move |d| [a, b, c, d]))));
+    let rows = |counts: &[i64; SIZES]| counts.iter().zip(sizes).map(|(n, size)| n * size).sum::<i64>();
+    let fits = |counts: &[i64; SIZES]| (tiles..=most).contains(&rows(counts));
+    let time = |counts: &[i64; SIZES]| rows(counts) + counts.iter().sum::<i64>();
+    counts.filter(fits).min_by_key(time).unwrap_or([most / sizes[0], 0, 0, 0])
+}
+
+/// `values[at]`.
+fn by_number(at: &Scalar, values: &[i64]) -> Scalar {
+    let mut found = Scalar::index(values[values.len() - 1]);
+    for k in (1..values.len()).rev().filter(|&k| values[k - 1] != values[k]) {
+        found = Scalar::select(at.clone().lt(Scalar::index(k as i64)), Scalar::index(values[k - 1]), found);
+    }
+    found
 }
 
 fn up(n: i64, to: i64) -> i64 {
@@ -82,7 +141,6 @@ pub(super) fn lower(
     let channels = b.shape(x)[1] * b.shape(x)[4];
     let (down, across) = (plan.tiles(height), plan.tiles(width));
     let [rows, wide, batch] = register_tile(plan, shape, dtype);
-    let half = rows / 2;
     let bytes = points * points * channels * dtype.bytes() as i64;
     // Threads begin with parts of the images, or else with groups of blocks.
     let by_place = bytes * outs * lanes <= WEIGHTS_NEAR;
@@ -117,7 +175,7 @@ pub(super) fn lower(
                 });
             });
             for ((&(first, turns, wide), &(many, each)), check) in groups.iter().zip(&in_groups).zip(&checks) {
-                let [in_all, of_turn, of_band] = [band / half, many, turns * many].map(|value| n.number(value));
+                let [in_all, of_turn, of_band] = [band, many, turns * many].map(|value| n.number(value));
                 n.parallel(of_band.clone(), |n, flat| {
                     let [turn, piece] = match by_place {
                         true => {
@@ -128,13 +186,12 @@ pub(super) fn lower(
                     };
                     let group = Group { out: turn * wide + first, wide };
                     let begins =
-                        |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * in_all.clone(), of_turn.clone()) * half;
+                        |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * in_all.clone(), of_turn.clone());
                     let start = n.let_index(begins(piece.clone()), band + 1);
                     let end = Scalar::binary(BinOp::Min, begins(piece + 1), here.clone());
                     let mine = Scalar::binary(BinOp::Max, end - start.clone(), 0.into());
                     let mine = n.let_index(mine, each + 1);
-                    let whole = (mine.clone() + (rows - 1 - half)).floor_div(rows);
-                    let whole = n.let_index(whole, each / rows + 1);
+                    let register_tiles = RegisterTiles::new(n, &mine, rows);
                     let sums = n.local(&[points, points, batch, wide, lanes], dtype);
                     n.for_each(&[points, points], |n, point| {
                         let one = |n: &mut Nest<'_>, at: Scalar, rows: i64| {
@@ -147,11 +204,9 @@ pub(super) fn lower(
                             let part = Part { first: 0.into(), channels, is_all: true };
                             products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
                         };
-                        n.for_(whole.clone(), |n, turn| one(n, turn * rows, rows));
-                        let done = n.let_(whole.clone() * rows);
-                        n.if_(done.clone().lt(mine.clone()), |n| {
-                            let done = n.let_index(done, batch - half + 1);
-                            one(n, done, half);
+                        register_tiles.for_each(n, |n, at, rows| {
+                            let at = n.let_index(at, batch - rows + 1);
+                            one(n, at, rows);
                         });
                     });
                     let total = check.map(|_| total(n, lanes, dtype));

@@ -493,10 +493,14 @@ impl Op for WinogradConv {
         };
         let [rows, columns] = [p.tiles(shape[2]), p.tiles(shape[3])];
         let channels = weight[3].known().zip(weight[2].known()).map(|(i, o)| [i, o]);
-        if let (Some(_), Some(channels), false) = (of, channels, b.is_for_all_sizes()) {
+        if let (Some(_), Some(channels)) = (of, channels) {
             let signs = self.keeps.then(|| args[2].tensor());
-            if let Some(strips) = Strips::new(&p, channels, &shape, dtype) {
-                let out = winograd_strips::lower(&p, [x, w], signs, &shape, &strips, b);
+            let out = match b.is_for_all_sizes() {
+                true => winograd_strips::lower_any(&p, [x, w], signs, &shape, b),
+                false => Strips::new(&p, channels, &shape, dtype)
+                    .map(|strips| winograd_strips::lower(&p, [x, w], signs, &shape, &strips, b)),
+            };
+            if let Some(out) = out {
                 return Ok(cast(out, b).into());
             }
         }

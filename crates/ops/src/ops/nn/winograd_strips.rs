@@ -4,6 +4,7 @@
 //! convolution becomes a part of that ([`crate::lower`] writes it into the stores).
 
 use super::{
+    winograd_any::{RegisterTiles, split},
     winograd_blocked::{
         self, BAND, Direct, Group, Part, Pass, Sums, WEIGHTS_NEAR, both_sides, each_part, products, register_tile,
         tile_at, total,
@@ -57,11 +58,21 @@ struct Image<'a> {
     x: TensorId,
     /// What it is computed in.
     dtype: DType,
+    /// Whether its rows and columns are others at other sizes.
+    changes: bool,
 }
 
 impl Image<'_> {
     fn extents(&self, n: &Nest<'_>) -> [i64; 5] {
         n.shape(self.x).try_into().expect("five axes")
+    }
+
+    /// A number that follows from its extents.
+    fn number(&self, n: &mut Nest<'_>, value: i64) -> Scalar {
+        match self.changes {
+            true => n.number(value),
+            false => Scalar::index(value),
+        }
     }
 
     fn read(&self, n: &Nest<'_>, at: [Scalar; 5]) -> Scalar {
@@ -74,8 +85,9 @@ impl Image<'_> {
         let [top, left, ..] = self.plan.padding;
         let mut along = |at: Scalar, before: i64, extent: i64| {
             let at = n.let_(at - before);
-            let inside = at.clone().ge(Scalar::index(0)).and(at.clone().lt(Scalar::index(extent)));
-            let near = Scalar::binary(BinOp::Min, Scalar::binary(BinOp::Max, at, 0.into()), (extent - 1).into());
+            let (end, last) = (self.number(n, extent), self.number(n, extent - 1));
+            let inside = at.clone().ge(Scalar::index(0)).and(at.clone().lt(end));
+            let near = Scalar::binary(BinOp::Min, Scalar::binary(BinOp::Max, at, 0.into()), last);
             (inside, n.let_index(near, extent))
         };
         let (above, row) = along(row, top, height);
@@ -95,8 +107,8 @@ impl Image<'_> {
         let &Plan { tile, points, padding: [top, left, ..], .. } = self.plan;
         let [row, column] = [(y, top), (z, left)].map(|(at, before)| at.clone() * tile - before);
         let whole = |n: &mut Nest<'_>| {
-            let first = n.let_index(row.clone(), height - points + 1);
-            let beside = n.let_index(column.clone(), width - points + 1);
+            let [first, beside] = [(&row, height), (&column, width)]
+                .map(|(at, extent)| n.let_index(at.clone(), (extent - points + 1).max(1)));
             n.for_(blocks, |n, k| {
                 n.vector(block, |n, lane| {
                     let at = |n: &Nest<'_>, r: usize, c: usize| {
@@ -141,13 +153,58 @@ impl Image<'_> {
                 });
             });
         };
-        if height < points || width < points {
+        if !self.changes && (height < points || width < points) {
             return at_edge(n);
         }
-        let within = |at: &Scalar, extent: i64| {
-            at.clone().ge(Scalar::index(0)).and(at.clone().lt(Scalar::index(extent - points + 1)))
+        let mut within = |at: &Scalar, extent: i64| {
+            let end = self.number(n, extent - points + 1);
+            at.clone().ge(Scalar::index(0)).and(at.clone().lt(end))
         };
-        n.if_else(within(&row, height).and(within(&column, width)), whole, at_edge);
+        let inside = within(&row, height).and(within(&column, width));
+        n.if_else(inside, whole, at_edge);
+    }
+}
+
+/// The tiles of a strip, one group of blocks of results after another.
+struct Strip<'a> {
+    image: &'a Image<'a>,
+    /// The weight, the signs of the direct one, and the result.
+    w: TensorId,
+    signs: Option<TensorId>,
+    out: TensorId,
+    /// The matrix that transforms back, and the products that it takes.
+    back: &'a [Vec<f64>],
+    sums: TensorId,
+    /// Whether tiles come out even; none where that differs from size to size.
+    whole: Option<bool>,
+}
+
+impl Strip<'_> {
+    /// Transforms the products of so many tiles back and stores the results. `place` takes the number of a tile in the strip.
+    fn store(
+        &self,
+        n: &mut Nest<'_>,
+        group: &Group,
+        tiles: &Scalar,
+        place: &impl Fn(&mut Nest<'_>, &Scalar) -> [Scalar; 3],
+    ) {
+        let dtype = self.image.dtype;
+        let lanes = n.shape(self.w)[4];
+        let total = self.signs.map(|_| total(n, lanes, dtype));
+        let of_tile = |turn: Scalar, total| Sums { sums: self.sums, turn, back: self.back, total, plane: None };
+        n.for_(tiles.clone(), |n, t| {
+            let place = place(n, &t);
+            of_tile(t, total).store(n, self.out, group, &place, self.whole);
+        });
+        let (Some(signs), Some(total)) = (self.signs, total) else { return };
+        let all = n.var(Scalar::float(0.0, dtype));
+        n.unrolled(lanes, |n, lane| n.set(all, n.get(all) + n.read(total, [lane])));
+        n.if_(!Scalar::unary(UnOp::IsFinite, n.get(all)), |n| {
+            n.for_(tiles.clone(), |n, t| {
+                let place = place(n, &t);
+                mend(n, self.image, &of_tile(t, None), [self.w, signs, self.out], group, &place);
+            });
+        });
     }
 }
 
@@ -161,7 +218,7 @@ pub(super) fn lower(
     b: &mut Builder,
 ) -> TensorId {
     let dtype = b.dtype(w);
-    let image = Image { plan, x, dtype };
+    let image = Image { plan, x, dtype, changes: false };
     let [data, back] = winograd_blocked::matrices(plan);
     let (points, tile) = (plan.points, plan.tile);
     let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
@@ -182,6 +239,8 @@ pub(super) fn lower(
                 None => (n.local(&[1, points, points, most, channels], dtype), Scalar::index(0)),
             };
             let sums = n.local(&[points, points, most, wide, lanes], dtype);
+            let whole = Some(height % tile == 0 && width % tile == 0);
+            let strip_of = Strip { image: &image, w, signs, out, back: &back, sums, whole };
             let piece = |n: &mut Nest<'_>, (first_tile, batch): (Scalar, i64)| {
                 let register_tiles = cut_evenly(batch, rows);
                 let passes: i64 = register_tiles.iter().map(|t| t.1).sum();
@@ -216,24 +275,7 @@ pub(super) fn lower(
                                 }
                             });
                         });
-                        let total = signs.map(|_| total(n, lanes, dtype));
-                        n.for_(batch, |n, t| {
-                            let place = place(n, &t);
-                            let sums = Sums { sums, turn: t, back: &back, total, plane: None };
-                            let whole = height % tile == 0 && width % tile == 0;
-                            sums.store(n, out, &group, &place, Some(whole));
-                        });
-                        if let (Some(signs), Some(total)) = (signs, total) {
-                            let all = n.var(Scalar::float(0.0, dtype));
-                            n.unrolled(lanes, |n, lane| n.set(all, n.get(all) + n.read(total, [lane])));
-                            n.if_(!Scalar::unary(UnOp::IsFinite, n.get(all)), |n| {
-                                n.for_(batch, |n, t| {
-                                    let place = place(n, &t);
-                                    let sums = Sums { sums, turn: t, back: &back, total: None, plane: None };
-                                    mend(n, &image, &sums, [w, signs, out], &group, &place);
-                                });
-                            });
-                        }
+                        strip_of.store(n, &group, &batch.into(), &place);
                     });
                 }
             };
@@ -251,6 +293,80 @@ pub(super) fn lower(
         });
         out
     })
+}
+
+/// The same where extents of images are others at other sizes: as many tiles in each strip as in another, or one more. None where weights are too many for
+/// that.
+pub(super) fn lower_any(
+    plan: &Plan,
+    [x, w]: [TensorId; 2],
+    signs: Option<TensorId>,
+    shape: &[i64],
+    b: &mut Builder,
+) -> Option<TensorId> {
+    let dtype = b.dtype(w);
+    let image = Image { plan, x, dtype, changes: true };
+    let [data, back] = winograd_blocked::matrices(plan);
+    let points = plan.points;
+    let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
+    let channels = b.shape(x)[1] * b.shape(x)[4];
+    let (down, across) = (plan.tiles(height), plan.tiles(width));
+    let [rows, wide, _] = register_tile(plan, shape, dtype);
+    let of_point = points * points * dtype.bytes() as i64;
+    let (of_tile, of_products) = (of_point * channels, of_point * wide * lanes);
+    let most = STACK / (of_tile + of_products) / rows * rows;
+    if of_tile * outs * lanes > WEIGHTS_NEAR || most == 0 {
+        return None;
+    }
+    let tiles = images * down * across;
+    let wanted = (tiles + most * EVEN - 1) / (most * EVEN) * EVEN;
+    let count = wanted.min(tiles * 2 / rows).max(1);
+    let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
+    Some(b.routine(|n| {
+        let out = n.output(shape, dtype);
+        let [all, of_strips, of_image, of_row] = [tiles, count, down * across, across].map(|value| n.number(value));
+        n.parallel(of_strips.clone(), |n, strip| {
+            let values = n.local(&[points, points, most, channels], dtype);
+            let sums = n.local(&[points, points, most, wide, lanes], dtype);
+            let strip_of = Strip { image: &image, w, signs, out, back: &back, sums, whole: None };
+            let begins = |strip: Scalar| Scalar::binary(BinOp::FloorDiv, strip * all.clone(), of_strips.clone());
+            let start = n.let_index(begins(strip.clone()), tiles + 1);
+            let mine = n.let_index(begins(strip + 1) - start.clone(), most + 1);
+            let place = |n: &mut Nest<'_>, i: &Scalar| {
+                let number = n.let_index(start.clone() + i.clone(), tiles);
+                let [image, tile] = split(n, &number, [images, down * across], &of_image);
+                let [y, z] = split(n, &tile, [down, across], &of_row);
+                [image, y, z]
+            };
+            n.for_(mine.clone(), |n, i| {
+                let i = n.let_index(i, most);
+                let place = place(n, &i);
+                image.transform(n, &data, &place, &|n, p, q, channel, value| {
+                    n.store(values, [p, q, i.clone(), channel], value);
+                });
+            });
+            let register_tiles = RegisterTiles::new(n, &mine, rows);
+            for &(first, turns, wide) in &groups {
+                n.for_(turns, |n, turn| {
+                    let group = Group { out: turn * wide + first, wide };
+                    n.for_each(&[points, points], |n, point| {
+                        register_tiles.for_each(n, |n, at, rows| {
+                            let at = n.let_index(at, most - rows + 1);
+                            let [p, q] = [point[0].clone(), point[1].clone()];
+                            let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
+                                n.read(values, [p.clone(), q.clone(), at.clone() + row, channel])
+                            };
+                            let pass = Pass { number: 0.into(), of: 1, steps: channels };
+                            let part = Part { first: 0.into(), channels, is_all: true };
+                            products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
+                        });
+                    });
+                    strip_of.store(n, &group, &mine, &place);
+                });
+            }
+        });
+        out
+    }))
 }
 
 /// Stores a tile's results again, those that are not finite as a direct convolution has them.
@@ -279,7 +395,8 @@ fn mend(
         n.for_each(&[tile, tile], |n, at| {
             let [r, c] = [at[0].clone(), at[1].clone()];
             let (row, column) = (y.clone() * tile + r.clone(), z.clone() * tile + c.clone());
-            let inside = row.clone().lt(Scalar::index(height)).and(column.clone().lt(Scalar::index(width)));
+            let [end, beside] = [height, width].map(|extent| image.number(n, extent));
+            let inside = row.clone().lt(end).and(column.clone().lt(beside));
             n.if_(inside, |n| {
                 let [row, column] = [n.let_index(row, height), n.let_index(column, width)];
                 let block_of_results = n.let_index(group.out.clone() + o.clone(), outs);
