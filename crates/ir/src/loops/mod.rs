@@ -24,7 +24,7 @@ pub use eval::{EvalError, eval_stages};
 pub use expr::{AxisId, BinOp, Scalar, ScalarKind, Seen, TensorId, UnOp};
 pub use family::{Family, Member, Outline};
 pub use interp::{RunError, run_kernel};
-pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, Space, Stmt, cut_evenly};
+pub use nest::{BUFFER_ALIGN, Buffer, BufferId, Kernel, LoopKind, MOST_RUNS, Space, Stmt, cut_evenly};
 pub use num::ZeroDivision;
 pub use routine::{Nest, Place, Routine, Var};
 pub use stages::{Axis, Body, Builder, Combine, Definition, Operand, Stage, Stages, TensorDecl};

@@ -224,6 +224,9 @@ pub struct Kernel {
     pub body: Stmt,
 }
 
+/// So far apart elements may lie whose vectors are read as whole ones, of which what is wanted is put in order.
+pub const MOST_RUNS: i64 = 4;
+
 /// Alignment of every shared buffer, in bytes.
 pub const BUFFER_ALIGN: i64 = 64;
 

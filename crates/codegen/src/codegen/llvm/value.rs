@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     loops::{
-        BinOp, BufferId, Scalar, ScalarKind, Space, UnOp,
+        BinOp, BufferId, MOST_RUNS, Scalar, ScalarKind, Space, UnOp,
         affine::{self, Affine, Atom},
     },
     tensor::DType,
@@ -19,9 +19,6 @@ use crate::{
 
 /// A choice whose sides take more operations than this, and whose condition is the same for all lanes, becomes a branch.
 const BRANCH_ABOVE: u32 = 24;
-
-/// So far apart elements may lie that are read as runs.
-const MOST_RUNS: i64 = 4;
 
 impl<'ctx> Emitter<'_, 'ctx> {
     fn cost(&mut self, s: &Scalar) -> Cost {

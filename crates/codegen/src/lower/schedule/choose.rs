@@ -13,7 +13,7 @@ use super::{
     turns::places,
 };
 use crate::{
-    loops::{Axis, AxisId},
+    loops::{Axis, AxisId, MOST_RUNS},
     lower::affine::Affine,
     machine::{Core, Timing},
 };
@@ -153,6 +153,8 @@ impl Model<'_> {
             let each = match coeff(a, vector) {
                 Some(0 | 1) => 1.0,
                 Some(step) if self.dot > 1 && step == self.dot => 1.0,
+                // Whole vectors, and all but one of them put in order.
+                Some(step) if (2..=MOST_RUNS).contains(&step) => (2 * step - 1) as f64,
                 _ => 1.5 * lanes as f64,
             };
             // Places that lie powers of two apart evict one another from the first cache, but for a few.
