@@ -345,7 +345,9 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let origin = Origin::Here(Box::new(record));
     let mut built = Built { executable, objects, calls, parameters, state, origin, time: Duration::ZERO };
     if let (true, Some(cache), Some(key), Runnable::Plain(exe)) = (keeps, &cache, &key, &built.executable) {
-        if let Some(kept) = cache.keep(key, exe.program(), &built, &settings.target.codegen()) {
+        let bytes: usize = exe.program().constants().iter().map(|t| t.bytes().len()).sum();
+        let kept = cache.keep(key, exe.program(), &built, &settings.target.codegen());
+        if let Some(kept) = kept.filter(|_| bytes >= MANY) {
             built.read_from(kept);
         }
     }
@@ -353,6 +355,10 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     built.time = start.elapsed();
     Ok(built)
 }
+
+/// Bytes of constants from which on a program reads them from where they are kept: twice as many as cores keep translations of in small pages. Fewer are
+/// read as fast where they are, and to map a file takes whole large pages.
+const MANY: usize = 24 << 20;
 
 /// Whether all inputs of the program have known extents.
 fn has_known_extents(typed: &TypedModule) -> bool {

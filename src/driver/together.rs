@@ -35,12 +35,10 @@ const SPINS: u64 = 1 << 12;
 /// A thread of two on one core computes half of what it does alone, one of two cores all of it; less than this share is the former.
 const ONE_CORE: f64 = 0.7;
 
-/// Two cores share no cache where a message takes longer than this many seconds there and back (0.12 us on AMD Zen 3 where they share one, 0.35 to 0.55
-/// where not; 0.3 and 0.6 on Zen 5)...
-const LONG_TRIP: f64 = 0.25e-6;
-
-/// ...and reads of what the other has written are slower than this share of the last cache's bandwidth: 0.3 to 0.5 and 0.2 on both.
-const SLOW_READ: f64 = 0.25;
+/// Two cores share no cache where the seconds that a message takes there and back, over the share of the last cache's bandwidth at which one reads what the
+/// other has written, are more than this. Where they share one: 0.12 us and 0.3 to 0.5 on AMD Zen 3, 0.12 us and 0.78 on Zen 4, 0.3 us and 0.3 to 0.5 on Zen 5;
+/// where not: 0.35 to 0.55 us and 0.2, 0.47 us and 0.28, 0.6 us and 0.2.
+const FAR: f64 = 1.3e-6;
 
 /// Threads that take longer than this for a message there and back, in seconds, are not awake at once.
 const IN_TURNS: f64 = 20e-6;
@@ -148,7 +146,7 @@ impl Together {
         match self {
             t if t.round_trip > IN_TURNS => Placement::InTurns,
             t if t.both < ONE_CORE * t.alone => Placement::OneCore,
-            t if t.round_trip > LONG_TRIP && t.read < SLOW_READ * t.last_cache => Placement::Apart,
+            t if t.round_trip * t.last_cache > FAR * t.read => Placement::Apart,
             _ => Placement::SharedCache,
         }
     }
@@ -218,6 +216,10 @@ mod tests {
         let two = Together { alone: 100e9, both: 97e9, round_trip: 0.12e-6, read: 33e9, last_cache: 72e9 };
         assert_eq!(two.placement(), Placement::SharedCache);
         assert_eq!(Together { round_trip: 0.52e-6, read: 14e9, ..two }.placement(), Placement::Apart);
+        let zen4 = Together { read: 66e9, last_cache: 84e9, ..two };
+        assert_eq!(zen4.placement(), Placement::SharedCache);
+        assert_eq!(Together { round_trip: 0.47e-6, read: 23e9, ..zen4 }.placement(), Placement::Apart);
+        assert_eq!(Together { round_trip: 0.3e-6, read: 25e9, ..two }.placement(), Placement::SharedCache);
         assert_eq!(Together { round_trip: 3e-3, ..two }.placement(), Placement::InTurns);
         assert_eq!(Together { both: 52e9, round_trip: 0.05e-6, ..two }.placement(), Placement::OneCore);
     }

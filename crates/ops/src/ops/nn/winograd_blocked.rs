@@ -1,6 +1,7 @@
 //! Winograd's convolution of data in blocks of channels, as loops: transform all tiles, then, for some tiles and some blocks of
 //! results at a time, multiply point by point and transform back while the products are at hand. Where the transformed tiles of an image are
-//! more than a second cache holds, and weights are few, that is done band by band.
+//! more than a second cache holds, and weights are few, that is done band by band. Where there are tiles enough for that, `winograd_strips` has each thread
+//! do all of it for some of them.
 //!
 //! The algorithm adds and subtracts what lies in a tile, so that one infinity makes the whole tile infinite or NaN. Whatever is not finite in
 //! a window of the data leaves no result of that window finite, though, and neither does what overflows before the transform back. So
