@@ -604,6 +604,30 @@ fn winograd_of_images_of_any_size() {
     }
 }
 
+/// The same where weights are many: threads begin with groups of blocks, or, of many tiles, with parts of images.
+#[test]
+fn winograd_of_many_channels_and_images_of_any_size() {
+    let exe = as_it_stands(
+        &parse_module("any", &winograds("?, 9, ?, ?", "[1, 1, 1, 1]", (16, 16))).unwrap_or_else(|e| panic!("{e}")),
+    );
+    let weight = ordinary(&[32, 9 * 16, 3, 3]);
+    for [n, h, w] in [[1, 14, 14], [1, 34, 50], [2, 7, 7], [3, 33, 29], [1, 5, 5], [1, 66, 70]] {
+        let images = odd_images(&[n, 9, h, w, 16]);
+        for x in [&images[0], &images[1]] {
+            let got = exe.run(&[x.clone(), weight.clone()]).unwrap_or_else(|e| panic!("{e}"));
+            // Sums of nine times as many products as elsewhere.
+            let most = 4e-5 * largest(&got[0]);
+            for i in 0..got[0].len() {
+                let (a, b) = (got[0].get_f64(i), got[1].get_f64(i));
+                let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most;
+                assert!(same, "{n} x {h} x {w}: {a} became {b} at {i}");
+            }
+        }
+    }
+    let Runnable::Machine(m) = &exe else { panic!("the program's extents are unknown") };
+    assert_eq!((m.sized_calls().1, m.sized_calls().2), (0, 0));
+}
+
 /// Winograd's convolution of bytes is the direct one, bit for bit, with the largest bytes that there are: tiles that hang over, images by band, weights of
 /// more than a register tile, and what is stored in the place of its results.
 #[test]

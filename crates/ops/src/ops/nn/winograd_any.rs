@@ -41,11 +41,15 @@ impl Bands {
         Bands { tiles, count: ((tiles + band - 1) / band).max(1), band }
     }
 
-    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and the tiles of each at most.
-    fn groups(&self, rows: i64, most: i64, turns: i64) -> (i64, i64) {
+    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, the tiles of each at most, and whether threads had better begin
+    /// with groups: as many each, of tiles that they transformed themselves, where these are enough for weights that come from the last cache.
+    fn groups(&self, rows: i64, most: i64, turns: i64, weights_near: bool) -> (i64, i64, bool) {
         let wanted = (self.band + most - 1) / most;
-        let wanted = wanted.max((PIECES + turns - 1) / turns).min(self.band / rows).max(1);
-        (wanted, (self.band + wanted - 1) / wanted)
+        let even = (wanted + PIECES - 1) / PIECES * PIECES;
+        let by_place = weights_near || self.band / even >= rows + rows / 4;
+        let wanted = if by_place && !weights_near { even } else { wanted.max((PIECES + turns - 1) / turns) };
+        let wanted = wanted.min(self.band / rows).max(1);
+        (wanted, (self.band + wanted - 1) / wanted, by_place)
     }
 }
 
@@ -142,8 +146,7 @@ pub(super) fn lower(
     let (down, across) = (plan.tiles(height), plan.tiles(width));
     let [rows, wide, batch] = register_tile(plan, shape, dtype);
     let bytes = points * points * channels * dtype.bytes() as i64;
-    // Threads begin with parts of the images, or else with groups of blocks.
-    let by_place = bytes * outs * lanes <= WEIGHTS_NEAR;
+    let weights_near = bytes * outs * lanes <= WEIGHTS_NEAR;
     let cut = Bands::new(images * down * across, rows, bytes, bytes * outs * lanes, (outs + wide - 1) / wide);
     let Bands { tiles, count, band } = cut;
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
@@ -152,9 +155,10 @@ pub(super) fn lower(
         // The last register tile may compute more than there is.
         let room = band + rows;
         let values = n.scratch(&[points, points, room, channels], dtype);
-        let in_groups: Vec<(i64, i64)> = groups.iter().map(|&(_, turns, _)| cut.groups(rows, batch, turns)).collect();
+        let in_groups: Vec<(i64, i64, bool)> =
+            groups.iter().map(|&(_, turns, _)| cut.groups(rows, batch, turns, weights_near)).collect();
         let checks: Vec<Option<TensorId>> = (groups.iter().zip(&in_groups))
-            .map(|(&(_, turns, _), &(many, _))| signs.map(|_| n.scratch(&[count * turns * many, lanes], dtype)))
+            .map(|(&(_, turns, _), &(many, ..))| signs.map(|_| n.scratch(&[count * turns * many, lanes], dtype)))
             .collect();
         let [all, of_band, of_image, of_row, bands] =
             [tiles, band, down * across, across, count].map(|value| n.number(value));
@@ -174,16 +178,17 @@ pub(super) fn lower(
                     n.store(values, [p, q, i.clone(), channel], value);
                 });
             });
-            for ((&(first, turns, wide), &(many, each)), check) in groups.iter().zip(&in_groups).zip(&checks) {
-                let [in_all, of_turn, of_band] = [band, many, turns * many].map(|value| n.number(value));
+            for ((&(first, turns, wide), &(many, each, by_place)), check) in groups.iter().zip(&in_groups).zip(&checks)
+            {
+                let [in_all, of_turn, of_band, by_place] =
+                    [band, many, turns * many, by_place as i64].map(|value| n.number(value));
                 n.parallel(of_band.clone(), |n, flat| {
-                    let [turn, piece] = match by_place {
-                        true => {
-                            let [piece, turn] = split(n, &flat, [many, turns], &Scalar::index(turns));
-                            [turn, piece]
-                        }
-                        false => split(n, &flat, [turns, many], &of_turn),
-                    };
+                    // Threads begin with parts of the images, or else with groups of blocks.
+                    let by_place = Scalar::index(0).lt(by_place.clone());
+                    let [first_piece, turn_within] = split(n, &flat, [many, turns], &Scalar::index(turns));
+                    let [first_turn, piece_within] = split(n, &flat, [turns, many], &of_turn);
+                    let piece = n.let_index(Scalar::select(by_place.clone(), first_piece, piece_within), many);
+                    let turn = n.let_index(Scalar::select(by_place, turn_within, first_turn), turns);
                     let group = Group { out: turn * wide + first, wide };
                     let begins =
                         |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * in_all.clone(), of_turn.clone());
