@@ -579,6 +579,18 @@ fn strips_of_winograd() {
     }
 }
 
+/// No images have no strips.
+#[test]
+fn no_images_go_through_winograd() {
+    for extents in ["0, 1, 30, 30", "?, 1, 30, 30"] {
+        let m = parse_module("none", &winograds(extents, "[1, 1, 1, 1]", (16, 16))).unwrap_or_else(|e| panic!("{e}"));
+        let x = Tensor::zeros(DType::F32, &[0, 1, 30, 30, 16]);
+        for t in compiled(&m, &[x, ordinary_weight()]) {
+            assert_eq!(t.shape(), [0, 2, 30, 30, 16]);
+        }
+    }
+}
+
 /// One code for images of any number and size: with more bands than one, register tiles that are whole and such that are not, and tiles that
 /// hang over. What was met first does not matter.
 #[test]

@@ -44,7 +44,7 @@ impl Strips {
             false => (batch.min(BAND / of_tile), rows + rows / 4),
         };
         let even = most.max(1) * EVEN;
-        let count = (tiles + even - 1) / even * EVEN;
+        let count = ((tiles + even - 1) / even * EVEN).max(1);
         let (size, larger) = (tiles / count, tiles % count);
         let cut = [(0, larger, size + 1), (larger * (size + 1), count - larger, size)];
         let cut = cut.into_iter().filter(|piece| piece.1 > 0).collect();
