@@ -519,19 +519,32 @@ fn parts_of_winograd() {
     }
 }
 
-/// Images of so many tiles that these go band by band, the second of three with tiles of both.
+/// Checks what is not a direct convolution's result against one that is: as near as `most`, with infinities and NaN in the same places.
+fn is_direct([direct, other]: [&Tensor; 2], most: f64, what: &str) {
+    assert_eq!(direct.shape(), other.shape(), "{what}");
+    for i in 0..direct.len() {
+        let (a, b) = (direct.get_f64(i), other.get_f64(i));
+        let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most;
+        assert!(same, "{what}: {a} became {b} at {i}");
+    }
+}
+
+/// Images of so many tiles that these go band by band where there are planes, and else in many strips, of which one has tiles of both images.
 #[test]
 fn bands_of_winograd() {
-    let shape = [2, 1, 86, 89, 16];
-    let m =
-        parse_module("bands", &winograds("2, 1, 86, 89", "[1, 1, 1, 1]", (16, 16))).unwrap_or_else(|e| panic!("{e}"));
-    let ordinary = compiled(&m, &[odd_images(&shape)[0].clone(), ordinary_weight()]);
-    let most = 1e-5 * largest(&ordinary[0]);
-    for x in odd_images(&shape).iter().filter(|x| largest(x) < 1e30) {
-        let got = compiled(&m, &[x.clone(), ordinary_weight()]);
-        for i in 0..got[0].len() {
-            let (a, b) = (got[0].get_f64(i), got[1].get_f64(i));
-            assert!(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most, "{a} became {b} at {i}");
+    let of_images = winograds("2, 1, 86, 89", "[1, 1, 1, 1]", (16, 16));
+    let of_planes = winograds_of_planes("1, 1, 2, 86, 89", 3, "[1, 1, 1]", (16, 16), "(%1, %6)");
+    let cases = [
+        (of_images, vec![2, 1, 86, 89, 16], ordinary_weight()),
+        (of_planes, vec![1, 1, 2, 86, 89, 16], ordinary(&[32, 16, 3, 3, 3])),
+    ];
+    for (text, shape, weight) in cases {
+        let exe = as_it_stands(&parse_module("bands", &text).unwrap_or_else(|e| panic!("{e}")));
+        let run = |x: &Tensor| exe.run(&[x.clone(), weight.clone()]).unwrap_or_else(|e| panic!("{e}"));
+        let most = 1e-5 * largest(&run(&odd_images(&shape)[0])[0]);
+        for x in odd_images(&shape).iter().filter(|x| largest(x) < 1e30) {
+            let got = run(x);
+            is_direct([&got[0], &got[1]], most, &format!("{shape:?}"));
         }
     }
 }
@@ -567,13 +580,8 @@ fn strips_of_winograd() {
             for x in odd_images(&shape).iter().filter(|x| largest(x) < 1e30) {
                 let got = exe.run(&[x.clone(), weight.clone()]).unwrap_or_else(|e| panic!("{e}"));
                 let most = 1e-5 * largest(&got[0]);
-                for (direct, other) in [(0, 1), (2, 3)] {
-                    for i in 0..got[direct].len() {
-                        let (a, b) = (got[direct].get_f64(i), got[other].get_f64(i));
-                        let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most;
-                        assert!(same, "{extents}, {passes}: {a} became {b} at {i} of result {other}");
-                    }
-                }
+                is_direct([&got[0], &got[1]], most, &format!("{extents}, {passes}"));
+                is_direct([&got[2], &got[3]], most, &format!("{extents}, {passes}, what follows"));
             }
         }
     }
@@ -604,11 +612,7 @@ fn winograd_of_images_of_any_size() {
             for x in [&images[0], &images[1]] {
                 let got = exe.run(&[x.clone(), ordinary_weight()]).unwrap_or_else(|e| panic!("{e}"));
                 let most = 1e-5 * largest(&got[0]);
-                for i in 0..got[0].len() {
-                    let (a, b) = (got[0].get_f64(i), got[1].get_f64(i));
-                    let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most;
-                    assert!(same, "{n} x {h} x {w}: {a} became {b} at {i}");
-                }
+                is_direct([&got[0], &got[1]], most, &format!("{n} x {h} x {w}"));
             }
         }
         let Runnable::Machine(m) = &exe else { panic!("the program's extents are unknown") };
@@ -629,11 +633,7 @@ fn winograd_of_many_channels_and_images_of_any_size() {
             let got = exe.run(&[x.clone(), weight.clone()]).unwrap_or_else(|e| panic!("{e}"));
             // Sums of nine times as many products as elsewhere.
             let most = 4e-5 * largest(&got[0]);
-            for i in 0..got[0].len() {
-                let (a, b) = (got[0].get_f64(i), got[1].get_f64(i));
-                let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= most;
-                assert!(same, "{n} x {h} x {w}: {a} became {b} at {i}");
-            }
+            is_direct([&got[0], &got[1]], most, &format!("{n} x {h} x {w}"));
         }
     }
     let Runnable::Machine(m) = &exe else { panic!("the program's extents are unknown") };

@@ -6,8 +6,8 @@
 
 use super::{
     winograd_blocked::{
-        self, BAND, Group, Part, Pass, Sums, WEIGHTS_NEAR, keep, mend, not_finite, products, register_tile, total,
-        transform,
+        self, BAND, Group, Part, Pass, Sums, WEIGHTS_NEAR, enough_tiles, keep, mend, not_finite, products,
+        register_tile, total, transform,
     },
     winograd_conv::Plan,
 };
@@ -46,7 +46,7 @@ impl Bands {
     fn groups(&self, rows: i64, most: i64, turns: i64, weights_near: bool) -> (i64, i64, bool) {
         let wanted = (self.band + most - 1) / most;
         let even = (wanted + PIECES - 1) / PIECES * PIECES;
-        let by_place = weights_near || self.band / even >= rows + rows / 4;
+        let by_place = weights_near || self.band / even >= enough_tiles(rows);
         let wanted = if by_place && !weights_near { even } else { wanted.max((PIECES + turns - 1) / turns) };
         let wanted = wanted.min(self.band / rows).max(1);
         (wanted, (self.band + wanted - 1) / wanted, by_place)
@@ -174,7 +174,7 @@ pub(super) fn lower(
                 let i = n.let_index(i, band);
                 let number = n.let_index(base.clone() + i.clone(), tiles);
                 let [image, y, z] = place(n, &number);
-                transform(n, &data, x, [image, y * tile, z * tile], None, |n, p, q, channel, value| {
+                transform(n, &data, x, [image, y * tile, z * tile], None, dtype, |n, p, q, channel, value| {
                     n.store(values, [p, q, i.clone(), channel], value);
                 });
             });

@@ -50,7 +50,7 @@ fn linear(coefficients: &[f64], dtype: DType, mut term: impl FnMut(usize) -> Sca
 
 /// Both sides of a square of values by the same matrix, whose rows are `rows`: the values' columns first, named once. `value` and
 /// `put` take row and column.
-pub(super) fn both_sides(
+fn both_sides(
     n: &mut Nest<'_>,
     rows: &[Vec<f64>],
     dtype: DType,
@@ -168,7 +168,7 @@ pub(super) fn lower(
                     };
                     let [image, y, z] = tile_at(n, &number, [images, down, across]);
                     let from = planes.map(|_| &plane);
-                    transform(n, &data, x, [image, y * tile, z * tile], from, |n, p, q, channel, value| {
+                    transform(n, &data, x, [image, y * tile, z * tile], from, dtype, |n, p, q, channel, value| {
                         n.store(values, [p, q, plane.clone(), i.clone(), channel], value);
                     });
                 });
@@ -262,6 +262,11 @@ fn pieces(band: i64, batch: i64, planes: i64) -> Vec<Piece> {
         cut_evenly(planes, (batch / tiles.2).max(1)).into_iter().map(move |planes| Piece { tiles, planes })
     };
     cut_evenly(band, batch).into_iter().flat_map(of_tiles).collect()
+}
+
+/// Tiles that a thread should have for itself, where register tiles have so many rows, to go through weights that come from the last cache.
+pub(super) fn enough_tiles(rows: i64) -> i64 {
+    rows + rows / 4
 }
 
 /// Bytes of transformed tiles at a time where there are more than twice as many: what second caches hold.
@@ -420,7 +425,7 @@ pub(super) fn tile_at(n: &mut Nest<'_>, number: &Scalar, [images, down, across]:
     [image, y, n.let_index(number.clone().floor_mod(across), across)]
 }
 
-/// Transforms the tile that begins at that image, row and column, of that plane if there are several, all its channels: `put` takes the two
+/// Transforms the tile that begins at that image, row and column, of that plane if there are several, all its channels, in a type: `put` takes the two
 /// numbers of a point and a channel.
 pub(super) fn transform(
     n: &mut Nest<'_>,
@@ -428,9 +433,9 @@ pub(super) fn transform(
     x: TensorId,
     [image, row, column]: [Scalar; 3],
     plane: Option<&Scalar>,
+    dtype: DType,
     put: impl Fn(&mut Nest<'_>, Scalar, Scalar, Scalar, Scalar),
 ) {
-    let dtype = n.dtype(x);
     let [_, blocks, .., block] = n.shape(x)[..] else { unreachable!("five axes or six") };
     // Each is in many places.
     let along = |first: Scalar| (0..data[0].len() as i64).map(|i| first.clone() + i).collect::<Vec<Scalar>>();
@@ -439,6 +444,7 @@ pub(super) fn transform(
         n.vector(block, |n, lane| {
             let at = |n: &Nest<'_>, r: usize, c: usize| {
                 n.read(x, place([image.clone(), k.clone()], plane, [&rows[r], &columns[c], &lane].map(Scalar::clone)))
+                    .cast(dtype)
             };
             let channel = k.clone() * block + lane.clone();
             both_sides(n, data, dtype, at, |n, p, q, value| {

@@ -6,8 +6,8 @@
 use super::{
     winograd_any::{RegisterTiles, split},
     winograd_blocked::{
-        self, BAND, Direct, Group, Part, Pass, Sums, WEIGHTS_NEAR, both_sides, each_part, products, register_tile,
-        tile_at, total,
+        self, BAND, Direct, Group, Part, Pass, Sums, WEIGHTS_NEAR, each_part, enough_tiles, products, register_tile,
+        tile_at, total, transform,
     },
     winograd_conv::Plan,
 };
@@ -41,7 +41,7 @@ impl Strips {
         let on_stack = of_tile * outs <= WEIGHTS_NEAR;
         let (most, least) = match on_stack {
             true => (STACK / (of_tile + of_products), rows),
-            false => (batch.min(BAND / of_tile), rows + rows / 4),
+            false => (batch.min(BAND / of_tile), enough_tiles(rows)),
         };
         let even = most.max(1) * EVEN;
         let count = ((tiles + even - 1) / even * EVEN).max(1);
@@ -109,28 +109,16 @@ impl Image<'_> {
         let whole = |n: &mut Nest<'_>| {
             let [first, beside] = [(&row, height), (&column, width)]
                 .map(|(at, extent)| n.let_index(at.clone(), (extent - points + 1).max(1)));
-            n.for_(blocks, |n, k| {
-                n.vector(block, |n, lane| {
-                    let at = |n: &Nest<'_>, r: usize, c: usize| {
-                        let place = [first.clone() + r as i64, beside.clone() + c as i64];
-                        let [r, c] = place;
-                        self.read(n, [image.clone(), k.clone(), r, c, lane.clone()])
-                    };
-                    let channel = k.clone() * block + lane.clone();
-                    both_sides(n, data, self.dtype, at, |n, p, q, value| {
-                        put(n, (p as i64).into(), (q as i64).into(), channel.clone(), value);
-                    });
-                });
-            });
+            transform(n, data, self.x, [image.clone(), first, beside], None, self.dtype, put);
         };
         let at_edge = |n: &mut Nest<'_>| {
-            let window = n.local(&[points, points, block], self.dtype);
+            let window = n.local(&[1, 1, points, points, block], self.dtype);
             n.for_(blocks, |n, k| {
                 n.for_each(&[points, points], |n, at| {
                     let [r, c] = [at[0].clone(), at[1].clone()];
                     let place = [y.clone() * tile + r.clone(), z.clone() * tile + c.clone()];
                     let (inside, [from, beside]) = self.inside(n, place);
-                    let to = |lane: Scalar| [r.clone(), c.clone(), lane];
+                    let to = |lane: Scalar| [0.into(), 0.into(), r.clone(), c.clone(), lane];
                     n.if_else(
                         inside,
                         |n| {
@@ -142,14 +130,9 @@ impl Image<'_> {
                         |n| n.vector(block, |n, lane| n.store(window, to(lane), Scalar::float(0.0, self.dtype))),
                     );
                 });
-                n.vector(block, |n, lane| {
-                    let at = |n: &Nest<'_>, r: usize, c: usize| {
-                        n.read(window, [(r as i64).into(), (c as i64).into(), lane.clone()])
-                    };
-                    let channel = k.clone() * block + lane.clone();
-                    both_sides(n, data, self.dtype, at, |n, p, q, value| {
-                        put(n, (p as i64).into(), (q as i64).into(), channel.clone(), value);
-                    });
+                let at = [0, 0, 0].map(Scalar::index);
+                transform(n, data, window, at, None, self.dtype, |n, p, q, channel, value| {
+                    put(n, p, q, k.clone() * block + channel, value);
                 });
             });
         };
