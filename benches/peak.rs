@@ -77,7 +77,8 @@ fn convolution(typed: &TypedModule, f: ExprId) -> Option<Convolution> {
     let mut each = elements(weight)? / to;
     let winograd = name.contains("winograd");
     let taps = if winograd {
-        let points = weight.shape[0].known()?;
+        // Blocked weights have the blocks of results first.
+        let points = weight.shape[usize::from(attrs.str("kernel_layout").starts_with("OHW"))].known()?;
         let taps = points - attrs.int("tile_size") + 1;
         each = each / (points * points) * taps * taps;
         [taps, taps]
