@@ -87,6 +87,43 @@ fn agrees_exactly(text: &str) {
     }
 }
 
+/// Images that become twice as large, and some that do not, by all ways to count their places, of few columns and of many: what that comes to for each
+/// other place is found out beforehand.
+#[test]
+fn images_of_twice_the_size_agree() {
+    let resize = |image: &str, size: &str, attrs: &str| {
+        agrees_exactly(&format!(
+            "def @main(%x: Tensor[({image}), float32]) {{ image.resize2d(%x, size=[{size}], {attrs}) }}"
+        ));
+    };
+    for mode in ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"] {
+        for (image, size) in
+            [("1, 2, 5, 16", "10, 32"), ("2, 1, 3, 37", "6, 74"), ("1, 1, 1, 1", "2, 2"), ("1, 3, 2, 2", "4, 4")]
+        {
+            if mode != "align_corners" || size == "2, 2" {
+                resize(image, size, &format!("method=\"linear\", coordinate_transformation_mode=\"{mode}\""));
+            }
+            for rounding in ["round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] {
+                let how = format!("coordinate_transformation_mode=\"{mode}\", rounding_method=\"{rounding}\"");
+                resize(image, size, &format!("method=\"nearest_neighbor\", {how}"));
+            }
+        }
+    }
+    let nearest = "method=\"nearest_neighbor\", rounding_method=\"round_prefer_floor\"";
+    resize("1, 2, 4, 7", "12, 21", nearest);
+    resize("1, 2, 4, 8", "16, 32", nearest);
+    resize("1, 2, 8, 8", "4, 4", nearest);
+    resize(
+        "1, 2, 4, 12",
+        "5, 24",
+        "method=\"linear\", coordinate_transformation_mode=\"asymmetric\", out_dtype=\"float64\"",
+    );
+    agrees_exactly(
+        "def @main(%x: Tensor[(1, 2, 6, 20), float32]) {
+           nn.upsampling(%x, scale_h=2f, scale_w=2f, method=\"bilinear\", align_corners=False) }",
+    );
+}
+
 /// Taps that see padding alone are left out of loops: windows that mostly see padding, of several strides and dilations, along rows, columns and
 /// depth, in blocks and without, in groups, and images of one place.
 #[test]

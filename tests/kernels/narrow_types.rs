@@ -146,6 +146,53 @@ fn blocks_of_four_bytes_agree() {
     }
 }
 
+/// Numbers of 32 bits that are stored two to four apart are interleaved: pixels of few channels, what is repeated, channels that become pixels, a value
+/// that is computed. Five apart, and of 64 bits, they are not.
+#[test]
+fn interleaved_numbers_agree() {
+    for (dtype, channels, width) in [
+        ("float32", 2, 37),
+        ("float32", 3, 16),
+        ("int32", 3, 33),
+        ("float32", 4, 21),
+        ("uint32", 4, 48),
+        ("int32", 5, 32),
+    ] {
+        check(
+            &format!(
+                "def @main(%x: Tensor[(2, {channels}, 3, {width}), {dtype}]) {{
+                   layout_transform(%x, src_layout=\"NCHW\", dst_layout=\"NHWC\") }}"
+            ),
+            &[],
+        );
+    }
+    for (dtype, times, width) in
+        [("float32", 2, 35), ("int32", 3, 16), ("float32", 4, 50), ("float32", 5, 40), ("int64", 2, 40)]
+    {
+        check(&format!("def @main(%x: Tensor[(3, {width}), {dtype}]) {{ repeat(%x, repeats={times}, axis=1) }}"), &[]);
+    }
+    check("def @main(%x: Tensor[(2, 8, 5, 19), float32]) { nn.depth_to_space(%x, block_size=2, mode=\"CRD\") }", &[]);
+    let shuffled = "def @main(%x: Tensor[(1, 8, 5, 32), float32], %y: Tensor[(1, 2, 10, 64), float32]) {
+        %0 = fn (%a: Tensor[(1, 8, 5, 32), float32], %b: Tensor[(1, 2, 10, 64), float32], Primitive=1) {
+          nn.relu(add(nn.depth_to_space(nn.leaky_relu(%a, alpha=0.5f), block_size=2), %b)) };
+        %0(%x, %y) }";
+    check(shuffled, &[]);
+}
+
+/// They are not stored one by one.
+#[test]
+fn interleaved_numbers_are_stored_as_vectors() {
+    let op = ops::lookup("repeat").expect("an operator");
+    let attrs = ops::make_attrs(op, &[("repeats".into(), 2.into()), ("axis".into(), 1.into())]);
+    let mut b = Builder::new();
+    let args = [b.arg(&[8, 64], DType::F32).into()];
+    let out = op.op().lower(&attrs.expect("legal"), &args, &mut b).expect("lowers");
+    let target = Target::parse("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu=skylake").expect("a target").codegen();
+    let kernel = kernel("twice", &b.finish_with(&out), resat::machine::Core::here(&target));
+    let text = llvm::listing(&[&kernel], &target).expect("compiles").assembly;
+    assert!(!text.contains("vmovlps") && !text.contains("vmovss"), "{text}");
+}
+
 /// They are not stored byte by byte.
 #[test]
 fn blocks_of_four_bytes_are_stored_as_words() {

@@ -3,7 +3,8 @@
 //! A vector of 32-bit numbers becomes a quarter of a vector of bytes, which is poor to store. Where unrolled loops store such quarters side
 //! by side, they wait for one another: four vectors are packed, which clips them to the bytes' range on the way, and stored as one. So are two
 //! vectors of what is clipped to that range and stored as numbers of 16 bits.
-//! Likewise numbers of 8 and 16 bits that are stored two or four apart wait for those between, and are stored as words of 32 or 64 bits.
+//! Likewise numbers of 8 and 16 bits that are stored two or four apart wait for those between, and are stored as words of 32 or 64 bits; vectors of
+//! 32-bit numbers that are stored two to four apart are interleaved.
 
 use inkwell::{IntPredicate, values::InstructionOpcode as Opcode};
 
@@ -43,7 +44,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
             },
             _ => None,
         };
-        if !is_byte && !matches!(dtype, DType::F16 | DType::BF16 | DType::I16 | DType::U16) {
+        let is_short = matches!(dtype, DType::F16 | DType::BF16 | DType::I16 | DType::U16);
+        let is_long = matches!(dtype, DType::F32 | DType::I32 | DType::U32);
+        if !is_byte && !is_short && !is_long {
             return Ok(false);
         }
         let packs = match lanes.count {
@@ -58,15 +61,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let plain = first.terms.iter().all(|t| !t.facts.varying && matches!(t.atom, Atom::Axis(_)));
         let step = at.coefficient(lanes.axis);
         let (what, clipped) = match step {
-            1 if packs => clipped.unzip(),
+            1 if packs && !is_long => clipped.unzip(),
             4 => (Some(value), None),
             2 if !is_byte => (Some(value), None),
+            3 if is_long => (Some(value), None),
             _ => (None, None),
         };
         let Some(x) = what.filter(|_| plain) else { return Ok(false) };
         let v = self.value(x)?;
         let v = self.ir.splat(v, lanes.count);
-        let v = if is_byte || clipped.is_some() { v } else { to_memory(self, v, dtype) };
+        let v = if is_short && clipped.is_none() { to_memory(self, v, dtype) } else { v };
         // Whether none of the numbers are the same: those a word apart may lie between one another.
         let apart = |w: &Waiting<'ctx>| {
             let reach = step.max(w.step) * i64::from(lanes.count.max(w.lanes));
@@ -127,6 +131,10 @@ impl<'ctx> Emitter<'_, 'ctx> {
     fn store_words(&self, run: Vec<Waiting<'ctx>>) {
         let ir = &self.ir;
         let (step, bits) = (run[0].step, 8 * run[0].dtype.bytes() as i64);
+        if run.len() as i64 == step && bits == 32 {
+            let all: Vec<V<'ctx>> = run.iter().map(|w| w.v).collect();
+            return ir.store(run[0].to, self.interleaved(&all, run[0].lanes), 1);
+        }
         if run.len() as i64 == step {
             let word = ir.value_type(if step * bits == 64 { DType::I64 } else { DType::I32 });
             let widened = run.iter().zip(0..).map(|(w, i)| {
@@ -140,10 +148,33 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         for w in run {
             for lane in 0..w.lanes {
-                let number = ir.value_type(if bits == 16 { DType::I16 } else { DType::I8 });
+                let number = match bits {
+                    8 => ir.value_type(DType::I8),
+                    16 => ir.value_type(DType::I16),
+                    _ => ir.value_type(w.dtype),
+                };
                 let to = ir.offset(number, w.to, ir.i64(step * i64::from(lane)));
                 ir.store(to, ir.extract(w.v, lane), 1);
             }
+        }
+    }
+
+    /// The first lanes of two to four vectors side by side, then the second ones, and so on.
+    fn interleaved(&self, all: &[V<'ctx>], lanes: u32) -> V<'ctx> {
+        let ir = &self.ir;
+        let pair = |a: V<'ctx>, b: V<'ctx>| ir.shuffle(a, b, (0..2 * lanes).map(|i| i / 2 + i % 2 * lanes));
+        match *all {
+            [a, b] => pair(a, b),
+            [a, b, c] => {
+                let (first, last) = (pair(a, b), ir.shuffle(c, c, 0..2 * lanes));
+                let lane = |i: u32| if i % 3 == 2 { 2 * lanes + i / 3 } else { i / 3 * 2 + i % 3 };
+                ir.shuffle(first, last, (0..3 * lanes).map(lane))
+            }
+            [a, b, c, d] => {
+                let lane = |i: u32| i / 4 * 2 + i % 2 + if i % 4 < 2 { 0 } else { 2 * lanes };
+                ir.shuffle(pair(a, b), pair(c, d), (0..4 * lanes).map(lane))
+            }
+            _ => unreachable!("numbers are two to four apart"),
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
     sizes::{changing_tiles, is_streamed},
     taps,
     tiling::{Dot, Form, Stored, Tiling, coeff, store_cycles},
-    turns::places,
+    turns::{FACTORS, places},
 };
 use crate::{
     loops::{Axis, AxisId, MOST_RUNS},
@@ -41,6 +41,9 @@ const WIDEST_APART: i64 = 2;
 /// The same along one of so many known places in all: a narrower tile would read the other operand again for those that are left.
 const WHOLE_APART: i64 = 4;
 
+/// Of so many registers one holds an accumulator at most where nothing that is multiplied is the same for all lanes, as in depthwise convolutions:
+/// compilers load more of that ahead than they have registers for.
+const LANE_BY_LANE: i64 = 2;
 /// Registers that what is multiplied in groups passes through. Instructions for that read nothing from memory that is the same for all
 /// lanes, and it is loaded before its use. A tile that leaves fewer is spilled as a whole around its innermost loop.
 const IN_PASSING: f64 = 4.0;
@@ -84,6 +87,8 @@ struct Model<'a> {
     integers: bool,
     /// The axis along which vectors of results lie side by side, and what becomes of them, where that is more than to be stored.
     packed: Option<(AxisId, Stored)>,
+    /// The reduced axes.
+    over: &'a [Axis],
     /// The innermost reduced axis, where each step treats one element.
     innermost: Option<Axis>,
     reduced: f64,
@@ -147,7 +152,8 @@ impl Model<'_> {
         let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
         let (mut loads, mut from_l2, mut beyond) = (0.0, 0.0, 0.0);
         let mut live: f64 = 0.0;
-        for (a, stride) in self.accesses.iter().zip(self.strides) {
+        let window = self.window(tiles);
+        for ((i, a), stride) in self.accesses.iter().enumerate().zip(self.strides) {
             let copies: f64 =
                 tiles.iter().filter(|(axis, _)| coeff(a, *axis) != Some(0)).map(|(_, size)| *size as f64).product();
             let each = match coeff(a, vector) {
@@ -162,7 +168,8 @@ impl Model<'_> {
                 *size > limits.l1_ways
                     && coeff(a, *axis).is_some_and(|c| c != 0 && (c * ELEMENT as i64) % t.l1.set_stride() == 0)
             };
-            loads += copies * each * if tiles.iter().any(crowded) { 4.0 } else { 1.0 };
+            let places = window.as_ref().and_then(|w| w[i]).unwrap_or(copies);
+            loads += places * each * if tiles.iter().any(crowded) { 4.0 } else { 1.0 };
             if coeff(a, vector) != Some(0) {
                 let beside = tiles.iter().find(|t| t.0 == vector).map_or(1, |t| t.1) as f64;
                 beyond += STRIDED * (copies / beside - 1.0);
@@ -176,7 +183,11 @@ impl Model<'_> {
                 Some(0) => copies * line,
                 _ => copies * self.unit.vector_bytes as f64,
             };
-            if bytes * self.reduced > limits.l1_bytes || stride.evicts_l1 {
+            let all = match self.dot {
+                1 => bytes * self.reduced.min(distinct(a, self.over, tiles) / copies),
+                _ => bytes * self.reduced,
+            };
+            if all > limits.l1_bytes || stride.evicts_l1 {
                 from_l2 += bytes;
             }
             if stride.evicts_l2 {
@@ -205,6 +216,17 @@ impl Model<'_> {
             + 3.0 * (accumulators + 8.0 - 16.0).max(0.0) * spilled.min(1.0)
     }
 
+    /// By operand, how many places each step loads where those of a window are loaded once for all accumulators, which is where registers hold all
+    /// of them beside these, and turns over the window are written out.
+    fn window(&self, tiles: &[(AxisId, i64)]) -> Option<Vec<Option<f64>>> {
+        let last = self.innermost.filter(|last| FACTORS.contains(&last.extent))?;
+        let all: Vec<Option<i64>> = self.accesses.iter().map(|a| places(a, last, tiles)).collect();
+        let most = all.iter().flatten().max()?;
+        let accumulators: i64 = tiles.iter().map(|t| t.1).product();
+        let each = |p: Option<i64>| p.map(|p| p as f64 / last.extent as f64);
+        (accumulators + most <= self.unit.vector_registers).then(|| all.into_iter().map(each).collect())
+    }
+
     /// Operations to widen what a tile reads in a step: each place of a window once, where registers hold it, else for each multiply-add.
     fn widening(&self, tiles: &[(AxisId, i64)]) -> f64 {
         if self.widened == 0.0 {
@@ -226,21 +248,8 @@ impl Model<'_> {
     /// The same where what is multiplied together is brought together first: loaded across lines and put in order, once for all
     /// elements of a tile whose windows meet there, while registers hold it.
     fn cycles_of_taps(&self, windows: &[Axis], tiles: &[(AxisId, i64)]) -> f64 {
-        let distinct = |a: &Access| -> f64 {
-            let mut left: Vec<&Axis> = windows.iter().filter(|w| coeff(a, w.id) != Some(0)).collect();
-            let along = |(axis, size): &(AxisId, i64)| {
-                let step = coeff(a, *axis).filter(|c| *c != 0)?;
-                let meets = |w: &&Axis| coeff(a, w.id).is_some_and(|c| step % c == 0);
-                Some(match left.iter().position(meets).map(|at| left.remove(at)) {
-                    Some(w) => ((size - 1) * (step / coeff(a, w.id).unwrap_or(1)) + w.extent).min(size * w.extent),
-                    None => *size,
-                })
-            };
-            let tiled: i64 = tiles.iter().filter_map(along).product();
-            (tiled * left.iter().map(|w| w.extent).product::<i64>()) as f64
-        };
         let accumulators: f64 = tiles.iter().map(|t| t.1 as f64).product();
-        let brought: Vec<f64> = self.accesses.iter().map(distinct).collect();
+        let brought: Vec<f64> = self.accesses.iter().map(|a| distinct(a, windows, tiles)).collect();
         let all: f64 = brought.iter().sum();
         let t = &self.unit.timing;
         let spilled = (accumulators + all + IN_PASSING - self.unit.vector_registers as f64).max(0.0);
@@ -302,6 +311,25 @@ impl Model<'_> {
         }
         outside * walk(self, vector, lanes, tiles, extents, &mut Vec::new())
     }
+}
+
+/// How many elements a tile reads of an operand in all, each once, where windows of its places overlap.
+fn distinct(a: &Access, reduced: &[Axis], tiles: &[(AxisId, i64)]) -> f64 {
+    let mut left: Vec<&Axis> = reduced.iter().filter(|w| coeff(a, w.id) != Some(0)).collect();
+    let along = |(axis, size): &(AxisId, i64)| {
+        let step = match coeff(a, *axis) {
+            Some(0) => return None,
+            Some(step) => step,
+            None => return Some(*size),
+        };
+        let meets = |w: &&Axis| coeff(a, w.id).is_some_and(|c| step % c == 0);
+        Some(match left.iter().position(meets).map(|at| left.remove(at)) {
+            Some(w) => ((size - 1) * (step / coeff(a, w.id).unwrap_or(1)).abs() + w.extent).min(size * w.extent),
+            None => *size,
+        })
+    };
+    let tiled: i64 = tiles.iter().filter_map(along).product();
+    (tiled * left.iter().map(|w| w.extent).product::<i64>()) as f64
 }
 
 /// How often there are tiles of each size along an axis whose extent changes: as at the extent at hand for the one half, and for the other
@@ -439,6 +467,7 @@ pub(super) fn ranked(
             }),
             widened: if dot.is_some() { 0.0 } else { form.widened / accesses.len().max(1) as f64 },
             integers: form.integers && dot.is_none(),
+            over: reduced,
             innermost: reduced.last().copied().filter(|_| dot.is_none() && !across),
             reduced: match dot {
                 Some((_, t)) => volume / t.count as f64,
@@ -454,6 +483,8 @@ pub(super) fn ranked(
             windows: taps.map(|t| reduced.iter().filter(|r| r.id != t.id).copied().collect()),
         };
         let dot = dot.map(|(axis, t)| (axis, t.count));
+        let is_by_lane = dot.is_none() && accesses.len() > 1 && accesses.iter().all(|a| coeff(a, v.id) != Some(0));
+        let registers = unit.vector_registers / if is_by_lane { LANE_BY_LANE } else { 1 };
         // Candidate tile axes with their extents; the vector axis counts in vectors.
         let mut candidates: Vec<(AxisId, i64)> =
             axes.iter().map(|a| (a.id, if a.id == v.id { vectors } else { a.extent })).filter(|c| c.1 > 1).collect();
@@ -470,7 +501,7 @@ pub(super) fn ranked(
                 for s in 1..=a.1.min(widest(a.0)) {
                     let most = if i == j { 1 } else { b.1.min(widest(b.0)) };
                     for t in 1..=most {
-                        if s * t > unit.vector_registers {
+                        if s * t > registers {
                             break;
                         }
                         let (tiles, extents) = match i == j {

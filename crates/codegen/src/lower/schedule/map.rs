@@ -250,13 +250,14 @@ impl Emitter {
         self.loops(&loops, inner, threads)
     }
 
-    /// An axis of four bytes, or of two or four numbers of 16 bits, that are stored side by side, and a longer one along which those of the next
-    /// word are, and along which what is read lies densest.
+    /// An axis of four bytes, of two or four numbers of 16 bits, or of two to four of 32, that are stored side by side, and a longer one along which
+    /// those of the next word are, and along which what is read lies densest.
     fn words(&self, axes: &[Axis], tensor: TensorId, to: Option<&Affine>, accesses: &[Access]) -> Option<(Axis, Axis)> {
         let to = to.filter(|_| self.unit.lanes() > 1)?;
-        let words: &[i64] = match self.group.decl(tensor).dtype {
-            t if t.bytes() == 2 => &[2, 4],
-            t if t.bytes() == 1 => &[4],
+        let words: &[i64] = match self.group.decl(tensor).dtype.bytes() {
+            1 => &[4],
+            2 => &[2, 4],
+            4 => &[2, 3, 4],
             _ => return None,
         };
         let word = *axes.iter().find(|a| to.coeff(a.id) == 1 && words.contains(&a.extent))?;
@@ -266,8 +267,8 @@ impl Emitter {
         let interleaved = |o: &Affine| o.coeff(word.id) == 1 && (2..word.extent).contains(&o.coeff(along.id));
         let dense =
             |a: &Access| a.offset.as_ref().is_some_and(|o| matches!(o.coeff(along.id), 0 | 1) || interleaved(o));
-        let planes = |o: &Affine| o.coeff(along.id) == 1 && o.coeff(word.id) > 1;
-        let across = |a: &Access| a.offset.as_ref().is_some_and(|o| planes(o) || interleaved(o));
+        // Elements of several planes, or one for several of a word.
+        let across = |a: &Access| a.offset.as_ref().is_some_and(|o| o.coeff(along.id) == 1 || interleaved(o));
         (accesses.iter().all(dense) && accesses.iter().any(across)).then_some((word, along))
     }
 

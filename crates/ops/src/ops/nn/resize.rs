@@ -306,6 +306,63 @@ impl Plan {
         (taps, outside)
     }
 
+    /// How often each element is repeated, where that is all that nearest neighbours come to along an axis.
+    fn only_repeats(&self, axis: &AxisPlan) -> Option<i64> {
+        let factor = (self.method == Method::Nearest && axis.from > 0 && axis.to % axis.from == 0)
+            .then(|| axis.to / axis.from)
+            .filter(|f| *f > 0)?;
+        let is_one = |i: i64| self.taps(axis, i).0[0].0 as i64 == i / factor;
+        (0..axis.to).all(is_one).then_some(factor)
+    }
+
+    /// Where an axis becomes twice as long, and mixtures have the same weights for all even places and the same for all odd ones: those, and which
+    /// neighbour of element `i` is the first one of places `2 i` and `2 i + 1`.
+    fn doubled(&self, axis: &AxisPlan) -> Option<[(i64, f32); 2]> {
+        if self.method != Method::Linear || self.mode == "tf_crop_and_resize" || axis.to != 2 * axis.from {
+            return None;
+        }
+        let at = |i: i64| {
+            let x = self.coordinate(axis, i);
+            (x.floor() as i64 - i / 2, x - x.floor())
+        };
+        let both = [at(0), at(1)];
+        (0..axis.to).all(|i| at(i) == both[i as usize % 2]).then_some(both)
+    }
+
+    /// Mixtures along the innermost axis, which becomes twice as long, of rows: these get their first and last elements again at either end, so
+    /// that where a mixture reads follows from the place alone.
+    fn doubled_rows(&self, b: &mut Builder, rows: TensorId, both: [(i64, f32); 2], dtype: DType) -> TensorId {
+        let mut shape = b.shape(rows).to_vec();
+        let (last, width) = (shape.len() - 1, shape[shape.len() - 1]);
+        let [(even, part_of_even), (odd, part_of_odd)] = both;
+        let before = even.min(odd);
+        shape[last] = width + even.max(odd) + 1 - before;
+        let longer = b.map(&shape, |b, i| {
+            let at = |element: Scalar| b.read(rows, i[..last].iter().cloned().chain([element]));
+            let inside = Scalar::select(
+                i[last].clone().lt((width - before).into()),
+                at(i[last].clone() + before),
+                at((width - 1).into()),
+            );
+            Scalar::select(i[last].clone().lt((-before).into()), at(0.into()), inside)
+        });
+        shape[last] = 2 * width;
+        b.map(&shape, |b, i| {
+            let (element, is_odd) = (i[last].clone().floor_div(2), i[last].clone().floor_mod(2));
+            let value = |next: i64| {
+                let mut place = i.to_vec();
+                place[last] = element.clone() + is_odd.clone() * (odd - even) + (even - before + next);
+                b.read(longer, place)
+            };
+            let weight = |of_even: f32, of_odd: f32| {
+                let real = |f: f32| Scalar::float(f.into(), DType::F32);
+                Scalar::select(is_odd.clone().equals(0), real(of_even), real(of_odd))
+            };
+            let first = value(0) * weight(1.0 - part_of_even, 1.0 - part_of_odd);
+            (first + value(1) * weight(part_of_even, part_of_odd)).cast(dtype)
+        })
+    }
+
     /// The coordinate as an expression.
     fn coordinate_scalar(&self, axis: &AxisPlan, i: &Scalar) -> Scalar {
         let real = |f: f32| Scalar::float(f as f64, DType::F32);
@@ -529,8 +586,13 @@ impl Op for Resize {
         if plan.method == Method::Nearest {
             let out = b.map(&shape, |b, i| {
                 let place = plan.axes.iter().fold(i.to_vec(), |mut place, a| {
-                    let coordinate = plan.coordinate_scalar(a, &i[a.axis]);
-                    place[a.axis] = plan.taps_scalar(a, &i[a.axis], coordinate).swap_remove(0).0;
+                    place[a.axis] = match plan.only_repeats(a) {
+                        Some(times) => i[a.axis].clone().floor_div(times),
+                        None => {
+                            let coordinate = plan.coordinate_scalar(a, &i[a.axis]);
+                            plan.taps_scalar(a, &i[a.axis], coordinate).swap_remove(0).0
+                        }
+                    };
                     place
                 });
                 plan.within(i, b.read(x, place).cast(dtype), dtype)
@@ -549,6 +611,9 @@ impl Op for Resize {
         });
         if !apart {
             return Ok(rows.into());
+        }
+        if let Some(both) = plan.doubled(inner) {
+            return Ok(plan.doubled_rows(b, rows, both, dtype).into());
         }
         let out = b.map(&shape, |b, i| plan.within(i, plan.mixed(b, rows, rest, i).cast(dtype), dtype));
         Ok(out.into())
