@@ -169,6 +169,29 @@ fn sorts_are_stable_and_know_nan() {
     }
 }
 
+/// Most of a long line is skipped by vectors, whatever is in it: nothing but NaN, equals of the last of the best, the best at the very end.
+#[test]
+fn first_of_long_lines() {
+    let mut rng = Rng(2);
+    for (n, k) in [(300, 5), (700, 1), (517, 100), (385, 129)] {
+        let mixed = Tensor::from_f64_fn(DType::F32, &[3, n], |i| match rng.next() % 40 {
+            0 => f64::NAN,
+            1 => f64::INFINITY,
+            2 => -0.0,
+            v if i < n => (v % 5) as f64,
+            v => v as f64 * i as f64 - 20.0,
+        });
+        let none = Tensor::from_f64_fn(DType::F32, &[2, n], |_| f64::NAN);
+        let rising = Tensor::from_i64_fn(DType::I16, &[2, n], |i| i as i64 - 200);
+        let words = Tensor::from_i64_fn(DType::U64, &[2, n], |_| -((rng.next() % 9) as i64) + 4);
+        for ascend in [true, false] {
+            for x in [&mixed, &none, &rising, &words] {
+                compare("topk", &[("k", (k as i64).into()), ("is_ascend", ascend.into())], std::slice::from_ref(x));
+            }
+        }
+    }
+}
+
 #[test]
 fn slices_are_set_wherever_they_are() {
     let x = Tensor::from_i64_fn(DType::I32, &[5, 6], |i| i as i64);

@@ -129,6 +129,9 @@ fn repeats(from: i64, to: i64) -> Option<i64> {
     (from > 0 && to % from == 0 && factor <= 1.0 / (SLACK * from as f32 + SLACK)).then(|| to / from)
 }
 
+/// Rows are mixed whole where they are at most so many times as long as those of the result.
+const MOST_MIXED: i64 = 3;
+
 /// Guards the rounding of coordinates that are whole but for an error of float arithmetic.
 const SLACK: f32 = 1e-5;
 
@@ -599,9 +602,9 @@ impl Op for Resize {
             });
             return Ok(out.into());
         }
-        // Whole rows are mixed first where rows get longer: their elements lie side by side, and those of a row's neighbours do not.
+        // Whole rows are mixed first, unless most of what is in them is not used: their elements lie side by side, and those of a row's neighbours do not.
         let (inner, outer) = plan.axes.split_last().expect("at least one axis");
-        let apart = inner.axis + 1 == from.len() && inner.to > inner.from && !outer.is_empty();
+        let apart = inner.axis + 1 == from.len() && inner.from <= MOST_MIXED * inner.to && !outer.is_empty();
         let (first, rest) = if apart { (outer, &plan.axes[outer.len()..]) } else { (&plan.axes[..], &[][..]) };
         let mut between = from;
         first.iter().for_each(|a| between[a.axis] = a.to);

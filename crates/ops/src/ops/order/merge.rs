@@ -44,7 +44,7 @@ impl Lines {
         Scalar::binary(if self.ascend { BinOp::Lt } else { BinOp::Gt }, a.clone(), b.clone())
     }
 
-    fn place_dtype(&self) -> DType {
+    pub(super) fn place_dtype(&self) -> DType {
         if self.len > i32::MAX as i64 { DType::I64 } else { DType::I32 }
     }
 
@@ -82,59 +82,8 @@ impl Lines {
         if odd { first } else { second }
     }
 
-    /// The first `k` elements of each line in sorted order, by insertion: what comes after the last of the best so far, as nearly all elements of a
-    /// long line do, costs one comparison. Lines are read by different threads, each element once.
-    pub(in crate::ops) fn first(
-        &self,
-        r: &mut Nest<'_>,
-        k: i64,
-        key: impl Fn(&Nest<'_>, &Scalar, &Scalar) -> Scalar,
-    ) -> Sorted {
-        let best = Sorted {
-            keys: r.output(&[self.count, k], self.dtype),
-            places: self.places.then(|| r.output(&[self.count, k], self.place_dtype())),
-        };
-        r.parallel(self.count, |r, line| {
-            let insert = |r: &mut Nest<'_>, value: &Scalar, place: &Scalar, free: Scalar| {
-                let at = r.var(free);
-                let earlier = |r: &Nest<'_>| (r.get(at) - 1).max(Scalar::index(0));
-                let moves = |r: &Nest<'_>| {
-                    let there = r.read(best.keys, [line.clone(), earlier(r)]);
-                    Scalar::binary(BinOp::Gt, r.get(at), Scalar::index(0)).and(self.precedes(value, &there))
-                };
-                let cond = moves(r);
-                r.while_(cond, |r| {
-                    let to = r.let_(r.get(at));
-                    let from = r.let_(to.clone() - 1);
-                    let moved = r.read(best.keys, [line.clone(), from.clone()]);
-                    self.take(r, &line, moved, (&best, &from), (&best, &to));
-                    r.set(at, from);
-                });
-                let to = r.let_(r.get(at));
-                r.store(best.keys, [line.clone(), to.clone()], value.clone());
-                if let Some(places) = best.places {
-                    r.store(places, [line.clone(), to], place.clone().cast(self.place_dtype()));
-                }
-            };
-            r.for_(k, |r, j| {
-                let value = r.let_(key(r, &line, &j));
-                insert(r, &value, &j, j.clone());
-            });
-            let last = |r: &Nest<'_>| r.read(best.keys, [line.clone(), Scalar::index(k - 1)]);
-            let worst = r.var(last(r));
-            r.for_range(k, self.len, |r, j| {
-                let value = r.let_(key(r, &line, &j));
-                r.if_(self.precedes(&value, &r.get(worst)), |r| {
-                    insert(r, &value, &j, Scalar::index(k - 1));
-                    r.set(worst, last(r));
-                });
-            });
-        });
-        best
-    }
-
     /// Whether `a` belongs before `b` although it comes after it, where either may be NaN.
-    fn precedes(&self, a: &Scalar, b: &Scalar) -> Scalar {
+    pub(super) fn precedes(&self, a: &Scalar, b: &Scalar) -> Scalar {
         if !self.dtype.is_float() {
             return self.before(a, b);
         }
@@ -198,7 +147,14 @@ impl Lines {
     }
 
     /// Moves an element.
-    fn take(&self, r: &mut Nest<'_>, line: &Scalar, key: Scalar, from: (&Sorted, &Scalar), to: (&Sorted, &Scalar)) {
+    pub(super) fn take(
+        &self,
+        r: &mut Nest<'_>,
+        line: &Scalar,
+        key: Scalar,
+        from: (&Sorted, &Scalar),
+        to: (&Sorted, &Scalar),
+    ) {
         r.store(to.0.keys, [line.clone(), to.1.clone()], key);
         if let (Some(source), Some(places)) = (from.0.places, to.0.places) {
             let place = r.read(source, [line.clone(), from.1.clone()]);

@@ -1,6 +1,7 @@
 //! Operators in which elements' order matters: sorting, scanning, scattering.
 
 mod find;
+mod first;
 mod merge;
 mod scan;
 mod scatter;

@@ -44,6 +44,9 @@ enum Kind {
 /// length; those of sorting it all with the length.
 const MOST_INSERTED: i64 = 128;
 
+/// Where a line has so many more elements than are wanted, what is not among these is skipped by vectors.
+const ENOUGH_TO_SKIP: i64 = 256;
+
 /// `sort`, `argsort` or `topk`.
 #[derive(Debug)]
 struct Sorted {
@@ -195,7 +198,9 @@ impl Op for Sorted {
             };
             match attrs.get("k").and_then(AttrValue::as_int) {
                 Some(k) if k >= 1 && (k <= MOST_INSERTED || known && k.saturating_mul(k) <= 8 * from[axis]) => {
-                    lines.first(r, k, key)
+                    // Places of one line lie side by side; of extents that change, whether there are enough of them shows later.
+                    let side_by_side = axis + 1 == from.len() && (!known || from[axis] - k >= ENOUGH_TO_SKIP);
+                    lines.first(r, k, side_by_side, key)
                 }
                 _ => lines.sort(r, key),
             }
