@@ -332,6 +332,33 @@ fn compiles_once(text: &str, sizes: &[Vec<Tensor>]) {
     assert!(compiled > Some(0) && machine.sized_calls().2 == 0, "{text}");
 }
 
+/// Numbers that are stored two to four apart, of rows of whole vectors, of less, and of what is left.
+#[test]
+fn interleaved_numbers_of_other_sizes_compile_nothing() {
+    let operators = [
+        "nn.upsampling(%x, scale_h=2f, scale_w=2f)",
+        "nn.upsampling(%x, scale_h=2f, scale_w=2f, method=\"bilinear\")",
+        "nn.relu(nn.depth_to_space(%x, block_size=2))",
+        "layout_transform(strided_slice(%x, begin=[0], end=[3], strides=[1], axes=[1]), src_layout=\"NCHW\", dst_layout=\"NHWC\")",
+    ];
+    let sizes = [[5, 40], [9, 33], [16, 3], [2, 16], [4, 117], [3, 64]];
+    for operator in operators {
+        let text = format!("def @main(%x: Tensor[(?, 8, ?, ?), float32]) {{ {operator} }}");
+        let inputs = |(n, [h, w]): (usize, [i64; 2])| vec![floats(&[1 + n as i64 % 3, 8, h, w], n as u64)];
+        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
+    }
+}
+
+/// The first few of lines, most of which vectors skip, or of which there are hardly as many.
+#[test]
+fn first_of_lines_of_other_lengths_compile_nothing() {
+    for k in [5, 40] {
+        let text = format!("def @main(%x: Tensor[(?, ?), float32]) {{ topk(%x, k={k}) }}");
+        let sizes = [[2, 700], [3, 168], [3, 167], [4, 41], [2, 40], [5, 1033]];
+        compiles_once(&text, &sizes.map(|[n, m]| vec![floats(&[n, m], n as u64)]));
+    }
+}
+
 /// Whether the last window reaches beyond the data differs from size to size: there is one kernel for both.
 #[test]
 fn windows_that_end_where_data_does_compile_nothing() {

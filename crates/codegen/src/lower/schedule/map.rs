@@ -261,7 +261,7 @@ impl Emitter {
             _ => return None,
         };
         let word = *axes.iter().find(|a| to.coeff(a.id) == 1 && words.contains(&a.extent))?;
-        let fits = |a: &&Axis| to.coeff(a.id) == word.extent && a.extent >= self.unit.lanes() && !self.changes(a.id);
+        let fits = |a: &&Axis| to.coeff(a.id) == word.extent && a.extent >= self.unit.lanes();
         let along = *axes.iter().find(fits)?;
         // Such as the colours of pixels, of which there are fewer than fill a word.
         let interleaved = |o: &Affine| o.coeff(word.id) == 1 && (2..word.extent).contains(&o.coeff(along.id));
@@ -279,11 +279,25 @@ impl Emitter {
         let mut outer: Vec<Loop> = (axes.iter().filter(|a| a.id != word.id && a.id != along.id))
             .map(|a| Loop { var: a.id, extent: a.extent })
             .collect();
+        let (largest, changes) = (self.unit.lanes(), self.changes(along.id));
+        let pieces = match changes {
+            true => {
+                let mut sizes = vec![largest, largest / REST_OF_LANES, 1];
+                sizes.retain(|n| *n > 0);
+                sizes.dedup();
+                descending(along.extent, &sizes)
+            }
+            false => powers_of_two(along.extent, largest),
+        };
         let mut parts = Vec::new();
-        for (first, turns, lanes) in powers_of_two(along.extent, self.unit.lanes()) {
+        for (first, turns, lanes) in pieces {
             let (turn, byte, lane) = (self.fresh(), self.fresh(), self.fresh());
+            let first = if changes && lanes < largest { self.number(first) } else { Scalar::index(first) };
+            if changes {
+                self.mark(turn);
+            }
             let body = self.within(|_| {
-                let at = Scalar::axis(turn) * lanes + Scalar::axis(lane) + first;
+                let at = Scalar::axis(turn) * lanes + Scalar::axis(lane) + first.clone();
                 let store = place.store(&HashMap::from_iter([(along.id, at), (word.id, Scalar::axis(byte))]));
                 let vector = match lanes {
                     1 => bind(lane, Scalar::index(0), store),
