@@ -34,7 +34,7 @@ fn checked(text: &str, exe: &Runnable, inputs: &[Tensor]) -> Vec<Tensor> {
     got
 }
 
-fn floats(shape: &[i64], seed: u64) -> Tensor {
+pub(crate) fn floats(shape: &[i64], seed: u64) -> Tensor {
     random_tensor(&TensorType::new(shape, DType::F32), Data::Tame, &mut Rng(seed))
 }
 
@@ -320,7 +320,7 @@ fn axes_that_are_left_out_compile_nothing() {
 }
 
 /// Runs a program at each of these inputs: what was compiled at the first serves all.
-fn compiles_once(text: &str, sizes: &[Vec<Tensor>]) {
+pub(crate) fn compiles_once(text: &str, sizes: &[Vec<Tensor>]) {
     let exe = built(text).executable;
     let Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
     let mut compiled = None;
@@ -330,126 +330,6 @@ fn compiles_once(text: &str, sizes: &[Vec<Tensor>]) {
         assert_eq!(*compiled.get_or_insert(all), all, "{text}: {:?}", inputs[0].shape());
     }
     assert!(compiled > Some(0) && machine.sized_calls().2 == 0, "{text}");
-}
-
-/// Numbers that are stored two to four apart, of rows of whole vectors, of less, and of what is left.
-#[test]
-fn interleaved_numbers_of_other_sizes_compile_nothing() {
-    let operators = [
-        "nn.upsampling(%x, scale_h=2f, scale_w=2f)",
-        "nn.upsampling(%x, scale_h=2f, scale_w=2f, method=\"bilinear\")",
-        "nn.relu(nn.depth_to_space(%x, block_size=2))",
-        "layout_transform(strided_slice(%x, begin=[0], end=[3], strides=[1], axes=[1]), src_layout=\"NCHW\", dst_layout=\"NHWC\")",
-    ];
-    let sizes = [[5, 40], [9, 33], [16, 3], [2, 16], [4, 117], [3, 64]];
-    for operator in operators {
-        let text = format!("def @main(%x: Tensor[(?, 8, ?, ?), float32]) {{ {operator} }}");
-        let inputs = |(n, [h, w]): (usize, [i64; 2])| vec![floats(&[1 + n as i64 % 3, 8, h, w], n as u64)];
-        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
-    }
-}
-
-/// The first few of lines, most of which vectors skip, or of which there are hardly as many.
-#[test]
-fn first_of_lines_of_other_lengths_compile_nothing() {
-    for k in [5, 40] {
-        let text = format!("def @main(%x: Tensor[(?, ?), float32]) {{ topk(%x, k={k}) }}");
-        let sizes = [[2, 700], [3, 168], [3, 167], [4, 41], [2, 40], [5, 1033]];
-        compiles_once(&text, &sizes.map(|[n, m]| vec![floats(&[n, m], n as u64)]));
-    }
-}
-
-/// Whether the last window reaches beyond the data differs from size to size: there is one kernel for both.
-#[test]
-fn windows_that_end_where_data_does_compile_nothing() {
-    let operators = [
-        "nn.max_pool2d(%x, pool_size=[3, 3], strides=[2, 2], ceil_mode=True)",
-        "nn.avg_pool2d(%x, pool_size=[3, 3], strides=[2, 2], ceil_mode=True)",
-        "nn.avg_pool2d(%x, pool_size=[3, 3], strides=[2, 2], padding=[1, 1])",
-        "nn.max_pool2d(%x, pool_size=[3, 3], strides=[2, 2], padding=[0, 0, 1, 1])",
-    ];
-    let sizes = [[16, 23], [15, 15], [16, 16], [7, 16], [21, 8], [33, 47]];
-    for operator in operators {
-        let text = format!("def @main(%x: Tensor[(?, 8, ?, ?), float32]) {{ {operator} }}");
-        let inputs = |(n, [h, w]): (usize, [i64; 2])| vec![floats(&[1 + n as i64 % 3, 8, h, w], n as u64)];
-        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
-    }
-    let text = "def @main(%x: Tensor[(?, 8, ?, ?), float32], %w: Tensor[(16, 8, 3, 3), float32]) {
-        nn.conv2d(%x, %w, strides=[2, 2], padding=[0, 0, 1, 1], channels=16, kernel_size=[3, 3]) }";
-    let inputs = |(n, [h, w]): (usize, [i64; 2])| {
-        vec![floats(&[1 + n as i64 % 3, 8, h, w], n as u64), floats(&[16, 8, 3, 3], 9)]
-    };
-    compiles_once(text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
-}
-
-/// Taps that lie far apart see data of some results or of none, as images are larger or smaller than the way between them; padding is as wide as that, or
-/// narrower on one side, or wider.
-#[test]
-fn far_taps_of_other_sizes_compile_nothing() {
-    for (dilation, padding, taps) in
-        [("12, 12", "12, 12", [3, 3]), ("7, 2", "7, 0, 3, 4", [3, 3]), ("2, 9", "3, 20", [3, 5])]
-    {
-        let [r, c] = taps;
-        let text = format!(
-            "def @main(%x: Tensor[(?, 2, ?, ?, 16), float32], %w: Tensor[(3, 2, {r}, {c}, 16, 16), float32]) {{
-            nn.relu(nn.contrib_conv2d_NCHWc(%x, %w, dilation=[{dilation}], padding=[{padding}], channels=48, kernel_size=[{r}, {c}],
-                data_layout=\"NCHW16c\", kernel_layout=\"OIHW16i16o\", out_layout=\"NCHW16c\")) }}"
-        );
-        let sizes = [[30, 33], [14, 14], [11, 37], [5, 13], [41, 12], [12, 12]];
-        let inputs = |(n, [h, w]): (usize, [i64; 2])| {
-            let images = [1, 2, 1, 3, 1, 5][n];
-            vec![floats(&[images, 2, h, w, 16], n as u64), floats(&[3, 2, r, c, 16, 16], 9)]
-        };
-        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
-    }
-}
-
-/// Tiles of Winograd's algorithm come out even at some sizes, with and without padding, and images may be a few tiles or many.
-#[test]
-fn winograd_of_other_sizes_compiles_nothing() {
-    for padding in ["0, 0", "1, 1"] {
-        let text = format!(
-            "def @main(%x: Tensor[(?, 2, ?, ?, 16), float32], %w: Tensor[(2, 6, 6, 32, 16), float32]) {{
-            nn.contrib_conv2d_winograd_without_weight_transform(%x, %w, tile_size=4, padding=[{padding}], channels=32,
-                kernel_size=[3, 3], data_layout=\"NCHW16c\", kernel_layout=\"OHWI16o\", out_layout=\"NCHW16c\") }}"
-        );
-        let sizes = [[60, 60], [18, 18], [14, 18], [18, 9], [6, 6], [33, 26], [62, 41]];
-        let inputs = |(n, [h, w]): (usize, [i64; 2])| {
-            let images = [1, 1, 2, 3, 1, 5, 2][n];
-            vec![floats(&[images, 2, h, w, 16], n as u64), floats(&[2, 6, 6, 32, 16], 9)]
-        };
-        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
-    }
-}
-
-/// MobileNet's blocks go through images in patches, of which some are narrower than a register tile, one is all there is, or the last ones are smaller.
-#[test]
-fn bottlenecks_of_other_sizes_compile_nothing() {
-    for (attrs, taps, blocks) in [
-        ("strides=[1, 1], padding=[1, 1]", 3, 2),
-        ("strides=[2, 2], padding=[0, 1, 2, 0]", 3, 2),
-        ("strides=[2, 1], padding=[2, 2]", 5, 36),
-    ] {
-        let text = format!(
-            "def @main(%x: Tensor[(?, 1, ?, ?, 8), float32], %w1: Tensor[({blocks}, 1, 1, 1, 8, 16), float32],
-              %b1: Tensor[(1, {blocks}, 1, 1, 16), float32], %w2: Tensor[({blocks}, 1, {taps}, {taps}, 1, 16), float32],
-              %b2: Tensor[(1, {blocks}, 1, 1, 16), float32], %w3: Tensor[(1, {blocks}, 1, 1, 16, 24), float32]) {{
-            nn.inverted_bottleneck(%x, %w1, %b1, %w2, %b2, %w3, {attrs}, a_min=0f, a_max=6f) }}"
-        );
-        let sizes = [[1, 30, 34], [2, 9, 14], [1, 5, 133], [3, 17, 5], [1, 6, 6], [2, 33, 65], [1, 70, 151]];
-        let inputs = |(n, [images, h, w]): (usize, [i64; 3])| {
-            let weights = [
-                vec![blocks, 1, 1, 1, 8, 16],
-                vec![1, blocks, 1, 1, 16],
-                vec![blocks, 1, taps, taps, 1, 16],
-                vec![1, blocks, 1, 1, 16],
-                vec![1, blocks, 1, 1, 16, 24],
-            ];
-            let weights = weights.iter().enumerate().map(|(i, shape)| floats(shape, 20 + i as u64));
-            [floats(&[images, 1, h, w, 8], n as u64)].into_iter().chain(weights).collect()
-        };
-        compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
-    }
 }
 
 /// Extents that are unknown by type, but that weights decide.

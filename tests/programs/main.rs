@@ -9,6 +9,7 @@ mod external;
 mod language;
 mod onednn;
 mod onednn_export;
+mod other_sizes;
 mod replay;
 mod state;
 mod vm;

@@ -126,6 +126,7 @@ impl Op for Scan {
         const TILE: i64 = 64;
         let view = [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()];
         let exclusive = attrs.bool("exclusive");
+        let all_sizes = b.is_for_all_sizes();
         let out = b.routine(|r| {
             let out = r.output(&shape, dtype);
             r.parallel_tiles(&view[..1], view[2], TILE.min(view[2]).max(1), |r, outer, first, width| {
@@ -135,12 +136,12 @@ impl Op for Scan {
                     r.for_(width, |r, t| {
                         let place = [outer[0].clone(), k, r.let_index(first + t.clone(), view[2])];
                         let before = r.let_(r.read(sums, [t.clone()]));
-                        let x = r.read(x, reshape_index(&from, &view, &place)).cast(wide);
+                        let x = r.read(x, reshape_index(&from, &view, &place, all_sizes)).cast(wide);
                         let op = if self.product { BinOp::Mul } else { BinOp::Add };
                         let after = r.let_(Scalar::binary(op, before.clone(), x));
                         r.store(sums, [t], after.clone());
                         let value = if exclusive { before } else { after };
-                        r.store(out, reshape_index(&shape, &view, &place), value.cast(dtype));
+                        r.store(out, reshape_index(&shape, &view, &place, all_sizes), value.cast(dtype));
                     });
                 });
             });

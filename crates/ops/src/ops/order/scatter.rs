@@ -306,6 +306,7 @@ impl Op for ScatterNd {
         // Parts of slices don't touch each other, unless slices overlap.
         const PART: i64 = 512;
         let part = if beyond { inner } else { PART.min(inner) };
+        let all_sizes = b.is_for_all_sizes();
         let out = b.routine(|r| {
             let out = r.output_from(&shape, |b, i| b.read(data, i.iter().cloned()));
             r.parallel_tiles(&[], inner, part.max(1), |r, _, first, size| {
@@ -323,7 +324,7 @@ impl Op for ScatterNd {
                         r.for_(size, |r, k| {
                             let x = r.let_index(first + k, inner);
                             let to = r.let_(start + x.clone());
-                            let from = [y, &reshape_index(slice, &[inner], &[x])].concat();
+                            let from = [y, &reshape_index(slice, &[inner], &[x], all_sizes)].concat();
                             let apply = |r: &mut Nest<'_>| {
                                 let value = updated(mode, r.read_flat(out, to.clone()), r.read(updates, from));
                                 r.store_flat(out, to.clone(), value);

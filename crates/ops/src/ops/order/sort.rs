@@ -189,17 +189,17 @@ impl Op for Sorted {
         let count = others.iter().product();
         let lines =
             Lines { count, len: from[axis], dtype: b.dtype(x), ascend: attrs.bool("is_ascend"), places: wants_places };
-        let known = !b.is_for_all_sizes();
+        let all_sizes = b.is_for_all_sizes();
         let sorted = b.routine(|r| {
             let key = |r: &Nest<'_>, line: &Scalar, k: &Scalar| {
-                let mut index = reshape_index(&others, &[count], std::slice::from_ref(line));
+                let mut index = reshape_index(&others, &[count], std::slice::from_ref(line), all_sizes);
                 index.insert(axis, k.clone());
                 r.read(x, index)
             };
             match attrs.get("k").and_then(AttrValue::as_int) {
-                Some(k) if k >= 1 && (k <= MOST_INSERTED || known && k.saturating_mul(k) <= 8 * from[axis]) => {
+                Some(k) if k >= 1 && (k <= MOST_INSERTED || !all_sizes && k.saturating_mul(k) <= 8 * from[axis]) => {
                     // Places of one line lie side by side; of extents that change, whether there are enough of them shows later.
-                    let side_by_side = axis + 1 == from.len() && (!known || from[axis] - k >= ENOUGH_TO_SKIP);
+                    let side_by_side = axis + 1 == from.len() && (all_sizes || from[axis] - k >= ENOUGH_TO_SKIP);
                     lines.first(r, k, side_by_side, key)
                 }
                 _ => lines.sort(r, key),
@@ -207,7 +207,7 @@ impl Op for Sorted {
         });
         let at = |i: &[Scalar]| {
             let other: Vec<Scalar> = (0..i.len()).filter(|&k| k != axis).map(|k| i[k].clone()).collect();
-            let line = reshape_index(&[count], &others, &other).remove(0);
+            let line = reshape_index(&[count], &others, &other, all_sizes).remove(0);
             [line, i[axis].clone()]
         };
         let mut out: Vec<TensorId> = Vec::new();

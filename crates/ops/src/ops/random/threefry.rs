@@ -203,7 +203,7 @@ pub(super) fn lower_generate(key: TensorId, shape: &[i64], b: &mut Builder) -> (
         r.store(next, [7], s[7].clone() + word((count as u64).div_ceil(4) * 4));
         (next, bits)
     });
-    let shaped = b.map(shape, |b, i| b.read(bits, reshape_index(&[count], shape, i)));
+    let shaped = b.map(shape, |b, i| b.read(bits, reshape_index(&[count], shape, i, b.is_for_all_sizes())));
     (next, shaped)
 }
 

@@ -164,7 +164,7 @@ impl Op for Take {
             let count: i64 = from.iter().product();
             let out = b.map(&shape, |b, i| {
                 let at = mode.lower(b.read(indices, i.iter().cloned()).cast(DType::I64), count);
-                b.read(x, super::shape::reshape_index(&from, &[count], &[at]))
+                b.read(x, super::shape::reshape_index(&from, &[count], &[at], b.is_for_all_sizes()))
             });
             return Ok(out.into());
         };

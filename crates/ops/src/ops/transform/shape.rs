@@ -47,13 +47,8 @@ fn groups_of((from, f): (&[i64], &[usize]), (to, g): (&[i64], &[usize])) -> Vec<
 }
 
 /// The index into a tensor of shape `from` of the element that has index `i` under shape `to`. Axes that the reshape leaves
-/// alone keep their index as it is.
-pub(in crate::ops) fn reshape_index(from: &[i64], to: &[i64], i: &[Scalar]) -> Vec<Scalar> {
-    reshape_index_of(from, to, i, false)
-}
-
-/// The same; for all sizes, an axis of extent 1 is one that may have another extent elsewhere.
-fn reshape_index_of(from: &[i64], to: &[i64], i: &[Scalar], all_sizes: bool) -> Vec<Scalar> {
+/// alone keep their index as it is. For all sizes, an axis of extent 1 is one that may have another extent elsewhere.
+pub(in crate::ops) fn reshape_index(from: &[i64], to: &[i64], i: &[Scalar], all_sizes: bool) -> Vec<Scalar> {
     let mut index = vec![Scalar::index(0); from.len()];
     if from.contains(&0) || to.contains(&0) {
         return index;
@@ -116,7 +111,7 @@ fn lower_reshape(op: &dyn Op, attrs: &Attrs, args: &[Operand], b: &mut Builder) 
 /// A stage that gives a tensor other extents.
 fn reshape_stage(b: &mut Builder, x: TensorId, to: &[i64]) -> TensorId {
     let from = b.shape(x).to_vec();
-    b.map(to, |b, i| b.read(x, reshape_index_of(&from, to, i, b.is_for_all_sizes())))
+    b.map(to, |b, i| b.read(x, reshape_index(&from, to, i, b.is_for_all_sizes())))
 }
 
 /// Work of an operator that moves nothing: a view, where the compiler makes it one.
