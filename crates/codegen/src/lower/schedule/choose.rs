@@ -183,11 +183,9 @@ impl Model<'_> {
                 Some(0) => copies * line,
                 _ => copies * self.unit.vector_bytes as f64,
             };
-            let all = match self.dot {
-                1 => bytes * self.reduced.min(distinct(a, self.over, tiles) / copies),
-                _ => bytes * self.reduced,
-            };
-            if all > limits.l1_bytes || stride.evicts_l1 {
+            let fits = bytes * self.reduced <= limits.l1_bytes
+                || self.dot == 1 && bytes * distinct(a, self.over, tiles) / copies <= limits.l1_bytes;
+            if !fits || stride.evicts_l1 {
                 from_l2 += bytes;
             }
             if stride.evicts_l2 {

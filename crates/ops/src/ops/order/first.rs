@@ -13,6 +13,8 @@ const SKIPPED: i64 = 128;
 const LANES: i64 = 16;
 /// Where as many as this are wanted, or more, they make room by vectors.
 const MANY: i64 = 32;
+/// And no more than this: they lie on a thread's stack meanwhile.
+const MOST: i64 = 2048;
 
 /// The best elements so far, in order.
 enum Best {
@@ -99,7 +101,7 @@ impl Lines {
     }
 
     fn best(&self, r: &mut Nest<'_>, k: i64, out: &Sorted) -> Best {
-        if k < MANY {
+        if !(MANY..=MOST).contains(&k) {
             return Best::There(*out);
         }
         let len = LANES + vectors(k) * LANES;
