@@ -91,7 +91,7 @@ impl Found {
     fn meet(&self, call: ExprId, function: &FunctionAt) {
         let Some(&number) = self.numbers.get(&call) else { return };
         // What is refused is told where it is looked at again.
-        let Ok(group) = function.group() else { return };
+        let Ok(group) = function.group_by(self.sites.shared(number)) else { return };
         if let Some(made) = self.sites.made(number, &group) {
             function.meet(met_by(group, made));
         }

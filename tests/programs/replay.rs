@@ -71,13 +71,17 @@ fn programs() -> Vec<(String, Vec<usize>, i64)> {
     let weight = |shape: &str, n: usize| {
         format!("multiply(sin(reshape(arange(0f, {n}f, 1f, dtype=\"float32\"), newshape={shape})), 0.1f)")
     };
-    let winograd = weight("[64, 64, 3, 3]", 64 * 64 * 9);
+    let winograd = |n: usize| weight(&format!("[{n}, {n}, 3, 3]"), n * n * 9);
     let mut texts: Vec<String> = AT_ALL_SIZES.iter().map(|(text, _)| text.to_string()).collect();
     texts.push(network("(?, 16, ?, ?)"));
-    texts.push(format!(
-        "def @main(%x: Tensor[(?, 64, ?, ?), float32]) {{
-            nn.relu(add(nn.conv2d(%x, {winograd}, padding=[1, 1, 1, 1], channels=64, kernel_size=[3, 3]), %x)) }}"
-    ));
+    // By strips, and with weights that are too many for that.
+    texts.extend([64, 192].map(|n| {
+        format!(
+            "def @main(%x: Tensor[(?, {n}, ?, ?), float32]) {{
+                nn.relu(add(nn.conv2d(%x, {}, padding=[1, 1, 1, 1], channels={n}, kernel_size=[3, 3]), %x)) }}",
+            winograd(n)
+        )
+    }));
     texts.push(format!(
         "def @main(%x: Tensor[(?, ?, 256), float32]) {{
             let %w = {};
@@ -87,6 +91,10 @@ fn programs() -> Vec<(String, Vec<usize>, i64)> {
         weight("[256, 256]", 65536)
     ));
     let others = [
+        "def @main(%x: Tensor[(?, 2, ?, ?, 16), float32], %e: Tensor[(6, 2, 1, 1, 16, 16), float32],
+                   %eb: Tensor[(1, 6, 1, 1, 16), float32], %d: Tensor[(6, 1, 3, 3, 1, 16), float32],
+                   %db: Tensor[(1, 6, 1, 1, 16), float32], %p: Tensor[(2, 6, 1, 1, 16, 16), float32]) {
+            add(%x, nn.inverted_bottleneck(%x, %e, %eb, %d, %db, %p, strides=[1, 1], padding=[1, 1], a_min=0f, a_max=6f)) }",
         "def @main(%q: Tensor[(4, ?, 32), float32], %k: Tensor[(4, ?, 32), float32], %v: Tensor[(4, 32, ?), float32]) {
             nn.batch_matmul(nn.softmax(nn.batch_matmul(%q, %k, transpose_b=True), axis=-1), %v, transpose_b=True) }",
         "def @main(%x: Tensor[(?, 8), float32], %cache: Tensor[(?, 8), float32], %w: Tensor[(8, 8), float32]) {
@@ -102,7 +110,10 @@ fn programs() -> Vec<(String, Vec<usize>, i64)> {
             layout_transform(nn.pad(%x, 0f, pad_width=[[0, 0], [0, 0], [1, 2], [3, 4]]), src_layout=\"NCHW\", dst_layout=\"NCHW16c\") }",
     ];
     texts.extend(others.map(str::to_owned));
-    texts.into_iter().map(|t| (t.clone(), unknown(&t), if t.contains("conv2d") { 70 } else { 150 })).collect()
+    texts
+        .into_iter()
+        .map(|t| (t.clone(), unknown(&t), if t.contains("conv2d") || t.contains("bottleneck") { 70 } else { 150 }))
+        .collect()
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::{
     diag::Refused,
     infer::TypedModule,
     ir::{Expr, ExprId, Function, Module, TensorType, Type, reachable},
-    loops::Builder,
+    loops::{Builder, SharedBody},
     runtime::{Estimate, Expected},
     tensor::Tensor,
 };
@@ -66,9 +66,14 @@ impl FunctionAt {
 
     /// What the call computes, by a kernel for all sizes.
     pub fn group(&self) -> Result<Group, Refused> {
+        self.group_by(Vec::new())
+    }
+
+    /// The same, where statements of its routines are known from other sizes.
+    pub fn group_by(&self, shared: Vec<Arc<SharedBody>>) -> Result<Group, Refused> {
         let (m, f) = self.function();
         let types = argument_types(f, &self.params);
-        Ok(append::group(stages_with(Builder::for_all_sizes(), m, f, &types)?.stages, self.kept))
+        Ok(append::group(stages_with(Builder::for_further_sizes(shared), m, f, &types)?.stages, self.kept))
     }
 
     /// By what kernel it is called, where that is known.

@@ -2,7 +2,7 @@
 //! step that only post-processes a reduction becomes that reduction's epilogue. Routines stand between runs of steps; a step that only
 //! post-processes what a routine stores vector by vector is written into those stores.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -111,7 +111,7 @@ pub(crate) fn parts<'a>(
         let expand = |e: &Scalar| expand(e, &inlined);
         let stage = match definition {
             Definition::Stage(s) => s,
-            Definition::Routine(_) if inlined.is_empty() => {
+            Definition::Routine(r) if stands(r, &inlined) => {
                 kept.push(Cow::Borrowed(definition));
                 continue;
             }
@@ -167,6 +167,11 @@ pub(crate) fn parts<'a>(
     parts
 }
 
+/// Whether a routine reads nothing that is written into its readers.
+fn stands(r: &Routine, inlined: &HashMap<TensorId, (Vec<AxisId>, Scalar)>) -> bool {
+    inlined.is_empty() || r.shared.is_some() && r.reads().iter().all(|t| !inlined.contains_key(t))
+}
+
 /// Writes the first step after a routine into the routine's stores, where it alone reads what these store.
 fn into_stores(group: &Stages, parts: &mut Vec<Part<'_>>) {
     for at in 1..parts.len() {
@@ -214,7 +219,7 @@ fn stored_as(group: &Stages, routine: &Routine, t: TensorId, step: &Step) -> Opt
         Some(Some(Stmt::Store { buffer: step.tensor, index: flat.clone(), value }))
     })?;
     let defines = routine.defines.iter().map(|&d| if d == t { step.tensor } else { d }).collect();
-    Some(Routine { defines, body, ..routine.clone() })
+    Some(Routine { defines, body: Arc::new(body), shared: None, ..routine.clone() })
 }
 
 /// The statements with other stores: `store` gets buffer, index and value, and gives another statement, or nothing where it stays. `None`

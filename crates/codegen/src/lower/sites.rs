@@ -8,7 +8,8 @@ use rayon::prelude::*;
 use super::{Decisions, Group, affine::for_each_node, changing, is_view, noted, numbers_sized, schedule_sized};
 use crate::{
     loops::{
-        Axis, AxisId, Body, Definition, Family, Kernel, Member, Outline, Scalar, ScalarKind, Stage, Stages, check,
+        Axis, AxisId, Body, Definition, Family, Kernel, Member, Outline, Scalar, ScalarKind, SharedBody, Stage, Stages,
+        check,
     },
     machine::Core,
 };
@@ -43,6 +44,8 @@ struct Sized {
     kernel: Arc<SizedKernel>,
     /// What the call computes at the sizes that were looked at.
     looked_at: Vec<Arc<Stages>>,
+    /// Statements of routines that are the same at all of them: those of what is met stand in these places, by which they are known.
+    shared: Vec<Arc<SharedBody>>,
 }
 
 /// What others are [brought into the form](conformed) of.
@@ -152,7 +155,7 @@ impl Sites {
             .with_max_len(1)
             .map(|i| {
                 let looked_at = || sizes.iter().map(|s| s[calls[i]].stages.clone()).collect();
-                if same[i] == i { Sized::new(unit, looked_at()) } else { None }
+                if same[i] == i { Sized::new(unit, looked_at(), self.shared(calls[i])) } else { None }
             })
             .collect();
         let mut numbers: HashMap<usize, usize> = HashMap::new();
@@ -281,14 +284,33 @@ impl Sites {
         }
     }
 
+    /// The statements of routines that the call of that number has at all sizes, as far as that is known.
+    pub fn shared(&self, call: usize) -> Vec<Arc<SharedBody>> {
+        let families = match self.sites.get(call) {
+            Some(Site::Changing(families)) => &families[..],
+            _ => &[],
+        };
+        let mut all: Vec<Arc<SharedBody>> = Vec::new();
+        for body in families.iter().flat_map(|&n| &self.families[n].shared) {
+            if !all.iter().any(|known| Arc::ptr_eq(known, body)) {
+                all.push(body.clone());
+            }
+        }
+        all
+    }
+
     /// How many calls that compute these groups tell their families' kernels what changes without a kernel of their own being made, and for
-    /// how many one has to be; none where what is found out without it is not what it says.
+    /// how many one has to be; none where what is found out without it is not what it says, or statements are others that should be the same.
     pub fn replays(&self, groups: &[Group]) -> Option<(usize, usize)> {
         let (mut without, mut made) = (0, 0);
         for (group, site) in groups.iter().zip(&self.sites) {
             let Site::Changing(families) = site else { continue };
             for sized in families.iter().map(|&n| &self.families[n]) {
-                let group = conformed(&group.stages, &sized.pattern);
+                let mut bodies = shared_bodies(&group.stages);
+                if bodies.any(|s| sized.shared.iter().any(|known| known.contradicts(s))) {
+                    return None;
+                }
+                let group = with_shared(conformed(&group.stages, &sized.pattern), &sized.shared);
                 let kernel = sized.scheduled(&group, self.unit).and_then(|k| sized.family.member(&k));
                 match sized.member(&group, self.unit) {
                     Some(member) if kernel != Some(member.clone()) => return None,
@@ -304,7 +326,7 @@ impl Sites {
         let mut others = Vec::new();
         for &n in families {
             let sized = &self.families[n];
-            let group = conformed(group, &sized.pattern);
+            let group = with_shared(conformed(group, &sized.pattern), &sized.shared);
             if let Some(member) = sized.member(&group, self.unit) {
                 debug_assert!(
                     sized.scheduled(&group, self.unit).and_then(|k| sized.family.member(&k)).as_ref() == Some(&member),
@@ -338,7 +360,16 @@ impl Site {
 }
 
 impl Sized {
-    fn new(unit: Core, groups: Vec<Arc<Stages>>) -> Option<Sized> {
+    /// For a call that computes these groups, at several sizes. Of its routines some statements are `known` to be the same at others.
+    fn new(unit: Core, mut groups: Vec<Arc<Stages>>, mut known: Vec<Arc<SharedBody>>) -> Option<Sized> {
+        for group in &mut groups {
+            if let Cow::Owned(new) = with_shared(Cow::Borrowed(group), &known) {
+                *group = Arc::new(new);
+            }
+            known.extend(
+                shared_bodies(group).filter(|s| !known.iter().any(|k| Arc::ptr_eq(k, s))).cloned().collect::<Vec<_>>(),
+            );
+        }
         // What extents of 1 leave out shows at others.
         let mut tried: Vec<Vec<Cow<'_, Stages>>> = Vec::new();
         let found = groups.iter().skip(1).find_map(|pattern| {
@@ -352,7 +383,7 @@ impl Sized {
             found
         });
         drop(tried);
-        found.map(|found| Sized { looked_at: groups, ..found })
+        found.map(|found| Sized { looked_at: groups, shared: known, ..found })
     }
 
     /// The same, where what is the same at all sizes is so at a further one, too: of that it can then be told what changes without making its
@@ -362,8 +393,8 @@ impl Sized {
             return None;
         }
         let all = self.looked_at.iter().chain([group]).cloned().collect();
-        let found = Sized::new(unit, all)?;
-        let member = found.member(&conformed(group, &found.pattern), unit)?;
+        let found = Sized::new(unit, all, self.shared.clone())?;
+        let member = found.member(&with_shared(conformed(group, &found.pattern), &found.shared), unit)?;
         Some((found, member))
     }
 
@@ -405,7 +436,7 @@ impl Sized {
         }
         let family = Family::of(&kernels)?;
         let kernel = sound(&family)?;
-        Some(Sized { pattern, changing, decisions, family, kernel, looked_at: Vec::new() })
+        Some(Sized { pattern, changing, decisions, family, kernel, looked_at: Vec::new(), shared: Vec::new() })
     }
 
     /// The kernel for one size, where what was decided can be done there.
@@ -445,6 +476,31 @@ fn sound(family: &Family) -> Option<Arc<SizedKernel>> {
     let kernel = Some(family.kernel()).filter(|k| check(k).is_ok())?;
     let digest = kernel.digest().0 as u64;
     Some(Arc::new(SizedKernel { kernel, digest }))
+}
+
+/// The statements of routines that are the same at all sizes.
+fn shared_bodies(group: &Stages) -> impl Iterator<Item = &Arc<SharedBody>> {
+    group.definitions.iter().filter_map(|d| match d {
+        Definition::Routine(r) => r.shared.as_ref(),
+        Definition::Stage(_) => None,
+    })
+}
+
+/// The same group, with those of its statements that are known in the places where they are known.
+fn with_shared<'a>(group: Cow<'a, Stages>, known: &[Arc<SharedBody>]) -> Cow<'a, Stages> {
+    let known = |s: &Arc<SharedBody>| known.iter().find(|k| Arc::ptr_eq(k, s) || k.is_like(s));
+    if shared_bodies(&group).all(|s| known(s).is_none_or(|k| Arc::ptr_eq(k, s))) {
+        return group;
+    }
+    let mut group = group.into_owned();
+    for d in &mut group.definitions {
+        let Definition::Routine(r) = d else { continue };
+        if let Some(known) = r.shared.as_ref().and_then(known) {
+            r.body = known.body.clone();
+            r.shared = Some(known.clone());
+        }
+    }
+    Cow::Owned(group)
 }
 
 /// The same group, where axes of extent 1 stand still as they do in the pattern: an index along one is 0.

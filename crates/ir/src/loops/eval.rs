@@ -103,6 +103,7 @@ impl Evaluator<'_> {
         for start in &routine.starts {
             self.stage(start)?;
         }
+        self.axes.extend(routine.bound.iter().map(|&(axis, n)| (axis, Num::Int(n))));
         self.stmt(&routine.body, routine)
     }
 

@@ -48,9 +48,14 @@
 //!   of threads.
 //! - Results whose outermost extent is found while running are [`Operand::Counted`](super::Operand::Counted).
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
-use super::{Axis, AxisId, BinOp, Body, Builder, Definition, LoopKind, Scalar, Seen, Stage, Stmt, TensorId};
+use super::{
+    Axis, AxisId, BinOp, Body, Builder, Definition, LoopKind, Scalar, Seen, SharedBody, Stage, Stmt, TensorId,
+    shared::{self, Sharing},
+};
 use crate::tensor::{DType, row_major_strides};
 
 /// The definition of some tensors by statements. Reads have one index per axis, as in other definitions; stores, and reads of the
@@ -73,8 +78,12 @@ pub struct Routine {
     pub indices: Vec<Axis>,
     /// Names that are bound to numbers which may differ from size to size, whether or not they do at those that are looked at.
     pub numbers: Vec<AxisId>,
+    /// Names that are bound to numbers before the first statement, with these.
+    pub bound: Vec<(AxisId, i64)>,
     /// What it does.
-    pub body: Stmt,
+    pub body: Arc<Stmt>,
+    /// The same with what is known of it, where it is the same at all sizes.
+    pub shared: Option<Arc<SharedBody>>,
     /// Of stores to `defines` that were given an index for each axis, those indices, by what they come to in [`Stmt::Store`].
     pub places: Box<[Place]>,
 }
@@ -92,22 +101,18 @@ impl Routine {
     /// All tensors that it reads, each once.
     pub fn reads(&self) -> Vec<TensorId> {
         let (mut found, mut seen) = (Vec::new(), Seen::default());
-        let mut look = |e: &Scalar| {
-            super::affine::any_new(e, &mut seen, &mut |e| {
-                if let super::ScalarKind::Read(t, _) = e.kind()
-                    && !found.contains(t)
-                {
-                    found.push(*t);
-                }
-                false
-            });
-        };
         for stage in &self.starts {
             if let Body::Map(value) = &stage.body {
-                look(value);
+                shared::reads_of(value, &mut seen, &mut found);
             }
         }
-        self.body.for_each(&mut |s| s.scalars().into_iter().for_each(&mut look));
+        match &self.shared {
+            Some(shared) => {
+                let new: Vec<TensorId> = shared.reads.iter().filter(|t| !found.contains(t)).copied().collect();
+                found.extend(new);
+            }
+            None => shared::reads(&self.body, &mut seen, &mut found),
+        }
         found
     }
 
@@ -118,10 +123,10 @@ impl Routine {
             Body::Reduce { .. } => s.clone(),
         };
         let starts = self.starts.iter().map(start).collect();
-        let body = self.body.map(expr, &|b| b);
+        let body = Arc::new(self.body.map(expr, &|b| b));
         let place = |p: &Place| Place { flat: expr(&p.flat), index: p.index.iter().map(&mut *expr).collect() };
         let places = self.places.iter().map(place).collect();
-        Routine { starts, body, places, ..self.clone() }
+        Routine { starts, body, shared: None, places, ..self.clone() }
     }
 }
 
@@ -129,29 +134,35 @@ impl Routine {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Var(TensorId);
 
-enum Item {
+pub(super) enum Item {
     Stmt(Stmt),
     Let(AxisId, Scalar),
 }
 
 /// Makes the statements of a [`Routine`], in order.
 pub struct Nest<'a> {
-    builder: &'a mut Builder,
+    pub(super) builder: &'a mut Builder,
     defines: Vec<TensorId>,
     scratch: Vec<TensorId>,
     /// With the parallel loop in which each was made; 0 stands for none.
-    locals: HashMap<TensorId, u32>,
-    local_order: Vec<TensorId>,
-    registers: Vec<TensorId>,
+    pub(super) locals: HashMap<TensorId, u32>,
+    pub(super) local_order: Vec<TensorId>,
+    pub(super) registers: Vec<TensorId>,
     starts: Vec<Stage>,
     indices: Vec<Axis>,
     numbers: Vec<AxisId>,
     places: Vec<Place>,
     /// The block at hand, after those around it.
-    items: Vec<Item>,
+    pub(super) items: Vec<Item>,
     /// The parallel loop around the statements at hand; 0 for none.
     region: u32,
-    regions: u32,
+    pub(super) regions: u32,
+    /// What is bound before the first statement.
+    pub(super) bound: Vec<(AxisId, i64)>,
+    /// While statements are made that are the same at all sizes.
+    pub(super) sharing: Option<Sharing>,
+    /// These, once they are made.
+    pub(super) shared: Option<Arc<SharedBody>>,
 }
 
 impl Builder {
@@ -171,21 +182,29 @@ impl Builder {
             items: Vec::new(),
             region: 0,
             regions: 0,
+            bound: Vec::new(),
+            sharing: None,
+            shared: None,
         };
         let out = body(&mut nest);
-        let body = close(nest.items.drain(..));
+        let body = match &nest.shared {
+            Some(shared) if nest.items.is_empty() => shared.body.clone(),
+            Some(_) => panic!("statements that are the same at all sizes are all that there are"),
+            None => Arc::new(close(nest.items.drain(..))),
+        };
         let of_region = |r: u32| nest.local_order.iter().copied().filter(|t| nest.locals[t] == r).collect();
         let locals = (0..=nest.regions).map(of_region).collect();
-        let Nest { defines, scratch, registers, starts, indices, numbers, places, .. } = nest;
+        let Nest { defines, scratch, registers, starts, indices, numbers, bound, places, shared, .. } = nest;
         let places = places.into();
-        let routine = Routine { defines, scratch, locals, registers, starts, indices, numbers, body, places };
+        let routine =
+            Routine { defines, scratch, locals, registers, starts, indices, numbers, bound, body, shared, places };
         self.stages.definitions.push(Definition::Routine(routine));
         out
     }
 }
 
 /// A block of the items; what follows a name stands in its scope.
-fn close(items: impl DoubleEndedIterator<Item = Item>) -> Stmt {
+pub(super) fn close(items: impl DoubleEndedIterator<Item = Item>) -> Stmt {
     let mut block: Vec<Stmt> = Vec::new();
     for item in items.rev() {
         match item {
@@ -334,10 +353,15 @@ impl Nest<'_> {
         let index: Vec<Scalar> = index.into_iter().map(Into::into).collect();
         let shape = self.shape(t);
         assert_eq!(index.len(), shape.len(), "one index per axis");
-        let stride = |axis: usize| shape[axis + 1..].iter().product::<i64>();
-        let strided = index.iter().enumerate().map(|(axis, i)| i.clone() * stride(axis));
+        let strided = index.iter().enumerate().map(|(axis, i)| {
+            match self.sharing.as_ref().and_then(|sharing| sharing.stride(t, axis)) {
+                Some(stride) => i.clone() * stride,
+                None => i.clone() * shared::stride(shape, axis),
+            }
+        });
         let flat = strided.reduce(|a, b| a + b).unwrap_or_else(|| Scalar::index(0));
-        if self.defines.contains(&t) {
+        // At all sizes nothing else is written into stores.
+        if self.defines.contains(&t) && self.sharing.is_none() {
             self.places.push(Place { flat: flat.clone(), index });
         }
         self.store_flat(t, flat, value);
@@ -385,6 +409,7 @@ impl Nest<'_> {
 
     /// As [`Nest::let_`], of a number that may be another one at another size.
     pub fn number(&mut self, value: i64) -> Scalar {
+        assert!(self.sharing.is_none(), "numbers are given to statements that are the same at all sizes");
         let id = self.builder.stages.new_axis(1).id;
         self.numbers.push(id);
         self.items.push(Item::Let(id, Scalar::index(value)));
@@ -394,6 +419,9 @@ impl Nest<'_> {
     /// As [`Nest::let_`], of an index that lies in `0..extent` for certain: divisions of it can be simplified, as those of
     /// loop variables are.
     pub fn let_index(&mut self, value: Scalar, extent: i64) -> Scalar {
+        if self.sharing.is_some() {
+            return self.let_(value);
+        }
         let axis = self.builder.stages.new_axis(extent);
         self.indices.push(axis);
         self.items.push(Item::Let(axis.id, value));

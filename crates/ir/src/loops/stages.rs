@@ -1,8 +1,8 @@
 //! Tensor expressions: each stage says what every element of one tensor is.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
-use super::{AxisId, Routine, Scalar, ScalarKind, TensorId};
+use super::{AxisId, Routine, Scalar, ScalarKind, SharedBody, TensorId};
 use crate::tensor::DType;
 
 /// A loop over `0..extent`.
@@ -195,6 +195,11 @@ impl Stages {
         Axis { id: AxisId(self.axis_count - 1), extent }
     }
 
+    /// Goes on with axes from that number.
+    pub(super) fn skip_axes(&mut self, to: u32) {
+        self.axis_count = to;
+    }
+
     /// Number of axes made so far: the first free axis id.
     pub fn axis_count(&self) -> u32 {
         self.axis_count
@@ -206,6 +211,8 @@ impl Stages {
 pub struct Builder {
     pub(super) stages: Stages,
     all_sizes: bool,
+    /// Statements of routines that are known from other sizes.
+    pub(super) kept: Vec<Arc<SharedBody>>,
     /// Axes of extent 1 of results.
     single: HashSet<AxisId>,
 }
@@ -219,6 +226,11 @@ impl Builder {
     /// A builder of stages that are to become kernels for all sizes: of what is done, the form should not depend on extents.
     pub fn for_all_sizes() -> Builder {
         Builder { all_sizes: true, ..Builder::default() }
+    }
+
+    /// The same, where these statements of routines are known from other sizes.
+    pub fn for_further_sizes(kept: Vec<Arc<SharedBody>>) -> Builder {
+        Builder { kept, ..Builder::for_all_sizes() }
     }
 
     /// Whether the form of what is done should not depend on extents.

@@ -1,14 +1,15 @@
 //! Routines run as they are written: only places in tensors become places in buffers, and parallel loops stay so where they pay.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
-use super::{Emitter, PARALLEL_FROM};
+use super::{Emitter, PARALLEL_FROM, bind};
 use crate::{
-    loops::{BufferId, LoopKind, Routine, Space, Stmt, TensorId},
+    loops::{AxisId, BufferId, LoopKind, Routine, Scalar, ScalarKind, SharedBody, Space, Stmt, TensorId},
     lower::{
-        affine::Substitution,
+        affine::{Substitution, in_order},
         normalize::{Step, map_step},
     },
+    tensor::DType,
 };
 
 impl Emitter {
@@ -25,17 +26,14 @@ impl Emitter {
         self.extents.extend(starts.iter().flat_map(|s| &s.axes).map(|a| (a.id, a.extent)));
         let later = |t: TensorId| r.defines.contains(&t) || r.scratch.contains(&t);
         let mut all = self.steps(starts, &later);
-        self.extents.extend(r.indices.iter().map(|a| (a.id, a.extent)));
-        r.body.for_each(&mut |s| {
-            if let Stmt::For { var, extent, .. } = s
-                && let Some(n) = extent.as_int()
-            {
-                self.extents.insert(*var, n);
-            }
-        });
-        let body = match self.is_sized() {
-            true => self.named_statements(&r.body, &r.numbers),
-            false => self.flat_statements(&r.body),
+        let numbers: Vec<(AxisId, Scalar)> = r.bound.iter().map(|&(name, n)| (name, self.number(n))).collect();
+        let body = match r.shared.as_ref().filter(|_| self.is_sized()) {
+            Some(shared) => self.shared_statements(shared),
+            None => self.statements(r),
+        };
+        let body = match self.is_dry() {
+            true => body,
+            false => numbers.into_iter().rev().fold(body, |body, (name, n)| bind(name, n, body)),
         };
         let shapes = self.group.tensors.clone();
         let size = |t: TensorId| shapes[t.0 as usize].shape.iter().product::<i64>();
@@ -49,6 +47,53 @@ impl Emitter {
 }
 
 impl Emitter {
+    fn statements(&mut self, r: &Routine) -> Stmt {
+        self.extents.extend(r.indices.iter().map(|a| (a.id, a.extent)));
+        r.body.for_each(&mut |s| {
+            if let Stmt::For { var, extent, .. } = s
+                && let Some(n) = extent.as_int()
+            {
+                self.extents.insert(*var, n);
+            }
+        });
+        match self.is_sized() {
+            true => self.named_statements(&r.body, &r.numbers),
+            false => self.flat_statements(&r.body),
+        }
+    }
+
+    /// Statements that are the same at all sizes: nothing in them changes but names.
+    fn shared_statements(&mut self, shared: &SharedBody) -> Stmt {
+        // What is the same stands in one place (see `lower::sites`).
+        self.same(Arc::as_ptr(&shared.body) as usize);
+        let buffers: Vec<Option<BufferId>> = shared.reads.iter().map(|t| self.buffer_of.get(t).copied()).collect();
+        self.same(buffers);
+        if self.is_dry() {
+            return Stmt::Block(vec![]);
+        }
+        let mut flat = Substitution::new(|s: &Scalar| {
+            let ScalarKind::Read(t, index) = s.kind() else { return None };
+            let buffer = *self.buffer_of.get(t)?;
+            let place = match &index[..] {
+                [flat] => flat.clone(),
+                _ => {
+                    let shape = &self.group.decl(*t).shape;
+                    let term = |(axis, i): (usize, &Scalar)| i.clone() * shared.stride(*t, axis, shape);
+                    index.iter().enumerate().map(term).reduce(|a, b| a + b)?
+                }
+            };
+            Some(Scalar::read(buffer, vec![in_order(&place).unwrap_or(place)], s.dtype()))
+        });
+        let mut flattened = |e: &Scalar| {
+            let e = flat.apply(e);
+            match e.dtype() {
+                DType::I64 => in_order(&e).unwrap_or(e),
+                _ => e,
+            }
+        };
+        shared.body.map(&mut flattened, &|t| self.buffer_of[&t])
+    }
+
     fn flat_statements(&self, body: &Stmt) -> Stmt {
         // Expressions of one statement are met again in others.
         let mut flat = Substitution::new(self.flattening());

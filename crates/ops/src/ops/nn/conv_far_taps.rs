@@ -73,8 +73,8 @@ pub(super) fn convolve(c: &ConvAttrs, [x, w]: [TensorId; 2], made: &[i64], b: &m
         for (first, turns, wide) in groups {
             let groups = n.number(p.images * turns);
             n.parallel(groups * bands.clone(), |n, flat| {
-                let [part, band] = split(n, &flat, [p.images * turns, p.made[0]], &bands);
-                let [image, turn] = split(n, &part, [p.images, turns], &turns.into());
+                let [part, band] = split(n, &flat, &bands);
+                let [image, turn] = split(n, &part, &turns.into());
                 let group = n.let_index(turn * wide + first, p.outs - wide + 1);
                 let top = n.let_index(band * height.clone(), p.made[0]);
                 let rows = n.let_(height.clone().min(made[0].clone() - top.clone()));
@@ -140,7 +140,7 @@ fn add_tap(
             .map(|pixel| {
                 let number = (tile.clone() * pixels + pixel).min(all.clone() - 1);
                 let number = n.let_index(number, p.made[0] * p.made[1]);
-                let [row, column] = split(n, &number, [p.made[0], p.made[1]], &columns);
+                let [row, column] = split(n, &number, &columns);
                 let made = [n.let_index(row + top.clone(), p.made[0]), n.let_index(column + left.clone(), p.made[1])];
                 let given = [
                     n.let_index(made[0].clone() + down.clone(), p.given[0]),

@@ -221,68 +221,76 @@ pub(super) fn lower(
     let channels = plan.blocks * plan.lanes;
     Some(b.routine(|n| {
         let out = n.output(shape, dtype);
-        let [image_rows, image_columns, out_rows, out_columns] =
-            [plan.image[0], plan.image[1], plan.out[0], plan.out[1]].map(|value| n.number(value));
-        let [all_bands, all_parts, of_band, of_patch] = [bands, parts, rows, columns].map(|value| n.number(value));
-        let [all_taken, taken_row, taken_block, filtered_block] =
-            [taken, wide, taken * wide, rows * columns].map(|value| n.number(value));
         let of_image = parts * side_by_side;
-        let [all, each_image, each_part] = [shape[0] * of_image, of_image, side_by_side].map(|value| n.number(value));
-        n.parallel(all, |n, number| {
-            let [image, rest] = split(n, &number, [shape[0], of_image], &each_image);
-            let [part, patch] = split(n, &rest, [parts, side_by_side], &each_part);
-            let of_pixel = plan.lanes;
-            let lanes = n.local(&[channels * room[0]], dtype);
-            let expanded = Pixels { lanes, of_pixel, of_row: taken_row.clone(), of_block: taken_block };
-            let lanes = n.local(&[channels * room[1]], dtype);
-            let filtered = Pixels { lanes, of_pixel, of_row: of_patch.clone(), of_block: filtered_block };
-            let start = n.let_(patch * of_patch.clone());
-            let columns = n.let_((out_columns - start.clone()).min(of_patch));
-            let first = n.let_(start.clone() * along - plan.padding[1]);
-            let there = n.let_((columns.clone() - 1) * along + across);
-            let before = n.let_((-first.clone()).max(Scalar::index(0)).min(there.clone()));
-            let end = n.let_((image_columns - first.clone()).min(there.clone()).max(before.clone()));
-            let count = n.let_(end.clone() - before.clone());
-            let inside = [before.clone(), count.clone()];
-            let (expand, depthwise) = ([e, eb], [d, db]);
-            let patch = Patch {
-                plan,
-                x,
-                expand,
-                depthwise,
-                project,
-                out,
-                expanded,
-                filtered,
-                image,
-                first,
-                inside,
-                start,
-                columns,
+        let numbers =
+            [plan.image[0], plan.image[1], plan.out[0], plan.out[1], bands, parts, rows, columns, taken, wide]
+                .into_iter()
+                .chain([taken * wide, rows * columns, shape[0] * of_image, of_image, side_by_side]);
+        let images: &[usize] = &[0, 2, 3];
+        n.at_all_sizes(&room, &[(x, images), (out, images)], &numbers.collect::<Vec<i64>>(), |n, names| {
+            let [image_rows, image_columns, out_rows, out_columns, bands, parts, of_band, of_patch, rest @ ..] = names
+            else {
+                unreachable!("a name for each number")
             };
-            let zero = Scalar::index(0);
-            patch.clear(n, (&zero, &all_taken), &zero, before.clone());
-            patch.clear(n, (&zero, &all_taken), &end, there - end.clone());
-            let share = |part: Scalar| Scalar::binary(BinOp::FloorDiv, part * all_bands.clone(), all_parts.clone());
-            let begin = n.let_(share(part.clone()));
-            n.for_range(begin.clone(), share(part + 1), |n, number| {
-                let to = n.let_(number.clone() * of_band.clone());
-                let rows = n.let_((out_rows - to.clone()).min(of_band));
-                let is_first = number.equals(begin.clone());
-                let done = n.let_(Scalar::select(is_first.clone(), Scalar::index(0), Scalar::index(kept)));
-                n.if_(!is_first, |n| patch.keep(n, kept, &all_taken));
-                let last = n.let_((rows.clone() - 1) * by + down);
-                n.for_range(done, last, |n, r| {
-                    let row = n.let_(to.clone() * by + r.clone() - plan.padding[0]);
-                    let is_there = row.clone().ge(Scalar::index(0)).and(row.clone().lt(image_rows));
-                    n.if_else(
-                        is_there,
-                        |n| patch.expand(n, &row, &r),
-                        |n| patch.clear(n, (&r, &Scalar::index(1)), &before, count.clone()),
-                    );
+            let [all_taken, taken_row, taken_block, filtered_block, all, of_image, of_part] = rest else {
+                unreachable!("a name for each number")
+            };
+            n.parallel(all.clone(), |n, number| {
+                let [image, rest] = split(n, &number, of_image);
+                let [part, patch] = split(n, &rest, of_part);
+                let of_pixel = plan.lanes;
+                let lanes = n.local(&[channels * room[0]], dtype);
+                let expanded = Pixels { lanes, of_pixel, of_row: taken_row.clone(), of_block: taken_block.clone() };
+                let lanes = n.local(&[channels * room[1]], dtype);
+                let filtered = Pixels { lanes, of_pixel, of_row: of_patch.clone(), of_block: filtered_block.clone() };
+                let start = n.let_(patch * of_patch.clone());
+                let columns = n.let_((out_columns.clone() - start.clone()).min(of_patch.clone()));
+                let first = n.let_(start.clone() * along - plan.padding[1]);
+                let there = n.let_((columns.clone() - 1) * along + across);
+                let before = n.let_((-first.clone()).max(Scalar::index(0)).min(there.clone()));
+                let end = n.let_((image_columns.clone() - first.clone()).min(there.clone()).max(before.clone()));
+                let count = n.let_(end.clone() - before.clone());
+                let inside = [before.clone(), count.clone()];
+                let (expand, depthwise) = ([e, eb], [d, db]);
+                let patch = Patch {
+                    plan,
+                    x,
+                    expand,
+                    depthwise,
+                    project,
+                    out,
+                    expanded,
+                    filtered,
+                    image,
+                    first,
+                    inside,
+                    start,
+                    columns,
+                };
+                let zero = Scalar::index(0);
+                patch.clear(n, (&zero, all_taken), &zero, before.clone());
+                patch.clear(n, (&zero, all_taken), &end, there - end.clone());
+                let share = |part: Scalar| Scalar::binary(BinOp::FloorDiv, part * bands.clone(), parts.clone());
+                let begin = n.let_(share(part.clone()));
+                n.for_range(begin.clone(), share(part + 1), |n, number| {
+                    let to = n.let_(number.clone() * of_band.clone());
+                    let rows = n.let_((out_rows.clone() - to.clone()).min(of_band.clone()));
+                    let is_first = number.equals(begin.clone());
+                    let done = n.let_(Scalar::select(is_first.clone(), Scalar::index(0), Scalar::index(kept)));
+                    n.if_(!is_first, |n| patch.keep(n, kept, all_taken));
+                    let last = n.let_((rows.clone() - 1) * by + down);
+                    n.for_range(done, last, |n, r| {
+                        let row = n.let_(to.clone() * by + r.clone() - plan.padding[0]);
+                        let is_there = row.clone().ge(Scalar::index(0)).and(row.clone().lt(image_rows.clone()));
+                        n.if_else(
+                            is_there,
+                            |n| patch.expand(n, &row, &r),
+                            |n| patch.clear(n, (&r, &Scalar::index(1)), &before, count.clone()),
+                        );
+                    });
+                    patch.filter(n, &rows);
+                    patch.project(n, &rows, &to);
                 });
-                patch.filter(n, &rows);
-                patch.project(n, &rows, &to);
             });
         });
         out

@@ -6,7 +6,7 @@
 
 use super::{
     winograd_blocked::{
-        self, BAND, Group, Part, Pass, Sums, WEIGHTS_NEAR, enough_tiles, keep, mend, not_finite, products,
+        self, BAND, Edge, Group, Mend, Part, Pass, Sums, WEIGHTS_NEAR, enough_tiles, keep, not_finite, products,
         register_tile, total, transform,
     },
     winograd_conv::Plan,
@@ -114,15 +114,21 @@ fn by_number(at: &Scalar, values: &[i64]) -> Scalar {
     found
 }
 
+/// What a routine's statements are known by, of this form and of that by strips: they may stand in the same place.
+const ANY: i64 = 0;
+pub(super) const STRIPS: i64 = 1;
+
+/// How many names all groups of blocks have in common, and how many each has.
+const COMMON: usize = 8;
+const OF_GROUP: usize = 4;
+
 fn up(n: i64, to: i64) -> i64 {
     (n + to - 1) / to * to
 }
 
-/// Quotient and remainder of a division by `by`, which is `divisor` here; quotients are less than `quotients`.
-pub(super) fn split(n: &mut Nest<'_>, value: &Scalar, [quotients, divisor]: [i64; 2], by: &Scalar) -> [Scalar; 2] {
-    let quotient = Scalar::binary(BinOp::FloorDiv, value.clone(), by.clone());
-    let remainder = Scalar::binary(BinOp::FloorMod, value.clone(), by.clone());
-    [n.let_index(quotient, quotients), n.let_index(remainder, divisor)]
+/// Quotient and remainder of a division.
+pub(super) fn split(n: &mut Nest<'_>, value: &Scalar, by: &Scalar) -> [Scalar; 2] {
+    [BinOp::FloorDiv, BinOp::FloorMod].map(|op| n.let_(Scalar::binary(op, value.clone(), by.clone())))
 }
 
 fn least(a: Scalar, b: &Scalar) -> Scalar {
@@ -157,81 +163,96 @@ pub(super) fn lower(
         let values = n.scratch(&[points, points, room, channels], dtype);
         let in_groups: Vec<(i64, i64, bool)> =
             groups.iter().map(|&(_, turns, _)| cut.groups(rows, batch, turns, weights_near)).collect();
-        let checks: Vec<Option<TensorId>> = (groups.iter().zip(&in_groups))
-            .map(|(&(_, turns, _), &(many, ..))| signs.map(|_| n.scratch(&[count * turns * many, lanes], dtype)))
-            .collect();
-        let [all, of_band, of_image, of_row, bands] =
-            [tiles, band, down * across, across, count].map(|value| n.number(value));
-        let place = |n: &mut Nest<'_>, number: &Scalar| {
-            let [image, tile] = split(n, number, [images, down * across], &of_image);
-            let [y, z] = split(n, &tile, [down, across], &of_row);
-            [image, y, z]
+        let checks: Vec<TensorId> = match signs {
+            Some(_) => {
+                let rows = |(&(_, turns, _), &(many, ..)): (&(i64, i64, i64), &(i64, i64, bool))| count * turns * many;
+                let rows: Vec<i64> = groups.iter().zip(&in_groups).map(rows).collect();
+                rows.into_iter().map(|rows| n.scratch(&[rows, lanes], dtype)).collect()
+            }
+            None => Vec::new(),
         };
-        n.for_(bands, |n, number_of_band| {
-            let base = n.let_(number_of_band.clone() * of_band.clone());
-            let here = n.let_index(least(all.clone() - base.clone(), &of_band), band + 1);
-            n.parallel(here.clone(), |n, i| {
-                let i = n.let_index(i, band);
-                let number = n.let_index(base.clone() + i.clone(), tiles);
-                let [image, y, z] = place(n, &number);
-                transform(n, &data, x, [image, y * tile, z * tile], None, dtype, |n, p, q, channel, value| {
-                    n.store(values, [p, q, i.clone(), channel], value);
+        let mut numbers = vec![tiles, band, down * across, across, count, height, width, images * outs];
+        for (&(_, turns, _), &(many, _, by_place)) in groups.iter().zip(&in_groups) {
+            numbers.extend([many, turns * many, by_place as i64, count * turns * many]);
+        }
+        let images: &[usize] = &[0, 2, 3];
+        n.at_all_sizes(&[ANY], &[(x, images), (out, images), (values, &[2])], &numbers, |n, names| {
+            let ([all, of_band, of_image, of_row, bands, of_results @ ..], of_groups) = names.split_at(COMMON) else {
+                unreachable!("a name for each number")
+            };
+            let [height, width, planes] = of_results else { unreachable!("a name for each number") };
+            let of_groups: Vec<&[Scalar]> = of_groups.chunks(OF_GROUP).collect();
+            let place = |n: &mut Nest<'_>, number: &Scalar| {
+                let [image, tile] = split(n, number, of_image);
+                let [y, z] = split(n, &tile, of_row);
+                [image, y, z]
+            };
+            n.for_(bands.clone(), |n, number_of_band| {
+                let base = n.let_(number_of_band.clone() * of_band.clone());
+                let here = n.let_(least(all.clone() - base.clone(), of_band));
+                n.parallel(here.clone(), |n, i| {
+                    let number = n.let_(base.clone() + i.clone());
+                    let [image, y, z] = place(n, &number);
+                    transform(n, &data, x, [image, y * tile, z * tile], None, dtype, |n, p, q, channel, value| {
+                        n.store(values, [p, q, i.clone(), channel], value);
+                    });
                 });
-            });
-            for ((&(first, turns, wide), &(many, each, by_place)), check) in groups.iter().zip(&in_groups).zip(&checks)
-            {
-                let [in_all, of_turn, of_band, by_place] =
-                    [band, many, turns * many, by_place as i64].map(|value| n.number(value));
-                n.parallel(of_band.clone(), |n, flat| {
-                    // Threads begin with parts of the images, or else with groups of blocks.
-                    let by_place = Scalar::index(0).lt(by_place.clone());
-                    let [first_piece, turn_within] = split(n, &flat, [many, turns], &Scalar::index(turns));
-                    let [first_turn, piece_within] = split(n, &flat, [turns, many], &of_turn);
-                    let piece = n.let_index(Scalar::select(by_place.clone(), first_piece, piece_within), many);
-                    let turn = n.let_index(Scalar::select(by_place, turn_within, first_turn), turns);
-                    let group = Group { out: turn * wide + first, wide };
-                    let begins =
-                        |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * in_all.clone(), of_turn.clone());
-                    let start = n.let_index(begins(piece.clone()), band + 1);
-                    let end = Scalar::binary(BinOp::Min, begins(piece + 1), here.clone());
-                    let mine = Scalar::binary(BinOp::Max, end - start.clone(), 0.into());
-                    let mine = n.let_index(mine, each + 1);
-                    let register_tiles = RegisterTiles::new(n, &mine, rows);
-                    let sums = n.local(&[points, points, batch, wide, lanes], dtype);
-                    n.for_each(&[points, points], |n, point| {
-                        let one = |n: &mut Nest<'_>, at: Scalar, rows: i64| {
-                            let begin = n.let_index(start.clone() + at.clone(), room - rows + 1);
-                            let [p, q] = [point[0].clone(), point[1].clone()];
-                            let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
-                                n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
-                            };
-                            let pass = Pass { number: 0.into(), of: 1, steps: channels };
-                            let part = Part { first: 0.into(), channels, is_all: true };
-                            products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
-                        };
-                        register_tiles.for_each(n, |n, at, rows| {
-                            let at = n.let_index(at, batch - rows + 1);
-                            one(n, at, rows);
+                for (at, (&(first, turns, wide), of_group)) in groups.iter().zip(&of_groups).enumerate() {
+                    let [many, of_turn, by_place, _] = of_group else { unreachable!("a name for each number") };
+                    n.parallel(of_turn.clone(), |n, flat| {
+                        // Threads begin with parts of the images, or else with groups of blocks.
+                        let by_place = Scalar::index(0).lt(by_place.clone());
+                        let [first_piece, turn_within] = split(n, &flat, &Scalar::index(turns));
+                        let [first_turn, piece_within] = split(n, &flat, many);
+                        let piece = n.let_(Scalar::select(by_place.clone(), first_piece, piece_within));
+                        let turn = n.let_index(Scalar::select(by_place, turn_within, first_turn), turns);
+                        let group = Group { out: turn * wide + first, wide };
+                        let begins =
+                            |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * of_band.clone(), many.clone());
+                        let start = n.let_(begins(piece.clone()));
+                        let end = Scalar::binary(BinOp::Min, begins(piece + 1), here.clone());
+                        let mine = n.let_(Scalar::binary(BinOp::Max, end - start.clone(), 0.into()));
+                        let register_tiles = RegisterTiles::new(n, &mine, rows);
+                        let sums = n.local(&[points, points, batch, wide, lanes], dtype);
+                        n.for_each(&[points, points], |n, point| {
+                            register_tiles.for_each(n, |n, at, rows| {
+                                let at = n.let_(at);
+                                let begin = n.let_(start.clone() + at.clone());
+                                let [p, q] = [point[0].clone(), point[1].clone()];
+                                let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
+                                    n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
+                                };
+                                let pass = Pass { number: 0.into(), of: 1, steps: channels };
+                                let part = Part { first: 0.into(), channels, is_all: true };
+                                products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
+                            });
                         });
+                        let total = signs.map(|_| total(n, lanes, dtype));
+                        n.for_(mine, |n, t| {
+                            let number = n.let_(base.clone() + start.clone() + t.clone());
+                            let place = place(n, &number);
+                            let sums = Sums { sums, turn: t, back: &back, total, plane: None };
+                            sums.store(n, out, &group, &place, Edge::Unknown([height, width]));
+                        });
+                        if let (Some(&check), Some(total)) = (checks.get(at), total) {
+                            keep(n, check, &(number_of_band.clone() * of_turn.clone() + flat), total);
+                        }
                     });
-                    let total = check.map(|_| total(n, lanes, dtype));
-                    n.for_(mine, |n, t| {
-                        let number = n.let_index(base.clone() + start.clone() + t.clone(), tiles);
-                        let place = place(n, &number);
-                        Sums { sums, turn: t, back: &back, total, plane: None }.store(n, out, &group, &place, None);
+                }
+            });
+            if let Some(signs) = signs {
+                let rows = of_groups.iter().map(|of_group| of_group[OF_GROUP - 1].clone());
+                let checks: Vec<(TensorId, Scalar)> = checks.iter().copied().zip(rows).collect();
+                let bad = not_finite(n, &checks);
+                n.if_(bad, |n| {
+                    n.parallel(planes.clone(), |n, number| {
+                        let [image, block] = split(n, &number, &Scalar::index(outs));
+                        let mend = Mend { plan, planes: None, tensors: [x, w, signs], out };
+                        mend.plane(n, [&image, &block], None, [height, width].map(Scalar::clone));
                     });
-                    if let (Some(check), Some(total)) = (check, total) {
-                        let number = n.let_index(number_of_band.clone() * of_band + flat, count * turns * many);
-                        keep(n, *check, &number, total);
-                    }
                 });
             }
         });
-        if let Some(signs) = signs {
-            let checks: Vec<TensorId> = checks.iter().flatten().copied().collect();
-            let bad = not_finite(n, &checks);
-            n.if_(bad, |n| mend(n, plan, None, [x, w, signs], out));
-        }
         out
     })
 }

@@ -218,8 +218,7 @@ pub(super) fn lower(
                                 let plane = planes.map(|p| n.let_index(plane, p.made));
                                 let turn = t[0].clone() * batch + t[1].clone();
                                 let sums = Sums { sums, turn, back: &back, total, plane };
-                                let whole = height % tile == 0 && width % tile == 0;
-                                sums.store(n, out, &group, &place, Some(whole));
+                                sums.store(n, out, &group, &place, Edge::of(tile, [height, width]));
                             });
                             if let (Some(check), Some(total)) = (check, total) {
                                 let number = (number_of_band.clone() * turns + turn) * deep + depth;
@@ -235,8 +234,9 @@ pub(super) fn lower(
             }
         }
         if let Some(signs) = signs {
+            let checks: Vec<(TensorId, Scalar)> = checks.into_iter().map(|t| (t, n.shape(t)[0].into())).collect();
             let bad = not_finite(n, &checks);
-            n.if_(bad, |n| mend(n, plan, planes, [x, w, signs], out));
+            n.if_(bad, |n| Mend { plan, planes, tensors: [x, w, signs], out }.all(n));
         }
         out
     })
@@ -288,17 +288,17 @@ pub(super) fn bands(
     }
 }
 
-/// Whether an element of some tensors of two axes, or their sum, is infinite or NaN.
-pub(super) fn not_finite(n: &mut Nest<'_>, all: &[TensorId]) -> Scalar {
-    let [(dtype, lanes), ..] = all.iter().map(|&t| (n.dtype(t), n.shape(t)[1])).collect::<Vec<_>>()[..] else {
+/// Whether an element of some tensors of two axes, of so many rows, or their sum, is infinite or NaN.
+pub(super) fn not_finite(n: &mut Nest<'_>, all: &[(TensorId, Scalar)]) -> Scalar {
+    let [(dtype, lanes), ..] = all.iter().map(|t| (n.dtype(t.0), n.shape(t.0)[1])).collect::<Vec<_>>()[..] else {
         return Scalar::bool(false);
     };
     let sums = n.registers(&[lanes], dtype);
     n.vector(lanes, |n, lane| n.store(sums, [lane], Scalar::float(0.0, dtype)));
-    for &t in all {
-        n.for_(n.shape(t)[0], |n, i| {
+    for (t, rows) in all {
+        n.for_(rows.clone(), |n, i| {
             n.vector(lanes, |n, lane| {
-                let sum = n.read(sums, [lane.clone()]) + n.read(t, [i, lane.clone()]);
+                let sum = n.read(sums, [lane.clone()]) + n.read(*t, [i, lane.clone()]);
                 n.store(sums, [lane], sum);
             });
         });
@@ -386,25 +386,49 @@ impl Direct<'_> {
     }
 }
 
-/// Computes results directly that are not finite: of the data, the transformed weight and the signs of the direct one.
-pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, planes: Option<Planes>, [x, w, signs]: [TensorId; 3], out: TensorId) {
-    let dtype = n.dtype(out);
-    let [images, outs, .., height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes or six") };
-    let [_, blocks, .., block] = n.shape(x)[..] else { unreachable!("five axes or six") };
-    let made = planes.map_or(1, |p| p.made);
-    n.parallel_each(&[images, outs, made], |n, i| {
+/// Computes results directly that are not finite.
+pub(super) struct Mend<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) planes: Option<Planes>,
+    /// The data, the transformed weight and the signs of the direct one.
+    pub(super) tensors: [TensorId; 3],
+    pub(super) out: TensorId,
+}
+
+impl Mend<'_> {
+    /// All of them.
+    fn all(&self, n: &mut Nest<'_>) {
+        let [images, outs, .., height, width, _] = n.shape(self.out)[..] else { unreachable!("five axes or six") };
+        let made = self.planes.map_or(1, |p| p.made);
+        n.parallel_each(&[images, outs, made], |n, i| {
+            let made = self.planes.map(|_| &i[2]);
+            self.plane(n, [&i[0], &i[1]], made, [height.into(), width.into()]);
+        });
+    }
+
+    /// Those of a block of an image, which has so many rows and columns, and of one of its planes if there are several.
+    pub(super) fn plane(
+        &self,
+        n: &mut Nest<'_>,
+        [image, of_results]: [&Scalar; 2],
+        made: Option<&Scalar>,
+        [height, width]: [Scalar; 2],
+    ) {
+        let &Mend { plan, planes, tensors: [x, w, signs], out } = self;
+        let (dtype, lanes) = (n.dtype(out), n.shape(w)[4]);
+        let [_, blocks, .., block] = n.shape(x)[..] else { unreachable!("five axes or six") };
         n.for_(height, |n, r| {
-            n.for_(width, |n, c| {
-                let made = planes.map(|_| &i[2]);
-                let place =
-                    |lane: &Scalar| place([i[0].clone(), i[1].clone()], made, [r.clone(), c.clone(), lane.clone()]);
+            n.for_(width.clone(), |n, c| {
+                let place = |lane: &Scalar| {
+                    place([image.clone(), of_results.clone()], made, [r.clone(), c.clone(), lane.clone()])
+                };
                 let total = n.var(Scalar::float(0.0, dtype));
                 n.for_(lanes, |n, lane| n.set(total, n.get(total) + n.read(out, place(&lane))));
                 n.if_(!Scalar::unary(UnOp::IsFinite, n.get(total)), |n| {
                     let of = Direct { plan, planes, blocks: [blocks, block], made: made.cloned() };
-                    let sums = of.sums(n, [w, signs], &i[1], |n, k, plane, [down, across], channel| {
+                    let sums = of.sums(n, [w, signs], of_results, |n, k, plane, [down, across], channel| {
                         let of_tap = [r.clone() + down, c.clone() + across, channel];
-                        n.read(x, self::place([i[0].clone(), k], plane, of_tap))
+                        n.read(x, self::place([image.clone(), k], plane, of_tap))
                     });
                     n.vector(lanes, |n, lane| {
                         let given = n.read(out, place(&lane));
@@ -415,7 +439,7 @@ pub(super) fn mend(n: &mut Nest<'_>, plan: &Plan, planes: Option<Planes>, [x, w,
                 });
             });
         });
-    });
+    }
 }
 
 /// Image, row and column of the tile of that number, of all images.
@@ -469,6 +493,24 @@ pub(super) fn keep(n: &mut Nest<'_>, check: TensorId, number: &Scalar, total: Te
     });
 }
 
+/// Whether tiles come out even in an image of results.
+#[derive(Copy, Clone)]
+pub(super) enum Edge<'a> {
+    /// They do.
+    Whole,
+    /// Some hang over, of images of so many rows and columns.
+    Over([i64; 2]),
+    /// That differs from size to size, and so do rows and columns: each tile is asked.
+    Unknown([&'a Scalar; 2]),
+}
+
+impl Edge<'_> {
+    /// Of tiles in an image of so many rows and columns.
+    pub(super) fn of(tile: i64, extents: [i64; 2]) -> Edge<'static> {
+        if extents.iter().all(|n| n % tile == 0) { Edge::Whole } else { Edge::Over(extents) }
+    }
+}
+
 /// The products of a tile, by points.
 pub(super) struct Sums<'a> {
     pub(super) sums: TensorId,
@@ -516,11 +558,10 @@ impl Sums<'_> {
         }
     }
 
-    /// Transforms back and stores what lies within the image: the tile is that of an image, a row and a column of tiles. `whole` says whether
-    /// tiles come out even in images of these extents; where that differs from size to size, each tile is asked.
-    pub(super) fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, at: &[Scalar; 3], whole: Option<bool>) {
+    /// Transforms back and stores what lies within the image: the tile is that of an image, a row and a column of tiles.
+    pub(super) fn store(&self, n: &mut Nest<'_>, out: TensorId, group: &Group, at: &[Scalar; 3], edge: Edge<'_>) {
         let dtype = n.dtype(out);
-        let [_, _, .., height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes or six") };
+        let [.., lanes] = n.shape(out)[..] else { unreachable!("five axes or six") };
         let [image, y, z] = at;
         let tile = self.back.len() as i64;
         n.for_(group.wide, |n, o| {
@@ -532,14 +573,19 @@ impl Sums<'_> {
                 let (r, c) = (y.clone() * tile + r, z.clone() * tile + c);
                 place([image.clone(), group.out.clone() + o.clone()], self.plane.as_ref(), [r, c, lane.clone()])
             };
-            if whole == Some(true) {
+            let [height, width] = match edge {
+                Edge::Whole => [const { None }; 2],
+                Edge::Over([height, width]) => [Some(height.into()), Some(width.into())],
+                Edge::Unknown([height, width]) => [Some(height.clone()), Some(width.clone())],
+            };
+            let (Some(height), Some(width)) = (height, width) else {
                 n.vector(lanes, |n, lane| {
                     self.results(n, &lane, dtype, &sum, |n, r, c, value| {
                         n.store(out, place(r.into(), c.into(), &lane), value);
                     });
                 });
                 return;
-            }
+            };
             let results = n.local(&[tile, tile, lanes], dtype);
             n.vector(lanes, |n, lane| {
                 self.results(n, &lane, dtype, &sum, |n, r, c, value| {
@@ -553,8 +599,8 @@ impl Sums<'_> {
                 });
             };
             let is_inside = |r: Scalar, c: Scalar| {
-                let inside = (y.clone() * tile + r).lt(Scalar::index(height));
-                inside.and((z.clone() * tile + c).lt(Scalar::index(width)))
+                let inside = (y.clone() * tile + r).lt(height.clone());
+                inside.and((z.clone() * tile + c).lt(width.clone()))
             };
             // Tiles at the edge hang over.
             let each = |n: &mut Nest<'_>| {
@@ -562,9 +608,9 @@ impl Sums<'_> {
                     n.if_(is_inside(at[0].clone(), at[1].clone()), |n| put(n, &at[0], &at[1]));
                 });
             };
-            match whole {
-                Some(_) => each(n),
-                None => n.if_else(
+            match edge {
+                Edge::Whole | Edge::Over(_) => each(n),
+                Edge::Unknown(_) => n.if_else(
                     is_inside((tile - 1).into(), (tile - 1).into()),
                     |n| n.unrolled(tile, |n, r| n.unrolled(tile, |n, c| put(n, &r, &c))),
                     each,

@@ -4,10 +4,10 @@
 //! convolution becomes a part of that ([`crate::lower`] writes it into the stores).
 
 use super::{
-    winograd_any::{RegisterTiles, split},
+    winograd_any::{RegisterTiles, STRIPS, split},
     winograd_blocked::{
-        self, BAND, Direct, Group, Part, Pass, Sums, WEIGHTS_NEAR, each_part, enough_tiles, products, register_tile,
-        tile_at, total, transform,
+        self, BAND, Direct, Edge, Group, Part, Pass, Sums, WEIGHTS_NEAR, each_part, enough_tiles, products,
+        register_tile, tile_at, total, transform,
     },
     winograd_conv::Plan,
 };
@@ -58,21 +58,15 @@ struct Image<'a> {
     x: TensorId,
     /// What it is computed in.
     dtype: DType,
-    /// Whether its rows and columns are others at other sizes.
-    changes: bool,
+    /// Its rows and columns, which have names where they are others at other sizes.
+    rows_columns: [Scalar; 2],
 }
 
 impl Image<'_> {
-    fn extents(&self, n: &Nest<'_>) -> [i64; 5] {
-        n.shape(self.x).try_into().expect("five axes")
-    }
-
-    /// A number that follows from its extents.
-    fn number(&self, n: &mut Nest<'_>, value: i64) -> Scalar {
-        match self.changes {
-            true => n.number(value),
-            false => Scalar::index(value),
-        }
+    /// Blocks of channels, and channels of a block.
+    fn blocks(&self, n: &Nest<'_>) -> [i64; 2] {
+        let [_, blocks, .., block] = n.shape(self.x)[..] else { unreachable!("five axes") };
+        [blocks, block]
     }
 
     fn read(&self, n: &Nest<'_>, at: [Scalar; 5]) -> Scalar {
@@ -81,14 +75,14 @@ impl Image<'_> {
 
     /// Whether a row and a column that are counted from the padding's begin lie within the data, and which of the data's they are.
     fn inside(&self, n: &mut Nest<'_>, [row, column]: [Scalar; 2]) -> (Scalar, [Scalar; 2]) {
-        let [_, _, height, width, _] = self.extents(n);
+        let [height, width] = &self.rows_columns;
         let [top, left, ..] = self.plan.padding;
-        let mut along = |at: Scalar, before: i64, extent: i64| {
+        let mut along = |at: Scalar, before: i64, extent: &Scalar| {
             let at = n.let_(at - before);
-            let (end, last) = (self.number(n, extent), self.number(n, extent - 1));
-            let inside = at.clone().ge(Scalar::index(0)).and(at.clone().lt(end));
+            let inside = at.clone().ge(Scalar::index(0)).and(at.clone().lt(extent.clone()));
+            let last = extent.clone() - 1;
             let near = Scalar::binary(BinOp::Min, Scalar::binary(BinOp::Max, at, 0.into()), last);
-            (inside, n.let_index(near, extent))
+            (inside, n.let_index(near, extent.as_int().unwrap_or(1)))
         };
         let (above, row) = along(row, top, height);
         let (beside, column) = along(column, left, width);
@@ -103,12 +97,15 @@ impl Image<'_> {
         [image, y, z]: &[Scalar; 3],
         put: &impl Fn(&mut Nest<'_>, Scalar, Scalar, Scalar, Scalar),
     ) {
-        let [_, blocks, height, width, block] = self.extents(n);
+        let [blocks, block] = self.blocks(n);
+        let [height, width] = &self.rows_columns;
         let &Plan { tile, points, padding: [top, left, ..], .. } = self.plan;
         let [row, column] = [(y, top), (z, left)].map(|(at, before)| at.clone() * tile - before);
         let whole = |n: &mut Nest<'_>| {
-            let [first, beside] = [(&row, height), (&column, width)]
-                .map(|(at, extent)| n.let_index(at.clone(), (extent - points + 1).max(1)));
+            let [first, beside] = [(&row, height), (&column, width)].map(|(at, extent)| {
+                let extent = extent.as_int().map_or(1, |extent| extent - points + 1);
+                n.let_index(at.clone(), extent.max(1))
+            });
             transform(n, data, self.x, [image.clone(), first, beside], None, self.dtype, put);
         };
         let at_edge = |n: &mut Nest<'_>| {
@@ -136,12 +133,11 @@ impl Image<'_> {
                 });
             });
         };
-        if !self.changes && (height < points || width < points) {
+        if [height, width].iter().any(|extent| extent.as_int().is_some_and(|extent| extent < points)) {
             return at_edge(n);
         }
-        let mut within = |at: &Scalar, extent: i64| {
-            let end = self.number(n, extent - points + 1);
-            at.clone().ge(Scalar::index(0)).and(at.clone().lt(end))
+        let within = |at: &Scalar, extent: &Scalar| {
+            at.clone().ge(Scalar::index(0)).and(at.clone().lt(extent.clone() - (points - 1)))
         };
         let inside = within(&row, height).and(within(&column, width));
         n.if_else(inside, whole, at_edge);
@@ -158,8 +154,9 @@ struct Strip<'a> {
     /// The matrix that transforms back, and the products that it takes.
     back: &'a [Vec<f64>],
     sums: TensorId,
-    /// Whether tiles come out even; none where that differs from size to size.
-    whole: Option<bool>,
+    /// Rows and columns of results, and whether tiles come out even.
+    results: [Scalar; 2],
+    edge: Edge<'a>,
 }
 
 impl Strip<'_> {
@@ -177,7 +174,7 @@ impl Strip<'_> {
         let of_tile = |turn: Scalar, total| Sums { sums: self.sums, turn, back: self.back, total, plane: None };
         n.for_(tiles.clone(), |n, t| {
             let place = place(n, &t);
-            of_tile(t, total).store(n, self.out, group, &place, self.whole);
+            of_tile(t, total).store(n, self.out, group, &place, self.edge);
         });
         let (Some(signs), Some(total)) = (self.signs, total) else { return };
         let all = n.var(Scalar::float(0.0, dtype));
@@ -185,7 +182,50 @@ impl Strip<'_> {
         n.if_(!Scalar::unary(UnOp::IsFinite, n.get(all)), |n| {
             n.for_(tiles.clone(), |n, t| {
                 let place = place(n, &t);
-                mend(n, self.image, &of_tile(t, None), [self.w, signs, self.out], group, &place);
+                self.mend(n, signs, &of_tile(t, None), group, &place);
+            });
+        });
+    }
+
+    /// Stores a tile's results again, those that are not finite as a direct convolution has them.
+    fn mend(&self, n: &mut Nest<'_>, signs: TensorId, sums: &Sums<'_>, group: &Group, [number, y, z]: &[Scalar; 3]) {
+        let &Strip { image, w, out, .. } = self;
+        let (tile, dtype) = (image.plan.tile, image.dtype);
+        let [_, outs, .., lanes] = n.shape(out)[..] else { unreachable!("five axes") };
+        n.for_(group.wide, |n, o| {
+            let results = n.local(&[tile, tile, lanes], dtype);
+            n.vector(lanes, |n, lane| {
+                let sum = |n: &Nest<'_>, p: usize, q: usize, lane: &Scalar| {
+                    let at = [(p as i64).into(), (q as i64).into(), sums.turn.clone(), o.clone(), lane.clone()];
+                    n.read(sums.sums, at)
+                };
+                sums.results(n, &lane, dtype, &sum, |n, r, c, value| {
+                    n.store(results, [r.into(), c.into(), lane.clone()], value);
+                });
+            });
+            n.for_each(&[tile, tile], |n, at| {
+                let [r, c] = [at[0].clone(), at[1].clone()];
+                let (row, column) = (y.clone() * tile + r.clone(), z.clone() * tile + c.clone());
+                let [height, width] = &self.results;
+                let inside = row.clone().lt(height.clone()).and(column.clone().lt(width.clone()));
+                n.if_(inside, |n| {
+                    let [row, column] = [(row, height), (column, width)]
+                        .map(|(at, extent)| n.let_index(at, extent.as_int().unwrap_or(1)));
+                    let block_of_results = n.let_index(group.out.clone() + o.clone(), outs);
+                    let of = Direct { plan: image.plan, planes: None, blocks: image.blocks(n), made: None };
+                    let direct = of.sums(n, [w, signs], &block_of_results, |n, k, _, [down, across], channel| {
+                        let (inside, [r, c]) = image.inside(n, [row.clone() + down, column.clone() + across]);
+                        let value = image.read(n, [number.clone(), k, r, c, channel]);
+                        Scalar::select(inside, value, Scalar::float(0.0, dtype))
+                    });
+                    n.vector(lanes, |n, lane| {
+                        let given = n.read(results, [r.clone(), c.clone(), lane.clone()]);
+                        let is_right = Scalar::unary(UnOp::IsFinite, given.clone());
+                        let value = Scalar::select(is_right, given, n.read(direct, [lane.clone()]));
+                        let place = [number.clone(), block_of_results.clone(), row.clone(), column.clone(), lane];
+                        n.store(out, place, value);
+                    });
+                });
             });
         });
     }
@@ -201,7 +241,8 @@ pub(super) fn lower(
     b: &mut Builder,
 ) -> TensorId {
     let dtype = b.dtype(w);
-    let image = Image { plan, x, dtype, changes: false };
+    let rows_columns = [b.shape(x)[2], b.shape(x)[3]].map(Scalar::index);
+    let image = Image { plan, x, dtype, rows_columns };
     let [data, back] = winograd_blocked::matrices(plan);
     let (points, tile) = (plan.points, plan.tile);
     let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
@@ -222,8 +263,8 @@ pub(super) fn lower(
                 None => (n.local(&[1, points, points, most, channels], dtype), Scalar::index(0)),
             };
             let sums = n.local(&[points, points, most, wide, lanes], dtype);
-            let whole = Some(height % tile == 0 && width % tile == 0);
-            let strip_of = Strip { image: &image, w, signs, out, back: &back, sums, whole };
+            let (results, edge) = ([height, width].map(Scalar::index), Edge::of(tile, [height, width]));
+            let strip_of = Strip { image: &image, w, signs, out, back: &back, sums, results, edge };
             let piece = |n: &mut Nest<'_>, (first_tile, batch): (Scalar, i64)| {
                 let register_tiles = cut_evenly(batch, rows);
                 let passes: i64 = register_tiles.iter().map(|t| t.1).sum();
@@ -288,7 +329,6 @@ pub(super) fn lower_any(
     b: &mut Builder,
 ) -> Option<TensorId> {
     let dtype = b.dtype(w);
-    let image = Image { plan, x, dtype, changes: true };
     let [data, back] = winograd_blocked::matrices(plan);
     let points = plan.points;
     let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
@@ -305,97 +345,58 @@ pub(super) fn lower_any(
     let wanted = (tiles + most * EVEN - 1) / (most * EVEN) * EVEN;
     let count = wanted.min(tiles * 2 / rows).max(1);
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
+    let [rows_of_data, columns_of_data] = [b.shape(x)[2], b.shape(x)[3]];
+    let numbers = [tiles, count, down * across, across, rows_of_data, columns_of_data, height, width];
     Some(b.routine(|n| {
         let out = n.output(shape, dtype);
-        let [all, of_strips, of_image, of_row] = [tiles, count, down * across, across].map(|value| n.number(value));
-        n.parallel(of_strips.clone(), |n, strip| {
-            let values = n.local(&[points, points, most, channels], dtype);
-            let sums = n.local(&[points, points, most, wide, lanes], dtype);
-            let strip_of = Strip { image: &image, w, signs, out, back: &back, sums, whole: None };
-            let begins = |strip: Scalar| Scalar::binary(BinOp::FloorDiv, strip * all.clone(), of_strips.clone());
-            let start = n.let_index(begins(strip.clone()), tiles + 1);
-            let mine = n.let_index(begins(strip + 1) - start.clone(), most + 1);
-            let place = |n: &mut Nest<'_>, i: &Scalar| {
-                let number = n.let_index(start.clone() + i.clone(), tiles);
-                let [image, tile] = split(n, &number, [images, down * across], &of_image);
-                let [y, z] = split(n, &tile, [down, across], &of_row);
-                [image, y, z]
+        let images: &[usize] = &[0, 2, 3];
+        n.at_all_sizes(&[STRIPS], &[(x, images), (out, images)], &numbers, |n, names| {
+            let [all, of_strips, of_image, of_row, rows_of_data, columns_of_data, height, width] = names else {
+                unreachable!("a name for each number")
             };
-            n.for_(mine.clone(), |n, i| {
-                let i = n.let_index(i, most);
-                let place = place(n, &i);
-                image.transform(n, &data, &place, &|n, p, q, channel, value| {
-                    n.store(values, [p, q, i.clone(), channel], value);
-                });
-            });
-            let register_tiles = RegisterTiles::new(n, &mine, rows);
-            for &(first, turns, wide) in &groups {
-                n.for_(turns, |n, turn| {
-                    let group = Group { out: turn * wide + first, wide };
-                    n.for_each(&[points, points], |n, point| {
-                        register_tiles.for_each(n, |n, at, rows| {
-                            let at = n.let_index(at, most - rows + 1);
-                            let [p, q] = [point[0].clone(), point[1].clone()];
-                            let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
-                                n.read(values, [p.clone(), q.clone(), at.clone() + row, channel])
-                            };
-                            let pass = Pass { number: 0.into(), of: 1, steps: channels };
-                            let part = Part { first: 0.into(), channels, is_all: true };
-                            products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
-                        });
+            let rows_columns = [rows_of_data, columns_of_data].map(Scalar::clone);
+            let image = Image { plan, x, dtype, rows_columns };
+            n.parallel(of_strips.clone(), |n, strip| {
+                let values = n.local(&[points, points, most, channels], dtype);
+                let sums = n.local(&[points, points, most, wide, lanes], dtype);
+                let (results, edge) = ([height, width].map(Scalar::clone), Edge::Unknown([height, width]));
+                let strip_of = Strip { image: &image, w, signs, out, back: &back, sums, results, edge };
+                let begins = |strip: Scalar| Scalar::binary(BinOp::FloorDiv, strip * all.clone(), of_strips.clone());
+                let start = n.let_(begins(strip.clone()));
+                let mine = n.let_(begins(strip + 1) - start.clone());
+                let place = |n: &mut Nest<'_>, i: &Scalar| {
+                    let number = n.let_(start.clone() + i.clone());
+                    let [image, tile] = split(n, &number, of_image);
+                    let [y, z] = split(n, &tile, of_row);
+                    [image, y, z]
+                };
+                n.for_(mine.clone(), |n, i| {
+                    let place = place(n, &i);
+                    image.transform(n, &data, &place, &|n, p, q, channel, value| {
+                        n.store(values, [p, q, i.clone(), channel], value);
                     });
-                    strip_of.store(n, &group, &mine, &place);
                 });
-            }
+                let register_tiles = RegisterTiles::new(n, &mine, rows);
+                for &(first, turns, wide) in &groups {
+                    n.for_(turns, |n, turn| {
+                        let group = Group { out: turn * wide + first, wide };
+                        n.for_each(&[points, points], |n, point| {
+                            register_tiles.for_each(n, |n, at, rows| {
+                                let at = n.let_(at);
+                                let [p, q] = [point[0].clone(), point[1].clone()];
+                                let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
+                                    n.read(values, [p.clone(), q.clone(), at.clone() + row, channel])
+                                };
+                                let pass = Pass { number: 0.into(), of: 1, steps: channels };
+                                let part = Part { first: 0.into(), channels, is_all: true };
+                                products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
+                            });
+                        });
+                        strip_of.store(n, &group, &mine, &place);
+                    });
+                }
+            });
         });
         out
     }))
-}
-
-/// Stores a tile's results again, those that are not finite as a direct convolution has them.
-fn mend(
-    n: &mut Nest<'_>,
-    image: &Image<'_>,
-    sums: &Sums<'_>,
-    [w, signs, out]: [TensorId; 3],
-    group: &Group,
-    [number, y, z]: &[Scalar; 3],
-) {
-    let (tile, dtype) = (image.plan.tile, image.dtype);
-    let [_, blocks, .., block] = image.extents(n);
-    let [_, outs, height, width, lanes] = n.shape(out)[..] else { unreachable!("five axes") };
-    n.for_(group.wide, |n, o| {
-        let results = n.local(&[tile, tile, lanes], dtype);
-        n.vector(lanes, |n, lane| {
-            let sum = |n: &Nest<'_>, p: usize, q: usize, lane: &Scalar| {
-                let at = [(p as i64).into(), (q as i64).into(), sums.turn.clone(), o.clone(), lane.clone()];
-                n.read(sums.sums, at)
-            };
-            sums.results(n, &lane, dtype, &sum, |n, r, c, value| {
-                n.store(results, [r.into(), c.into(), lane.clone()], value);
-            });
-        });
-        n.for_each(&[tile, tile], |n, at| {
-            let [r, c] = [at[0].clone(), at[1].clone()];
-            let (row, column) = (y.clone() * tile + r.clone(), z.clone() * tile + c.clone());
-            let [end, beside] = [height, width].map(|extent| image.number(n, extent));
-            let inside = row.clone().lt(end).and(column.clone().lt(beside));
-            n.if_(inside, |n| {
-                let [row, column] = [n.let_index(row, height), n.let_index(column, width)];
-                let block_of_results = n.let_index(group.out.clone() + o.clone(), outs);
-                let of = Direct { plan: image.plan, planes: None, blocks: [blocks, block], made: None };
-                let direct = of.sums(n, [w, signs], &block_of_results, |n, k, _, [down, across], channel| {
-                    let (inside, [r, c]) = image.inside(n, [row.clone() + down, column.clone() + across]);
-                    let value = image.read(n, [number.clone(), k, r, c, channel]);
-                    Scalar::select(inside, value, Scalar::float(0.0, dtype))
-                });
-                n.vector(lanes, |n, lane| {
-                    let given = n.read(results, [r.clone(), c.clone(), lane.clone()]);
-                    let is_right = Scalar::unary(UnOp::IsFinite, given.clone());
-                    let value = Scalar::select(is_right, given, n.read(direct, [lane.clone()]));
-                    n.store(out, [number.clone(), block_of_results.clone(), row.clone(), column.clone(), lane], value);
-                });
-            });
-        });
-    });
 }
