@@ -86,7 +86,7 @@ impl Op for Softmax {
         AxisMap(vec![(0..rank).map(role).collect()])
     }
     fn work(&self, _: &Attrs, args: &[Type], out: &Type) -> Work {
-        Work { flops: 14.0 * elements(out), bytes_read: args.iter().map(bytes).sum(), bytes_written: bytes(out) }
+        Work { flops: 21.0 * elements(out), bytes_read: args.iter().map(bytes).sum(), bytes_written: bytes(out) }
     }
     fn lower(&self, attrs: &Attrs, args: &[Operand], b: &mut Builder) -> Result<Operand, OpError> {
         let x = args[0].tensor();
