@@ -53,7 +53,7 @@ impl Emitter {
             let uses = sums / axes.iter().filter(own).map(|a| a.extent).product::<i64>();
             // Bytes of a row that a register tile covers, where its accumulators fill the registers.
             let tile = self.unit.vector_registers / uses.max(1) * vector;
-            let is_wide = uses <= USES && row >= 2 * tile && axes.iter().any(|a| offset.coeff(a.id) == 1);
+            let is_wide = uses <= USES && row > tile / 2 && axes.iter().any(|a| offset.coeff(a.id) == 1);
             if !is_wide || !(changes || row * summed.extent > l2 / 2) {
                 return None;
             }
