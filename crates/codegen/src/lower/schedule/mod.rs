@@ -19,6 +19,7 @@ mod fuse_rows;
 mod map;
 mod matrix;
 mod matrix_cost;
+mod merged;
 mod order;
 mod pack;
 mod padding;
@@ -214,9 +215,10 @@ fn scheduled(
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Steps(steps) => {
+                let steps: Vec<Step> = steps.iter().map(|s| e.with_merged_axes(s)).collect();
                 let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
                 e.extents.extend(axes.map(|a| (a.id, a.extent)));
-                let steps = e.pack_operands(steps.clone());
+                let steps = e.pack_operands(steps);
                 let image = |s: &Step| s.reduction.as_ref().and_then(|r| e.by_rows(s.tensor, &s.axes, r)).is_some();
                 e.rows_first = steps.iter().any(image);
                 let later =

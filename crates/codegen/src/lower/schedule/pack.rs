@@ -64,9 +64,12 @@ impl Emitter {
     fn pack(&mut self, axes: &[Axis], r: &Reduction, packed: &[TensorId]) -> Option<(Step, Reduction)> {
         let (mut to, mut value) = (Scalar::index(0), r.value.clone());
         let split = self.split_axes(axes, &mut to, &mut [&mut value]);
-        let ragged = self.decide(|e| e.ragged(axes, &r.value).is_some());
+        let stays = self.decide(|e| {
+            let is_read_by_rows = e.parts_of_far_rows(axes, r).is_some() || e.slices(axes, r).is_some();
+            is_read_by_rows || e.ragged(axes, &r.value).is_some()
+        });
         // Who has an operand in blocks has put it in order.
-        if (split.len() > axes.len() || ragged) && packed.is_empty() {
+        if (split.len() > axes.len() || stays) && packed.is_empty() {
             return None;
         }
         let best = self.decide(|e| {

@@ -24,7 +24,7 @@ const SUMS: i64 = 16;
 
 /// How K is cut.
 #[derive(Copy, Clone)]
-struct Slices {
+pub(super) struct Slices {
     /// Rows of each slice.
     slice: i64,
     /// Rows of each block, of which slices have a whole number.
@@ -33,7 +33,7 @@ struct Slices {
 
 impl Emitter {
     /// How K is cut where a reduction is such a GEMV.
-    fn slices(&self, axes: &[Axis], r: &Reduction) -> Option<Slices> {
+    pub(super) fn slices(&self, axes: &[Axis], r: &Reduction) -> Option<Slices> {
         let [summed] = r.axes[..] else { return None };
         let is_product = matches!(r.value.kind(), ScalarKind::Binary(BinOp::Mul, ..)) && r.value.dtype().is_float();
         if !is_product || r.combine != Combine::Sum || axes.iter().any(|a| self.changes(a.id)) {

@@ -14,11 +14,47 @@ use crate::{
 /// Operands of which each element is used less often than this gain nothing.
 const USES: i64 = 64;
 
+/// So often each element of a matrix is used that comes from beyond the L2 cache, whose rows are pages apart, and that is read a few rows at a time: less
+/// often it goes by slices ([`super::slices`]), more often a copy in panels pays.
+const USES_OF_FAR_ROWS: std::ops::RangeInclusive<i64> = 9..=128;
+/// Rows of it at a time: as many pages as first-level TLBs hold (Intel's optimization manual: 64 to 96 entries; AMD's: 64 to 72).
+const FAR_ROWS: std::ops::RangeInclusive<i64> = 32..=64;
+/// Bytes from one such row to the next, at least.
+const APART: i64 = 2048;
+
 impl Emitter {
+    /// Into how many parts a sum is cut of a matrix whose rows lie far apart: register tiles that ran over all of it would go from page to page, and the
+    /// next ones again.
+    pub(super) fn parts_of_far_rows(&self, axes: &[Axis], r: &Reduction) -> Option<i64> {
+        let [summed] = r.axes[..] else { return None };
+        let is_product = matches!(r.value.kind(), ScalarKind::Binary(BinOp::Mul, ..)) && r.value.dtype().is_float();
+        if !is_product || r.combine != Combine::Sum || axes.iter().chain(&r.axes).any(|a| self.changes(a.id)) {
+            return None;
+        }
+        let l2 = self.unit.timing.l2.bytes;
+        let sums: i64 = axes.iter().map(|a| a.extent).product();
+        let is_far = self.accesses(&r.value).iter().any(|a| {
+            let (Some(tensor), Some(offset)) = (a.tensor, a.offset.as_ref()) else { return false };
+            let own = axes.iter().filter(|a| offset.coeff(a.id) != 0).map(|a| a.extent).product::<i64>();
+            let bytes = self.group.decl(tensor).dtype.bytes() as i64;
+            self.bytes_of(tensor) > 2 * l2
+                && offset.coeff(summed.id) * bytes >= APART
+                && axes.iter().any(|a| offset.coeff(a.id) == 1)
+                && USES_OF_FAR_ROWS.contains(&(sums / own.max(1)))
+        });
+        if !is_far || sums * r.value.dtype().bytes() as i64 > l2 / 2 {
+            return None;
+        }
+        FAR_ROWS.rev().find(|rows| summed.extent % rows == 0).map(|rows| summed.extent / rows).filter(|n| *n > 1)
+    }
+
     /// Into how many parts a sum is cut; none where it is to stay whole.
     fn parts(&self, axes: &[Axis], r: &Reduction) -> Option<i64> {
         let [summed] = r.axes[..] else { return None };
         let ScalarKind::Binary(BinOp::Mul, ..) = r.value.kind() else { return None };
+        if let Some(parts) = self.parts_of_far_rows(axes, r) {
+            return Some(parts);
+        }
         let operands = reads(&r.value);
         let visits: i64 = axes.iter().map(|a| a.extent).product::<i64>() * summed.extent;
         let often = |(t, _): &(TensorId, Vec<Scalar>)| {
