@@ -25,13 +25,14 @@ impl Emitter {
         step
     }
 
-    /// The reduction with two neighbouring axes as one: where every read has a place that is as affine as before.
+    /// The reduction of one operand with two neighbouring axes as one: where the place that is read is as affine as before. Of products register tiles
+    /// are chosen by their axes.
     fn merged(&mut self, r: &Reduction) -> Option<Reduction> {
         self.extents.extend(r.axes.iter().map(|a| (a.id, a.extent)));
         let places = |e: &Self, value: &Scalar| -> Option<Vec<Affine>> {
             reads(value).into_iter().map(|(t, index)| Affine::of(&e.flat(t, &index))).collect()
         };
-        let before = places(self, &r.value)?;
+        let before = places(self, &r.value).filter(|all| all.len() == 1)?;
         let lies_within = |outer: &Axis, inner: &Axis| {
             before.iter().all(|place| place.coeff(outer.id) == inner.extent * place.coeff(inner.id))
         };
