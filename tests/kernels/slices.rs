@@ -6,7 +6,7 @@ use crate::common::Rng;
 use resat::{
     driver::{self, Options, Runnable},
     interp,
-    loops::Builder,
+    loops::{Builder, Stages},
     lower::kernel,
     machine::Core,
     ops,
@@ -52,19 +52,48 @@ fn a_vector_times_a_matrix() {
     }
 }
 
+/// Rows that several rows of results read, and such as are little wider than a register tile.
+#[test]
+fn few_rows_times_a_matrix() {
+    for (results, rows, columns) in [(9, 1200, 1030), (6, 700, 2048), (1, 9000, 300), (3, 2001, 520)] {
+        let text = format!(
+            "def @main(%a: Tensor[({results}, {rows}), float32], %b: Tensor[({rows}, {columns}), float32]) {{
+               nn.relu(nn.matmul(%a, %b)) }}"
+        );
+        agree(&text, &[[vec![results, rows], vec![rows, columns]]]);
+    }
+}
+
+/// Of a matrix whose rows are pages apart nothing is copied for few rows of results.
+#[test]
+fn far_rows_are_not_copied() {
+    for (results, is_copied) in [(6, false), (12, false), (100, false), (512, true)] {
+        let product = product([results, 2048, 2048]);
+        let (_, bytes) = kernel("product", &product, skylake()).workspace();
+        assert_eq!(bytes >= 2048 * 2048 * 4, is_copied, "{results} rows: {bytes} bytes");
+    }
+}
+
+/// A product of these extents: of results and of what is summed over.
+fn product([rows, summed, columns]: [i64; 3]) -> Stages {
+    let mut b = Builder::new();
+    let args = [b.arg(&[rows, summed], DType::F32).into(), b.arg(&[summed, columns], DType::F32).into()];
+    let op = ops::lookup("nn.matmul").expect("an operator");
+    let attrs = ops::make_attrs(op, &[]).expect("all have defaults");
+    let out = op.op().lower(&attrs, &args, &mut b).expect("lowers");
+    b.finish_with(&out)
+}
+
+fn skylake() -> Core {
+    let target = "llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu=skylake-avx512";
+    Core::here(&Target::parse(target).expect("a target").codegen())
+}
+
 /// Wide rows are summed a few at a time into partial sums in memory; those that a register tile covers are not.
 #[test]
 fn wide_rows_have_partial_sums() {
     for (columns, has_partial_sums) in [(4096, true), (64, false)] {
-        let rows = (1 << 22) / columns;
-        let mut b = Builder::new();
-        let args = [b.arg(&[1, rows], DType::F32).into(), b.arg(&[rows, columns], DType::F32).into()];
-        let op = ops::lookup("nn.matmul").expect("an operator");
-        let attrs = ops::make_attrs(op, &[]).expect("all have defaults");
-        let out = op.op().lower(&attrs, &args, &mut b).expect("lowers");
-        let target = "llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu=skylake-avx512";
-        let core = Core::here(&Target::parse(target).expect("a target").codegen());
-        let (_, bytes) = kernel("product", &b.finish_with(&out), core).workspace();
+        let (_, bytes) = kernel("product", &product([1, (1 << 22) / columns, columns]), skylake()).workspace();
         assert_eq!(bytes >= columns * 4, has_partial_sums, "{columns} columns: {bytes} bytes");
     }
 }
