@@ -3,7 +3,7 @@
 //! Operators say what each element is (`Op::lower`), never in which order: one schedule for reductions serves convolutions, dense layers,
 //! matrix multiplications, pooling and sums. It enumerates vector axes and register tiles and prices them with a model of a core
 //! (`choose`). Operands whose order is wrong, or whose rows lie powers of two apart, are packed first where the model says that it pays
-//! (`pack`); axes that an operand has in blocks are split (`split`), so that packed constants are read in order; long sums are cut into
+//! (`pack`); axes that lie one within the other are summed over as one (`merged`); axes that an operand has in blocks are split (`split`), so that packed constants are read in order; long sums are cut into
 //! parts (`split_k`); while the tiles that share a panel of weights compute, the next panel is prefetched into L2 (`prefetch`).
 //!
 //! A register tile's longest axis is unrolled outermost, so that what is loaded last is used at once: loads that wait for their use would

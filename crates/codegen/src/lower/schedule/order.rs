@@ -19,18 +19,15 @@ impl Emitter {
         let timing = &self.unit.timing;
         // Where sizes change, an operand that stays in L1 beside the others is read from there again and again.
         let stays = |a: &Access| self.is_sized() && a.tensor.is_some_and(|t| self.bytes_of(t) <= timing.l1.bytes / 4);
+        // How often an operand is met.
+        let times = |a: &Access, order: &[Axis]| -> f64 {
+            let depends = |axis: &Axis| a.axes.contains(&axis.id);
+            let last = order.iter().rposition(depends).map_or(0, |i| i + 1);
+            order[..last].iter().filter(|x| !depends(x)).map(turns).product()
+        };
         let traffic = |order: &[Axis]| -> f64 {
-            accesses
-                .iter()
-                .filter(|a| !stays(a))
-                .map(|a| {
-                    let depends = |axis: &Axis| a.axes.contains(&axis.id);
-                    let last = order.iter().rposition(depends).map_or(0, |i| i + 1);
-                    let again: f64 = order[..last].iter().filter(|x| !depends(x)).map(turns).product();
-                    let elements: i64 = a.tensor.map_or(1, |t| self.group.decl(t).shape.iter().product());
-                    again * elements as f64
-                })
-                .sum()
+            let elements = |a: &Access| a.tensor.map_or(1, |t| self.group.decl(t).shape.iter().product::<i64>()) as f64;
+            accesses.iter().filter(|a| !stays(a)).map(|a| times(a, order) * elements(a)).sum()
         };
         // Of operands beyond the L2 cache, pairs of loops of which the inner one has the longer stride: hardware prefetchers follow what is read in
         // order. One that grows comes from beyond it at some sizes.
@@ -53,12 +50,8 @@ impl Emitter {
         // Results that no L2 cache holds are best written row by row, where what is read again for that comes from L2. (Measured on Granite Rapids:
         // 8192 x 64 by 64 x 768 in 4.3 ms, and column by column in 8.2.)
         let results: i64 = axes.iter().map(|a| a.extent).product::<i64>() * RESULT_BYTES;
-        let near = |a: &Access| {
-            let depends = |axis: &Axis| a.axes.contains(&axis.id);
-            let last = axes.iter().rposition(depends).map_or(0, |i| i + 1);
-            let again: f64 = axes[..last].iter().filter(|x| !depends(x)).map(turns).product();
-            again <= 1.0 || a.tensor.is_some_and(|t| self.bytes_of(t) <= timing.l2.bytes / 2)
-        };
+        let fits = |a: &Access| a.tensor.is_some_and(|t| self.bytes_of(t) <= timing.l2.bytes / 2);
+        let near = |a: &Access| times(a, axes) <= 1.0 || fits(a);
         if results > timing.l2.bytes && accesses.iter().all(near) {
             return best;
         }

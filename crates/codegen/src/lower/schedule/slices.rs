@@ -51,9 +51,9 @@ impl Emitter {
             let row = offset.coeff(summed.id) * bytes;
             let own = |a: &&Axis| offset.coeff(a.id) != 0;
             let uses = sums / axes.iter().filter(own).map(|a| a.extent).product::<i64>().max(1);
-            // Bytes of a row that a register tile covers, where its accumulators fill the registers.
-            let tile = self.unit.vector_registers / uses.max(1) * vector;
-            let is_wide = uses <= USES && row > tile / 2 && axes.iter().any(|a| offset.coeff(a.id) == 1);
+            // Bytes of a row that a register tile covers, where its accumulators fill half of the registers.
+            let tile = self.unit.vector_registers / 2 / uses.max(1) * vector;
+            let is_wide = uses <= USES && row > tile && axes.iter().any(|a| offset.coeff(a.id) == 1);
             if !is_wide || !(changes || row * summed.extent > l2 / 2) {
                 return None;
             }

@@ -92,6 +92,25 @@ impl RegisterTiles {
             done = n.let_(done + count.clone() * size);
         }
     }
+
+    /// The products of all of them with the weights of a group, at all points: `sums` gets those of the transformed tiles `values` from the one of number
+    /// `first` on, whose axes are two numbers of a point, tiles and channels.
+    pub(super) fn multiply(&self, n: &mut Nest<'_>, group: &Group, [w, values, sums]: [TensorId; 3], first: &Scalar) {
+        let [_, points, _, channels, _] = n.shape(w)[..] else { unreachable!("five axes") };
+        n.for_each(&[points, points], |n, point| {
+            self.for_each(n, |n, at, rows| {
+                let at = n.let_(at);
+                let begin = n.let_(first.clone() + at.clone());
+                let [p, q] = [point[0].clone(), point[1].clone()];
+                let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
+                    n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
+                };
+                let pass = Pass { number: 0.into(), of: 1, steps: channels };
+                let part = Part { first: 0.into(), channels, is_all: true };
+                products(n, group, point, (&pass, &part), None, w, sums, rows, &at, value);
+            });
+        });
+    }
 }
 
 /// How many register tiles of each size take the least time for so many tiles, each as long as its rows and one more; not more rows than whole ones would have.
@@ -214,19 +233,7 @@ pub(super) fn lower(
                         let mine = n.let_(Scalar::binary(BinOp::Max, end - start.clone(), 0.into()));
                         let register_tiles = RegisterTiles::new(n, &mine, rows);
                         let sums = n.local(&[points, points, batch, wide, lanes], dtype);
-                        n.for_each(&[points, points], |n, point| {
-                            register_tiles.for_each(n, |n, at, rows| {
-                                let at = n.let_(at);
-                                let begin = n.let_(start.clone() + at.clone());
-                                let [p, q] = [point[0].clone(), point[1].clone()];
-                                let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
-                                    n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
-                                };
-                                let pass = Pass { number: 0.into(), of: 1, steps: channels };
-                                let part = Part { first: 0.into(), channels, is_all: true };
-                                products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
-                            });
-                        });
+                        register_tiles.multiply(n, &group, [w, values, sums], &start);
                         let total = signs.map(|_| total(n, lanes, dtype));
                         n.for_(mine, |n, t| {
                             let number = n.let_(base.clone() + start.clone() + t.clone());

@@ -380,18 +380,7 @@ pub(super) fn lower_any(
                 for &(first, turns, wide) in &groups {
                     n.for_(turns, |n, turn| {
                         let group = Group { out: turn * wide + first, wide };
-                        n.for_each(&[points, points], |n, point| {
-                            register_tiles.for_each(n, |n, at, rows| {
-                                let at = n.let_(at);
-                                let [p, q] = [point[0].clone(), point[1].clone()];
-                                let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
-                                    n.read(values, [p.clone(), q.clone(), at.clone() + row, channel])
-                                };
-                                let pass = Pass { number: 0.into(), of: 1, steps: channels };
-                                let part = Part { first: 0.into(), channels, is_all: true };
-                                products(n, &group, point, (&pass, &part), None, w, sums, rows, &at, value);
-                            });
-                        });
+                        register_tiles.multiply(n, &group, [w, values, sums], &0.into());
                         strip_of.store(n, &group, &mine, &place);
                     });
                 }
