@@ -68,8 +68,18 @@ fn value_of(stage: &Stage) -> &Scalar {
 pub(crate) enum Part<'a> {
     /// Computations that schedules arrange, in order.
     Steps(Vec<Step>),
-    /// Statements that run as they are.
-    Routine(Cow<'a, Routine>),
+    /// Statements that run as they are, but for what is stored.
+    Routine(Cow<'a, Routine>, Option<Box<Stored>>),
+}
+
+/// What statements that are the same at all sizes store instead of one of their tensors, which is in no memory: what the step makes of each
+/// element of it, in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// The tensor.
+    pub instead_of: TensorId,
+    /// The step, which reads it at its own axes.
+    pub step: Step,
 }
 
 impl Part<'_> {
@@ -81,7 +91,10 @@ impl Part<'_> {
                 .flat_map(|s| reads(&s.value).into_iter().chain(s.reduction.iter().flat_map(|r| reads(&r.value))))
                 .map(|(t, _)| t)
                 .collect(),
-            Part::Routine(r) => r.reads(),
+            Part::Routine(r, stored) => {
+                let of_step = stored.iter().flat_map(|s| reads(&s.step.value)).map(|(t, _)| t);
+                r.reads().into_iter().chain(of_step).collect()
+            }
         }
     }
 }
@@ -158,12 +171,10 @@ pub(crate) fn parts<'a>(
             }
         };
         finish_run(group, std::mem::take(&mut run), &kept[at..], &round, changing, &mut parts);
-        parts.push(Part::Routine(routine));
+        parts.push(Part::Routine(routine, None));
     }
     finish_run(group, run, &[], &round, changing, &mut parts);
-    if changing.is_none() {
-        into_stores(group, &mut parts);
-    }
+    into_stores(group, &mut parts, changing.is_some());
     parts
 }
 
@@ -172,59 +183,81 @@ fn stands(r: &Routine, inlined: &HashMap<TensorId, (Vec<AxisId>, Scalar)>) -> bo
     inlined.is_empty() || r.shared.is_some() && r.reads().iter().all(|t| !inlined.contains_key(t))
 }
 
-/// Writes the first step after a routine into the routine's stores, where it alone reads what these store.
-fn into_stores(group: &Stages, parts: &mut Vec<Part<'_>>) {
+/// Writes the first step after a routine into the routine's stores, where it alone reads what these store. Where extents change from size to size,
+/// so it is with statements that are the same at all of them.
+fn into_stores(group: &Stages, parts: &mut Vec<Part<'_>>, is_sized: bool) {
     for at in 1..parts.len() {
-        let [Part::Routine(routine), Part::Steps(steps)] = &parts[at - 1..=at] else { continue };
+        let [Part::Routine(routine, None), Part::Steps(steps)] = &parts[at - 1..=at] else { continue };
         let Some((step, others)) = steps.split_first() else { continue };
         let Some(t) = routine.defines.iter().copied().find(|t| reads(&step.value).iter().any(|(r, _)| r == t)) else {
             continue;
         };
         let rest = Part::Steps(others.to_vec());
         let unread = |p: &Part<'_>| !p.reads().contains(&t);
-        if group.results.contains(&t) || !unread(&rest) || !parts[at + 1..].iter().all(unread) {
+        let alone = !group.results.contains(&t) && unread(&rest) && parts[at + 1..].iter().all(unread);
+        if !alone || !is_made_of(group, routine, t, step) {
             continue;
         }
-        if let Some(routine) = stored_as(group, routine, t, step) {
-            parts[at - 1] = Part::Routine(Cow::Owned(routine));
+        let stored = match (&routine.shared, is_sized) {
+            (Some(shared), true) => shared.stored_in_vectors.contains(&t).then(|| {
+                let stored = Stored { instead_of: t, step: step.clone() };
+                Part::Routine(routine.clone(), Some(Box::new(stored)))
+            }),
+            (None, true) => None,
+            (_, false) => stored_as(routine, t, step).map(|r| Part::Routine(Cow::Owned(r), None)),
+        };
+        if let Some(stored) = stored {
+            parts[at - 1] = stored;
             parts[at] = rest;
         }
     }
     parts.retain(|p| !matches!(p, Part::Steps(steps) if steps.is_empty()));
 }
 
-/// A routine that stores what a step makes of its tensor `t`, in the place of `t`: where the step takes each element to one of its own, and the
-/// routine stores vectors of `t` and reads none of it.
-fn stored_as(group: &Stages, routine: &Routine, t: TensorId, step: &Step) -> Option<Routine> {
+/// Whether a step takes each element of a routine's tensor `t` to one of its own, and the routine itself does not read `t`.
+fn is_made_of(group: &Stages, routine: &Routine, t: TensorId, step: &Step) -> bool {
     let same_shape = group.decl(t).shape == group.decl(step.tensor).shape;
     let own = |r: TensorId| r == t || !routine.defines.contains(&r);
     let fits = reads(&step.value).iter().all(|(r, index)| own(*r) && (*r != t || is_identity(index, &step.axes)));
     let starts = routine.starts.iter().any(|s| s.tensor == t);
-    if step.reduction.is_some() || !same_shape || !fits || starts || routine.reads().contains(&t) {
-        return None;
-    }
+    step.reduction.is_none() && same_shape && fits && !starts && !routine.reads().contains(&t)
+}
+
+/// A routine that stores what a step makes of its tensor `t`, in the place of `t`, where it stores vectors of `t`.
+fn stored_as(routine: &Routine, t: TensorId, step: &Step) -> Option<Routine> {
     let body = store_as(&routine.body, false, &|buffer, flat, stored| {
         if buffer != t {
             return Some(None);
         }
         let place = routine.places.iter().find(|p| p.flat == *flat)?;
-        let with: HashMap<AxisId, Scalar> = step.axes.iter().map(|a| a.id).zip(place.index.iter().cloned()).collect();
-        // Of what is read, `t` goes first: its index is axes.
-        let value = Substitution::new(|s: &Scalar| match s.kind() {
-            ScalarKind::Read(r, _) if *r == t => Some(stored.clone()),
-            ScalarKind::Axis(a) => with.get(a).cloned(),
-            _ => None,
-        })
-        .apply(&step.value);
+        let of_t = |r: TensorId| (r == t).then(|| stored.clone());
+        let value = at_place(&step.value, &step.axes, &place.index, &of_t);
         Some(Some(Stmt::Store { buffer: step.tensor, index: flat.clone(), value }))
     })?;
     let defines = routine.defines.iter().map(|&d| if d == t { step.tensor } else { d }).collect();
     Some(Routine { defines, body: Arc::new(body), shared: None, ..routine.clone() })
 }
 
+/// A step's value at some place, with something else for reads of some tensors.
+pub(crate) fn at_place(
+    value: &Scalar,
+    axes: &[Axis],
+    place: &[Scalar],
+    other: &dyn Fn(TensorId) -> Option<Scalar>,
+) -> Scalar {
+    let with: HashMap<AxisId, &Scalar> = axes.iter().map(|a| a.id).zip(place).collect();
+    // What is read goes first: its index is axes.
+    Substitution::new(|s: &Scalar| match s.kind() {
+        ScalarKind::Read(r, _) => other(*r),
+        ScalarKind::Axis(a) => with.get(a).copied().cloned(),
+        _ => None,
+    })
+    .apply(value)
+}
+
 /// The statements with other stores: `store` gets buffer, index and value, and gives another statement, or nothing where it stays. `None`
 /// where it refuses, or a store that is to be another is not of a vector.
-fn store_as(
+pub(crate) fn store_as(
     s: &Stmt,
     is_vector: bool,
     store: &impl Fn(TensorId, &Scalar, &Scalar) -> Option<Option<Stmt>>,

@@ -142,7 +142,7 @@ pub(super) enum Item {
 /// Makes the statements of a [`Routine`], in order.
 pub struct Nest<'a> {
     pub(super) builder: &'a mut Builder,
-    defines: Vec<TensorId>,
+    pub(super) defines: Vec<TensorId>,
     scratch: Vec<TensorId>,
     /// With the parallel loop in which each was made; 0 stands for none.
     pub(super) locals: HashMap<TensorId, u32>,
@@ -151,7 +151,7 @@ pub struct Nest<'a> {
     starts: Vec<Stage>,
     indices: Vec<Axis>,
     numbers: Vec<AxisId>,
-    places: Vec<Place>,
+    pub(super) places: Vec<Place>,
     /// The block at hand, after those around it.
     pub(super) items: Vec<Item>,
     /// The parallel loop around the statements at hand; 0 for none.
@@ -360,8 +360,7 @@ impl Nest<'_> {
             }
         });
         let flat = strided.reduce(|a, b| a + b).unwrap_or_else(|| Scalar::index(0));
-        // At all sizes nothing else is written into stores.
-        if self.defines.contains(&t) && self.sharing.is_none() {
+        if self.defines.contains(&t) {
             self.places.push(Place { flat: flat.clone(), index });
         }
         self.store_flat(t, flat, value);

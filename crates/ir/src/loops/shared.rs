@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{AxisId, Nest, Scalar, ScalarKind, Seen, Stmt, TensorDecl, TensorId, affine::any_new, routine::close};
+use super::{
+    AxisId, LoopKind, Nest, Place, Scalar, ScalarKind, Seen, Stmt, TensorDecl, TensorId, affine::any_new,
+    routine::close,
+};
 use crate::tensor::DType;
 
 /// The statements of a routine that are the same at all sizes; see [`Nest::at_all_sizes`].
@@ -17,6 +20,10 @@ pub struct SharedBody {
     pub reads: Vec<TensorId>,
     /// Names of strides of tensors whose extents change: by tensor, for each axis, where its stride is not the same at all sizes.
     pub strides: Vec<(TensorId, Vec<Option<AxisId>>)>,
+    /// As [`Routine::places`](super::Routine::places).
+    pub places: Vec<Place>,
+    /// The tensors that are stored in vectors alone, at such places.
+    pub stored_in_vectors: Vec<TensorId>,
     /// What was declared on the way.
     tensors: Vec<TensorDecl>,
     locals: Vec<(TensorId, u32)>,
@@ -89,6 +96,30 @@ pub(super) fn reads(body: &Stmt, seen: &mut Seen, found: &mut Vec<TensorId>) {
     body.for_each(&mut |s| s.scalars().into_iter().for_each(|e| reads_of(e, seen, found)));
 }
 
+/// The tensors of these that are stored in vectors alone, all at places of which the index is known.
+fn stored_in_vectors(body: &Stmt, tensors: &[TensorId], places: &[Place]) -> Vec<TensorId> {
+    fn others(s: &Stmt, is_vector: bool, places: &[Place], found: &mut Vec<TensorId>) {
+        match s {
+            Stmt::Block(all) => all.iter().for_each(|s| others(s, is_vector, places, found)),
+            Stmt::For { kind, body, .. } => others(body, is_vector || *kind == LoopKind::Vector, places, found),
+            Stmt::Let { body, .. } | Stmt::While { body, .. } => others(body, is_vector, places, found),
+            Stmt::If { then, otherwise, .. } => {
+                others(then, is_vector, places, found);
+                otherwise.iter().for_each(|s| others(s, is_vector, places, found));
+            }
+            Stmt::Store { buffer, index, .. } if !is_vector || places.iter().all(|p| p.flat != *index) => {
+                found.push(*buffer);
+            }
+            Stmt::Transpose { to, .. } => found.push(*to),
+            Stmt::Tiles { block, .. } => found.push(block.sums),
+            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
+        }
+    }
+    let mut found = Vec::new();
+    others(body, false, places, &mut found);
+    tensors.iter().copied().filter(|t| !found.contains(t)).collect()
+}
+
 impl Nest<'_> {
     /// All statements of a routine for all sizes, which are the same at each but for `numbers`: `body` gets names for these. Of the tensors that are
     /// there so far those whose extents change are `sized`, along these axes. On nothing else may statements depend that changes from size to size,
@@ -148,11 +179,14 @@ impl Nest<'_> {
         reads(&body, &mut Seen::default(), &mut found);
         let of_own = |t: &&TensorId| t.0 as usize >= first;
         let of_region = |t: &TensorId| (*t, self.locals[t]);
+        let places = std::mem::take(&mut self.places);
         let made = SharedBody {
             origin,
-            body: Arc::new(body),
             reads: found,
             strides,
+            stored_in_vectors: stored_in_vectors(&body, &self.defines, &places),
+            places,
+            body: Arc::new(body),
             tensors: self.builder.stages.tensors[first..].to_vec(),
             locals: self.local_order.iter().chain(&self.registers).filter(of_own).map(of_region).collect(),
             registers: self.registers.iter().filter(of_own).copied().collect(),

@@ -225,7 +225,7 @@ fn scheduled(
                     LazyCell::new(|| parts[at + 1..].iter().flat_map(Part::reads).collect::<HashSet<TensorId>>());
                 body.extend(e.steps(steps, &|t| later.contains(&t)));
             }
-            Part::Routine(r) => body.push(e.routine(r)),
+            Part::Routine(r, stored) => body.push(e.routine(r, stored.as_deref())),
         }
     }
     for (i, &t) in group.results.iter().enumerate() {

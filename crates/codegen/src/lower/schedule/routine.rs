@@ -7,18 +7,21 @@ use crate::{
     loops::{AxisId, BufferId, LoopKind, Routine, Scalar, ScalarKind, SharedBody, Space, Stmt, TensorId},
     lower::{
         affine::{Substitution, in_order},
-        normalize::{Step, map_step},
+        normalize::{Step, Stored, at_place, map_step, store_as},
     },
     tensor::DType,
 };
 
 impl Emitter {
     /// The statements of a routine over the kernel's buffers.
-    pub(super) fn routine(&mut self, r: &Routine) -> Stmt {
-        for t in r.defines.iter().chain(&r.scratch) {
-            if !self.buffer_of.contains_key(t) {
-                self.declare(*t, Space::Shared);
+    pub(super) fn routine(&mut self, r: &Routine, stored: Option<&Stored>) -> Stmt {
+        for &t in r.defines.iter().chain(&r.scratch) {
+            let in_memory = stored.filter(|s| s.instead_of == t).map_or(t, |s| s.step.tensor);
+            if !self.buffer_of.contains_key(&in_memory) {
+                self.declare(in_memory, Space::Shared);
             }
+            let buffer = self.buffer_of[&in_memory];
+            self.buffer_of.insert(t, buffer);
         }
         self.locals(&r.locals);
         r.registers.iter().for_each(|t| self.declare(*t, Space::Register));
@@ -28,7 +31,7 @@ impl Emitter {
         let mut all = self.steps(starts, &later);
         let numbers: Vec<(AxisId, Scalar)> = r.bound.iter().map(|&(name, n)| (name, self.number(n))).collect();
         let body = match r.shared.as_ref().filter(|_| self.is_sized()) {
-            Some(shared) => self.shared_statements(shared),
+            Some(shared) => self.shared_statements(shared, stored),
             None => self.statements(r),
         };
         let body = match self.is_dry() {
@@ -63,11 +66,12 @@ impl Emitter {
     }
 
     /// Statements that are the same at all sizes: nothing in them changes but names.
-    fn shared_statements(&mut self, shared: &SharedBody) -> Stmt {
+    fn shared_statements(&mut self, shared: &SharedBody, stored: Option<&Stored>) -> Stmt {
         // What is the same stands in one place (see `lower::sites`).
         self.same(Arc::as_ptr(&shared.body) as usize);
         let buffers: Vec<Option<BufferId>> = shared.reads.iter().map(|t| self.buffer_of.get(t).copied()).collect();
         self.same(buffers);
+        let value = stored.map(|s| self.value_of_stored(s));
         if self.is_dry() {
             return Stmt::Block(vec![]);
         }
@@ -91,7 +95,33 @@ impl Emitter {
                 _ => e,
             }
         };
-        shared.body.map(&mut flattened, &|t| self.buffer_of[&t])
+        let body = shared.body.map(&mut flattened, &|t| self.buffer_of[&t]);
+        let Some((stored, (value, of_routine))) = stored.zip(value) else { return body };
+        let to = self.buffer_of[&stored.step.tensor];
+        let places: Vec<(Scalar, Vec<Scalar>)> =
+            shared.places.iter().map(|p| (flattened(&p.flat), p.index.iter().map(&mut flattened).collect())).collect();
+        let other = store_as(&body, false, &|buffer, flat, given| {
+            if buffer != to {
+                return Some(None);
+            }
+            let (_, index) = places.iter().find(|(place, _)| place == flat)?;
+            let value = at_place(&value, &stored.step.axes, index, &|_| None);
+            let given = Substitution::new(|s: &Scalar| (*s == of_routine).then(|| given.clone())).apply(&value);
+            Some(Some(Stmt::Store { buffer, index: flat.clone(), value: given }))
+        });
+        other.expect("such statements store vectors alone, at places of which the index is known")
+    }
+
+    /// What a step stores instead of a routine, at its axes, with names for what changes in it, and the variable in it that stands for what the
+    /// routine would store.
+    fn value_of_stored(&mut self, stored: &Stored) -> (Scalar, Scalar) {
+        let Stored { instead_of, step } = stored;
+        self.extents.extend(step.axes.iter().map(|a| (a.id, a.extent)));
+        step.axes.iter().for_each(|a| self.same_axis(a.id, a.extent));
+        let of_routine = Scalar::bound(self.fresh(), self.group.decl(*instead_of).dtype);
+        let is_it = |s: &Scalar| matches!(s.kind(), ScalarKind::Read(t, _) if t == instead_of);
+        let value = Substitution::new(|s: &Scalar| is_it(s).then(|| of_routine.clone())).apply(&step.value);
+        (self.named(&value), of_routine)
     }
 
     fn flat_statements(&self, body: &Stmt) -> Stmt {

@@ -35,6 +35,7 @@ mod winograd_any;
 mod winograd_blocked;
 mod winograd_conv;
 mod winograd_conv3d;
+mod winograd_direct;
 mod winograd_int8;
 mod winograd_int8_loops;
 mod winograd_strips;

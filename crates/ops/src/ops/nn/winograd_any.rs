@@ -6,10 +6,10 @@
 
 use super::{
     winograd_blocked::{
-        self, BAND, Edge, Group, Mend, Part, Pass, Sums, WEIGHTS_NEAR, enough_tiles, keep, not_finite, products,
-        register_tile, total, transform,
+        self, Ahead, BAND, Edge, Group, Part, WEIGHTS_NEAR, enough_tiles, products, register_tile, steps_of_even_part,
     },
     winograd_conv::Plan,
+    winograd_strips::{Image, Strip},
 };
 use crate::{
     loops::{BinOp, Builder, Nest, Scalar, TensorId, cut_evenly},
@@ -18,6 +18,9 @@ use crate::{
 
 /// So many parallel iterations there should be at least, where there are register tiles for that.
 const PIECES: i64 = 4;
+
+/// Of which number groups are a multiple, where threads begin with groups. More groups than fit would read weights once more each.
+const EVEN: i64 = 2;
 
 /// How the tiles of all images are cut.
 struct Bands {
@@ -45,7 +48,7 @@ impl Bands {
     /// with groups: as many each, of tiles that they transformed themselves, where these are enough for weights that come from the last cache.
     fn groups(&self, rows: i64, most: i64, turns: i64, weights_near: bool) -> (i64, i64, bool) {
         let wanted = (self.band + most - 1) / most;
-        let even = (wanted + PIECES - 1) / PIECES * PIECES;
+        let even = up(wanted, EVEN);
         let by_place = weights_near || self.band / even >= enough_tiles(rows);
         let wanted = if by_place && !weights_near { even } else { wanted.max((PIECES + turns - 1) / turns) };
         let wanted = wanted.min(self.band / rows).max(1);
@@ -65,7 +68,7 @@ const SIZES: usize = 4;
 
 impl RegisterTiles {
     pub(super) fn new(n: &mut Nest<'_>, tiles: &Scalar, rows: i64) -> RegisterTiles {
-        let sizes = [rows, (4 * rows + 2) / 5, rows / 2 + 1, (rows + 2) / 4];
+        let sizes = [rows, rows - 1, (5 * rows + 2) / 7, 4 * rows / 7];
         let by = Scalar::index(rows);
         let whole = n.let_(Scalar::binary(BinOp::FloorDiv, tiles.clone(), by.clone()));
         let rest = n.let_(Scalar::binary(BinOp::FloorMod, tiles.clone(), by));
@@ -84,11 +87,12 @@ impl RegisterTiles {
         RegisterTiles { sizes, counts }
     }
 
-    /// Calls `body` with the first tile and the rows of each.
-    pub(super) fn for_each(&self, n: &mut Nest<'_>, body: impl Fn(&mut Nest<'_>, Scalar, i64)) {
-        let mut done = Scalar::index(0);
+    /// Calls `body` with the number, the first tile and the rows of each.
+    fn for_each(&self, n: &mut Nest<'_>, body: impl Fn(&mut Nest<'_>, Scalar, Scalar, i64)) {
+        let (mut before, mut done) = (Scalar::index(0), Scalar::index(0));
         for (&size, count) in self.sizes.iter().zip(&self.counts) {
-            n.for_(count.clone(), |n, turn| body(n, done.clone() + turn * size, size));
+            n.for_(count.clone(), |n, turn| body(n, before.clone() + turn.clone(), done.clone() + turn * size, size));
+            before = n.let_(before + count.clone());
             done = n.let_(done + count.clone() * size);
         }
     }
@@ -97,31 +101,48 @@ impl RegisterTiles {
     /// `first` on, whose axes are two numbers of a point, tiles and channels.
     pub(super) fn multiply(&self, n: &mut Nest<'_>, group: &Group, [w, values, sums]: [TensorId; 3], first: &Scalar) {
         let [_, points, _, channels, _] = n.shape(w)[..] else { unreachable!("five axes") };
+        let of = self.counts.iter().cloned().reduce(|a, b| a + b).expect("there are sizes");
+        let of = n.let_(of);
+        // All channels, or part by part where several register tiles go through the same weights, as `each_part` has it.
+        let of_part = steps_of_even_part(n, w);
+        let [parts, steps] = match of_part {
+            None => [1, channels].map(Scalar::index),
+            Some(steps) => {
+                let several = Scalar::index(1).lt(of.clone());
+                [(channels / steps, 1), (steps, channels)]
+                    .map(|(a, b)| n.let_(Scalar::select(several.clone(), a.into(), b.into())))
+            }
+        };
         n.for_each(&[points, points], |n, point| {
-            self.for_each(n, |n, at, rows| {
-                let at = n.let_(at);
-                let begin = n.let_(first.clone() + at.clone());
-                let [p, q] = [point[0].clone(), point[1].clone()];
-                let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
-                    n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
-                };
-                let pass = Pass { number: 0.into(), of: 1, steps: channels };
-                let part = Part { first: 0.into(), channels, is_all: true };
-                products(n, group, point, (&pass, &part), None, w, sums, rows, &at, value);
+            n.for_(parts, |n, part| {
+                let first_step = n.let_(part * steps.clone());
+                self.for_each(n, |n, number, at, rows| {
+                    let at = n.let_(at);
+                    let begin = n.let_(first.clone() + at.clone());
+                    let [p, q] = [point[0].clone(), point[1].clone()];
+                    let value = |n: &Nest<'_>, row: Scalar, _: &Scalar, channel: Scalar| {
+                        n.read(values, [p.clone(), q.clone(), begin.clone() + row, channel])
+                    };
+                    let ahead = Ahead::unknown(n, point, group, [&number, &of, &steps], w);
+                    let part = Part { first: first_step.clone(), channels: steps.clone(), is_all: of_part.is_none() };
+                    products(n, group, point, (&ahead, &part), None, w, sums, rows, &at, value);
+                });
             });
         });
     }
 }
 
-/// How many register tiles of each size take the least time for so many tiles, each as long as its rows and one more; not more rows than whole ones would have.
+/// How many register tiles of each size take the least time for so many tiles, each as long as its rows and two more; not more rows than whole ones would
+/// have. Of those that take the same, those of which none is large: weights are prefetched as evenly as tiles are.
 fn fewest(sizes: [i64; SIZES], tiles: i64) -> [i64; SIZES] {
     let most = up(tiles, sizes[0]);
-    let counts = (0..=tiles / sizes[0] + 1)
-        .flat_map(|a| (0..=1).flat_map(move |b| (0..=2).flat_map(move |c| (0..=1).map(move |d| [a, b, c, d]))));
+    // Less than two whole ones are cut: see `RegisterTiles::new`.
+    let counts = (0..3_i64.pow(SIZES as u32)).map(|code| std::array::from_fn(|size| code / 3_i64.pow(size as u32) % 3));
     let rows = |counts: &[i64; SIZES]| counts.iter().zip(sizes).map(|(n, size)| n * size).sum::<i64>();
     let fits = |counts: &[i64; SIZES]| (tiles..=most).contains(&rows(counts));
-    let time = |counts: &[i64; SIZES]| rows(counts) + counts.iter().sum::<i64>();
-    counts.filter(fits).min_by_key(time).unwrap_or([most / sizes[0], 0, 0, 0])
+    let time = |counts: &[i64; SIZES]| rows(counts) + 2 * counts.iter().sum::<i64>();
+    let largest = |counts: &[i64; SIZES]| sizes.iter().zip(counts).find(|(_, n)| **n > 0).map_or(0, |(size, _)| *size);
+    counts.filter(fits).min_by_key(|counts| (time(counts), largest(counts))).unwrap_or([most / sizes[0], 0, 0, 0])
 }
 
 /// `values[at]`.
@@ -138,8 +159,8 @@ const ANY: i64 = 0;
 pub(super) const STRIPS: i64 = 1;
 
 /// How many names all groups of blocks have in common, and how many each has.
-const COMMON: usize = 8;
-const OF_GROUP: usize = 4;
+const COMMON: usize = 9;
+const OF_GROUP: usize = 3;
 
 fn up(n: i64, to: i64) -> i64 {
     (n + to - 1) / to * to
@@ -154,18 +175,17 @@ fn least(a: Scalar, b: &Scalar) -> Scalar {
     Scalar::binary(BinOp::Min, a, b.clone())
 }
 
-/// The convolution, of operands as [`winograd_blocked::lower`] takes them.
+/// The convolution of `x`, `[images, blocks, rows, columns, block]` without padding, by `w` and `signs` as [`winograd_blocked::lower`] takes them.
 pub(super) fn lower(
     plan: &Plan,
-    x: TensorId,
-    w: TensorId,
+    [x, w]: [TensorId; 2],
     signs: Option<TensorId>,
     shape: &[i64],
     b: &mut Builder,
 ) -> TensorId {
-    let dtype: DType = b.dtype(x);
+    let dtype: DType = b.dtype(w);
     let [data, back] = winograd_blocked::matrices(plan);
-    let (points, tile) = (plan.points, plan.tile);
+    let points = plan.points;
     let [images, outs, height, width, lanes] = shape[..] else { unreachable!("five axes") };
     let channels = b.shape(x)[1] * b.shape(x)[4];
     let (down, across) = (plan.tiles(height), plan.tiles(width));
@@ -175,49 +195,43 @@ pub(super) fn lower(
     let cut = Bands::new(images * down * across, rows, bytes, bytes * outs * lanes, (outs + wide - 1) / wide);
     let Bands { tiles, count, band } = cut;
     let groups: Vec<(i64, i64, i64)> = cut_evenly(outs, wide);
+    let [rows_of_data, columns_of_data] = [b.shape(x)[2], b.shape(x)[3]];
     b.routine(|n| {
         let out = n.output(shape, dtype);
         // The last register tile may compute more than there is.
         let room = band + rows;
         let values = n.scratch(&[points, points, room, channels], dtype);
-        let in_groups: Vec<(i64, i64, bool)> =
-            groups.iter().map(|&(_, turns, _)| cut.groups(rows, batch, turns, weights_near)).collect();
-        let checks: Vec<TensorId> = match signs {
-            Some(_) => {
-                let rows = |(&(_, turns, _), &(many, ..)): (&(i64, i64, i64), &(i64, i64, bool))| count * turns * many;
-                let rows: Vec<i64> = groups.iter().zip(&in_groups).map(rows).collect();
-                rows.into_iter().map(|rows| n.scratch(&[rows, lanes], dtype)).collect()
-            }
-            None => Vec::new(),
-        };
-        let mut numbers = vec![tiles, band, down * across, across, count, height, width, images * outs];
-        for (&(_, turns, _), &(many, _, by_place)) in groups.iter().zip(&in_groups) {
-            numbers.extend([many, turns * many, by_place as i64, count * turns * many]);
+        let mut numbers = vec![tiles, band, down * across, across, count, rows_of_data, columns_of_data, height, width];
+        for &(_, turns, _) in &groups {
+            let (many, _, by_place) = cut.groups(rows, batch, turns, weights_near);
+            numbers.extend([many, turns * many, by_place as i64]);
         }
         let images: &[usize] = &[0, 2, 3];
         n.at_all_sizes(&[ANY], &[(x, images), (out, images), (values, &[2])], &numbers, |n, names| {
-            let ([all, of_band, of_image, of_row, bands, of_results @ ..], of_groups) = names.split_at(COMMON) else {
+            let ([all, of_band, of_image, of_row, bands, of_images @ ..], of_groups) = names.split_at(COMMON) else {
                 unreachable!("a name for each number")
             };
-            let [height, width, planes] = of_results else { unreachable!("a name for each number") };
-            let of_groups: Vec<&[Scalar]> = of_groups.chunks(OF_GROUP).collect();
-            let place = |n: &mut Nest<'_>, number: &Scalar| {
-                let [image, tile] = split(n, number, of_image);
+            let [rows_of_data, columns_of_data, height, width] = of_images else {
+                unreachable!("a name for each number")
+            };
+            let image = Image { plan, x, dtype, rows_columns: [rows_of_data, columns_of_data].map(Scalar::clone) };
+            let place = |n: &mut Nest<'_>, number: Scalar| {
+                let number = n.let_(number);
+                let [image, tile] = split(n, &number, of_image);
                 let [y, z] = split(n, &tile, of_row);
                 [image, y, z]
             };
             n.for_(bands.clone(), |n, number_of_band| {
-                let base = n.let_(number_of_band.clone() * of_band.clone());
+                let base = n.let_(number_of_band * of_band.clone());
                 let here = n.let_(least(all.clone() - base.clone(), of_band));
                 n.parallel(here.clone(), |n, i| {
-                    let number = n.let_(base.clone() + i.clone());
-                    let [image, y, z] = place(n, &number);
-                    transform(n, &data, x, [image, y * tile, z * tile], None, dtype, |n, p, q, channel, value| {
+                    let place = place(n, base.clone() + i.clone());
+                    image.transform(n, &data, &place, &|n, p, q, channel, value| {
                         n.store(values, [p, q, i.clone(), channel], value);
                     });
                 });
-                for (at, (&(first, turns, wide), of_group)) in groups.iter().zip(&of_groups).enumerate() {
-                    let [many, of_turn, by_place, _] = of_group else { unreachable!("a name for each number") };
+                for (&(first, turns, wide), of_group) in groups.iter().zip(of_groups.chunks(OF_GROUP)) {
+                    let [many, of_turn, by_place] = of_group else { unreachable!("a name for each number") };
                     n.parallel(of_turn.clone(), |n, flat| {
                         // Threads begin with parts of the images, or else with groups of blocks.
                         let by_place = Scalar::index(0).lt(by_place.clone());
@@ -233,32 +247,14 @@ pub(super) fn lower(
                         let mine = n.let_(Scalar::binary(BinOp::Max, end - start.clone(), 0.into()));
                         let register_tiles = RegisterTiles::new(n, &mine, rows);
                         let sums = n.local(&[points, points, batch, wide, lanes], dtype);
+                        let (results, edge) = ([height, width].map(Scalar::clone), Edge::Unknown([height, width]));
+                        let strip = Strip { image: &image, w, signs, out, back: &back, sums, results, edge };
                         register_tiles.multiply(n, &group, [w, values, sums], &start);
-                        let total = signs.map(|_| total(n, lanes, dtype));
-                        n.for_(mine, |n, t| {
-                            let number = n.let_(base.clone() + start.clone() + t.clone());
-                            let place = place(n, &number);
-                            let sums = Sums { sums, turn: t, back: &back, total, plane: None };
-                            sums.store(n, out, &group, &place, Edge::Unknown([height, width]));
-                        });
-                        if let (Some(&check), Some(total)) = (checks.get(at), total) {
-                            keep(n, check, &(number_of_band.clone() * of_turn.clone() + flat), total);
-                        }
+                        let first_tile = base.clone() + start;
+                        strip.store(n, &group, &mine, &|n, t| place(n, first_tile.clone() + t.clone()));
                     });
                 }
             });
-            if let Some(signs) = signs {
-                let rows = of_groups.iter().map(|of_group| of_group[OF_GROUP - 1].clone());
-                let checks: Vec<(TensorId, Scalar)> = checks.iter().copied().zip(rows).collect();
-                let bad = not_finite(n, &checks);
-                n.if_(bad, |n| {
-                    n.parallel(planes.clone(), |n, number| {
-                        let [image, block] = split(n, &number, &Scalar::index(outs));
-                        let mend = Mend { plan, planes: None, tensors: [x, w, signs], out };
-                        mend.plane(n, [&image, &block], None, [height, width].map(Scalar::clone));
-                    });
-                });
-            }
         });
         out
     })

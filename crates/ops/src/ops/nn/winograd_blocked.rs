@@ -13,7 +13,7 @@
 //!
 //! Images of several planes are transformed plane by plane; what a plane of results sums over are the channels of all planes within its window.
 
-use super::winograd_conv::Plan;
+use super::{winograd_conv::Plan, winograd_direct::Mend};
 use crate::{
     loops::{BinOp, Builder, Nest, Scalar, TensorId, UnOp, cut_evenly},
     tensor::DType,
@@ -50,7 +50,7 @@ fn linear(coefficients: &[f64], dtype: DType, mut term: impl FnMut(usize) -> Sca
 
 /// Both sides of a square of values by the same matrix, whose rows are `rows`: the values' columns first, named once. `value` and
 /// `put` take row and column.
-fn both_sides(
+pub(super) fn both_sides(
     n: &mut Nest<'_>,
     rows: &[Vec<f64>],
     dtype: DType,
@@ -200,9 +200,9 @@ pub(super) fn lower(
                                                 n.read(values, [p, q, plane.clone(), tile, channel])
                                             };
                                             let at = point[2].clone() * batch + at.clone();
-                                            let (number, steps) = (before.clone() + turn, part.channels);
+                                            let (number, steps) = (before.clone() + turn, part.channels.clone());
                                             let pass = Pass { number, of: each * of_plane, steps };
-                                            let of = (&pass, &part);
+                                            let of = (&Ahead::Pass(&pass), &part);
                                             products(n, &group, point, of, made.as_ref(), w, sums, size, &at, value);
                                         });
                                         before = before + turns;
@@ -289,7 +289,7 @@ pub(super) fn bands(
 }
 
 /// Whether an element of some tensors of two axes, of so many rows, or their sum, is infinite or NaN.
-pub(super) fn not_finite(n: &mut Nest<'_>, all: &[(TensorId, Scalar)]) -> Scalar {
+fn not_finite(n: &mut Nest<'_>, all: &[(TensorId, Scalar)]) -> Scalar {
     let [(dtype, lanes), ..] = all.iter().map(|t| (n.dtype(t.0), n.shape(t.0)[1])).collect::<Vec<_>>()[..] else {
         return Scalar::bool(false);
     };
@@ -306,140 +306,6 @@ pub(super) fn not_finite(n: &mut Nest<'_>, all: &[(TensorId, Scalar)]) -> Scalar
     let total = n.var(Scalar::float(0.0, dtype));
     n.unrolled(lanes, |n, lane| n.set(total, n.get(total) + n.read(sums, [lane])));
     !Scalar::unary(UnOp::IsFinite, n.get(total))
-}
-
-/// A window's sums without the algorithm.
-pub(super) struct Direct<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) planes: Option<Planes>,
-    /// Blocks of channels, and channels of a block.
-    pub(super) blocks: [i64; 2],
-    /// The plane of results, if there are several.
-    pub(super) made: Option<Scalar>,
-}
-
-impl Direct<'_> {
-    /// The sums of a block of results, in registers, of the transformed weight and the signs of the direct one: `x` takes a block of channels, a plane of
-    /// the data, a tap's row and column, and a channel of the block.
-    pub(super) fn sums(
-        &self,
-        n: &mut Nest<'_>,
-        [w, signs]: [TensorId; 2],
-        out: &Scalar,
-        x: impl Fn(&mut Nest<'_>, Scalar, Option<&Scalar>, [Scalar; 2], Scalar) -> Scalar,
-    ) -> TensorId {
-        let (dtype, lanes) = (n.dtype(w), n.shape(w)[4]);
-        let [blocks, block] = self.blocks;
-        let (back, taps) = (self.plan.weight_back(), self.plan.taps as usize);
-        let least = Scalar::float(f64::from(f32::MIN_POSITIVE), dtype);
-        let (planes, window) = (self.planes, self.planes.map_or(1, |p| p.taps));
-        let sums = n.registers(&[lanes], dtype);
-        n.vector(lanes, |n, lane| n.store(sums, [lane], Scalar::float(0.0, dtype)));
-        n.for_each(&[window * blocks, block], |n, at| {
-            // Of the planes within the window, one after the other.
-            let k = if planes.is_some() { at[0].clone().floor_mod(blocks) } else { at[0].clone() };
-            let made = planes.zip(self.made.as_ref());
-            let plane = made.map(|(p, made)| made.clone() + at[0].clone().floor_div(blocks) - p.before);
-            let inside = planes
-                .zip(plane.clone())
-                .map(|(p, plane)| plane.clone().ge(Scalar::index(0)).and(plane.lt(Scalar::index(p.given))));
-            let channel = at[1].clone();
-            let add = |n: &mut Nest<'_>| {
-                let mut values = Vec::with_capacity(taps * taps);
-                for tap in 0..taps * taps {
-                    let [down, across] = [tap / taps, tap % taps].map(|at| Scalar::index(at as i64));
-                    let value = x(n, k.clone(), plane.as_ref(), [down, across], channel.clone());
-                    values.push(n.let_(value));
-                }
-                n.vector(lanes, |n, lane| {
-                    let transformed = |n: &Nest<'_>, p: usize, q: usize| {
-                        let channel = at[0].clone() * block + channel.clone();
-                        n.read(w, [out.clone(), (p as i64).into(), (q as i64).into(), channel, lane.clone()])
-                    };
-                    let mut weights = vec![Scalar::float(0.0, dtype); taps * taps];
-                    both_sides(
-                        n,
-                        &back,
-                        dtype,
-                        |n, q, p| transformed(n, p, q),
-                        |_, across, down, weight| {
-                            weights[down * taps + across] = weight;
-                        },
-                    );
-                    let sum = n.read(sums, [lane.clone()]);
-                    let sum = weights.into_iter().zip(&values).enumerate().fold(sum, |sum, (tap, (weight, value))| {
-                        let [down, across] = [tap / taps, tap % taps].map(|at| Scalar::index(at as i64));
-                        let of_weight = [out.clone(), at[0].clone(), down, across];
-                        let sign = of_weight.into_iter().chain([channel.clone(), lane.clone()]);
-                        let size = Scalar::binary(BinOp::Max, Scalar::unary(UnOp::Abs, weight), least.clone());
-                        sum + value.clone() * (n.read(signs, sign).cast(dtype) * size)
-                    });
-                    n.store(sums, [lane], sum);
-                });
-            };
-            match inside {
-                None => add(n),
-                Some(inside) => n.if_(inside, add),
-            }
-        });
-        sums
-    }
-}
-
-/// Computes results directly that are not finite.
-pub(super) struct Mend<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) planes: Option<Planes>,
-    /// The data, the transformed weight and the signs of the direct one.
-    pub(super) tensors: [TensorId; 3],
-    pub(super) out: TensorId,
-}
-
-impl Mend<'_> {
-    /// All of them.
-    fn all(&self, n: &mut Nest<'_>) {
-        let [images, outs, .., height, width, _] = n.shape(self.out)[..] else { unreachable!("five axes or six") };
-        let made = self.planes.map_or(1, |p| p.made);
-        n.parallel_each(&[images, outs, made], |n, i| {
-            let made = self.planes.map(|_| &i[2]);
-            self.plane(n, [&i[0], &i[1]], made, [height.into(), width.into()]);
-        });
-    }
-
-    /// Those of a block of an image, which has so many rows and columns, and of one of its planes if there are several.
-    pub(super) fn plane(
-        &self,
-        n: &mut Nest<'_>,
-        [image, of_results]: [&Scalar; 2],
-        made: Option<&Scalar>,
-        [height, width]: [Scalar; 2],
-    ) {
-        let &Mend { plan, planes, tensors: [x, w, signs], out } = self;
-        let (dtype, lanes) = (n.dtype(out), n.shape(w)[4]);
-        let [_, blocks, .., block] = n.shape(x)[..] else { unreachable!("five axes or six") };
-        n.for_(height, |n, r| {
-            n.for_(width.clone(), |n, c| {
-                let place = |lane: &Scalar| {
-                    place([image.clone(), of_results.clone()], made, [r.clone(), c.clone(), lane.clone()])
-                };
-                let total = n.var(Scalar::float(0.0, dtype));
-                n.for_(lanes, |n, lane| n.set(total, n.get(total) + n.read(out, place(&lane))));
-                n.if_(!Scalar::unary(UnOp::IsFinite, n.get(total)), |n| {
-                    let of = Direct { plan, planes, blocks: [blocks, block], made: made.cloned() };
-                    let sums = of.sums(n, [w, signs], of_results, |n, k, plane, [down, across], channel| {
-                        let of_tap = [r.clone() + down, c.clone() + across, channel];
-                        n.read(x, self::place([image.clone(), k], plane, of_tap))
-                    });
-                    n.vector(lanes, |n, lane| {
-                        let given = n.read(out, place(&lane));
-                        let is_right = Scalar::unary(UnOp::IsFinite, given.clone());
-                        let value = Scalar::select(is_right, given, n.read(sums, [lane.clone()]));
-                        n.store(out, place(&lane), value);
-                    });
-                });
-            });
-        });
-    }
 }
 
 /// Image, row and column of the tile of that number, of all images.
@@ -486,7 +352,7 @@ pub(super) fn total(n: &mut Nest<'_>, lanes: i64, dtype: DType) -> TensorId {
 }
 
 /// Keeps that for [`not_finite`], as the row of that number.
-pub(super) fn keep(n: &mut Nest<'_>, check: TensorId, number: &Scalar, total: TensorId) {
+fn keep(n: &mut Nest<'_>, check: TensorId, number: &Scalar, total: TensorId) {
     n.vector(n.shape(total)[0], |n, lane| {
         let total = n.read(total, [lane.clone()]);
         n.store(check, [number.clone(), lane], total);
@@ -637,7 +503,43 @@ pub(super) struct Pass {
     pub(super) number: Scalar,
     pub(super) of: i64,
     /// Steps of each, before the next one goes through the same.
-    pub(super) steps: i64,
+    pub(super) steps: Scalar,
+}
+
+/// What is prefetched while weights are gone through.
+pub(super) enum Ahead<'a> {
+    /// See [`ahead`].
+    Pass(&'a Pass),
+    /// A step's weights in each step, from these places on, in elements.
+    From(Vec<Scalar>),
+}
+
+impl Ahead<'_> {
+    /// As [`ahead`] has it for the pass of that number of so many, where that is not known: what any of both would prefetch.
+    pub(super) fn unknown(
+        n: &mut Nest<'_>,
+        point: &[Scalar],
+        g: &Group,
+        [number, of, steps]: [&Scalar; 3],
+        w: TensorId,
+    ) -> Ahead<'static> {
+        let shape = n.shape(w).to_vec();
+        let lanes: i64 = shape[4..].iter().product();
+        let of_block = shape[1] * shape[1] * shape[3];
+        let at = (point[0].clone() * shape[1] + point[1].clone()) * shape[3];
+        let is_one_of_several = n.let_(Scalar::index(1).lt(of.clone()));
+        // As many blocks before as that number has of `wide`, without a division.
+        let is_before =
+            |o: i64| Scalar::select((number.clone() * g.wide).lt(of.clone() * o), Scalar::index(0), Scalar::index(1));
+        let block = (1..g.wide).map(is_before).fold(Scalar::index(0), |sum, one| sum + one);
+        let next = n.let_((g.out.clone() + block) * of_block + steps.clone());
+        let of_page = |o: i64| (g.out.clone() + o) * of_block + steps_of_page(n, w);
+        let each: Vec<Scalar> = (0..g.wide).map(of_page).collect();
+        let place = |n: &mut Nest<'_>, page| {
+            n.let_((Scalar::select(is_one_of_several.clone(), next.clone(), page) + at.clone()) * lanes)
+        };
+        Ahead::From(each.into_iter().map(|page| place(n, page)).collect())
+    }
 }
 
 /// Steps in which a page of weights is read.
@@ -657,7 +559,7 @@ pub(super) fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, pass: &Pass, 
     let at = (point[0].clone() * points + point[1].clone()) * steps + step.clone();
     if pass.of > 1 {
         let block = g.out.clone() + (pass.number.clone() * g.wide).floor_div(pass.of);
-        return n.prefetch(w, (block * of_block + at + pass.steps) * lanes);
+        return n.prefetch(w, (block * of_block + at + pass.steps.clone()) * lanes);
     }
     let distance = steps_of_page(n, w);
     if distance == 0 {
@@ -672,7 +574,7 @@ pub(super) fn ahead(n: &mut Nest<'_>, point: &[Scalar], g: &Group, pass: &Pass, 
 /// Channels that a register tile sums up at a time.
 pub(super) struct Part {
     pub(super) first: Scalar,
-    pub(super) channels: i64,
+    pub(super) channels: Scalar,
     /// Whether these are all.
     pub(super) is_all: bool,
 }
@@ -682,17 +584,23 @@ pub(super) struct Part {
 pub(super) fn each_part(n: &mut Nest<'_>, w: TensorId, passes: i64, mut body: impl FnMut(&mut Nest<'_>, Part)) {
     let (channels, most) = (n.shape(w)[3], steps_of_page(n, w));
     if passes == 1 || most == 0 || channels <= most {
-        return body(n, Part { first: 0.into(), channels, is_all: true });
+        return body(n, Part { first: 0.into(), channels: channels.into(), is_all: true });
     }
     // Parts of one size are one piece of code.
-    let even = (most / 2 + 1..=most).rev().find(|size| channels % size == 0);
+    let even = steps_of_even_part(n, w);
     let parts = even.map_or_else(|| cut_evenly(channels, most), |size| vec![(0, channels / size, size)]);
     for (start, turns, channels) in parts {
         n.for_(turns, |n, turn| {
             let first = n.let_(turn * channels + start);
-            body(n, Part { first, channels, is_all: false });
+            body(n, Part { first, channels: channels.into(), is_all: false });
         });
     }
+}
+
+/// Steps of a part of which all have as many, where there are several.
+pub(super) fn steps_of_even_part(n: &Nest<'_>, w: TensorId) -> Option<i64> {
+    let (channels, most) = (n.shape(w)[3], steps_of_page(n, w));
+    (most / 2 + 1..=most.min(channels - 1)).rev().find(|size| channels % size == 0)
 }
 
 /// A register tile of so many rows, which are tiles of images, at a point: `sums[p, q, at + row, o] = sum over the part's channels of
@@ -703,7 +611,7 @@ pub(super) fn products(
     n: &mut Nest<'_>,
     g: &Group,
     point: &[Scalar],
-    (pass, part): (&Pass, &Part),
+    (of_ahead, part): (&Ahead<'_>, &Part),
     made: Option<&(Planes, Scalar)>,
     w: TensorId,
     sums: TensorId,
@@ -732,10 +640,16 @@ pub(super) fn products(
         true => zeros(n),
         false => n.if_else(part.first.clone().lt(Scalar::index(1)), zeros, of_earlier_parts),
     }
-    let of_plane = |n: &mut Nest<'_>, channels: i64, plane: &Scalar, first: &Scalar| {
+    let lanes_of_step: i64 = n.shape(w)[4..].iter().product();
+    let of_plane = |n: &mut Nest<'_>, channels: Scalar, plane: &Scalar, first: &Scalar| {
         n.for_(channels, |n, channel| {
             let step = first.clone() + channel.clone();
-            ahead(n, point, g, pass, w, &step);
+            match of_ahead {
+                Ahead::Pass(pass) => ahead(n, point, g, pass, w, &step),
+                Ahead::From(places) => {
+                    places.iter().for_each(|place| n.prefetch(w, place.clone() + step.clone() * lanes_of_step));
+                }
+            }
             let of_data = if made.is_some() { channel } else { step.clone() };
             each(n, &|n, place| {
                 let [row, o, lane] = place.clone();
@@ -747,7 +661,7 @@ pub(super) fn products(
         });
     };
     match made {
-        None => of_plane(n, part.channels, &0.into(), &part.first),
+        None => of_plane(n, part.channels.clone(), &0.into(), &part.first),
         Some((planes, made)) => {
             let &Planes { given, taps, before, .. } = planes;
             // Taps before the first plane and after the last one see padding alone.
@@ -762,8 +676,8 @@ pub(super) fn products(
                 let plane = made.clone() + tap.clone() - before;
                 let plane = Scalar::binary(BinOp::Max, Scalar::binary(BinOp::Min, plane, (given - 1).into()), 0.into());
                 let plane = n.let_index(plane, given);
-                let channels = part.channels / taps;
-                of_plane(n, channels, &plane, &(tap * channels));
+                let channels = part.channels.as_int().expect("channels of planes are known") / taps;
+                of_plane(n, channels.into(), &plane, &(tap * channels));
             });
         }
     }

@@ -496,7 +496,10 @@ impl Op for WinogradConv {
         if let (Some(_), Some(channels)) = (of, channels) {
             let signs = self.keeps.then(|| args[2].tensor());
             let out = match b.is_for_all_sizes() {
-                true => winograd_strips::lower_any(&p, [x, w], signs, &shape, b),
+                true => {
+                    let by_strips = winograd_strips::lower_any(&p, [x, w], signs, &shape, b);
+                    Some(by_strips.unwrap_or_else(|| winograd_any::lower(&p, [x, w], signs, &shape, b)))
+                }
                 false => Strips::new(&p, channels, &shape, dtype)
                     .map(|strips| winograd_strips::lower(&p, [x, w], signs, &shape, &strips, b)),
             };
@@ -515,10 +518,7 @@ impl Op for WinogradConv {
         let x = p.padded(x, [2, 3], [shape[2], shape[3]], b);
         if of.is_some() {
             let signs = self.keeps.then(|| args[2].tensor());
-            let out = match b.is_for_all_sizes() {
-                true => winograd_any::lower(&p, x, w, signs, &shape, b),
-                false => winograd_blocked::lower(&p, None, [x, w], signs, &shape, b),
-            };
+            let out = winograd_blocked::lower(&p, None, [x, w], signs, &shape, b);
             return Ok(cast(out, b).into());
         }
         let [data, result] = p.matrices().map(|m| table(&m, dtype, b));

@@ -190,7 +190,8 @@ pub(super) fn convolution(
                                 let mut before = 0;
                                 for (first, turns, size) in register_tiles {
                                     n.for_(turns, |n, turn| {
-                                        let pass = Pass { number: turn.clone() + before, of, steps: channels / 2 };
+                                        let pass =
+                                            Pass { number: turn.clone() + before, of, steps: (channels / 2).into() };
                                         let at = n.let_(turn * size + first);
                                         products(n, &group, point, &pass, [values, w, sums], size, [&first_tile, &at]);
                                     });

@@ -6,10 +6,11 @@
 use super::{
     winograd_any::{RegisterTiles, STRIPS, split},
     winograd_blocked::{
-        self, BAND, Direct, Edge, Group, Part, Pass, Sums, WEIGHTS_NEAR, each_part, enough_tiles, products,
+        self, Ahead, BAND, Edge, Group, Part, Pass, Sums, WEIGHTS_NEAR, each_part, enough_tiles, products,
         register_tile, tile_at, total, transform,
     },
     winograd_conv::Plan,
+    winograd_direct::Direct,
 };
 use crate::{
     loops::{BinOp, Builder, Nest, Scalar, TensorId, UnOp, cut_evenly},
@@ -53,13 +54,13 @@ impl Strips {
 }
 
 /// The data, without padding.
-struct Image<'a> {
-    plan: &'a Plan,
-    x: TensorId,
+pub(super) struct Image<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) x: TensorId,
     /// What it is computed in.
-    dtype: DType,
+    pub(super) dtype: DType,
     /// Its rows and columns, which have names where they are others at other sizes.
-    rows_columns: [Scalar; 2],
+    pub(super) rows_columns: [Scalar; 2],
 }
 
 impl Image<'_> {
@@ -90,7 +91,7 @@ impl Image<'_> {
     }
 
     /// Transforms the tile at that image, row and column of tiles, all its channels: `put` takes the two numbers of a point and a channel.
-    fn transform(
+    pub(super) fn transform(
         &self,
         n: &mut Nest<'_>,
         data: &[Vec<f64>],
@@ -145,23 +146,23 @@ impl Image<'_> {
 }
 
 /// The tiles of a strip, one group of blocks of results after another.
-struct Strip<'a> {
-    image: &'a Image<'a>,
+pub(super) struct Strip<'a> {
+    pub(super) image: &'a Image<'a>,
     /// The weight, the signs of the direct one, and the result.
-    w: TensorId,
-    signs: Option<TensorId>,
-    out: TensorId,
+    pub(super) w: TensorId,
+    pub(super) signs: Option<TensorId>,
+    pub(super) out: TensorId,
     /// The matrix that transforms back, and the products that it takes.
-    back: &'a [Vec<f64>],
-    sums: TensorId,
+    pub(super) back: &'a [Vec<f64>],
+    pub(super) sums: TensorId,
     /// Rows and columns of results, and whether tiles come out even.
-    results: [Scalar; 2],
-    edge: Edge<'a>,
+    pub(super) results: [Scalar; 2],
+    pub(super) edge: Edge<'a>,
 }
 
 impl Strip<'_> {
     /// Transforms the products of so many tiles back and stores the results. `place` takes the number of a tile in the strip.
-    fn store(
+    pub(super) fn store(
         &self,
         n: &mut Nest<'_>,
         group: &Group,
@@ -291,8 +292,9 @@ pub(super) fn lower(
                                             let [p, q] = [point[0].clone(), point[1].clone()];
                                             n.read(values, [slot.clone(), p, q, at.clone() + row, channel])
                                         };
-                                        let pass = Pass { number: turn + before, of: passes, steps: part.channels };
-                                        let of: (&Pass, &Part) = (&pass, &part);
+                                        let steps = part.channels.clone();
+                                        let pass = Pass { number: turn + before, of: passes, steps };
+                                        let of: (&Ahead<'_>, &Part) = (&Ahead::Pass(&pass), &part);
                                         products(n, &group, point, of, None, w, sums, size, &at, value);
                                     });
                                     before += turns;
