@@ -65,6 +65,7 @@ fn value_of(stage: &Stage) -> &Scalar {
 
 /// A part of a group's work, after that of the parts before.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few parts")]
 pub(crate) enum Part<'a> {
     /// Computations that schedules arrange, in order.
     Steps(Vec<Step>),
