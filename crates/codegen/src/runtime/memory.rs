@@ -69,7 +69,8 @@ pub struct Arenas {
 
 impl Arenas {
     /// A block of at least so many bytes, whose contents are arbitrary. Where all are smaller, one of them goes for it: so there are no
-    /// more than were in use at once.
+    /// more than were in use at once. Then the new one has room for twice as much as that: pages which nobody writes are no memory, and sizes that
+    /// grow little by little find the rest written already.
     pub(super) fn take(&self, bytes: usize) -> Block {
         let bytes = bytes.max(self.least.load(Ordering::Relaxed));
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,8 +80,15 @@ impl Arenas {
             return idle.swap_remove(i);
         }
         let largest = (0..idle.len()).max_by_key(|&i| size(&idle[i]));
-        drop(largest.map(|i| idle.swap_remove(i)));
+        let smaller = largest.map(|i| idle.swap_remove(i));
         drop(idle);
+        let room = smaller.as_ref().map_or(0, |b| size(b).saturating_mul(2));
+        drop(smaller);
+        if room > bytes
+            && let Some(block) = Block::try_new(room)
+        {
+            return block;
+        }
         Block::new(bytes)
     }
 
@@ -221,6 +229,21 @@ pub fn peak_memory() -> Option<u64> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_grows_a_little_stays_where_it_is() {
+        let arenas = Arenas::default();
+        let take = |bytes| {
+            let block = arenas.take(bytes);
+            let at = block.at(0);
+            arenas.give(block);
+            at
+        };
+        take(LARGE_PAGE);
+        let grown = take(LARGE_PAGE + PAGE);
+        assert_eq!(take(LARGE_PAGE + 5 * PAGE), grown);
+        assert_eq!(take(2 * LARGE_PAGE), grown);
+    }
 
     #[test]
     fn code_is_as_on_disk() {
