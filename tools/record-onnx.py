@@ -379,6 +379,32 @@ def resizes():
         network(f"resize_open_{mode}", nodes, [("x", x)], [("s", np.array([1, 1, 2, 1.5], "f4"))], open_dims=(("x", 2, "height"), ("x", 3, "width")))
 
 
+def windows():
+    """Windows over images of unknown extents, whose padding depends on these, or of which `ceil_mode` takes those that begin within the image."""
+    r = rng("windows")
+    w = ("w", r.normal(0, 1, (3, 2, 3, 3)).astype("f4"))
+    kinds = {
+        "conv": ("Conv", [w], {}),
+        "max": ("MaxPool", [], dict(kernel_shape=[3, 2])),
+        "mean": ("AveragePool", [], dict(kernel_shape=[3, 2])),
+        "mean_padded": ("AveragePool", [], dict(kernel_shape=[3, 2], count_include_pad=1)),
+        "norm": ("LpPool", [], dict(kernel_shape=[3, 2])),
+    }
+    places = {
+        "upper": dict(auto_pad="SAME_UPPER", strides=[2, 2]),
+        "lower": dict(auto_pad="SAME_LOWER", strides=[3, 2]),
+        "ceil": dict(ceil_mode=1, strides=[2, 2], pads=[1, 0, 0, 0]),
+    }
+    for kind, (op, weights, attrs) in kinds.items():
+        for place, more in places.items():
+            if place == "ceil" and op in ("Conv", "LpPool"):
+                continue
+            for n, (h, v) in enumerate([(6, 7), (7, 6)]):
+                x = r.normal(0, 1, (2, 2, h, v)).astype("f4")
+                nodes = [(op, ["x"] + [k for k, _ in weights], "y", {**attrs, **more})]
+                network(f"windows_{kind}_{place}_{n}", nodes, [("x", x)], weights, open_dims=(("x", 0, "n"), ("x", 2, "h"), ("x", 3, "w")))
+
+
 def exported():
     r = rng("exported")
     f = lambda *s: r.normal(0, 1, s).astype("f4")
@@ -577,6 +603,7 @@ if __name__ == "__main__":
         lists_and_texts()
         qdq()
         resizes()
+        windows()
     else:
         microsoft()
         classical()

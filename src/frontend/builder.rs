@@ -182,6 +182,44 @@ impl Builder {
         Ok(self.add(Expr::Call { callee, args: args.to_vec(), attrs, type_args: Vec::new() }, ty))
     }
 
+    /// The data, padded while the program runs so that some axes have as many windows as strides fit in: of each the axis, how far a window reaches, and the
+    /// stride. Where the padding is odd, there is one more after the data, or before it.
+    ///
+    /// # Errors
+    /// What operators' type relations do not allow.
+    pub fn same_padded(&mut self, x: ExprId, axes: &[(usize, i64, i64)], more_after: bool, value: ExprId) -> Convert {
+        let rank = self.tensor(x)?.shape.len();
+        let extents = self.op("shape_of", &[x], &[("dtype", DType::I64.into())])?;
+        let mut rows = Vec::with_capacity(rank);
+        for axis in 0..rank {
+            let Some(&(_, reach, stride)) = axes.iter().find(|a| a.0 == axis) else {
+                rows.push(self.ints(&[0, 0]));
+                continue;
+            };
+            let ends = [("begin", [axis as i64].into()), ("end", [axis as i64 + 1].into())];
+            let at: Vec<_> = ends.into_iter().chain([("strides", [1].into()), ("axes", [0].into())]).collect();
+            let n = self.op("strided_slice", &[extents], &at)?;
+            let by = |b: &mut Builder, name: &str, x: ExprId, value: i64| {
+                let value = b.ints(&[value]);
+                b.op(name, &[x, value], &[])
+            };
+            let windows = by(self, "add", n, stride - 1)?;
+            let windows = by(self, "floor_divide", windows, stride)?;
+            let covered = by(self, "multiply", windows, stride)?;
+            let covered = by(self, "add", covered, reach - stride)?;
+            let total = self.op("subtract", &[covered, n], &[])?;
+            let total = by(self, "maximum", total, 0)?;
+            let less = by(self, "floor_divide", total, 2)?;
+            let more = self.op("subtract", &[total, less], &[])?;
+            let both = self.tuple(&if more_after { [less, more] } else { [more, less] });
+            rows.push(self.op("concatenate", &[both], &[("axis", 0.into())])?);
+        }
+        let widths = self.tuple(&rows);
+        let widths = self.op("stack", &[widths], &[("axis", 0.into())])?;
+        let none = vec![AttrValue::ints(&[0, 0]); rank];
+        self.op("dyn.nn.pad", &[x, widths, value], &[("pad_width", AttrValue::List(none.into()))])
+    }
+
     /// A tuple.
     pub fn tuple(&mut self, fields: &[ExprId]) -> ExprId {
         let ty = Type::tuple(fields.iter().map(|f| self.ty(*f).clone()));

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     frontend::Convert,
-    ir::{AttrValue, ExprId},
-    tensor::{DType, Tensor},
+    ir::ExprId,
+    tensor::Tensor,
 };
 
 /// The layers.
@@ -110,32 +110,11 @@ impl Windows {
 
     /// The data padded as its extents want while the program runs, and the windows over that.
     pub(super) fn padded_while_running(&self, c: &mut Call, x: ExprId, value: f64) -> Convert<(ExprId, Windows)> {
-        let (shape, first) = (c.shape(x)?, self.first());
-        let extents = c.op("shape_of", &[x], &[("dtype", DType::I64.into())])?;
-        let mut rows = Vec::new();
-        for axis in 0..shape.len() {
-            let i = axis.wrapping_sub(first);
-            let row = if i < self.size.len() {
-                let n = c.slice(extents, 0, axis as i64, axis as i64 + 1)?;
-                let windows = c.with("add", n, (self.strides[i] - 1) as f64)?;
-                let windows = c.with("floor_divide", windows, self.strides[i] as f64)?;
-                let covered = c.with("multiply", windows, self.strides[i] as f64)?;
-                let covered = c.with("add", covered, (self.reach(i) - self.strides[i]) as f64)?;
-                let total = c.bin("subtract", covered, n)?;
-                let total = c.with("maximum", total, 0.0)?;
-                let before = c.with("floor_divide", total, 2.0)?;
-                let after = c.bin("subtract", total, before)?;
-                c.concat(&[before, after], 0)?
-            } else {
-                c.s.b.ints(&[0, 0])
-            };
-            rows.push(row);
-        }
-        let widths = c.s.b.tuple(&rows);
-        let widths = c.op("stack", &[widths], &[("axis", 0.into())])?;
+        let first = self.first();
+        let axes: Vec<(usize, i64, i64)> =
+            (0..self.size.len()).map(|i| (first + i, self.reach(i), self.strides[i])).collect();
         let value = c.number(x, value)?;
-        let none = vec![AttrValue::ints(&[0, 0]); shape.len()];
-        let x = c.op("dyn.nn.pad", &[x, widths, value], &[("pad_width", AttrValue::List(none.into()))])?;
+        let x = c.s.b.same_padded(x, &axes, true, value)?;
         Ok((x, Windows { padding: "valid".to_owned(), ..self.clone() }))
     }
 }

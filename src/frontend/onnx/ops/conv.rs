@@ -34,8 +34,37 @@ pub(super) struct Windows {
     pub pads: (Vec<i64>, Vec<i64>),
 }
 
+/// A tensor and the windows that the attributes place over its spatial axes. Where padding depends on extents that are not known, the tensor is padded with
+/// `value` while the program runs, and the windows have no padding any more.
+pub(super) fn windows_over(
+    n: &mut Node,
+    x: ExprId,
+    kernel: Vec<i64>,
+    value: impl FnOnce(&mut Node) -> Convert,
+) -> Convert<(ExprId, Windows)> {
+    let auto = n.text("auto_pad", "NOTSET")?;
+    if !auto.starts_with("SAME") {
+        return Ok((x, windows(n, x, kernel)?));
+    }
+    let at = windows_as(n, x, kernel.clone(), "VALID")?;
+    let dims = n.dims(x)?;
+    if (0..kernel.len()).all(|k| at.strides[k] == 1 || dims[k + 2].is_some()) {
+        return Ok((x, windows(n, x, kernel)?));
+    }
+    let axis = |k: usize| (k + 2, (at.kernel[k] - 1) * at.dilations[k] + 1, at.strides[k]);
+    let axes: Vec<(usize, i64, i64)> = (0..at.kernel.len()).map(axis).collect();
+    let value = value(n)?;
+    let x = n.im.b.same_padded(x, &axes, auto != "SAME_LOWER", value)?;
+    Ok((x, at))
+}
+
 /// The attributes that place windows over the spatial axes of a tensor.
 pub(super) fn windows(n: &Node, x: ExprId, kernel: Vec<i64>) -> Convert<Windows> {
+    windows_as(n, x, kernel, &n.text("auto_pad", "NOTSET")?)
+}
+
+/// The same, with padding as `auto_pad` has it.
+fn windows_as(n: &Node, x: ExprId, kernel: Vec<i64>, auto: &str) -> Convert<Windows> {
     let count = kernel.len();
     let dims = n.dims(x)?;
     n.ensure(dims.len() == count + 2, || {
@@ -49,8 +78,7 @@ pub(super) fn windows(n: &Node, x: ExprId, kernel: Vec<i64>) -> Convert<Windows>
         Ok(l)
     };
     let (strides, dilations) = (list("strides")?, list("dilations")?);
-    let auto = n.text("auto_pad", "NOTSET")?;
-    let pads = match auto.as_str() {
+    let pads = match auto {
         "NOTSET" | "" => {
             let p = n.ints("pads")?.unwrap_or_else(|| vec![0; 2 * count]);
             n.ensure(p.len() == 2 * count, || format!("its attribute `pads` should have {} numbers", 2 * count))?;
@@ -124,11 +152,10 @@ pub(in crate::frontend::onnx) fn convolved(n: &mut Node, x: ExprId, w: ExprId, o
 /// The same, where integers are padded with what stands for zero.
 fn placed(n: &mut Node, x: ExprId, w: ExprId, out: Option<DType>, zero: Option<ExprId>) -> Convert {
     let kernel = kernel_of(n, w)?;
-    let at = windows(n, x, kernel)?;
-    let count = at.kernel.len();
+    let count = kernel.len();
     let name = numbered(n, "nn.conv#d", count)?;
     let group = n.int("group", 1)?;
-    let mut x = x;
+    let (mut x, at) = windows_over(n, x, kernel, |n| zero.map_or_else(|| n.c(x, 0.0), Ok))?;
     let mut padding = [at.pads.0.clone(), at.pads.1.clone()].concat();
     if padding.iter().any(|&p| p < 0) {
         return Err(n.refuse("negative padding is not supported"));

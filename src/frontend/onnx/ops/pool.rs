@@ -2,7 +2,7 @@
 
 use super::{
     Row,
-    conv::{Windows, numbered, windows, with_lead},
+    conv::{Windows, numbered, windows, windows_over, with_lead},
     row,
 };
 use crate::{
@@ -24,49 +24,85 @@ pub(super) const OPS: &[Row] = &[
     row("MaxUnpool", max_unpool),
 ];
 
-/// The windows of a pool; with `ceil_mode`, padded at the end so that the last ones fit. Gives the padding that is added for
-/// that, too.
-fn pool_windows(n: &Node, x: ExprId) -> Convert<(Windows, Vec<i64>)> {
-    let kernel = n.ints("kernel_shape")?.ok_or_else(|| n.refuse("its attribute `kernel_shape` is not given"))?;
-    n.ensure(kernel.iter().all(|&k| k > 0), || "its windows are empty".into())?;
-    let ceil = n.flag("ceil_mode", false)?;
-    let at = windows(n, x, kernel)?;
-    let mut added = vec![0; at.kernel.len()];
-    if ceil {
-        for (k, added) in added.iter_mut().enumerate() {
+/// The windows of a pool over a tensor.
+struct Pool {
+    /// The tensor, padded already where padding depends on extents that are not known.
+    x: ExprId,
+    at: Windows,
+    /// Padding at the end that `ceil_mode` adds so that the last windows fit.
+    added: Vec<i64>,
+    /// Whether Relay's operator adds it, since extents are not known.
+    ceil: bool,
+}
+
+impl Pool {
+    /// Of a tensor that is padded with `value`.
+    fn new(n: &mut Node, x: ExprId, value: impl FnOnce(&mut Node) -> Convert) -> Convert<Pool> {
+        let kernel = n.ints("kernel_shape")?.ok_or_else(|| n.refuse("its attribute `kernel_shape` is not given"))?;
+        n.ensure(kernel.iter().all(|&k| k > 0), || "its windows are empty".into())?;
+        let ceil = n.flag("ceil_mode", false)?;
+        let given = x;
+        let (x, at) = windows_over(n, x, kernel, value)?;
+        let mut pool = Pool { x, added: vec![0; at.kernel.len()], at, ceil: false };
+        // What was padded for whole windows has no others.
+        if !ceil || x != given {
+            return Ok(pool);
+        }
+        let Pool { at, added, .. } = &mut pool;
+        let dims = n.dims(x)?;
+        let reach = |k: usize| (at.kernel[k] - 1) * at.dilations[k] + 1;
+        let of_spatial = 0..at.kernel.len();
+        // Relay's last window may begin in the padding after, ONNX' does not.
+        let may_differ = of_spatial.clone().find(|&k| at.pads.1[k] + at.strides[k] > reach(k));
+        match (of_spatial.clone().find(|&k| dims[k + 2].is_none()), may_differ) {
+            (Some(_), None) => {
+                pool.ceil = true;
+                return Ok(pool);
+            }
+            (Some(unknown), Some(_)) => n.extent(x, unknown + 2).map(drop)?,
+            (None, _) => {}
+        }
+        for k in of_spatial {
             let (extent, step) = (n.extent(x, k + 2)?, at.strides[k]);
-            let reach = (at.kernel[k] - 1) * at.dilations[k] + 1;
-            let room = extent + at.pads.0[k] + at.pads.1[k] - reach;
+            let room = extent + at.pads.0[k] + at.pads.1[k] - reach(k);
             let mut count = (room + step - 1).div_euclid(step) + 1;
             // No window begins in the padding after.
             if (count - 1) * step >= extent + at.pads.0[k] {
                 count -= 1;
             }
-            *added = ((count - 1) * step - room).max(0);
+            added[k] = ((count - 1) * step - room).max(0);
+        }
+        Ok(pool)
+    }
+
+    /// All padding at the end, but for what Relay's operator adds.
+    fn after(&self) -> Vec<i64> {
+        plus(&self.at.pads.1, &self.added)
+    }
+
+    /// Refuses where only Relay's operators know where windows end.
+    fn with_known_end(&self, n: &Node) -> Convert<()> {
+        match self.ceil {
+            true => n.shape(self.x).map(drop),
+            false => Ok(()),
         }
     }
-    Ok((at, added))
 }
 
 fn plus(a: &[i64], b: &[i64]) -> Vec<i64> {
     a.iter().zip(b).map(|(x, y)| x + y).collect()
 }
 
-/// A pool of Relay's, over the spatial axes of a tensor that is padded already.
-fn pooled(
-    n: &mut Node,
-    name: &str,
-    x: ExprId,
-    at: &Windows,
-    padding: (&[i64], &[i64]),
-    attrs: &[(&str, bool)],
-) -> Convert {
+/// A pool of Relay's, over the spatial axes of a tensor.
+fn pooled(n: &mut Node, name: &str, x: ExprId, pool: &Pool, attrs: &[(&str, bool)]) -> Convert {
+    let at = &pool.at;
     let name = numbered(n, name, at.kernel.len())?;
     let mut all = vec![
         ("pool_size", at.kernel.clone().into()),
         ("strides", at.strides.clone().into()),
         ("dilation", at.dilations.clone().into()),
-        ("padding", [padding.0, padding.1].concat().into()),
+        ("padding", [at.pads.0.clone(), pool.after()].concat().into()),
+        ("ceil_mode", pool.ceil.into()),
     ];
     all.extend(attrs.iter().map(|&(k, v)| (k, v.into())));
     n.op(&name, &[x], &all)
@@ -83,20 +119,21 @@ fn least(n: &mut Node, x: ExprId) -> Convert {
 
 fn max_pool(n: &mut Node) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
-    let (at, added) = pool_windows(n, x)?;
-    let after = plus(&at.pads.1, &added);
+    let pool = Pool::new(n, x, |n| least(n, x))?;
+    let (x, at, after) = (pool.x, &pool.at, pool.after());
     let y = if at.kernel.len() > 3 {
+        pool.with_known_end(n)?;
         let low = least(n, x)?;
         let padded = n.pad(x, &with_lead(&at.pads.0), &with_lead(&after), low)?;
-        let w = windowed(n, padded, &at)?;
+        let w = windowed(n, padded, at)?;
         let axes: Vec<usize> = (at.kernel.len() + 2..2 * at.kernel.len() + 2).collect();
         n.reduce("max", w, &axes, false)?
     } else {
-        pooled(n, "nn.max_pool#d", x, &at, (&at.pads.0, &after), &[])?
+        pooled(n, "nn.max_pool#d", x, &pool, &[])?
     };
     let mut outputs = vec![n.out(y)?];
     if n.wants(1) {
-        let places = places_of_greatest(n, x, &at, &after)?;
+        let places = places_of_greatest(n, x, at, &after)?;
         outputs.push(n.out(places)?);
     }
     Ok(outputs)
@@ -167,13 +204,24 @@ fn average_pool(n: &mut Node) -> Convert<Vec<Val>> {
 
 /// Averages over the windows that the node's attributes place.
 pub(super) fn averaged(n: &mut Node, x: ExprId) -> Convert {
-    let (at, added) = pool_windows(n, x)?;
     let padded = n.flag("count_include_pad", false)?;
-    let plain = added.iter().all(|&a| a == 0) || !padded;
-    let after = plus(&at.pads.1, &added);
-    if plain && at.kernel.len() <= 3 && at.dilations.iter().all(|&d| d == 1) {
-        return pooled(n, "nn.avg_pool#d", x, &at, (&at.pads.0, &after), &[("count_include_pad", padded)]);
+    let given = x;
+    let pool = Pool::new(n, x, |n| n.c(x, 0.0))?;
+    let Pool { x, at, added, .. } = &pool;
+    let (x, after) = (*x, pool.after());
+    let is_plain = at.kernel.len() <= 3 && at.dilations.iter().all(|&d| d == 1);
+    if is_plain && x != given && !padded {
+        // How much of each window counts is a mean, too: of ones that are padded alike.
+        let ones = n.op("ones_like", &[given], &[])?;
+        let ones = Pool::new(n, ones, |n| n.c(given, 0.0))?;
+        let [sums, counts] = [(x, &pool), (ones.x, &ones)]
+            .map(|(x, pool)| pooled(n, "nn.avg_pool#d", x, pool, &[("count_include_pad", true)]));
+        return n.div(sums?, counts?);
     }
+    if is_plain && (added.iter().all(|&a| a == 0) || !padded) {
+        return pooled(n, "nn.avg_pool#d", x, &pool, &[("count_include_pad", padded)]);
+    }
+    pool.with_known_end(n)?;
     // Sums over windows, divided by how much of each counts.
     let (dtype, shape) = (n.dtype(x)?, n.shape(x)?);
     let extents: Vec<usize> = shape.iter().enumerate().map(|(i, &d)| if i < 2 { 1 } else { d as usize }).collect();
@@ -183,10 +231,10 @@ pub(super) fn averaged(n: &mut Node, x: ExprId) -> Convert {
     let inner = if padded { one } else { zero };
     ones = n.pad(ones, &with_lead(&at.pads.0), &with_lead(&at.pads.1), inner)?;
     let none = vec![0; at.kernel.len()];
-    ones = n.pad(ones, &with_lead(&none), &with_lead(&added), zero)?;
+    ones = n.pad(ones, &with_lead(&none), &with_lead(added), zero)?;
     let x = n.pad(x, &with_lead(&at.pads.0), &with_lead(&after), zero)?;
     let axes: Vec<usize> = (at.kernel.len() + 2..2 * at.kernel.len() + 2).collect();
-    let (wx, wo) = (windowed(n, x, &at)?, windowed(n, ones, &at)?);
+    let (wx, wo) = (windowed(n, x, at)?, windowed(n, ones, at)?);
     let sum = n.reduce("sum", wx, &axes, false)?;
     let counts = n.reduce("sum", wo, &axes, false)?;
     n.div(sum, counts)
@@ -218,20 +266,22 @@ fn exponent(n: &Node) -> Convert<f64> {
 
 fn lp_pool(n: &mut Node) -> Convert<Vec<Val>> {
     let x = n.x(0)?;
-    let (at, added) = pool_windows(n, x)?;
+    let pool = Pool::new(n, x, |n| n.c(x, 0.0))?;
+    // What is padded with is 0 in every power.
+    let (x, at) = (pool.x, &pool.at);
+    pool.with_known_end(n)?;
     let p = exponent(n)?;
     let powers = raised(n, x, p)?;
     if at.kernel.len() <= 3 {
         // Sums are means over as many elements as windows have, of whatever extent the axes are.
-        let after = plus(&at.pads.1, &added);
-        let mean = pooled(n, "nn.avg_pool#d", powers, &at, (&at.pads.0, &after), &[("count_include_pad", true)])?;
+        let mean = pooled(n, "nn.avg_pool#d", powers, &pool, &[("count_include_pad", true)])?;
         let sum = n.with("multiply", mean, at.kernel.iter().product::<i64>() as f64)?;
         let y = root(n, sum, p)?;
         return n.one(y);
     }
     let zero = n.c(x, 0.0)?;
-    let powers = n.pad(powers, &with_lead(&at.pads.0), &with_lead(&plus(&at.pads.1, &added)), zero)?;
-    let w = windowed(n, powers, &at)?;
+    let powers = n.pad(powers, &with_lead(&at.pads.0), &with_lead(&pool.after()), zero)?;
+    let w = windowed(n, powers, at)?;
     let axes: Vec<usize> = (at.kernel.len() + 2..2 * at.kernel.len() + 2).collect();
     let sum = n.reduce("sum", w, &axes, false)?;
     let y = root(n, sum, p)?;
