@@ -1,13 +1,13 @@
 //! Calls of constants become constants.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::effects::Effects;
 use crate::{
     diag::{Diagnostic, Refused},
     interp,
-    ir::{Clause, Copier, Expr, ExprId, Module, OpId, Pattern, VarId, children, reachable},
-    tensor::{Tensor, Value},
+    ir::{Attrs, Clause, Copier, Expr, ExprId, Module, OpId, Pattern, VarId, children, reachable},
+    tensor::{DType, Tensor, Value},
 };
 
 /// A result larger than this, in bytes, and than what it is made of by so many times, stays a call: `zeros` of a big shape is cheaper to make
@@ -57,7 +57,11 @@ impl Folded {
 /// once: a network's weights need not be there twice.
 pub(super) fn fold_calls(mut m: Module, folded: Folded) -> Result<Module, Refused> {
     let mut given: HashMap<ExprId, Tensor> = HashMap::new();
-    let mut uses = uses(&m);
+    let same = duplicates(&m);
+    let first = |e: ExprId| same.get(&e).copied().unwrap_or(e);
+    let mut uses = uses(&m, &same);
+    // What those became that there are duplicates of.
+    let mut became: HashMap<ExprId, ExprId> = HashMap::new();
     let dialects = folded != Folded::Plain;
     let bound = bound_constants(&m, dialects);
     for id in m.ids() {
@@ -71,7 +75,11 @@ pub(super) fn fold_calls(mut m: Module, folded: Folded) -> Result<Module, Refuse
     for (name, id) in m.functions() {
         let new = copier.copy_with(m, id, &mut out, |out, from, expr| {
             let span = || m.span(from).cloned();
-            match expr {
+            if let Some(first) = same.get(&from) {
+                // Of what is not folded, duplicates are not, either.
+                return became.get(first).copied();
+            }
+            let new = match expr {
                 Expr::Constant(_) => given.remove(&from).map(|t| out.add_at(Expr::Constant(t), span())),
                 Expr::Var(v) => bound.get(v).map(|t| out.add_at(Expr::Constant(t.clone()), span())),
                 Expr::Proj(tuple, i) => match (&m[from], &out[*tuple]) {
@@ -99,6 +107,7 @@ pub(super) fn fold_calls(mut m: Module, folded: Folded) -> Result<Module, Refuse
                             drop(values);
                             let Expr::Call { args: before, .. } = &m[from] else { unreachable!("a call is copied") };
                             for (&old, &new) in before.iter().zip(args) {
+                                let old = first(old);
                                 let left = uses.get_mut(&old).expect("what is copied was counted");
                                 *left -= 1;
                                 // Other kinds of expressions may have become what others are, too.
@@ -116,7 +125,9 @@ pub(super) fn fold_calls(mut m: Module, folded: Folded) -> Result<Module, Refuse
                     }
                 }
                 _ => None,
-            }
+            };
+            became.extend(new.map(|new| (from, new)));
+            new
         });
         out.define(name.clone(), new);
     }
@@ -128,11 +139,58 @@ pub(super) fn fold_calls(mut m: Module, folded: Folded) -> Result<Module, Refuse
     }
 }
 
-/// How often each expression is used by others.
-fn uses(m: &Module) -> HashMap<ExprId, usize> {
+/// What constants are, or calls, tuples and fields of nothing but constants.
+#[derive(PartialEq, Eq, Hash)]
+enum Form {
+    /// Its data, by address.
+    Constant(DType, Vec<usize>, usize),
+    Call(OpId, Attrs, Vec<ExprId>),
+    Tuple(Vec<ExprId>),
+    Field(ExprId, usize),
+}
+
+/// Of what is made of constants alone and stands several times, all but the one that is copied first, with that one: a recurrent network has the
+/// transform of its weight once for each step.
+fn duplicates(m: &Module) -> HashMap<ExprId, ExprId> {
+    let mut firsts: HashMap<Form, ExprId> = HashMap::new();
+    let (mut known, mut found): (HashSet<ExprId>, HashMap<ExprId, ExprId>) = (HashSet::new(), HashMap::new());
+    let mut copied = HashSet::new();
+    for (_, function) in m.functions() {
+        // As a copier goes through them.
+        let mut all: Vec<ExprId> = reachable(m, [function]).into_iter().filter(|e| !copied.contains(e)).collect();
+        all.sort_unstable();
+        copied.extend(all.iter().copied());
+        for id in all {
+            let first = |e: &ExprId| known.contains(e).then(|| found.get(e).copied().unwrap_or(*e));
+            let form = match (&m[id], m.op_call(id)) {
+                (Expr::Constant(t), _) => {
+                    Some(Form::Constant(t.dtype(), t.shape().to_vec(), t.bytes().as_ptr().addr()))
+                }
+                (Expr::Tuple(fields), _) => fields.iter().map(first).collect::<Option<_>>().map(Form::Tuple),
+                (Expr::Proj(tuple, i), _) => first(tuple).map(|t| Form::Field(t, *i)),
+                (_, Some((op, args, attrs))) => {
+                    let args = args.iter().map(first).collect::<Option<_>>();
+                    args.map(|args| Form::Call(op, attrs.clone(), args))
+                }
+                _ => None,
+            };
+            let Some(form) = form else { continue };
+            known.insert(id);
+            let first = *firsts.entry(form).or_insert(id);
+            if first != id {
+                found.insert(id, first);
+            }
+        }
+    }
+    found
+}
+
+/// How often each expression is used by others, but for duplicates.
+fn uses(m: &Module, same: &HashMap<ExprId, ExprId>) -> HashMap<ExprId, usize> {
     let mut uses = HashMap::new();
-    for id in reachable(m, m.functions().map(|(_, f)| f)) {
-        children(&m[id], |c| *uses.entry(c).or_default() += 1);
+    let all = reachable(m, m.functions().map(|(_, f)| f));
+    for id in all.into_iter().filter(|e| !same.contains_key(e)) {
+        children(&m[id], |c| *uses.entry(same.get(&c).copied().unwrap_or(c)).or_default() += 1);
     }
     uses
 }
@@ -245,6 +303,22 @@ mod tests {
         let (m, body) = folded("def @main(%x: int32) { add(%x, add(add(1, 2), (3, 4).1)) }");
         let (_, args, _) = m.op_call(body).expect("the outer call stays");
         assert_eq!(m[args[1]], Expr::Constant(Tensor::scalar(7i32)));
+    }
+
+    #[test]
+    fn what_stands_twice_is_there_once() {
+        let text = "def @main(%x: Tensor[(2), int32]) {
+            %0 = stack((3, 4), axis=0);
+            %1 = reverse(negative(%0), axis=0);
+            %2 = reverse(negative(%0), axis=0);
+            (add(%x, %1), multiply(%x, %2), negative(%0))
+        }";
+        let (m, body) = folded(text);
+        let Expr::Tuple(fields) = &m[body] else { panic!("a tuple stays one") };
+        let constant = |e: ExprId| m.op_call(e).expect("it is a call").1[1];
+        assert_eq!(constant(fields[0]), constant(fields[1]));
+        assert_eq!(m[constant(fields[0])], Expr::Constant(Tensor::from_slice(&[2], &[-4i32, -3])));
+        assert_eq!(m[fields[2]], Expr::Constant(Tensor::from_slice(&[2], &[-3i32, -4])));
     }
 
     #[test]

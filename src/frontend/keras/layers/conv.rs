@@ -5,11 +5,7 @@ use super::{
     Class, Masks, activation, class,
     core::bias_along,
 };
-use crate::{
-    frontend::Convert,
-    ir::ExprId,
-    tensor::Tensor,
-};
+use crate::{frontend::Convert, ir::ExprId, tensor::Tensor};
 
 /// The layers.
 pub(super) const CLASSES: &[Class] = &[
