@@ -6,6 +6,7 @@
 //! keras 3.15.0 and tf_keras 2.21.0 on TensorFlow's CPU kernels. `RESAT_KERAS` may name another folder of cases.
 
 use std::{
+    io::{Read, Write},
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -76,7 +77,49 @@ fn main() {
             }
         }
     }
+    for name in OPENED {
+        for (backend, called) in Backend::ALL {
+            let (case, kept) = (folder.join(name), unpacked.clone());
+            trials.push(Trial::test(format!("{called}::{name}/opened"), move || {
+                let _kept = &kept;
+                let opened = tempfile::tempdir().map_err(|e| e.to_string())?;
+                open_extents(&case.join("model.keras"), &opened.path().join("model.keras"))?;
+                for file in ["inputs.npz", "outputs.npz", "meta.json"] {
+                    std::fs::copy(case.join(file), opened.path().join(file)).map_err(|e| e.to_string())?;
+                }
+                check(opened.path(), "model.keras", backend)
+            }));
+        }
+    }
     libtest_mimic::run(&args, trials).exit();
+}
+
+/// Cases that are run once more as models whose inputs have unknown extents, but for channels.
+const OPENED: &[&str] = &["averagepooling1d_same", "averagepooling2d_same", "maxpooling1d_same", "maxpooling2d_same"];
+
+/// Writes a model of channels last with unknown extents before these.
+fn open_extents(from: &Path, to: &Path) -> Result<(), Failed> {
+    let file = std::fs::File::open(from).map_err(|e| e.to_string())?;
+    let mut given = zip::ZipArchive::new(file).map_err(|e| e.to_string())?;
+    let mut made = zip::ZipWriter::new(std::fs::File::create(to).map_err(|e| e.to_string())?);
+    for i in 0..given.len() {
+        let mut entry = given.by_index(i).map_err(|e| e.to_string())?;
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+        if entry.name() == "config.json" {
+            let mut config: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
+            let shape = config["config"]["layers"][0]["config"]["batch_shape"].as_array_mut();
+            let shape = shape.ok_or("its first layer is no input")?;
+            let channels = shape.len() - 1;
+            shape[1..channels].fill(serde_json::Value::Null);
+            bytes = config.to_string().into_bytes();
+        }
+        let options = zip::write::SimpleFileOptions::default();
+        made.start_file(entry.name(), options).map_err(|e| e.to_string())?;
+        made.write_all(&bytes).map_err(|e| e.to_string())?;
+    }
+    made.finish().map_err(|e| e.to_string())?;
+    Ok(())
 }
 
 fn arrays(path: &Path) -> Result<Vec<(String, Tensor)>, Failed> {

@@ -60,17 +60,25 @@ pub(super) fn pool(c: &mut Call, x: ExprId, w: Windows, max: bool) -> Convert {
             (x, w, vec![(0, 0); spatial])
         }
         None => {
-            let first = w.first();
-            for axis in first..first + spatial {
-                c.extent(x, axis)?;
-            }
-            return Err(c.refuse("its padding depends on extents that are not known"));
+            // How much of each window counts is a mean, too: of ones that are padded alike.
+            let ones = c.op("ones_like", &[x], &[])?;
+            let [sums, counts] = [x, ones].map(|x| {
+                let (x, w) = w.padded_while_running(c, x, 0.0)?;
+                relays_pool(c, x, &w, &vec![(0, 0); spatial], false)
+            });
+            return c.bin("divide", sums?, counts?);
         }
     };
+    relays_pool(c, x, &w, &pads, max)
+}
+
+/// The same by Relay's operator, with padding that is known; of means, what pads does not count.
+fn relays_pool(c: &mut Call, x: ExprId, w: &Windows, pads: &[(i64, i64)], max: bool) -> Convert {
+    let spatial = w.size.len();
     let attrs = [
         ("pool_size", w.size.clone().into()),
         ("strides", w.strides.clone().into()),
-        ("padding", padding_attr(&pads).into()),
+        ("padding", padding_attr(pads).into()),
         ("layout", data_layout(spatial, w.channels_last).into()),
     ];
     let names = match max {

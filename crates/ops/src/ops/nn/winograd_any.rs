@@ -2,7 +2,8 @@
 //! has it, by loops that are the same whatever the extents are.
 //!
 //! The tiles of all images are numbered together, so that weights are read once for what is left of several images. They are
-//! computed in bands, each in groups of about as many tiles, and a group in whole register tiles and a few smaller ones.
+//! computed in bands, each in groups of about as many tiles, and a group in whole register tiles and a few smaller ones. Data is read without a padded copy, and
+//! results are stored, and mended where they are not finite, as in [`winograd_strips`](super::winograd_strips).
 
 use super::{
     winograd_blocked::{
