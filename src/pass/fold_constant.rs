@@ -157,10 +157,7 @@ fn duplicates(m: &Module) -> HashMap<ExprId, ExprId> {
     let mut copied = HashSet::new();
     for (_, function) in m.functions() {
         // As a copier goes through them.
-        let mut all: Vec<ExprId> = reachable(m, [function]).into_iter().filter(|e| !copied.contains(e)).collect();
-        all.sort_unstable();
-        copied.extend(all.iter().copied());
-        for id in all {
+        for id in reachable(m, [function]).into_iter().filter(|&e| copied.insert(e)) {
             let first = |e: &ExprId| known.contains(e).then(|| found.get(e).copied().unwrap_or(*e));
             let form = match (&m[id], m.op_call(id)) {
                 (Expr::Constant(t), _) => {

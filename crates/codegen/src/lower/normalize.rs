@@ -231,26 +231,24 @@ fn stored_as(routine: &Routine, t: TensorId, step: &Step) -> Option<Routine> {
             return Some(None);
         }
         let place = routine.places.iter().find(|p| p.flat == *flat)?;
-        let of_t = |r: TensorId| (r == t).then(|| stored.clone());
-        let value = at_place(&step.value, &step.axes, &place.index, &of_t);
+        let with = step.axes.iter().map(|a| a.id).zip(place.index.iter().cloned());
+        let value = at_place(&step.value, with, |r| (r == t).then(|| stored.clone()));
         Some(Some(Stmt::Store { buffer: step.tensor, index: flat.clone(), value }))
     })?;
     let defines = routine.defines.iter().map(|&d| if d == t { step.tensor } else { d }).collect();
     Some(Routine { defines, body: Arc::new(body), shared: None, ..routine.clone() })
 }
 
-/// A step's value at some place, with something else for reads of some tensors.
+/// A value with other expressions for its axes, and for reads of some tensors.
 pub(crate) fn at_place(
     value: &Scalar,
-    axes: &[Axis],
-    place: &[Scalar],
-    other: &dyn Fn(TensorId) -> Option<Scalar>,
+    with: impl Iterator<Item = (AxisId, Scalar)>,
+    read: impl Fn(TensorId) -> Option<Scalar>,
 ) -> Scalar {
-    let with: HashMap<AxisId, &Scalar> = axes.iter().map(|a| a.id).zip(place).collect();
-    // What is read goes first: its index is axes.
+    let with: HashMap<AxisId, Scalar> = with.collect();
     Substitution::new(|s: &Scalar| match s.kind() {
-        ScalarKind::Read(r, _) => other(*r),
-        ScalarKind::Axis(a) => with.get(a).copied().cloned(),
+        ScalarKind::Read(r, _) => read(*r),
+        ScalarKind::Axis(a) => with.get(a).cloned(),
         _ => None,
     })
     .apply(value)

@@ -53,14 +53,10 @@ impl Pool {
         let reach = |k: usize| (at.kernel[k] - 1) * at.dilations[k] + 1;
         let of_spatial = 0..at.kernel.len();
         // Relay's last window may begin in the padding after, ONNX' does not.
-        let may_differ = of_spatial.clone().find(|&k| at.pads.1[k] + at.strides[k] > reach(k));
-        match (of_spatial.clone().find(|&k| dims[k + 2].is_none()), may_differ) {
-            (Some(_), None) => {
-                pool.ceil = true;
-                return Ok(pool);
-            }
-            (Some(unknown), Some(_)) => n.extent(x, unknown + 2).map(drop)?,
-            (None, _) => {}
+        let may_differ = of_spatial.clone().any(|k| at.pads.1[k] + at.strides[k] > reach(k));
+        if !may_differ && dims[2..].contains(&None) {
+            pool.ceil = true;
+            return Ok(pool);
         }
         for k in of_spatial {
             let (extent, step) = (n.extent(x, k + 2)?, at.strides[k]);

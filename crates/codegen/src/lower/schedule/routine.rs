@@ -105,22 +105,23 @@ impl Emitter {
                 return Some(None);
             }
             let (_, index) = places.iter().find(|(place, _)| place == flat)?;
-            let value = at_place(&value, &stored.step.axes, index, &|_| None);
-            let given = Substitution::new(|s: &Scalar| (*s == of_routine).then(|| given.clone())).apply(&value);
-            Some(Some(Stmt::Store { buffer, index: flat.clone(), value: given }))
+            let axes = stored.step.axes.iter().map(|a| a.id).zip(index.iter().cloned());
+            let value = at_place(&value, axes.chain([(of_routine, given.clone())]), |_| None);
+            Some(Some(Stmt::Store { buffer, index: flat.clone(), value }))
         });
         other.expect("such statements store vectors alone, at places of which the index is known")
     }
 
     /// What a step stores instead of a routine, at its axes, with names for what changes in it, and the variable in it that stands for what the
     /// routine would store.
-    fn value_of_stored(&mut self, stored: &Stored) -> (Scalar, Scalar) {
+    fn value_of_stored(&mut self, stored: &Stored) -> (Scalar, AxisId) {
         let Stored { instead_of, step } = stored;
         self.extents.extend(step.axes.iter().map(|a| (a.id, a.extent)));
         step.axes.iter().for_each(|a| self.same_axis(a.id, a.extent));
-        let of_routine = Scalar::bound(self.fresh(), self.group.decl(*instead_of).dtype);
+        let of_routine = self.fresh();
+        let variable = Scalar::bound(of_routine, self.group.decl(*instead_of).dtype);
         let is_it = |s: &Scalar| matches!(s.kind(), ScalarKind::Read(t, _) if t == instead_of);
-        let value = Substitution::new(|s: &Scalar| is_it(s).then(|| of_routine.clone())).apply(&step.value);
+        let value = Substitution::new(|s: &Scalar| is_it(s).then(|| variable.clone())).apply(&step.value);
         (self.named(&value), of_routine)
     }
 

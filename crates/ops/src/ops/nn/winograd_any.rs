@@ -20,7 +20,7 @@ use crate::{
 /// So many parallel iterations there should be at least, where there are register tiles for that.
 const PIECES: i64 = 4;
 
-/// Of which number groups are a multiple, where threads begin with groups. More groups than fit would read weights once more each.
+/// Where threads begin with groups, the number of these is a multiple of this. It is small, since each group reads all weights once more.
 const EVEN: i64 = 2;
 
 /// How the tiles of all images are cut.
@@ -64,7 +64,8 @@ pub(super) struct RegisterTiles {
     counts: [Scalar; SIZES],
 }
 
-/// Whole register tiles, and smaller ones.
+/// Whole register tiles, and three smaller ones: of 14 rows these have 13, 10 and 8. As [`fewest`] reckons, 8 to 59 tiles take 1 % longer
+/// with these than with tiles of all sizes (mean).
 const SIZES: usize = 4;
 
 impl RegisterTiles {

@@ -234,7 +234,6 @@ pub(super) fn lower(
             }
         }
         if let Some(signs) = signs {
-            let checks: Vec<(TensorId, Scalar)> = checks.into_iter().map(|t| (t, n.shape(t)[0].into())).collect();
             let bad = not_finite(n, &checks);
             n.if_(bad, |n| Mend { plan, planes, tensors: [x, w, signs], out }.all(n));
         }
@@ -288,15 +287,14 @@ pub(super) fn bands(
     }
 }
 
-/// Whether an element of some tensors of two axes, of so many rows, or their sum, is infinite or NaN.
-fn not_finite(n: &mut Nest<'_>, all: &[(TensorId, Scalar)]) -> Scalar {
-    let [(dtype, lanes), ..] = all.iter().map(|t| (n.dtype(t.0), n.shape(t.0)[1])).collect::<Vec<_>>()[..] else {
-        return Scalar::bool(false);
-    };
+/// Whether an element of some tensors of two axes, or their sum, is infinite or NaN.
+fn not_finite(n: &mut Nest<'_>, all: &[TensorId]) -> Scalar {
+    let Some(&first) = all.first() else { return Scalar::bool(false) };
+    let (dtype, lanes) = (n.dtype(first), n.shape(first)[1]);
     let sums = n.registers(&[lanes], dtype);
     n.vector(lanes, |n, lane| n.store(sums, [lane], Scalar::float(0.0, dtype)));
-    for (t, rows) in all {
-        n.for_(rows.clone(), |n, i| {
+    for t in all {
+        n.for_(n.shape(*t)[0], |n, i| {
             n.vector(lanes, |n, lane| {
                 let sum = n.read(sums, [lane.clone()]) + n.read(*t, [i, lane.clone()]);
                 n.store(sums, [lane], sum);
@@ -515,7 +513,8 @@ pub(super) enum Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// As [`ahead`] has it for the pass of that number of so many, where that is not known: what any of both would prefetch.
+    /// As [`ahead`] has it for the pass of that number of so many, where it is not known how many there are: the places that it would prefetch from if
+    /// there were one pass, or else those if there were several.
     pub(super) fn unknown(
         n: &mut Nest<'_>,
         point: &[Scalar],

@@ -96,27 +96,22 @@ pub(super) struct Mend<'a> {
 impl Mend<'_> {
     /// All of them.
     pub(super) fn all(&self, n: &mut Nest<'_>) {
-        let [images, outs, .., height, width, _] = n.shape(self.out)[..] else { unreachable!("five axes or six") };
+        let [images, outs, ..] = n.shape(self.out)[..] else { unreachable!("five axes or six") };
         let made = self.planes.map_or(1, |p| p.made);
         n.parallel_each(&[images, outs, made], |n, i| {
             let made = self.planes.map(|_| &i[2]);
-            self.plane(n, [&i[0], &i[1]], made, [height.into(), width.into()]);
+            self.plane(n, [&i[0], &i[1]], made);
         });
     }
 
-    /// Those of a block of an image, which has so many rows and columns, and of one of its planes if there are several.
-    fn plane(
-        &self,
-        n: &mut Nest<'_>,
-        [image, of_results]: [&Scalar; 2],
-        made: Option<&Scalar>,
-        [height, width]: [Scalar; 2],
-    ) {
+    /// Those of a block of an image, and of one of its planes if there are several.
+    fn plane(&self, n: &mut Nest<'_>, [image, of_results]: [&Scalar; 2], made: Option<&Scalar>) {
         let &Mend { plan, planes, tensors: [x, w, signs], out } = self;
         let (dtype, lanes) = (n.dtype(out), n.shape(w)[4]);
         let [_, blocks, .., block] = n.shape(x)[..] else { unreachable!("five axes or six") };
+        let [.., height, width, _] = n.shape(out)[..] else { unreachable!("five axes or six") };
         n.for_(height, |n, r| {
-            n.for_(width.clone(), |n, c| {
+            n.for_(width, |n, c| {
                 let place = |lane: &Scalar| {
                     place([image.clone(), of_results.clone()], made, [r.clone(), c.clone(), lane.clone()])
                 };
