@@ -3,6 +3,7 @@
 mod codegen;
 #[path = "../common/mod.rs"]
 mod common;
+mod convolutions;
 mod gemm;
 mod generators;
 mod kernels;

@@ -17,7 +17,7 @@ use resat::{
 };
 
 /// Runs a program of two parameters at each pair of shapes, by one thread and two; no size after the first takes further kernels.
-fn agree(text: &str, shapes: &[[Vec<usize>; 2]]) {
+pub(crate) fn agree(text: &str, shapes: &[[Vec<usize>; 2]]) {
     let m = parse_module("slices", &format!("#[version = \"0.0.5\"]\n{text}")).unwrap_or_else(|e| panic!("{e}"));
     for threads in [1, 2] {
         let passes = Some(Box::<Sequential>::default() as Box<_>);

@@ -30,6 +30,8 @@ pub(crate) struct Reduction {
     pub combine: Combine,
     /// Each value.
     pub value: Scalar,
+    /// Whether it is one part of a sum, and what follows is the next one along the outermost axis.
+    pub followed: bool,
 }
 
 /// The computation of one tensor that exists in memory.
@@ -482,8 +484,13 @@ fn attach_epilogues(group: &Stages, kept: Vec<Stage>, later: &[Cow<'_, Definitio
             Body::Reduce { axes, combine, value } => {
                 let index: Vec<Scalar> = stage.axes.iter().map(|a| Scalar::axis(a.id)).collect();
                 let whole = Scalar::read(stage.tensor, index, group.decl(stage.tensor).dtype);
-                let reduction =
-                    Reduction { tensor: stage.tensor, axes: axes.clone(), combine: *combine, value: value.clone() };
+                let reduction = Reduction {
+                    tensor: stage.tensor,
+                    axes: axes.clone(),
+                    combine: *combine,
+                    value: value.clone(),
+                    followed: false,
+                };
                 steps.push(Step {
                     tensor: stage.tensor,
                     axes: stage.axes.clone(),

@@ -211,6 +211,7 @@ mod tests {
             tensor: None,
             axes: terms.iter().map(|t| t.0).collect(),
             offset: Some(Affine { base: 0, terms }),
+            bytes: 2,
         };
         let left = access(vec![(rows, 2 * k), (words, 2), (part, 1)]);
         let right = access(vec![(columns, 2), (words, 2 * n), (part, 1)]);

@@ -96,6 +96,8 @@ struct Access {
     offset: Option<Affine>,
     /// The axes it depends on.
     axes: Vec<AxisId>,
+    /// Bytes of an element.
+    bytes: i64,
 }
 
 /// So many ways to run a reduction are candidates: those that the model finds best.
@@ -361,9 +363,10 @@ impl Emitter {
         reads(e)
             .into_iter()
             .map(|(tensor, index)| {
+                let bytes = self.group.decl(tensor).dtype.bytes() as i64;
                 if let Some(sum) = flat_sum(&self.group, tensor, &index) {
                     let axes = sum.terms.iter().map(|t| t.0).collect();
-                    return Access { tensor: Some(tensor), offset: Some(sum), axes };
+                    return Access { tensor: Some(tensor), offset: Some(sum), axes, bytes };
                 }
                 let flat = self.flat(tensor, &index);
                 let mut axes = Vec::new();
@@ -372,7 +375,7 @@ impl Emitter {
                         axes.push(*a);
                     }
                 });
-                Access { tensor: Some(tensor), offset: Affine::of(&flat), axes }
+                Access { tensor: Some(tensor), offset: Affine::of(&flat), axes, bytes }
             })
             .collect()
     }

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 
 use super::{
     Access, Emitter,
-    choose::choose,
+    choose::{choose, gap},
     combine::{factors, narrow_multiplied},
     reduce::form,
     tiling::{Form, Tiling, coeff},
@@ -30,11 +30,21 @@ const BLOCKS: [i64; 4] = [4, 3, 2, 1];
 const AXES: usize = 5;
 
 /// An order for the copy of an operand: the axes of results that it depends on, those that are summed over, and last of all one of the
-/// former, or a block of it.
+/// former, or a block of it; or the order that it has, without the gaps between what is read.
 struct Order {
     last: Axis,
-    /// How many elements of that axis come last. Where it is one, what is summed over comes last.
-    block: i64,
+    end: End,
+}
+
+/// What comes last in a copy.
+#[derive(Copy, Clone, PartialEq, Debug)]
+enum End {
+    /// The whole of an axis of results.
+    Axis,
+    /// So many elements of it. Where it is one, what is summed over comes last.
+    Block(i64),
+    /// What does in the operand.
+    Same,
 }
 
 impl Emitter {
@@ -76,18 +86,17 @@ impl Emitter {
             let (form, seen) = (form(r, e.unit), e.accesses(&value));
             e.best_order(axes, &split, r, packed, &seen, form)
         });
-        let (read, last, block) = best?;
+        let (read, last, end) = best?;
         let (Some((tensor, index)), Some(&last)) =
             (reads(&r.value).into_iter().nth(read), axes.iter().find(|a| a.id == last))
         else {
             self.diverge();
             return None;
         };
-        let order = Order { last, block: block.unwrap_or(last.extent) };
-        Some(self.copied(axes, r, tensor, &index, &order))
+        Some(self.copied(axes, r, tensor, &index, &Order { last, end }))
     }
 
-    /// The copy that speeds up a reduction most: which of its reads, what comes last, and the block of it where that is not all.
+    /// The copy that speeds up a reduction most: which of its reads, the axis of its order, and what comes last.
     fn best_order(
         &mut self,
         axes: &[Axis],
@@ -96,8 +105,8 @@ impl Emitter {
         packed: &[TensorId],
         seen: &[Access],
         form: Form,
-    ) -> Option<(usize, AxisId, Option<i64>)> {
-        let to = self.packed_access(split).offset?;
+    ) -> Option<(usize, AxisId, End)> {
+        let to = self.packed_access(split, 4).offset?;
         let (mut least, _) = choose(split, Some(&to), &r.axes, seen, form, self.unit, self.changing())?;
         let mut best = None;
         let visits: i64 = axes.iter().chain(&r.axes).map(|a| a.extent).product();
@@ -113,9 +122,9 @@ impl Emitter {
             if elements > LARGEST * size || visits / elements.max(1) < USES {
                 continue;
             }
-            for order in self.orders(axes, r, &offset) {
+            for order in self.orders(axes, r, &offset, &seen[i]) {
                 let parts = [self.fresh(), self.fresh()];
-                let cut = |id: AxisId| (id == order.last.id && order.is_cut()).then_some((order.block, parts));
+                let cut = |id: AxisId| (id == order.last.id && order.is_cut()).then_some((order.block(), parts));
                 let axes: Vec<Axis> = split
                     .iter()
                     .flat_map(|a| match cut(a.id) {
@@ -126,45 +135,51 @@ impl Emitter {
                     })
                     .collect();
                 let mut changed: Vec<Access> = seen.iter().map(|a| cut_access(a, &cut)).collect();
-                changed[i] = self.packed_access(&order.axes(&axes, r, &offset, parts));
+                changed[i] = self.packed_access(&order.axes(&axes, r, &offset, parts), seen[i].bytes);
                 let to = cut_offset(&to, &cut);
                 let chosen = choose(&axes, Some(&to), &r.axes, &changed, form, self.unit, self.changing());
                 let Some((cost, tiling)) = chosen else { continue };
-                if order.is_cut() && !takes_whole(&tiling, parts[1], order.block) {
+                if order.is_cut() && !takes_whole(&tiling, parts[1], order.block()) {
                     continue;
                 }
-                let rows = match offset.coeff(order.last.id) {
-                    1 => elements / order.block,
-                    _ => 0,
+                // Whole vectors move at once where they lie so already.
+                let moves = match (order.end, offset.coeff(order.last.id)) {
+                    (End::Same, _) => ROW * (elements / run(&offset, &axes, &r.axes).min(self.unit.lanes())) as f64,
+                    (_, 1) => MOVE * elements as f64 + ROW * (elements / order.block()) as f64,
+                    _ => MOVE * elements as f64,
                 };
-                let cost = cost + MOVE * elements as f64 + ROW * rows as f64;
+                let cost = cost + moves;
                 if cost < least {
                     least = cost;
-                    let whole = order.block == order.last.extent;
-                    best = Some((i, order.last.id, (!whole).then_some(order.block)));
+                    best = Some((i, order.last.id, order.end));
                 }
             }
         }
         best
     }
 
-    /// Orders that a copy of an operand with this offset could have, other than its own.
-    fn orders(&self, axes: &[Axis], r: &Reduction, offset: &Affine) -> Vec<Order> {
+    /// Orders that a copy of an operand with this offset could have, other than its own unless that has gaps.
+    fn orders(&self, axes: &[Axis], r: &Reduction, offset: &Affine, seen: &Access) -> Vec<Order> {
         let mut orders = Vec::new();
+        if let Some(&last) = axes.iter().rfind(|a| offset.coeff(a.id) != 0)
+            && gap(seen, axes, &r.axes, &self.unit.timing) > 1
+        {
+            orders.push(Order { last, end: End::Same });
+        }
         for &last in axes.iter().filter(|a| offset.coeff(a.id) != 0) {
             // Of orders that cost the same, blocks are the ones that neither caches nor pages can spoil.
             let fits = |block: &i64| *block < last.extent && last.extent % block == 0 && !self.changes(last.id);
             if axes.len() + r.axes.len() <= AXES {
                 let blocks = BLOCKS.iter().map(|b| b * self.unit.lanes()).filter(fits);
-                orders.extend(blocks.map(|block| Order { last, block }));
+                orders.extend(blocks.map(|block| Order { last, end: End::Block(block) }));
             }
             if offset.coeff(last.id) != 1 {
-                orders.push(Order { last, block: last.extent });
+                orders.push(Order { last, end: End::Axis });
             }
         }
         let summed_last = r.axes.last().is_none_or(|a| offset.coeff(a.id) == 1);
         if let (false, Some(&last)) = (summed_last, axes.iter().rfind(|a| offset.coeff(a.id) != 0)) {
-            orders.push(Order { last, block: 1 });
+            orders.push(Order { last, end: End::Block(1) });
         }
         orders
     }
@@ -181,20 +196,20 @@ impl Emitter {
         let offset = Affine::of(&self.flat(tensor, index)).expect("only operands whose offset is affine are packed");
         let parts = [self.fresh(), self.fresh()];
         let last = Scalar::axis(order.last.id);
-        let (block, within) = (last.clone().floor_div(order.block), last.floor_mod(order.block));
+        let (block, within) = (last.clone().floor_div(order.block()), last.floor_mod(order.block()));
         let cut: Vec<Axis> = axes
             .iter()
             .flat_map(|a| match a.id == order.last.id && order.is_cut() {
                 true => vec![
-                    Axis { id: parts[0], extent: a.extent / order.block },
-                    Axis { id: parts[1], extent: order.block },
+                    Axis { id: parts[0], extent: a.extent / order.block() },
+                    Axis { id: parts[1], extent: order.block() },
                 ],
                 false => vec![*a],
             })
             .collect();
         let ordered = order.axes(&cut, r, &offset, parts);
         let rejoined = |own: &HashMap<AxisId, Scalar>| match (own.get(&parts[0]), own.get(&parts[1])) {
-            (Some(outer), Some(inner)) => Some((order.last.id, outer.clone() * order.block + inner.clone())),
+            (Some(outer), Some(inner)) => Some((order.last.id, outer.clone() * order.block() + inner.clone())),
             _ => None,
         };
         let place = |a: &Axis| match a.id {
@@ -308,7 +323,7 @@ impl Emitter {
         let (mut to, mut value) = (Scalar::index(0), now.value.clone());
         let split = self.split_axes(axes, &mut to, &mut [&mut value]);
         let tiles = self.in_tiles(&split, &Reduction { value, ..now.clone() }).map(|c| c.0 + MOVE * elements);
-        let to = self.packed_access(axes).offset;
+        let to = self.packed_access(axes, 4).offset;
         let seen = self.accesses(&r.value);
         let vectors = choose(axes, to.as_ref(), &r.axes, &seen, form(r, self.unit), self.unit, self.changing());
         if tiles.is_some_and(|cost| vectors.is_none_or(|v| cost < v.0)) {
@@ -318,8 +333,8 @@ impl Emitter {
         None
     }
 
-    /// What a read of a packed copy with these axes will be.
-    fn packed_access(&self, order: &[Axis]) -> Access {
+    /// What a read of a packed copy with these axes, and elements of so many bytes, will be.
+    fn packed_access(&self, order: &[Axis], bytes: i64) -> Access {
         let mut below = 1;
         let mut terms = Vec::new();
         for a in order.iter().rev() {
@@ -327,24 +342,38 @@ impl Emitter {
             below *= a.extent;
         }
         terms.sort_unstable();
-        Access { tensor: None, axes: order.iter().map(|a| a.id).collect(), offset: Some(Affine { base: 0, terms }) }
+        let axes = order.iter().map(|a| a.id).collect();
+        Access { tensor: None, axes, offset: Some(Affine { base: 0, terms }), bytes }
     }
 }
 
 impl Order {
+    /// How many elements of the axis come last.
+    fn block(&self) -> i64 {
+        match self.end {
+            End::Block(n) => n,
+            End::Axis | End::Same => self.last.extent,
+        }
+    }
+
     /// Whether there are several blocks of several elements.
     fn is_cut(&self) -> bool {
-        self.block > 1 && self.block < self.last.extent
+        self.block() > 1 && self.block() < self.last.extent
     }
 
     /// The axes of the copy of an operand with this offset, where `parts` are those of blocks and of places in a block.
     fn axes(&self, axes: &[Axis], r: &Reduction, offset: &Affine, parts: [AxisId; 2]) -> Vec<Axis> {
-        let last = match (self.is_cut(), self.block) {
+        let used = |a: &&Axis| offset.coeff(a.id) != 0 || a.id == parts[0];
+        if self.end == End::Same {
+            let mut all: Vec<Axis> = axes.iter().chain(&r.axes).filter(used).copied().collect();
+            all.sort_by_key(|a| std::cmp::Reverse(offset.coeff(a.id).abs()));
+            return all;
+        }
+        let last = match (self.is_cut(), self.block()) {
             (true, _) => Some(parts[1]),
             (false, 1) => None,
             (false, _) => Some(self.last.id),
         };
-        let used = |a: &&Axis| offset.coeff(a.id) != 0 || a.id == parts[0];
         let first = axes.iter().filter(used).filter(|a| Some(a.id) != last);
         let summed = r.axes.iter().filter(|a| offset.coeff(a.id) != 0);
         first.chain(summed).chain(axes.iter().filter(|a| Some(a.id) == last)).copied().collect()
@@ -357,6 +386,12 @@ fn takes_whole(tiling: &Tiling, places: AxisId, block: i64) -> bool {
     let size = tiling.tiles.iter().find(|t| t.0 == places).map_or(1, |t| t.1);
     let lanes = if tiling.vector == places { tiling.lanes } else { 1 };
     size * lanes == block
+}
+
+/// How many elements that are read lie side by side.
+fn run(offset: &Affine, axes: &[Axis], reduced: &[Axis]) -> i64 {
+    let along = axes.iter().chain(reduced).find(|a| offset.coeff(a.id).abs() == 1);
+    along.map_or(1, |a| a.extent)
 }
 
 /// What is read under a condition: elsewhere there may be nothing to copy.

@@ -31,12 +31,30 @@ pub(super) struct Prefetch {
     within: Vec<(AxisId, i64)>,
     /// The numbers of turns, and what tiles ask for, where how many turns some of them have changes from size to size.
     changing: Option<Changing>,
-    /// How many rows a panel has and how far apart they lie, in elements, where it is columns of a wider matrix: none where it is dense.
-    rows: Option<(i64, i64)>,
+    panel: Panel,
+    /// Where the last panel of a part of a sum is followed by the first one of the next: how many places there are along the last loop, and how far
+    /// from there that one begins.
+    next_part: Option<(i64, i64)>,
     /// Bytes of an element.
     bytes: i64,
     /// Bytes of a cache line.
     line: i64,
+}
+
+/// How what a turn of a loop reads lies, in elements.
+#[derive(Copy, Clone, Debug, PartialEq)]
+enum Panel {
+    Dense,
+    /// Columns of a matrix of so many rows.
+    Columns {
+        rows: i64,
+        apart: i64,
+    },
+    /// A part of a row for each place of the turn, as where sums are computed in parts.
+    Rows {
+        width: i64,
+        apart: i64,
+    },
 }
 
 /// What of a prefetch changes from size to size.
@@ -96,7 +114,7 @@ impl Emitter {
         reduction: &Reduction,
         combined: &[(i64, i64)],
     ) -> Option<Prefetch> {
-        let (found, at, rows) = self.decide(|e| {
+        let (found, at, panel) = self.decide(|e| {
             // A smaller operand stays in the first cache anyhow.
             let least = e.unit.timing.l1.bytes * 2 / 3;
             let accesses = e.accesses(&reduction.value);
@@ -106,7 +124,7 @@ impl Emitter {
             let panels = candidates.filter_map(|(i, a, t)| Some((i, a, e.panels(loops, a, t, reduction)?)));
             panels
                 .max_by_key(|&(_, a, _)| a.tensor.map_or(0, |t| e.bytes_of(t)))
-                .map(|(i, _, (at, rows))| (i, at, rows))
+                .map(|(i, _, (at, panel))| (i, at, panel))
         })?;
         let accesses = self.accesses(&reduction.value);
         let access = accesses.get(found).and_then(|a| Some((a, a.tensor?, a.offset.clone()?)));
@@ -122,10 +140,19 @@ impl Emitter {
             around: around.iter().map(|l| l.0).collect(),
             within: within.iter().map(|l| (l.0, turns(&l.1))).collect(),
             changing: None,
-            rows,
+            panel,
+            next_part: None,
             bytes: self.group.decl(tensor).dtype.bytes() as i64,
             line: self.unit.timing.l2.line,
         };
+        let alone = around.iter().rev().skip(1).all(|l| turns(&l.1) == 1);
+        if let (true, true, Some(summed), Some((last, pieces))) =
+            (reduction.followed, alone, reduction.axes.first(), around.last())
+        {
+            let places = pieces.iter().map(Piece::elements).sum();
+            let next = found.offset.coeff(summed.id) * summed.extent - found.offset.coeff(*last) * places;
+            found.next_part = Some((places, next));
+        }
         if within.iter().any(|l| self.changes(l.0)) {
             let turns = found
                 .within
@@ -148,15 +175,14 @@ impl Emitter {
         Some(found)
     }
 
-    /// The innermost loop each of whose turns reads a panel of the operand, that loops within read several times; and the panel's rows and how far
-    /// apart they lie where it is not dense.
+    /// The innermost loop each of whose turns reads a panel of the operand, that loops within read several times.
     fn panels(
         &self,
         loops: &[(AxisId, Vec<Piece>)],
         access: &Access,
         tensor: TensorId,
         reduction: &Reduction,
-    ) -> Option<(usize, Option<(i64, i64)>)> {
+    ) -> Option<(usize, Panel)> {
         let offset = access.offset.as_ref()?;
         let again = loops.iter().rposition(|l| offset.coeff(l.0) == 0 && turns(&l.1) > 1)?;
         let at = loops[..again].iter().rposition(|l| offset.coeff(l.0) != 0 && turns(&l.1) > 1)?;
@@ -183,12 +209,15 @@ impl Emitter {
         // A panel and the one before it stay in the second cache together.
         let fits = |elements: i64| elements * bytes <= self.unit.timing.l2.bytes * 5 / 8;
         if places == stride && reach == stride {
-            return fits(step * stride).then_some((at, None));
+            return fits(step * stride).then_some((at, Panel::Dense));
+        }
+        if places == reach && places < stride {
+            return fits(step * places).then_some((at, Panel::Rows { width: places, apart: stride }));
         }
         // Columns of a matrix whose rows lie evenly apart: processors find such lines by themselves no better than lines anywhere.
         let lines = step * bytes % self.unit.timing.l2.line == 0;
         let even = stride == 1 && apart > step && apart < i64::MAX && reach == (places - 1) * apart + 1;
-        (lines && even && fits(step * places)).then_some((at, Some((places, apart))))
+        (lines && even && fits(step * places)).then_some((at, Panel::Columns { rows: places, apart }))
     }
 }
 
@@ -207,8 +236,11 @@ impl Prefetch {
 
     /// Elements of a panel, where so many places are.
     fn panel(&self, step: i64) -> i64 {
-        let rows = self.rows.map_or(1, |r| r.0);
-        rows * step * self.around.last().map_or(0, |a| self.offset.coeff(*a))
+        match self.panel {
+            Panel::Dense => step * self.around.last().map_or(0, |a| self.offset.coeff(*a)),
+            Panel::Columns { rows, .. } => rows * step,
+            Panel::Rows { width, .. } => width * step,
+        }
     }
 
     /// How many lines each turn of so many asks for at most, where how many tiles there are changes: as many as where two share a panel.
@@ -230,12 +262,18 @@ impl Prefetch {
         let last = self.around.len() - 1;
         let with = self.offset.terms.iter().map(|&(axis, _)| {
             let at = match self.around.iter().position(|a| *a == axis) {
-                Some(i) => place(axis).map(|p| if i == last { p.at.clone() + step } else { p.at.clone() }),
+                Some(i) if i == last => place(axis).map(|p| p.at.clone() + step),
+                Some(_) => place(axis).map(|p| p.at.clone()),
                 None => None,
             };
             (axis, at.unwrap_or(Scalar::index(0)))
         });
         let next = replace_axes(&self.offset.to_scalar(), &with.collect());
+        let at_last = || Some(place(*self.around.last()?)?.at.clone() + step);
+        let next = match (self.next_part, at_last()) {
+            (Some((places, further)), Some(at)) => next + at.floor_div(places) * further,
+            _ => next,
+        };
         let turns = |i: usize| match &self.changing {
             Some(changing) => changing.turns[i].clone(),
             None => Scalar::index(self.within[i].1),
@@ -248,9 +286,10 @@ impl Prefetch {
         let elements = self.elements(step);
         let share = self.changing.as_ref().and_then(|c| c.shares.iter().find(|s| s.step == step));
         let first = tile * share.map_or(Scalar::index(elements), |s| s.elements.clone());
-        let (first, rows) = match self.rows {
-            None => (next + first, None),
-            Some((_, apart)) => (first, Some(Rows { start: next, width: step, apart })),
+        let (first, rows) = match self.panel {
+            Panel::Dense => (next + first, None),
+            Panel::Columns { apart, .. } => (first, Some(Rows { start: next, width: step, apart })),
+            Panel::Rows { width, apart } => (first, Some(Rows { start: next, width, apart })),
         };
         Slice { buffer: self.buffer, first, elements, rows, each: share.map(|s| s.each.clone()), line, var }
     }
@@ -320,7 +359,8 @@ mod tests {
             around: vec![panels],
             within: vec![(rows, 16)],
             changing: None,
-            rows: None,
+            panel: Panel::Dense,
+            next_part: None,
             bytes: 4,
             line: 64,
         };
@@ -352,7 +392,8 @@ mod tests {
             around: vec![columns],
             within: vec![(rows, 8)],
             changing: None,
-            rows: Some((1000, 440)),
+            panel: Panel::Columns { rows: 1000, apart: 440 },
+            next_part: None,
             bytes: 4,
             line: 64,
         };
@@ -383,7 +424,8 @@ mod tests {
             around: vec![panel],
             within: vec![(rows, tiles)],
             changing: None,
-            rows: None,
+            panel: Panel::Dense,
+            next_part: None,
             bytes: 4,
             line: 64,
         };

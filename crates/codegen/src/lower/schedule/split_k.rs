@@ -1,7 +1,7 @@
 //! Long sums of products in parts: what all tiles of a row of them read of one operand stays in the second cache over a part, and sums of
 //! parts are met once more in memory.
 
-use super::{Emitter, Loop, Threads, for_};
+use super::{Access, Emitter, Loop, Threads, for_, tiling::coeff};
 use crate::{
     loops::{Axis, BinOp, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
     lower::{
@@ -11,6 +11,10 @@ use crate::{
     tensor::DType,
 };
 
+/// Vectors of results side by side in a register tile that reads a panel of an operand.
+const VECTORS: i64 = 2;
+/// So many panels are worth it to keep what they share in the second cache.
+const PANELS: i64 = 8;
 /// Operands of which each element is used less often than this gain nothing.
 const USES: i64 = 64;
 
@@ -48,10 +52,41 @@ impl Emitter {
         FAR_ROWS.rev().find(|rows| summed.extent % rows == 0).map(|rows| summed.extent / rows).filter(|n| *n > 1)
     }
 
+    /// Into how many parts a sum is cut of which panels of one operand come from memory, one after the other, while the tiles that share one read all of
+    /// the other: a panel, the next one and that stay in the second cache together. (Granite Rapids, 3 x 3 over 512 channels to 7 x 7 in ResNet-50: 2.0 ms whole,
+    /// 1.7 in four parts.)
+    fn parts_of_panels(&self, axes: &[Axis], r: &Reduction) -> Option<i64> {
+        let [outermost, _, ..] = r.axes[..] else { return None };
+        if r.combine != Combine::Sum || !r.value.dtype().is_float() || axes.iter().any(|a| self.changes(a.id)) {
+            return None;
+        }
+        let l2 = self.unit.timing.l2.bytes;
+        let accesses = self.accesses(&r.value);
+        let [a, b] = &accesses[..] else { return None };
+        let bytes = |a: &Access| Some(self.bytes_of(a.tensor?));
+        let (streamed, stays) = if bytes(a)? > bytes(b)? { (a, b) } else { (b, a) };
+        if bytes(streamed)? <= l2 || coeff(stays, outermost.id) == Some(0) || coeff(streamed, outermost.id) == Some(0) {
+            return None;
+        }
+        let panel = r.axes.iter().map(|a| a.extent).product::<i64>()
+            * VECTORS
+            * self.unit.lanes()
+            * self.group.decl(streamed.tensor?).dtype.bytes() as i64;
+        let together = 2 * panel + bytes(stays)?;
+        if together <= l2 * 3 / 4 || bytes(streamed)? / panel < PANELS {
+            return None;
+        }
+        let least = (together * 8 + 3 * l2 - 1) / (3 * l2);
+        (least..2 * least).find(|n| outermost.extent % n == 0)
+    }
+
     /// Into how many parts a sum is cut; none where it is to stay whole.
     fn parts(&self, axes: &[Axis], r: &Reduction) -> Option<i64> {
-        let [summed] = r.axes[..] else { return None };
         let ScalarKind::Binary(BinOp::Mul, ..) = r.value.kind() else { return None };
+        if let Some(parts) = self.parts_of_panels(axes, r) {
+            return Some(parts);
+        }
+        let [summed] = r.axes[..] else { return None };
         if let Some(parts) = self.parts_of_far_rows(axes, r) {
             return Some(parts);
         }
@@ -76,12 +111,13 @@ impl Emitter {
         sums
     }
 
-    /// The part of a reduction over one axis that begins at `first` and has that extent.
+    /// The part of a reduction along its outermost axis that begins at `first` and has that extent.
     pub(super) fn part_of(&mut self, r: &Reduction, first: Scalar, extent: i64) -> Reduction {
         let axis = Axis { id: self.fresh(), extent };
         self.extents.insert(axis.id, extent);
         let with = [(r.axes[0].id, first + Scalar::axis(axis.id))].into_iter().collect();
-        Reduction { axes: vec![axis], value: replace_axes(&r.value, &with), ..r.clone() }
+        let axes = std::iter::once(axis).chain(r.axes[1..].iter().copied()).collect();
+        Reduction { axes, value: replace_axes(&r.value, &with), ..r.clone() }
     }
 
     /// A sum of products, in parts where that is better. Only where nothing else runs at the same time: sums are in memory in between.
@@ -102,12 +138,13 @@ impl Emitter {
         let at = self.flat(sums, &place);
         let this = Scalar::read(r.tensor, place.clone(), dtype);
         let so_far = Scalar::read(sums, place, dtype);
-        let first = self.part_of(r, Scalar::index(0), extent);
+        let first = Reduction { followed: true, ..self.part_of(r, Scalar::index(0), extent) };
         let mut all = vec![self.reduce(sums, axes.to_vec(), at.clone(), this.clone(), first, Threads::All)];
         if parts > 2 {
             let turn = Loop { var: self.fresh(), extent: parts - 2 };
             self.extents.insert(turn.var, turn.extent);
             let next = self.part_of(r, Scalar::axis(turn.var) * extent + extent, extent);
+            let next = Reduction { followed: true, ..next };
             let body = self.reduce(sums, axes.to_vec(), at, so_far.clone() + this, next, Threads::All);
             all.push(for_(turn.var, turn.extent, LoopKind::Serial, body));
         }
