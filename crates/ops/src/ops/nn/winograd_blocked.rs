@@ -508,8 +508,8 @@ pub(super) struct Pass {
 pub(super) enum Ahead<'a> {
     /// See [`ahead`].
     Pass(&'a Pass),
-    /// A step's weights in each step, from these places on, in elements.
-    From(Vec<Scalar>),
+    /// In each step a step's weights from the first place on, in elements, and from the others unless that is true.
+    From(Vec<Scalar>, Scalar),
 }
 
 impl Ahead<'_> {
@@ -537,7 +537,8 @@ impl Ahead<'_> {
         let place = |n: &mut Nest<'_>, page| {
             n.let_((Scalar::select(is_one_of_several.clone(), next.clone(), page) + at.clone()) * lanes)
         };
-        Ahead::From(each.into_iter().map(|page| place(n, page)).collect())
+        let places = each.into_iter().map(|page| place(n, page)).collect();
+        Ahead::From(places, is_one_of_several)
     }
 }
 
@@ -645,8 +646,15 @@ pub(super) fn products(
             let step = first.clone() + channel.clone();
             match of_ahead {
                 Ahead::Pass(pass) => ahead(n, point, g, pass, w, &step),
-                Ahead::From(places) => {
-                    places.iter().for_each(|place| n.prefetch(w, place.clone() + step.clone() * lanes_of_step));
+                Ahead::From(places, is_first_alone) => {
+                    let [first, others @ ..] = &places[..] else { return };
+                    let prefetch = |n: &mut Nest<'_>, place: &Scalar| {
+                        n.prefetch(w, place.clone() + step.clone() * lanes_of_step);
+                    };
+                    prefetch(n, first);
+                    if !others.is_empty() {
+                        n.if_(!is_first_alone.clone(), |n| others.iter().for_each(|place| prefetch(n, place)));
+                    }
                 }
             }
             let of_data = if made.is_some() { channel } else { step.clone() };
