@@ -48,12 +48,14 @@ impl Bands {
     /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, the tiles of each at most, and whether threads had better begin
     /// with groups: as many each, of tiles that they transformed themselves, where these are enough for weights that come from the last cache.
     fn groups(&self, rows: i64, most: i64, turns: i64, weights_near: bool) -> (i64, i64, bool) {
-        let wanted = (self.band + most - 1) / most;
+        // The band is that of whole register tiles: there may be fewer tiles.
+        let tiles = self.band.min(self.tiles);
+        let wanted = (tiles + most - 1) / most;
         let even = up(wanted, EVEN);
-        let by_place = weights_near || self.band / even >= enough_tiles(rows);
+        let by_place = weights_near || tiles / even >= enough_tiles(rows);
         let wanted = if by_place && !weights_near { even } else { wanted.max((PIECES + turns - 1) / turns) };
         let wanted = wanted.min(self.band / rows).max(1);
-        (wanted, (self.band + wanted - 1) / wanted, by_place)
+        (wanted, (tiles + wanted - 1) / wanted, by_place)
     }
 }
 
@@ -243,10 +245,9 @@ pub(super) fn lower(
                         let turn = n.let_index(Scalar::select(by_place, turn_within, first_turn), turns);
                         let group = Group { out: turn * wide + first, wide };
                         let begins =
-                            |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * of_band.clone(), many.clone());
+                            |piece: Scalar| Scalar::binary(BinOp::FloorDiv, piece * here.clone(), many.clone());
                         let start = n.let_(begins(piece.clone()));
-                        let end = Scalar::binary(BinOp::Min, begins(piece + 1), here.clone());
-                        let mine = n.let_(Scalar::binary(BinOp::Max, end - start.clone(), 0.into()));
+                        let mine = n.let_(begins(piece + 1) - start.clone());
                         let register_tiles = RegisterTiles::new(n, &mine, rows);
                         let sums = n.local(&[points, points, batch, wide, lanes], dtype);
                         let (results, edge) = ([height, width].map(Scalar::clone), Edge::Unknown([height, width]));
