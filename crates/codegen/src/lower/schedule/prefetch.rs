@@ -44,17 +44,12 @@ pub(super) struct Prefetch {
 /// How what a turn of a loop reads lies, in elements.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Panel {
+    /// Everything lies together.
     Dense,
     /// Columns of a matrix of so many rows.
-    Columns {
-        rows: i64,
-        apart: i64,
-    },
+    Columns { rows: i64, apart: i64 },
     /// A part of a row for each place of the turn, as where sums are computed in parts.
-    Rows {
-        width: i64,
-        apart: i64,
-    },
+    Rows { width: i64, apart: i64 },
 }
 
 /// What of a prefetch changes from size to size.
@@ -211,7 +206,9 @@ impl Emitter {
         if places == stride && reach == stride {
             return fits(step * stride).then_some((at, Panel::Dense));
         }
-        if places == reach && places < stride {
+        let inner = loops[at + 1..].iter().map(|l| l.0).chain(reduction.axes.iter().map(|a| a.id));
+        let same = !inner.into_iter().any(|axis| offset.coeff(axis) != 0 && self.changes(axis));
+        if places == reach && places < stride && same {
             return fits(step * places).then_some((at, Panel::Rows { width: places, apart: stride }));
         }
         // Columns of a matrix whose rows lie evenly apart: processors find such lines by themselves no better than lines anywhere.

@@ -53,8 +53,8 @@ impl Emitter {
     }
 
     /// Into how many parts a sum is cut of which panels of one operand come from memory, one after the other, while the tiles that share one read all of
-    /// the other: a panel, the next one and that stay in the second cache together. (Granite Rapids, 3 x 3 over 512 channels to 7 x 7 in ResNet-50: 2.0 ms whole,
-    /// 1.7 in four parts.)
+    /// the other: a panel, the next one and that stay in the second cache together. (Granite Rapids, 3 x 3 over 512 channels to 7 x 7 in ResNet-50:
+    /// 2.0 ms whole, 1.7 in four parts.)
     fn parts_of_panels(&self, axes: &[Axis], r: &Reduction) -> Option<i64> {
         let [outermost, _, ..] = r.axes[..] else { return None };
         if r.combine != Combine::Sum || !r.value.dtype().is_float() || axes.iter().any(|a| self.changes(a.id)) {
@@ -72,8 +72,9 @@ impl Emitter {
             * VECTORS
             * self.unit.lanes()
             * self.group.decl(streamed.tensor?).dtype.bytes() as i64;
+        let sums = axes.iter().map(|a| a.extent).product::<i64>() * r.value.dtype().bytes() as i64;
         let together = 2 * panel + bytes(stays)?;
-        if together <= l2 * 3 / 4 || bytes(streamed)? / panel < PANELS {
+        if together <= l2 * 3 / 4 || bytes(streamed)? / panel < PANELS || sums > l2 / 2 {
             return None;
         }
         let least = (together * 8 + 3 * l2 - 1) / (3 * l2);
