@@ -411,6 +411,39 @@ mod tests {
         assert!(asked.iter().all(|at| (144..192).contains(&(at % 440)) || *at >= 440_000));
     }
 
+    /// A sum over 768 in parts of 96, of 64 rows of which eight tiles read two at a time: after the last two come the first two of the next part.
+    #[test]
+    fn the_next_part_is_asked_for_after_the_last_rows() {
+        let [columns, rows, k, line] = [0, 1, 2, 3].map(AxisId);
+        let prefetch = Prefetch {
+            buffer: TensorId(1),
+            offset: Affine { base: 0, terms: vec![(columns, 768), (k, 1)] },
+            around: vec![columns],
+            within: vec![(rows, 8)],
+            changing: None,
+            panel: Panel::Rows { width: 96, apart: 768 },
+            next_part: Some((64, 96 - 64 * 768)),
+            bytes: 4,
+            line: 64,
+        };
+        let place = |axis, at: i64, size, turn: i64| Place {
+            axis,
+            at: Scalar::index(at),
+            turn: Scalar::index(turn),
+            before: Scalar::index(0),
+            piece: Piece::of(1, size),
+        };
+        for (now, next) in [(0, 2 * 768), (60, 62 * 768), (62, 96)] {
+            let mut asked = HashSet::new();
+            for (tile, turn) in (0..8).flat_map(|t| (0..24).map(move |n| (t, n))) {
+                let slice = prefetch.slice(&[place(columns, now, 2, now / 2), place(rows, tile * 7, 7, tile)], line);
+                asked.extend(asked_in(slice, turn, 24, 4));
+            }
+            let wanted = (0..2).flat_map(|row| (0..6).map(move |l| next + row * 768 + l * 16));
+            assert!(wanted.clone().all(|at| (0..16).any(|shift| asked.contains(&(at + shift)))), "after {now}");
+        }
+    }
+
     /// As many lines are asked for each turn as it takes to have all of the next panel, where at least two tiles share it.
     #[test]
     fn few_tiles_ask_for_all_of_a_panel() {
