@@ -13,7 +13,7 @@ use super::{
     ops,
     proto::{
         AttributeProto, DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-        TypeProto, TypeValue, ValueInfoProto,
+        TensorProto, TypeProto, TypeValue, ValueInfoProto,
     },
     tensors::{self, Files},
 };
@@ -166,7 +166,15 @@ pub(super) struct Importer<'m> {
 }
 
 /// Converts a model.
-pub(super) fn import(model: &ModelProto, file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused> {
+///
+/// `weights` are the initializers of its graph, which does not have them any more: each goes as soon as it is a tensor, so that no two forms of all weights
+/// are in memory at once.
+pub(super) fn import(
+    model: &ModelProto,
+    weights: Vec<TensorProto>,
+    file: &SourceFile,
+    options: &LoadOptions,
+) -> Result<Model, Refused> {
     let refuse = |m: String| Refused::from(Diagnostic::new(format!("{}: {m}", file.name)));
     let graph = model.graph.as_ref().ok_or_else(|| refuse("the ONNX model has no graph".into()))?;
     let mut functions = HashMap::new();
@@ -190,7 +198,7 @@ pub(super) fn import(model: &ModelProto, file: &SourceFile, options: &LoadOption
         nodes: 0,
         loops: 0,
     };
-    im.main(graph)
+    im.main(graph, weights)
 }
 
 /// A domain by its short name.
@@ -223,7 +231,10 @@ impl<'m> Importer<'m> {
         Diagnostic::new(format!("{}: {}", self.file.name, message.into())).into()
     }
 
-    fn main(mut self, graph: &'m GraphProto) -> Result<Model, Refused> {
+    fn main(mut self, graph: &'m GraphProto, weights: Vec<TensorProto>) -> Result<Model, Refused> {
+        for t in weights {
+            self.initializer(&t)?;
+        }
         self.initializers(graph)?;
         let mut names: Vec<&str> = Vec::new();
         for input in &graph.input {
@@ -402,9 +413,7 @@ impl<'m> Importer<'m> {
     /// Declares the constants of a graph.
     fn initializers(&mut self, graph: &'m GraphProto) -> Convert<()> {
         for t in &graph.initializer {
-            let (elem, value) =
-                tensors::read(t, &self.files).map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
-            self.weight(&t.name, elem, value)?;
+            self.initializer(t)?;
         }
         for t in &graph.sparse_initializer {
             let name = t.values.as_ref().map_or("", |v| v.name.as_str());
@@ -413,6 +422,12 @@ impl<'m> Importer<'m> {
             self.weight(name, elem, value)?;
         }
         Ok(())
+    }
+
+    fn initializer(&mut self, t: &TensorProto) -> Convert<()> {
+        let (elem, value) =
+            tensors::read(t, &self.files).map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
+        self.weight(&t.name, elem, value)
     }
 
     fn weight(&mut self, name: &str, elem: Elem, value: Tensor) -> Convert<()> {

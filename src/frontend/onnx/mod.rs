@@ -37,9 +37,10 @@ impl FrontEnd for Onnx {
     }
 
     fn read(&self, file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused> {
-        let model = proto::ModelProto::decode(file.bytes)
+        let mut model = proto::ModelProto::decode(file.bytes)
             .map_err(|e| Diagnostic::new(format!("{}: not a well-formed ONNX model: {e}", file.name)))?;
-        importer::import(&model, file, options)
+        let weights = model.graph.as_mut().map(|g| std::mem::take(&mut g.initializer)).unwrap_or_default();
+        importer::import(&model, weights, file, options)
     }
 }
 
