@@ -65,10 +65,11 @@ impl Convolution {
         let target = format!("llvm,-mtriple=x86_64-unknown-linux-gnu,-mcpu={cpu}");
         kernel("convolution", &b.finish_with(&out), Target::parse(&target).expect("a target").core())
     }
+}
 
-    fn bytes(&self, t: &[usize]) -> i64 {
-        t.iter().product::<usize>() as i64 * 4
-    }
+/// Bytes of a tensor of these extents.
+fn bytes(extents: &[usize]) -> i64 {
+    extents.iter().product::<usize>() as i64 * 4
 }
 
 /// What strides leave out is left out of a copy, too, where lines of an image would else be met with gaps between them: a large image's pixels only
@@ -92,8 +93,8 @@ fn sums_over_many_channels_are_computed_in_parts() {
     for (inputs, taps, is_cut) in [(768, 3, true), (64, 3, false)] {
         let c = Convolution { inputs, outputs: 256, size: 6, taps, strides: 2 };
         agree(&c.text(), &[c.shapes()]);
-        let sums = c.bytes(&[1, c.outputs / 16, 3, 3, 16]);
-        let padded = c.bytes(&[1, c.inputs / 16, 7, 7, 16]);
+        let sums = bytes(&[1, c.outputs / 16, 3, 3, 16]);
+        let padded = bytes(&[1, c.inputs / 16, 7, 7, 16]);
         let workspace = c.kernel("skylake-avx512").workspace().1;
         assert_eq!(workspace >= sums + padded, is_cut, "{c:?}: {workspace} bytes");
     }

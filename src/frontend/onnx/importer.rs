@@ -1,6 +1,6 @@
 //! Conversion of a model: its graph, its functions, and the scopes of names in them.
 
-use std::collections::BTreeSet;
+use std::{borrow::Borrow, collections::BTreeSet};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -167,8 +167,8 @@ pub(super) struct Importer<'m> {
 
 /// Converts a model.
 ///
-/// `weights` are the initializers of its graph, which does not have them any more: each goes as soon as it is a tensor, so that no two forms of all weights
-/// are in memory at once.
+/// `weights` are the initializers of its graph, which does not have them any more: each goes as soon as it is a tensor, so that not all of them are in memory
+/// as messages and as tensors at once.
 pub(super) fn import(
     model: &ModelProto,
     weights: Vec<TensorProto>,
@@ -232,10 +232,7 @@ impl<'m> Importer<'m> {
     }
 
     fn main(mut self, graph: &'m GraphProto, weights: Vec<TensorProto>) -> Result<Model, Refused> {
-        for t in weights {
-            self.initializer(&t)?;
-        }
-        self.initializers(graph)?;
+        self.initializers(weights, graph)?;
         let mut names: Vec<&str> = Vec::new();
         for input in &graph.input {
             if names.contains(&input.name.as_str()) {
@@ -410,10 +407,17 @@ impl<'m> Importer<'m> {
         dims.iter().map(name).collect()
     }
 
-    /// Declares the constants of a graph.
-    fn initializers(&mut self, graph: &'m GraphProto) -> Convert<()> {
-        for t in &graph.initializer {
-            self.initializer(t)?;
+    /// Declares the constants of a graph: these, and its sparse ones.
+    fn initializers(
+        &mut self,
+        dense: impl IntoIterator<Item = impl Borrow<TensorProto>>,
+        graph: &'m GraphProto,
+    ) -> Convert<()> {
+        for t in dense {
+            let t = t.borrow();
+            let (elem, value) =
+                tensors::read(t, &self.files).map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
+            self.weight(&t.name, elem, value)?;
         }
         for t in &graph.sparse_initializer {
             let name = t.values.as_ref().map_or("", |v| v.name.as_str());
@@ -422,12 +426,6 @@ impl<'m> Importer<'m> {
             self.weight(name, elem, value)?;
         }
         Ok(())
-    }
-
-    fn initializer(&mut self, t: &TensorProto) -> Convert<()> {
-        let (elem, value) =
-            tensors::read(t, &self.files).map_err(|e| self.refuse(format!("the initializer `{}` {e}", t.name)))?;
-        self.weight(&t.name, elem, value)
     }
 
     fn weight(&mut self, name: &str, elem: Elem, value: Tensor) -> Convert<()> {
@@ -495,7 +493,7 @@ impl<'m> Importer<'m> {
     }
 
     fn body_inside(&mut self, graph: &'m GraphProto, inputs: Vec<Val>) -> Convert<Vec<Val>> {
-        self.initializers(graph)?;
+        self.initializers(&graph.initializer, graph)?;
         if inputs.len() > graph.input.len() {
             return Err(self.b.refuse(format!(
                 "its body takes {} inputs, but is given {}",

@@ -2,10 +2,18 @@
 //! into blocks, and the blocks are what the outermost loop goes through.
 
 use super::{Access, Emitter, tiling::Tiling};
-use crate::loops::{Axis, TensorId};
+use crate::{
+    loops::{Axis, TensorId},
+    machine::Timing,
+};
 
 /// A block has at least so many register tiles.
 const TILES: i64 = 4;
+
+/// Bytes of an operand that stay in the second cache beside everything else.
+pub(super) fn near_bytes(t: &Timing) -> i64 {
+    t.l2.bytes * 25 / 64
+}
 
 impl Emitter {
     /// The axis to cut and the extent of its blocks, where the innermost of the loops `order` walks over an operand that is too
@@ -29,8 +37,7 @@ impl Emitter {
             .filter_map(|a| Some((a, a.tensor?)))
             .map(bytes)
             .max()?;
-        // What of an operand stays in the second cache beside everything else.
-        let budget = self.unit.timing.l2.bytes * 25 / 64;
+        let budget = near_bytes(&self.unit.timing);
         let blocks = (walked + budget - 1) / budget;
         let block = (blocks..axis.extent).find(|n| axis.extent % n == 0).map(|n| axis.extent / n)?;
         (blocks > 1 && block >= TILES * tile).then_some((at, block))

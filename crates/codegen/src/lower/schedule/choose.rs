@@ -7,6 +7,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{
     Access,
+    cache::near_bytes,
     sizes::{changing_tiles, is_streamed},
     taps,
     tiling::{Dot, Form, Stored, Tiling, coeff, store_cycles},
@@ -27,7 +28,7 @@ const TILE: f64 = 12.0;
 /// How many times the work it is to widen bytes in each step, where registers do not hold those of a window's row: the loop over that is not written
 /// out then. (Fitted on Zen 3: depthwise convolutions.)
 const READ_AGAIN: f64 = 1.25;
-/// Of how many lines one is read at most: wider strides are priced as such that evict.
+/// The widest gap that is priced, in lines: wider strides are priced as those that evict.
 const WIDEST_GAP: i64 = 4;
 /// Operations for a fixed-point multiplication of a vector.
 const SCALE: f64 = 8.0;
@@ -64,7 +65,7 @@ struct Limits {
     beyond: f64,
     /// And of each line of it.
     beyond_line: f64,
-    /// Bytes of an operand that stay in L2 beside everything else.
+    /// The same in L2.
     l2_bytes: f64,
     /// Cycles of a line with gaps around it that comes from L2, and from beyond it: prefetchers bring the gaps. (Granite Rapids, ResNet-50: 1 x 1
     /// convolutions with strides take 1.15 and 1.45 times as long as without.)
@@ -80,7 +81,7 @@ impl Limits {
             l2_ways: (t.l2.ways * 3 / 4).max(1),
             beyond: t.l3.latency / 8.0,
             beyond_line: t.l3.line as f64 / t.l3.bytes_per_cycle,
-            l2_bytes: t.l2.bytes as f64 * 25.0 / 64.0,
+            l2_bytes: near_bytes(t) as f64,
             gap_l2: t.l2.latency / 4.0,
             gap_l3: t.l3.latency / 8.0,
         }
@@ -133,9 +134,9 @@ struct Stride {
     evicts_l1: bool,
     /// And from the second.
     evicts_l2: bool,
-    /// Of how many lines one is read.
+    /// See [`gap`].
     gap: i64,
-    /// Bytes of the lines that are read in all, and of those in the gaps.
+    /// Bytes of all lines that are read, and of those in the gaps between them.
     span: f64,
 }
 
@@ -335,7 +336,7 @@ impl Model<'_> {
     }
 }
 
-/// Of how many lines of an operand one is read at most, where lines with gaps between them are: strides leave these out.
+/// The distance between the nearest cache lines of an operand that are read, in lines: 1 where they adjoin, more where strides leave lines out.
 pub(super) fn gap(a: &Access, axes: &[Axis], reduced: &[Axis], t: &Timing) -> i64 {
     let Some(offset) = &a.offset else { return 1 };
     let line = (t.l1.line / a.bytes).max(1);

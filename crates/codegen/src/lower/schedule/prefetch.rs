@@ -344,6 +344,12 @@ mod tests {
         (0..lines).map(at).collect()
     }
 
+    /// A tile of so many places of an axis, at that place and in that turn.
+    fn tile_at(axis: AxisId, at: i64, size: i64, turn: i64) -> Place {
+        let [at, turn] = [at, turn].map(Scalar::index);
+        Place { axis, at, turn, before: Scalar::index(0), piece: Piece::of(1, size) }
+    }
+
     /// Sixteen tiles meet a panel of 768 rows of 32 floats: together they ask for every line of the panel that comes after.
     #[test]
     fn tiles_share_out_the_next_panel() {
@@ -394,16 +400,9 @@ mod tests {
             bytes: 4,
             line: 64,
         };
-        let place = |axis, at: i64, size, turn: i64| Place {
-            axis,
-            at: Scalar::index(at),
-            turn: Scalar::index(turn),
-            before: Scalar::index(0),
-            piece: Piece::of(1, size),
-        };
         let mut asked = HashSet::new();
         for (tile, now) in (0..8).flat_map(|t| (0..250).map(move |n| (t, n))) {
-            let slice = prefetch.slice(&[place(columns, 96, 48, 2), place(rows, tile * 7, 7, tile)], line);
+            let slice = prefetch.slice(&[tile_at(columns, 96, 48, 2), tile_at(rows, tile * 7, 7, tile)], line);
             asked.extend(asked_in(slice, now, 250, 4));
         }
         let wanted = (0..1000).flat_map(|row| (0..3).map(move |l| row * 440 + 144 + l * 16));
@@ -426,17 +425,11 @@ mod tests {
             bytes: 4,
             line: 64,
         };
-        let place = |axis, at: i64, size, turn: i64| Place {
-            axis,
-            at: Scalar::index(at),
-            turn: Scalar::index(turn),
-            before: Scalar::index(0),
-            piece: Piece::of(1, size),
-        };
         for (now, next) in [(0, 2 * 768), (60, 62 * 768), (62, 96)] {
             let mut asked = HashSet::new();
             for (tile, turn) in (0..8).flat_map(|t| (0..24).map(move |n| (t, n))) {
-                let slice = prefetch.slice(&[place(columns, now, 2, now / 2), place(rows, tile * 7, 7, tile)], line);
+                let slice =
+                    prefetch.slice(&[tile_at(columns, now, 2, now / 2), tile_at(rows, tile * 7, 7, tile)], line);
                 asked.extend(asked_in(slice, turn, 24, 4));
             }
             let wanted = (0..2).flat_map(|row| (0..6).map(move |l| next + row * 768 + l * 16));

@@ -45,17 +45,16 @@ impl Bands {
         Bands { tiles, count: ((tiles + band - 1) / band).max(1), band }
     }
 
-    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, the tiles of each at most, and whether threads had better begin
+    /// A band in groups of `most` tiles at most, for each of so many turns: how many groups, and whether threads had better begin
     /// with groups: as many each, of tiles that they transformed themselves, where these are enough for weights that come from the last cache.
-    fn groups(&self, rows: i64, most: i64, turns: i64, weights_near: bool) -> (i64, i64, bool) {
+    fn groups(&self, rows: i64, most: i64, turns: i64, weights_near: bool) -> (i64, bool) {
         // The band is that of whole register tiles: there may be fewer tiles.
         let tiles = self.band.min(self.tiles);
         let wanted = (tiles + most - 1) / most;
         let even = up(wanted, EVEN);
         let by_place = weights_near || tiles / even >= enough_tiles(rows);
         let wanted = if by_place && !weights_near { even } else { wanted.max((PIECES + turns - 1) / turns) };
-        let wanted = wanted.min(self.band / rows).max(1);
-        (wanted, (tiles + wanted - 1) / wanted, by_place)
+        (wanted.min(self.band / rows).max(1), by_place)
     }
 }
 
@@ -207,7 +206,7 @@ pub(super) fn lower(
         let values = n.scratch(&[points, points, room, channels], dtype);
         let mut numbers = vec![tiles, band, down * across, across, count, rows_of_data, columns_of_data, height, width];
         for &(_, turns, _) in &groups {
-            let (many, _, by_place) = cut.groups(rows, batch, turns, weights_near);
+            let (many, by_place) = cut.groups(rows, batch, turns, weights_near);
             numbers.extend([many, turns * many, by_place as i64]);
         }
         let images: &[usize] = &[0, 2, 3];
