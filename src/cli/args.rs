@@ -275,11 +275,6 @@ impl ModelArgs {
         bind_params(&module, &params)
     }
 
-    /// The parameters that are bound, with their names.
-    pub(super) fn parameters(&self) -> Result<Vec<(Name, Tensor)>, Refused> {
-        Ok(self.read()?.params.into_iter().map(|(name, t)| (name.as_str().into(), t)).collect())
-    }
-
     /// The same with its types, of a program that is about to run. Of inputs that are known already these are the names and numbers of
     /// axes.
     pub(super) fn bound_to_run(

@@ -8,10 +8,12 @@ use super::{
     progress::Progress,
 };
 use crate::{
+    frontend::Model,
     infer::infer_types,
-    ir::Span,
-    pass::{Pass, PassContext, Settings},
+    ir::{Module, Name, Span},
+    pass::{Pass, PassContext, Settings, bind_params},
     saturate::{Became, Counterfactual, Extracted, Piece, PlacedReport, Report, counterfactuals, explain},
+    tensor::Tensor,
 };
 
 /// Arguments of `resat explain`.
@@ -53,12 +55,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let pieces: Arc<Mutex<Vec<Piece>>> = Arc::default();
     let (found, at) = (pieces.clone(), args.at);
     let wanted = move |span: Option<&Span>| at.is_none_or(|line| span.is_some_and(|s| s.line_col().0 == line));
-    let names = args.model.parameters()?;
+    let Model { module, params } = args.model.read()?;
+    let module = bind_params(&module, &params)?;
+    let names: Vec<(Name, Tensor)> = params.into_iter().map(|(name, t)| (name.as_str().into(), t)).collect();
     let on_region = move |mut x: Extracted| {
         x.region.graph.analysis.tables.name_constants(names.iter().map(|(name, t)| (name, t)));
         found.lock().unwrap_or_else(PoisonError::into_inner).extend(explain(&mut x, &wanted));
     };
-    watched(&args, &settings, Some(Box::new(on_region)))?;
+    watched(&args, module, &settings, Some(Box::new(on_region)))?;
     let pieces = std::mem::take(&mut *pieces.lock().unwrap_or_else(PoisonError::into_inner));
     let (mut text, mut stayed, mut unneeded, mut inside) = (String::new(), 0, 0, 0);
     let (mut moved, mut absorbed) = (0, 0);
@@ -111,9 +115,10 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     super::print(&text)
 }
 
-/// Runs the passes over the model while somebody looks at what saturations extract; gives their reports.
+/// Runs the passes over the module while somebody looks at what saturations extract; gives their reports.
 fn watched(
     args: &Args,
+    module: Module,
     settings: &Settings,
     on_region: Option<Box<dyn FnMut(Extracted) + Send>>,
 ) -> Result<Vec<Report>, Failure> {
@@ -121,14 +126,13 @@ fn watched(
     let progress = Progress::new();
     let mut cx =
         PassContext { on_start: Some(Box::new(progress.teller())), on_region, ..PassContext::default() };
-    let module = args.model.bound()?;
     passes.run(infer_types(module)?.into_module(), &mut cx)?;
     Ok(cx.reports)
 }
 
 /// Who makes what.
 fn placement(args: &Args) -> Result<(), Failure> {
-    let reports = watched(args, &args.passes.settings()?, None)?;
+    let reports = watched(args, args.model.bound()?, &args.passes.settings()?, None)?;
     let placed: Vec<&Report> = reports.iter().filter(|r| !r.placed.is_empty()).collect();
     if args.json {
         let part = |p: &PlacedReport| {
@@ -154,7 +158,7 @@ fn next_best(args: &Args, most: usize) -> Result<(), Failure> {
     let on_region = move |x: Extracted| {
         to.lock().unwrap_or_else(PoisonError::into_inner).extend(counterfactuals(&x, extractor.as_ref(), most));
     };
-    watched(args, &settings, Some(Box::new(on_region)))?;
+    watched(args, args.model.bound()?, &settings, Some(Box::new(on_region)))?;
     let mut text = String::new();
     for c in found.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         let place = c.span.as_ref().map_or("computed by a rule".to_owned(), Span::to_string);

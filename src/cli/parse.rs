@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::{Failure, args::write_file};
 use crate::{
-    diag::{Diagnostic, Refused, read_text},
-    frontend::{self, LoadOptions},
+    diag::{Diagnostic, Refused, utf8},
+    frontend::{self, LoadOptions, SourceFile},
     relay::{json, text},
 };
 
@@ -25,22 +25,23 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let name = args.file.display().to_string();
-    let refuse = |m: String| Refused::from(Diagnostic::new(format!("{name}: {m}")));
-    let bytes = std::fs::read(&args.file).map_err(|e| refuse(e.to_string()))?;
+    // Once: it may be a pipe.
+    let bytes = std::fs::read(&args.file).map_err(|e| Refused::from(Diagnostic::new(format!("{name}: {e}"))))?;
     if !frontend::is_relay(&bytes) {
-        let module = frontend::load(&args.file, &LoadOptions::default())?.module;
+        let file = SourceFile { name: &name, bytes: &bytes, folder: Some(&frontend::folder_of(&args.file)) };
+        let module = frontend::load_from(&file, &LoadOptions::default())?.module;
         let printed = if args.json { json::print_module(&module)? } else { text::print_module(&module) };
         return match &args.output {
             Some(path) => write_file(path, printed.as_bytes()),
             None => super::print(&printed),
         };
     }
-    let text = read_text(&args.file)?;
+    let text = utf8(&name, &bytes)?;
     let printed = if text.trim_start().starts_with('{') {
-        let module = json::parse_module(&name, &text)?;
+        let module = json::parse_module(&name, text)?;
         if args.json { json::print_module(&module)? } else { text::print_module(&module) }
     } else {
-        let parsed = text::parse(&name, &text)?;
+        let parsed = text::parse(&name, text)?;
         if args.json { json::print_module(&parsed.into_module())? } else { parsed.print() }
     };
     match &args.output {

@@ -39,7 +39,8 @@ use crate::{
     partition::CompilerError,
     pass::{resolve_extents, static_calls},
     runtime::{
-        Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, Pool, Program, RunError,
+        Arenas, Callables, Code as External, Compiled as Region, CompiledCode, Executable, MemoryRelease, Pool,
+        Program, RunError,
     },
     tensor::{Shape, Tensor, Value, within_memory},
 };
@@ -724,6 +725,8 @@ pub(super) fn compile_code(
     backend: &Backend,
     cache: Option<&Cache>,
 ) -> Result<(Vec<ObjectCode>, Vec<Arc<dyn CompiledCode>>), BuildError> {
+    // LLVM takes the most memory, and none of the code that led here.
+    MemoryRelease::next_phase();
     let kernels: Vec<&Kernel> = set.kernels.iter().collect();
     let mut objects = backend.compile(&kernels, cache, &set.cancel)?;
     let mut callables = Callables::default();

@@ -13,6 +13,7 @@ mod tflite;
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 pub use builder::{Builder, Convert};
@@ -123,6 +124,20 @@ pub trait FrontEnd: Sync {
     /// # Errors
     /// Whatever is malformed or not supported, with the node, tensor, operator or layer, or the line, that it is about.
     fn read(&self, file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused>;
+
+    /// The same for the bytes of a mapped file. A front end may use parts of it without a copy, or release them as soon as they are copied.
+    ///
+    /// # Errors
+    /// As [`FrontEnd::read`].
+    fn read_mapped(
+        &self,
+        name: &str,
+        mapped: &Arc<MappedFile>,
+        folder: &Path,
+        options: &LoadOptions,
+    ) -> Result<Model, Refused> {
+        self.read(&SourceFile { name, bytes: (**mapped).as_ref(), folder: Some(folder) }, options)
+    }
 }
 
 /// The front ends, asked in this order. The last one takes whatever the others do not recognize.
@@ -146,7 +161,7 @@ pub fn files_beside(path: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 }
 
 /// The folder that a model file lies in.
-fn folder_of(path: &Path) -> PathBuf {
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     folder.unwrap_or(Path::new(".")).to_owned()
 }
@@ -162,8 +177,15 @@ fn of(bytes: &[u8]) -> &'static dyn FrontEnd {
 /// A file that can't be read, or that its front end refuses.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Model, Refused> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|e| Diagnostic::new(format!("{name}: {e}")))?;
-    load_from(&SourceFile { name: &name, bytes: &bytes, folder: Some(&folder_of(path)) }, options)
+    let failed = |e: io::Error| Diagnostic::new(format!("{name}: {e}"));
+    let folder = folder_of(path);
+    if std::fs::metadata(path).map_err(failed)?.is_file() {
+        let mapped = Arc::new(MappedFile::open(path).map_err(failed)?);
+        return of((*mapped).as_ref()).read_mapped(&name, &mapped, &folder, options);
+    }
+    // A pipe can't be mapped; a folder is refused by the system.
+    let bytes = std::fs::read(path).map_err(failed)?;
+    load_from(&SourceFile { name: &name, bytes: &bytes, folder: Some(&folder) }, options)
 }
 
 /// Reads a model from memory; see [`load`].

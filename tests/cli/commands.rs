@@ -742,7 +742,7 @@ pub(super) fn sum_of(weight: &str, data: &[u8]) -> Vec<u8> {
 }
 
 /// An ONNX model of `x + w`, the weight's name one that Relay can't spell.
-fn onnx_sum() -> Vec<u8> {
+pub(super) fn onnx_sum() -> Vec<u8> {
     sum_of("a b:0/w", &bytes(9, [1f32, 2.0].map(f32::to_le_bytes).concat()))
 }
 

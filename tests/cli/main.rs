@@ -8,6 +8,7 @@ mod explore;
 mod exported;
 mod folder;
 mod interrupted;
+mod loading;
 mod pipeline;
 #[path = "../common/protobuf.rs"]
 #[allow(unreachable_pub, reason = "it is also a module of another test")]

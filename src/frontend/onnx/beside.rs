@@ -123,7 +123,7 @@ mod tests {
             indices: Some(tensor("indices")),
             ..Default::default()
         };
-        let whole = proto::TensorProto { raw_data: Some(b"location".to_vec()), ..Default::default() };
+        let whole = proto::TensorProto { raw_data: Some(b"location"[..].into()), ..Default::default() };
         let graph = proto::GraphProto {
             initializer: vec![tensor("weights"), whole],
             sparse_initializer: vec![sparse],

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     diag::{Diagnostic, Refused, nearest},
-    frontend::{Builder, Convert, LoadOptions, Model, SourceFile},
+    frontend::{Builder, Convert, LoadOptions, Model},
     ir::{Dim, ExprId, Span, TensorType, Type, VarId},
     tensor::{DType, Tensor},
 };
@@ -150,7 +150,7 @@ type Opsets = HashMap<String, i64>;
 /// What a model is converted with.
 pub(super) struct Importer<'m> {
     pub b: Builder,
-    file: &'m SourceFile<'m>,
+    file: &'m str,
     options: &'m LoadOptions,
     files: Files<'m>,
     listing: Listing,
@@ -172,10 +172,11 @@ pub(super) struct Importer<'m> {
 pub(super) fn import(
     model: &ModelProto,
     weights: Vec<TensorProto>,
-    file: &SourceFile,
+    file: &str,
+    files: Files,
     options: &LoadOptions,
 ) -> Result<Model, Refused> {
-    let refuse = |m: String| Refused::from(Diagnostic::new(format!("{}: {m}", file.name)));
+    let refuse = |m: String| Refused::from(Diagnostic::new(format!("{}: {m}", file)));
     let graph = model.graph.as_ref().ok_or_else(|| refuse("the ONNX model has no graph".into()))?;
     let mut functions = HashMap::new();
     for f in &model.functions {
@@ -188,8 +189,8 @@ pub(super) fn import(
         b: Builder::new(),
         file,
         options,
-        files: Files::of(file.folder),
-        listing: Listing::of(file.name, model),
+        files,
+        listing: Listing::of(file, model),
         functions,
         frames: vec![Frame::default()],
         opsets: vec![opsets],
@@ -228,7 +229,7 @@ fn versions(imports: &[OperatorSetIdProto], ir_version: i64) -> Result<Opsets, S
 
 impl<'m> Importer<'m> {
     fn refuse(&self, message: impl Into<String>) -> Refused {
-        Diagnostic::new(format!("{}: {}", self.file.name, message.into())).into()
+        Diagnostic::new(format!("{}: {}", self.file, message.into())).into()
     }
 
     fn main(mut self, graph: &'m GraphProto, weights: Vec<TensorProto>) -> Result<Model, Refused> {
@@ -244,7 +245,7 @@ impl<'m> Importer<'m> {
             }
         }
         let dims: Vec<&str> = self.dims.iter().map(String::as_str).collect();
-        self.options.check_names(self.file.name, &names, &dims)?;
+        self.options.check_names(self.file, &names, &dims)?;
         self.nodes_of(&graph.node)?;
         let mut outputs = Vec::new();
         let mut named = HashSet::new();
@@ -325,10 +326,8 @@ impl<'m> Importer<'m> {
                         let rank = given.and_then(|g| g.iter().find(|(n, _)| n == key)).map(|g| g.1);
                         let text = usize::from(elem == Elem::Text);
                         let rank = rank.ok_or_else(|| {
-                            let message = format!(
-                                "{}: the model does not say how many axes the input `{input}` has",
-                                self.file.name
-                            );
+                            let message =
+                                format!("{}: the model does not say how many axes the input `{input}` has", self.file);
                             Refused::from(Diagnostic::new(message).help(format!("say so: --shape {input}=?x3")))
                         })?;
                         vec![Dim::Any; rank.saturating_sub(text)]
@@ -364,7 +363,7 @@ impl<'m> Importer<'m> {
                 let Some(count) = count else {
                     let message = format!(
                         "{}: the input `{input}` is a sequence, whose length the model does not say",
-                        self.file.name
+                        self.file
                     );
                     return Err(Diagnostic::new(message).help("`resat run` takes it from its --inputs").into());
                 };

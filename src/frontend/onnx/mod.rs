@@ -15,10 +15,17 @@ mod ops;
 mod proto;
 mod tensors;
 
+use std::{path::Path, sync::Arc};
+
+use bytes::{Buf, Bytes};
 use prost::Message;
 
+use self::tensors::Files;
 use super::{FrontEnd, LoadOptions, Model, SourceFile};
-use crate::diag::{Diagnostic, Refused};
+use crate::{
+    diag::{Diagnostic, Refused},
+    runtime::MappedFile,
+};
 
 /// ONNX's models.
 pub(super) struct Onnx;
@@ -37,11 +44,37 @@ impl FrontEnd for Onnx {
     }
 
     fn read(&self, file: &SourceFile, options: &LoadOptions) -> Result<Model, Refused> {
-        let mut model = proto::ModelProto::decode(file.bytes)
-            .map_err(|e| Diagnostic::new(format!("{}: not a well-formed ONNX model: {e}", file.name)))?;
-        let weights = model.graph.as_mut().map(|g| std::mem::take(&mut g.initializer)).unwrap_or_default();
-        importer::import(&model, weights, file, options)
+        model(file.name, file.bytes, Files::of(file.folder), options)
     }
+
+    fn read_mapped(
+        &self,
+        name: &str,
+        mapped: &Arc<MappedFile>,
+        folder: &Path,
+        options: &LoadOptions,
+    ) -> Result<Model, Refused> {
+        // Tensors' data are parts of the mapped file, and no copies.
+        let bytes = Bytes::from_owner(Mapped(mapped.clone()));
+        model(name, bytes, Files::of_mapped(mapped.clone(), folder), options)
+    }
+}
+
+/// A mapped file as an owner of [`Bytes`].
+struct Mapped(Arc<MappedFile>);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+/// The model that is encoded in these bytes; messages call it by that name.
+fn model(name: &str, bytes: impl Buf, files: Files, options: &LoadOptions) -> Result<Model, Refused> {
+    let mut model = proto::ModelProto::decode(bytes)
+        .map_err(|e| Diagnostic::new(format!("{name}: not a well-formed ONNX model: {e}")))?;
+    let weights = model.graph.as_mut().map(|g| std::mem::take(&mut g.initializer)).unwrap_or_default();
+    importer::import(&model, weights, name, files, options)
 }
 
 /// The fields of a model: their numbers and whether they are numbers (wire type 0) or have a length (2).

@@ -1,5 +1,6 @@
 //! ONNX's messages, as far as they are read: field numbers and types are those of `onnx.proto3`.
 
+use bytes::Bytes;
 use prost::{Message, Oneof};
 
 /// A model.
@@ -121,8 +122,8 @@ pub(super) struct TensorProto {
     pub int64_data: Vec<i64>,
     #[prost(string, tag = "8")]
     pub name: String,
-    #[prost(bytes = "vec", optional, tag = "9")]
-    pub raw_data: Option<Vec<u8>>,
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub raw_data: Option<Bytes>,
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
     #[prost(int32, tag = "14")]

@@ -30,19 +30,20 @@ pub(super) fn read(t: &TensorProto, files: &Files) -> Result<(Elem, Tensor), Str
     if t.data_location == EXTERNAL {
         let wanted = (count * elem.bits()).div_ceil(8);
         let (file, at) = files.data(t, wanted)?;
+        let part = &(*file).as_ref()[at..at + wanted];
         return match elem {
             // What lies as a tensor does stays where it is.
-            Elem::Plain(d) if d != DType::Bool && cfg!(target_endian = "little") => {
+            Elem::Plain(d) if d != DType::Bool && cfg!(target_endian = "little") && Tensor::may_lie_at(part) => {
                 Ok((elem, Tensor::from_part(d, &shape, file, at).map_err(|e| e.to_string())?))
             }
-            _ => Ok((elem, raw(elem, &shape, count, &(*file).as_ref()[at..at + wanted])?)),
+            _ => Ok((elem, raw(elem, &shape, count, part, Some(&file))?)),
         };
     }
     if elem == Elem::Text {
         return Ok((elem, texts(&shape, count, &t.string_data)?));
     }
     if let Some(bytes) = &t.raw_data {
-        return Ok((elem, raw(elem, &shape, count, bytes)?));
+        return Ok((elem, raw(elem, &shape, count, bytes, files.model.as_deref())?));
     }
     let check = |given: usize| match given == count {
         true => Ok(()),
@@ -53,7 +54,7 @@ pub(super) fn read(t: &TensorProto, files: &Files) -> Result<(Elem, Tensor), Str
         (Elem::Small(s), _) if s.bits() < 8 => {
             // Elements are packed, and each number holds the bits of a byte.
             let packed: Vec<u8> = t.int32_data.iter().map(|&v| v as u8).collect();
-            raw(elem, &shape, count, &packed)?
+            raw(elem, &shape, count, &packed, None)?
         }
         (_, DType::F32) => {
             check(t.float_data.len())?;
@@ -122,8 +123,8 @@ fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
     dims.iter().map(|&d| usize::try_from(d).map_err(|_| format!("has a negative extent: {dims:?}"))).collect()
 }
 
-/// A tensor of the file's bytes.
-fn raw(elem: Elem, shape: &[usize], count: usize, bytes: &[u8]) -> Result<Tensor, String> {
+/// A tensor of bytes of a file, which is given where it is mapped.
+fn raw(elem: Elem, shape: &[usize], count: usize, bytes: &[u8], mapped: Option<&MappedFile>) -> Result<Tensor, String> {
     let bits = elem.bits();
     let wanted = count.checked_mul(bits).map(|n| n.div_ceil(8));
     if wanted != Some(bytes.len()) || elem == Elem::Text {
@@ -143,7 +144,12 @@ fn raw(elem: Elem, shape: &[usize], count: usize, bytes: &[u8]) -> Result<Tensor
         let bools: Vec<bool> = bytes.iter().map(|&b| b != 0).collect();
         return Ok(Tensor::from_bools(shape, &bools));
     }
-    Tensor::from_bytes(elem.storage(), shape, bytes).map_err(|e| e.to_string())
+    let Some(mapped) = mapped else {
+        return Tensor::from_bytes(elem.storage(), shape, bytes).map_err(|e| e.to_string());
+    };
+    let mut tensor = Tensor::zeros(elem.storage(), shape);
+    mapped.copy_out(bytes, tensor.bytes_mut());
+    Ok(tensor)
 }
 
 /// Texts, as code points along an innermost axis as long as the longest.
@@ -170,8 +176,10 @@ pub(super) fn of_points(shape: &[usize], all: &[Vec<u32>]) -> Tensor {
     Tensor::from_slice(&shape, &points)
 }
 
-/// Files beside the model, within its folder, that tensors have their data in. Each is mapped once, and stays as long as a tensor of it.
+/// Files that tensors have their data in: the model, and others beside it, within its folder. Each is mapped once, and stays as long as a tensor of it.
 pub(super) struct Files<'a> {
+    /// The model's, where it is mapped.
+    model: Option<Arc<MappedFile>>,
     folder: Option<&'a Path>,
     open: RefCell<HashMap<String, Arc<MappedFile>>>,
 }
@@ -179,7 +187,12 @@ pub(super) struct Files<'a> {
 impl<'a> Files<'a> {
     /// Those of a model's folder; none where the model is not read from a file.
     pub(super) fn of(folder: Option<&'a Path>) -> Files<'a> {
-        Files { folder, open: RefCell::default() }
+        Files { model: None, folder, open: RefCell::default() }
+    }
+
+    /// Those of a model whose file is mapped.
+    pub(super) fn of_mapped(model: Arc<MappedFile>, folder: &'a Path) -> Files<'a> {
+        Files { model: Some(model), folder: Some(folder), open: RefCell::default() }
     }
 
     /// A file by its path from the folder.

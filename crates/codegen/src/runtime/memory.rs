@@ -142,6 +142,13 @@ impl MemoryRelease {
         }
         MemoryRelease(())
     }
+
+    /// Where one lives: a compilation has other code to run from now on than before, and [forgets](forget_code) that.
+    pub fn next_phase() {
+        if *RELEASING.lock().unwrap_or_else(PoisonError::into_inner) > 0 {
+            forget_code();
+        }
+    }
 }
 
 impl Default for MemoryRelease {

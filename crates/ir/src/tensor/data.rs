@@ -121,6 +121,11 @@ impl Tensor {
         Ok(t)
     }
 
+    /// Whether an array's bytes may begin where these do: on a 64-byte boundary.
+    pub fn may_lie_at(bytes: &[u8]) -> bool {
+        bytes.as_ptr().addr().is_multiple_of(size_of::<Line>())
+    }
+
     /// An array of the bytes of `all` from `at` on, which are not copied where they lie on a 64-byte boundary: weights in a file that
     /// is mapped are there once, however many programs use them.
     pub fn from_part(
@@ -132,7 +137,7 @@ impl Tensor {
         let bytes: &[u8] = (*all).as_ref().get(at..).unwrap_or_default();
         let len = shape.iter().fold(dtype.bytes(), |n, &d| n.saturating_mul(d)).min(bytes.len());
         takes(dtype, shape, len)?;
-        if !bytes.as_ptr().addr().is_multiple_of(size_of::<Line>()) {
+        if !Tensor::may_lie_at(bytes) {
             return Tensor::from_bytes(dtype, shape, &bytes[..len]);
         }
         let data = Buffer { storage: Storage::Part(all, at), len, digest: OnceLock::new() };
