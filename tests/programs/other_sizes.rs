@@ -134,3 +134,42 @@ fn bottlenecks_of_other_sizes_compile_nothing() {
         compiles_once(&text, &sizes.into_iter().enumerate().map(inputs).collect::<Vec<_>>());
     }
 }
+
+/// Windows that reach over edges, at widths of which some are of whole tiles, some of tiles that have places in common, some of tiles of half the size, and
+/// some too short for any.
+#[test]
+fn edges_at_all_widths_compile_nothing() {
+    let convolution = |c: usize, k: usize, groups: usize, more: &str| {
+        let per_group = 16 / groups;
+        format!(
+            "def @main(%x: Tensor[(?, 16, ?, ?), float32], %w: Tensor[({c}, {per_group}, {k}, {k}), float32]) {{
+                nn.relu(nn.conv2d(%x, %w, {more}, channels={c}, groups={groups}, kernel_size=[{k}, {k}])) }}"
+        )
+    };
+    let programs = [
+        (convolution(16, 3, 16, "padding=[1, 1, 1, 1]"), Some((16, 1, 3))),
+        (convolution(16, 3, 16, "padding=[1, 1, 1, 1], strides=[2, 2]"), Some((16, 1, 3))),
+        (convolution(16, 3, 16, "padding=[0, 0, 1, 1], strides=[2, 2]"), Some((16, 1, 3))),
+        (convolution(16, 3, 16, "padding=[2, 2, 2, 2], dilation=[2, 2]"), Some((16, 1, 3))),
+        (convolution(16, 5, 16, "padding=[2, 2, 2, 2]"), Some((16, 1, 5))),
+        (convolution(16, 5, 16, "padding=[2, 1, 2, 3], strides=[2, 2]"), Some((16, 1, 5))),
+        (convolution(16, 7, 16, "padding=[3, 3, 3, 3]"), Some((16, 1, 7))),
+        (convolution(32, 3, 1, "padding=[1, 1, 1, 1]"), Some((32, 16, 3))),
+        (convolution(32, 3, 1, "padding=[1, 1, 1, 1], strides=[2, 2]"), Some((32, 16, 3))),
+        (
+            "def @main(%x: Tensor[(?, 16, ?, ?), float32]) {
+            nn.avg_pool2d(%x, pool_size=[3, 3], padding=[1, 1, 1, 1]) }"
+                .to_owned(),
+            None,
+        ),
+    ];
+    let widths = (7..33).chain([40, 55, 56, 57, 64, 113]).chain([5, 6]);
+    for (text, weight) in programs {
+        let inputs = |(n, w): (usize, i64)| {
+            let x = floats(&[1 + n as i64 % 2, 16, 5 + (n as i64 * 3) % 7, w], n as u64);
+            let weight = weight.map(|(c, g, k)| floats(&[c, g, k, k], 99));
+            [x].into_iter().chain(weight).collect::<Vec<_>>()
+        };
+        compiles_once(&text, &widths.clone().enumerate().map(inputs).collect::<Vec<_>>());
+    }
+}

@@ -1,15 +1,19 @@
 //! Conditions of windows that reach over edges, where extents change from size to size: along pieces of an axis that lie inside they are left
 //! out, as long as they hold there at the size at hand.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
-use super::{Emitter, tiling::Piece};
+use super::{
+    Emitter,
+    taps::Taps,
+    tiling::{End, Piece, Place},
+};
 use crate::{
     loops::{
         Axis, AxisId, BinOp, Scalar, ScalarKind,
-        affine::{self, Affine, Facts, Meaning, Memo},
+        affine::{self, Facts, Meaning, Memo},
     },
-    lower::affine::for_each_node,
+    lower::affine::{Affine, for_each_node, replace_axes},
     tensor::DType,
 };
 
@@ -19,7 +23,7 @@ const WIDEST_EDGE: i64 = 3;
 /// The intervals of values of variables, for conditions that hold all over a piece of a loop.
 struct Known {
     ranges: HashMap<AxisId, (i64, i64)>,
-    numbers: HashMap<AxisId, Affine>,
+    numbers: HashMap<AxisId, affine::Affine>,
 }
 
 impl affine::Scope for Known {
@@ -61,8 +65,35 @@ pub(super) fn is_about(e: &Scalar, axis: AxisId) -> bool {
     affine::any(e, &mut |n| matches!(n.kind(), ScalarKind::Axis(a) if *a == axis))
 }
 
-/// Of each condition of a value, of each of its parts: the axis along some pieces of which it is left out, and whether it is, by piece.
-pub(super) type LeftOut = Vec<Vec<Option<(AxisId, Vec<bool>)>>>;
+/// Of each condition of a value, of each of its parts: the axis that it is about, where some pieces of that have it in another form, and in which, by
+/// piece.
+pub(super) type LeftOut = Vec<Vec<Option<(AxisId, Vec<Along>)>>>;
+
+/// What becomes of a condition along a piece.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Along {
+    /// It stays.
+    Stays,
+    /// It holds, and is left out.
+    Holds,
+    /// It holds but for places from this one of the piece on.
+    HoldsBefore(i64),
+    /// It holds where this sum is not negative, the axis counted from where the piece begins: so it does at all sizes, and places in a tile tell.
+    Within(Affine),
+}
+
+/// A condition as a sum that is not negative where it holds.
+fn bound(part: &Scalar) -> Option<Affine> {
+    let ScalarKind::Binary(op, a, b) = part.kind() else { return None };
+    if a.dtype() != DType::I64 {
+        return None;
+    }
+    match op {
+        BinOp::Lt => Affine::of_sum([(b, 1), (a, -1), (&Scalar::index(1), -1)]),
+        BinOp::Ge => Affine::of_sum([(a, 1), (b, -1)]),
+        _ => None,
+    }
+}
 
 impl Emitter {
     /// How many places from either end of an axis windows may reach over an edge, where that is few: those in between are inside at this
@@ -81,7 +112,8 @@ impl Emitter {
         let is_about = |p: &&Scalar| affine::any(p, &mut |n| matches!(n.kind(), ScalarKind::Axis(a) if *a == axis.id));
         let about: Vec<&Scalar> = parts.into_iter().filter(is_about).collect();
         let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
-        let numbers: HashMap<AxisId, Affine> = numbers.map(|&(a, n)| (a, Affine::constant(n))).collect();
+        let numbers: HashMap<AxisId, affine::Affine> =
+            numbers.map(|&(a, n)| (a, affine::Affine::constant(n))).collect();
         (1..=WIDEST_EDGE).find(|&edge| {
             let last = axis.extent - 1 - edge;
             let mut ranges: HashMap<AxisId, (i64, i64)> =
@@ -97,26 +129,42 @@ impl Emitter {
     /// stay as they are, so that all sizes have the same ones.
     pub(super) fn left_out(&mut self, value: &Scalar, reduced: &[Axis], pieces: &[(AxisId, Vec<Piece>)]) -> LeftOut {
         let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
-        let numbers = numbers.map(|&(a, n)| (a, Affine::constant(n))).collect();
+        let numbers = numbers.map(|&(a, n)| (a, affine::Affine::constant(n))).collect();
         let elements = |p: &[Piece]| p.iter().map(Piece::elements).sum::<i64>();
         let ranges = reduced.iter().map(|a| (a.id, a.extent)).chain(pieces.iter().map(|(a, p)| (*a, elements(p))));
         let mut known = Known { ranges: ranges.map(|(a, n)| (a, (0, (n - 1).max(0)))).collect(), numbers };
-        // Of a piece that there is none of here, other sizes tell.
-        let mut holds = |part: &Scalar, axis: AxisId, p: &Piece| {
-            if !p.inside || p.count == 0 {
-                return p.inside;
-            }
-            let all = known.ranges.insert(axis, (p.start, p.start + p.elements() - 1));
+        let mut holds_in = |part: &Scalar, axis: AxisId, range: (i64, i64)| {
+            let all = known.ranges.insert(axis, range);
             let holds = affine::decide(part, &known, &mut Memo::default()) == Some(true);
             known.ranges.extend(all.map(|all| (axis, all)));
             holds
         };
-        let mut by_pieces = |part: &Scalar| -> Option<(AxisId, Vec<bool>)> {
+        // Of a piece that there is none of here, other sizes tell.
+        let mut along = |part: &Scalar, axis: AxisId, p: &Piece| -> Along {
+            let end = p.start + p.elements() - 1;
+            let mut held = |range| p.count == 0 || holds_in(part, axis, range);
+            let Some(at_end) = p.end else {
+                return if p.inside && held((p.start, end)) { Along::Holds } else { Along::Stays };
+            };
+            // Whether it is about places before the first, or after the last.
+            let Some(bound) = bound(part) else { return Along::Stays };
+            let by = bound.coeff(axis);
+            match at_end {
+                End::First if by < 0 && held((p.start, end)) => Along::Holds,
+                End::Last { .. } if by > 0 && held((p.start, end)) => Along::Holds,
+                End::Last { .. } if by == -1 => Along::Within(Affine { base: bound.base - p.start, ..bound }),
+                End::Last { places } if by < -1 && held((p.start, end - places)) => {
+                    Along::HoldsBefore(p.step() - places)
+                }
+                _ => Along::Stays,
+            }
+        };
+        let mut by_pieces = |part: &Scalar| -> Option<(AxisId, Vec<Along>)> {
             let mut about = pieces.iter().filter(|(a, p)| p.iter().any(|p| p.changes) && is_about(part, *a));
             let (Some((axis, pieces)), None) = (about.next(), about.next()) else { return None };
-            Some((*axis, pieces.iter().map(|p| holds(part, *axis, p)).collect()))
+            Some((*axis, pieces.iter().map(|p| along(part, *axis, p)).collect()))
         };
-        let mut by_parts = |c: &Scalar| -> Vec<Option<(AxisId, Vec<bool>)>> {
+        let mut by_parts = |c: &Scalar| -> Vec<Option<(AxisId, Vec<Along>)>> {
             let mut parts = Vec::new();
             parts_of(c, &mut parts);
             parts.into_iter().map(&mut by_pieces).collect()
@@ -125,9 +173,10 @@ impl Emitter {
         let decided = self.decide(|_| here.clone());
         // A piece that there is none of may have any form.
         let none = |axis: AxisId| pieces.iter().filter(move |p| p.0 == axis).flat_map(|p| &p.1).map(|p| p.count == 0);
-        let alike = |d: &Option<(AxisId, Vec<bool>)>, h: &Option<(AxisId, Vec<bool>)>| match (d, h) {
+        let alike = |d: &Option<(AxisId, Vec<Along>)>, h: &Option<(AxisId, Vec<Along>)>| match (d, h) {
             (Some((a, d)), Some((b, h))) => {
-                a == b && d.len() == h.len() && d.iter().zip(h).zip(none(*a)).all(|((d, h), none)| !d || *h || none)
+                let may = |((d, h), none): ((&Along, &Along), bool)| *d == Along::Stays || d == h || none;
+                a == b && d.len() == h.len() && d.iter().zip(h).zip(none(*a)).all(may)
             }
             (d, h) => d.is_none() && h.is_none(),
         };
@@ -139,19 +188,60 @@ impl Emitter {
     }
 }
 
-/// A value without the conditions that are left out along these pieces of axes.
-pub(super) fn without(value: &Scalar, left_out: &LeftOut, piece: &impl Fn(AxisId) -> Option<usize>) -> Scalar {
+/// A value by a condition that is the same for all turns of some loops.
+pub(super) struct Guarded {
+    pub(super) cond: Scalar,
+    /// Where it holds.
+    pub(super) seen: Scalar,
+    /// Where it does not.
+    pub(super) unseen: Scalar,
+}
+
+impl Guarded {
+    /// Of the first choice in a value those conditions that are not about these axes.
+    pub(super) fn of(value: &Scalar, axes: &[AxisId]) -> Option<Guarded> {
+        let choice = conditions(value).into_iter().next()?;
+        let mut parts = Vec::new();
+        parts_of(&choice, &mut parts);
+        let (inner, outer): (Vec<&Scalar>, Vec<&Scalar>) =
+            parts.into_iter().partition(|p| axes.iter().any(|&a| is_about(p, a)));
+        let cond = outer.into_iter().cloned().reduce(Scalar::and).filter(|c| c.as_int().is_none())?;
+        let inner = inner.into_iter().cloned().reduce(Scalar::and).unwrap_or_else(|| Scalar::bool(true));
+        let with = |c: Scalar| rebuilt(value, &HashMap::from_iter([(choice.key(), c)]), &mut HashMap::new());
+        Some(Guarded { cond, seen: with(inner), unseen: with(Scalar::bool(false)) })
+    }
+
+    /// The same with other expressions.
+    pub(super) fn map(self, f: impl Fn(&Scalar) -> Scalar) -> Guarded {
+        Guarded { cond: f(&self.cond), seen: f(&self.seen), unseen: f(&self.unseen) }
+    }
+}
+
+/// A value with the conditions that are left along the pieces of these places.
+pub(super) fn without(value: &Scalar, left_out: &LeftOut, places: &[Place]) -> Scalar {
     if left_out.is_empty() {
         return value.clone();
     }
-    let is_left = |out: &Option<(AxisId, Vec<bool>)>| {
-        let along = |(axis, out): &(AxisId, Vec<bool>)| out.get(piece(*axis)?).copied();
-        !out.as_ref().and_then(along).unwrap_or(false)
+    let left = |part: &Scalar, out: &Option<(AxisId, Vec<Along>)>| -> Option<Scalar> {
+        let found = out.as_ref().and_then(|(axis, out)| {
+            let place = places.iter().find(|p| p.axis == *axis)?;
+            Some((Scalar::axis(*axis) - place.start.clone(), out.get(place.piece.number)?))
+        });
+        match found {
+            None | Some((_, Along::Stays)) => Some(part.clone()),
+            Some((_, Along::Holds)) => None,
+            Some((here, Along::HoldsBefore(n))) => Some(here.lt(Scalar::index(*n)).or(part.clone())),
+            Some((here, Along::Within(sum))) => {
+                let (axis, _) = out.as_ref()?;
+                let with = HashMap::from_iter([(*axis, here)]);
+                Some(replace_axes(&sum.in_order(), &with).ge(Scalar::index(0)))
+            }
+        }
     };
-    let left = |c: &Scalar, out: &[Option<(AxisId, Vec<bool>)>]| {
+    let left = |c: &Scalar, out: &[Option<_>]| {
         let mut parts = Vec::new();
         parts_of(c, &mut parts);
-        let left = parts.into_iter().zip(out).filter(|(_, out)| is_left(out)).map(|(p, _)| p.clone());
+        let left = parts.into_iter().zip(out).filter_map(|(part, out)| left(part, out));
         left.reduce(Scalar::and).unwrap_or_else(|| Scalar::bool(true))
     };
     let conditions = conditions(value);
@@ -175,4 +265,25 @@ fn rebuilt(e: &Scalar, with: &HashMap<usize, Scalar>, done: &mut HashMap<usize, 
     };
     done.insert(e.key(), new.clone());
     new
+}
+
+/// The axes that decide whether something is read, where it is not left to the loops over taps.
+pub(super) fn guarded_axes(value: &Scalar, taps: &[Taps]) -> HashSet<AxisId> {
+    let mut found = HashSet::new();
+    for_each_node(value, &mut |n| {
+        if let ScalarKind::Select(cond, ..) = n.kind()
+            && !affine::reads(cond)
+        {
+            let mut parts = Vec::new();
+            parts_of(cond, &mut parts);
+            for part in parts.into_iter().filter(|p| !taps.iter().any(|t| t.says(p))) {
+                for_each_node(part, &mut |c| {
+                    if let ScalarKind::Axis(a) = c.kind() {
+                        found.insert(*a);
+                    }
+                });
+            }
+        }
+    });
+    found
 }

@@ -7,8 +7,7 @@ use super::{
     Access, Emitter,
     choose::{choose, gap},
     combine::{factors, narrow_multiplied},
-    reduce::form,
-    tiling::{Form, Tiling, coeff},
+    tiling::{Form, Tiling, coeff, form},
 };
 use crate::{
     loops::{Axis, AxisId, Scalar, ScalarKind, TILE, TensorDecl, TensorId, numbers_in_word},

@@ -3,7 +3,7 @@
 use super::{
     cut_evenly,
     sizes::{changing_tiles, descending, tails},
-    tiling::{Piece, Tiling},
+    tiling::{End, Piece, Tiling},
 };
 use crate::loops::Axis;
 
@@ -112,4 +112,72 @@ pub(super) fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece
     let tiles = tiles.map(|(at, count, n)| piece(edge + at, count, n, n < size, true));
     let last = piece(first + between, axis.extent - first - between, 1, true, false);
     [piece(0, first, 1, false, false)].into_iter().chain(tiles).chain([last]).collect()
+}
+
+/// What a tile takes beside its places, and what each place that two tiles have in common takes beside what it takes in both, in tenths of what a place takes.
+const PER_TILE: i64 = 15;
+const IN_COMMON: i64 = 10;
+
+/// The same in whole tiles: the first, and the last, which may have places in common with the one before it, have the edges within them. They are of two
+/// sizes, of which an extent has the one that fits better. Where it is too short for both, places go one by one. None where tiles are as small as the edges.
+pub(super) fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec<Piece>> {
+    let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
+    if size < 2 * edge || size < 3 {
+        return None;
+    }
+    let extent = axis.extent;
+    // Each end of the axis is in one tile alone.
+    let sizes = [size, (size + edge) / 2].into_iter().filter(|n| *n >= 2 * edge);
+    let cost = |size: &i64| {
+        let tiles = (extent + size - 1) / size;
+        tiles * (10 * size + PER_TILE) + IN_COMMON * (tiles * size - extent)
+    };
+    let chosen = sizes.clone().filter(|n| extent >= n + edge).min_by_key(cost);
+    let mut all = Vec::new();
+    for size in sizes {
+        let is_chosen = i64::from(chosen == Some(size));
+        let between = is_chosen * (extent - 2 * size).max(0);
+        // Those between may reach into the last one, but not to the edge.
+        let reached = match between % size {
+            0 => 0,
+            rest => (edge - rest).max(0),
+        };
+        let piece = |start, count, moves| Piece { changes: true, moves, ..Piece::plain(start, count, size, 1) };
+        let end = |start, moves, end| Piece { once: true, end: Some(end), ..piece(start, is_chosen, moves) };
+        all.push(end(0, false, End::First));
+        all.push(Piece { inside: true, ..piece(size - reached, (between + size - 1) / size, edge > 1) });
+        all.push(end((extent - size).max(0), true, End::Last { places: edge }));
+    }
+    let single = if chosen.is_none() { extent } else { 0 };
+    all.push(Piece { changes: true, ..Piece::plain(0, single, 1, 1) });
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::AxisId;
+
+    /// Every place is in a tile, no tile goes beyond the axis, and none but the ends' has a place at an edge.
+    #[test]
+    fn edges_are_within_tiles() {
+        let id = AxisId(0);
+        for (size, edge) in [(3, 1), (4, 1), (7, 1), (14, 1), (5, 2), (7, 2), (8, 3), (14, 3)] {
+            let tiling = Tiling { tiles: vec![(id, size)], ..Tiling::single(AxisId(1)) };
+            for extent in 2 * edge + 1..120 {
+                let pieces = edged_tiles(&Axis { id, extent }, &tiling, edge).expect("tiles are long enough");
+                let mut seen = vec![0; extent as usize];
+                for p in pieces.iter().filter(|p| p.count > 0) {
+                    for (from, to) in (0..p.count).map(|i| (p.start + i * p.size, p.start + (i + 1) * p.size)) {
+                        assert!(from >= 0 && to <= extent, "{extent} by {size}: {p:?}");
+                        assert!(!p.inside || (from >= edge && to <= extent - edge), "{extent} by {size}: {p:?}");
+                        assert!(p.end != Some(End::First) || to <= extent - edge, "{extent} by {size}: {p:?}");
+                        assert!(!matches!(p.end, Some(End::Last { .. })) || from >= edge, "{extent} by {size}: {p:?}");
+                        (from..to).for_each(|at| seen[at as usize] += 1);
+                    }
+                }
+                assert!(seen.iter().all(|n| (1..=2).contains(n)), "{extent} by {size}: {seen:?}");
+            }
+        }
+    }
 }

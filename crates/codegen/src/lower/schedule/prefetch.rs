@@ -347,7 +347,7 @@ mod tests {
     /// A tile of so many places of an axis, at that place and in that turn.
     fn tile_at(axis: AxisId, at: i64, size: i64, turn: i64) -> Place {
         let [at, turn] = [at, turn].map(Scalar::index);
-        Place { axis, at, turn, before: Scalar::index(0), piece: Piece::of(1, size) }
+        Place { axis, at, start: Scalar::index(0), turn, before: Scalar::index(0), piece: Piece::of(1, size) }
     }
 
     /// Sixteen tiles meet a panel of 768 rows of 32 floats: together they ask for every line of the panel that comes after.
@@ -370,6 +370,7 @@ mod tests {
         let place = |axis, size, before: i64| Place {
             axis,
             at: Scalar::index(before * size),
+            start: Scalar::index(0),
             turn: Scalar::index(before),
             before: Scalar::index(0),
             piece: Piece::of(16, size),

@@ -2,34 +2,30 @@
 
 use std::cell::OnceCell;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::{
     CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, Threads, bind,
     choose::{Ranked, ranked},
-    combine::{combined, combined_all, identity, multiplied, narrow_multiplied},
-    conditions::{LeftOut, parts_of, without},
+    combine::{combined, combined_all, identity},
+    conditions::{Guarded, LeftOut, guarded_axes, without},
     factored::{factored, shares_bytes},
     for_,
-    pieces::{changing_pieces, counted, edged_pieces, edges_apart, pieces},
+    pieces::{changing_pieces, counted, edged_pieces, edged_tiles, edges_apart, pieces},
     prefetch::{Prefetch, Slice},
     shares::{is_even, outer_axes},
     sizes::is_streamed,
     stream::Stream,
     taps::{self, Seen, Taps},
-    tiling::{Cut, Dot, Form, Piece, Place, Stored, Tiling, WrittenOut},
+    tiling::{Cut, Form, Piece, Place, Tiling, WrittenOut, form, stored},
     turns::{FACTORS, Turns, at_places, run, window},
 };
 use crate::{
-    loops::{
-        Axis, AxisId, BinOp, Buffer, BufferId, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId,
-        affine::reads,
-    },
+    loops::{Axis, AxisId, BinOp, Buffer, BufferId, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId},
     lower::{
         affine::{Affine, Substitution, for_each_node, replace_axes},
         normalize::{Reduction, expense},
     },
-    machine::Core,
     tensor::DType,
 };
 
@@ -45,62 +41,6 @@ const BODY_DOT: i64 = 112;
 const BODY_REST: i64 = 8;
 /// Longer reduced axes are channels and not places of a window.
 const LONGEST_WINDOW: i64 = 7;
-
-/// What a reduction does with what it reads, on that machine.
-pub(super) fn form(r: &Reduction, unit: Core) -> Form {
-    let (mut ops, mut widened) = (0, 0);
-    let factored = factored(r, &r.value, &r.axes).map(|f| f.inner);
-    for_each_node(factored.as_ref().unwrap_or(&r.value), &mut |n| {
-        ops += match n.kind() {
-            ScalarKind::Cast(x) if is_short(x.dtype()) && n.dtype() == DType::F32 => {
-                widened += WIDEN_SHORT;
-                0
-            }
-            // The bytes themselves are read.
-            ScalarKind::Cast(x) if x.dtype().bytes() == 1 && n.dtype() == DType::I32 && reads(x) => {
-                widened += 1;
-                0
-            }
-            // Where edges are treated apart, nothing is left of them.
-            ScalarKind::Select(cond, ..) if !reads(cond) => 0,
-            ScalarKind::Binary(..) if n.dtype() == DType::Bool && !reads(n) => 0,
-            ScalarKind::Binary(..) | ScalarKind::Cast(_) if n.dtype() != DType::I64 => 1,
-            ScalarKind::Unary(..) => 8,
-            ScalarKind::Select(..) => 2,
-            _ => 0,
-        }
-    });
-    let taps =
-        matches!(multiplied(r), Some((DType::I8, DType::U8) | (DType::U8, DType::I8))) && unit.int8_dot_strided > 0;
-    let dot = match narrow_multiplied(r) {
-        Some((DType::BF16, DType::BF16)) if unit.bf16_dot > 0 => Some(Dot::of(2, unit.bf16_dot)),
-        Some((DType::I16, DType::I16)) => Dot::of_shorts(unit),
-        Some((a @ (DType::I8 | DType::U8), b @ (DType::I8 | DType::U8))) if unit.int8_dot > 0 => {
-            Some(Dot::of(4, if a == b { unit.int8_dot.max(SAME_SIGNS) } else { unit.int8_dot }))
-        }
-        _ => None,
-    };
-    let integers = r.value.dtype() == DType::I32 && r.combine == Combine::Sum;
-    Form { extra_ops: (ops - 1).max(0) as f64, widened: widened as f64, integers, stored: Stored::PLAIN, dot, taps }
-}
-
-/// What becomes of a sum by its epilogue.
-fn stored(value: &Scalar) -> Stored {
-    let mut is_scaled = false;
-    for_each_node(value, &mut |n| is_scaled |= matches!(n.kind(), ScalarKind::MulShift(_)));
-    let bytes = if value.dtype().is_int() { value.dtype().bytes() as i64 } else { Stored::PLAIN.bytes };
-    Stored { bytes: bytes.min(Stored::PLAIN.bytes), is_scaled }
-}
-
-/// Operations to widen a vector of floats of 16 bits.
-const WIDEN_SHORT: i64 = 2;
-
-fn is_short(t: DType) -> bool {
-    matches!(t, DType::F16 | DType::BF16)
-}
-
-/// Instructions for a dot product of four int8 pairs where both are signed or both are not: as products of 16 bits.
-const SAME_SIGNS: i64 = 4;
 
 /// The parts of one reduction that all its tiles share.
 pub(super) struct Job<'a> {
@@ -129,6 +69,8 @@ pub(super) struct Job<'a> {
     window: i64,
     /// Windows some of whose taps see padding.
     taps: Vec<Taps>,
+    /// Whether the outermost loops, over rows and others, go through blocks of rows.
+    in_blocks: bool,
 }
 
 /// How many values all tiles combine.
@@ -246,6 +188,7 @@ impl Emitter {
             }
             None => None,
         };
+        let in_blocks = self.decide(|e| e.in_blocks_of_rows(&axes, &e.accesses(&reduction.value)));
         let start = started(&mut value, sum, &reduction, &tiling);
         let taps = self.taps_of_tiles(&reduction, &axes, &tiling);
         let guarded = guarded_axes(&reduction.value, &taps);
@@ -253,6 +196,9 @@ impl Emitter {
         let volume = reduction.axes.iter().map(|a| a.extent as f64).product::<f64>();
         let lanes_at_once = if tiling.across { tiling.lanes } else { tiling.dot.map_or(1, |d| d.1) };
         let streamed = self.decide(|e| is_streamed(volume / lanes_at_once as f64, e.unit));
+        // Tiles that have places in common are for the axis with the longest ones: each other axis would multiply their kinds.
+        let longest = tiling.tiles.iter().filter(|t| guarded.contains(&t.0) && self.changes(t.0)).max_by_key(|t| t.1);
+        let whole_tiles = longest.map(|t| t.0).filter(|_| start.is_none() && !reduction.followed);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
             .map(|a| {
@@ -263,7 +209,10 @@ impl Emitter {
                         e.edge(a, &others, &reduction.value).filter(|_| guarded && a.id != tiling.vector)
                     });
                     return match edge {
-                        Some(edge) => (a.id, counted(edged_pieces(a, &tiling, edge))),
+                        Some(edge) => {
+                            let tiles = whole_tiles.filter(|w| *w == a.id).and_then(|_| edged_tiles(a, &tiling, edge));
+                            (a.id, counted(tiles.unwrap_or_else(|| edged_pieces(a, &tiling, edge))))
+                        }
                         None => (a.id, counted(changing_pieces(a, &tiling, guarded, streamed))),
                     };
                 }
@@ -317,6 +266,7 @@ impl Emitter {
             turns: self.turns_of(&reduction, &tiling),
             window,
             taps,
+            in_blocks,
         };
         let outer = match threads {
             Threads::One => 0,
@@ -379,7 +329,12 @@ impl Emitter {
             * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
         let body = self.within(|e| e.nest(job, inner, &mut places));
         let threads = self.threads_for(threads, visits);
-        self.loops(&loops, body, threads)
+        match &loops[..] {
+            [_, _, ..] if job.in_blocks && !matches!(threads, Threads::One) => {
+                self.blocks_of_rows(&loops, body, threads)
+            }
+            _ => self.loops(&loops, body, threads),
+        }
     }
 
     /// The loops over all pieces of these axes, and the tiles within.
@@ -413,8 +368,8 @@ impl Emitter {
             }
             false => (Scalar::index(piece.start), Scalar::index(piece.before)),
         };
-        let at = turn.clone() * piece.step() + start;
-        (turns, Place { axis, at, turn, before, piece })
+        let at = turn.clone() * piece.step() + start.clone();
+        (turns, Place { axis, at, start, turn, before, piece })
     }
 
     /// The loop over a piece.
@@ -473,10 +428,7 @@ impl Emitter {
         };
         let mut stmts = vec![unrolled(Stmt::Store { buffer: sums, index: sum_at.clone(), value: start }, lanes)];
         let (seen, counted) = taps::seen(&job.taps, &r.value, places, &mut || self.fresh());
-        let combined_at = job.combined.as_ref().map(|combined| {
-            let piece = |axis| places.iter().find(|p| p.axis == axis).map(|p| p.piece.number);
-            without(combined, &job.left_out, &piece)
-        });
+        let combined_at = job.combined.as_ref().map(|combined| without(combined, &job.left_out, places));
         let value = match &combined_at {
             Some(combined) => at_places(combined, &with),
             None => self.flatten(&replace_axes(&counted, &with)),
@@ -514,7 +466,7 @@ impl Emitter {
         let most = if job.tiling.dot.is_some() { BODY_DOT } else { BODY };
         // Places of a window are few enough to be written out.
         let is_long = inner.last().is_some_and(|a| a.extent > LONGEST_WINDOW || self.changes(a.id));
-        let is_rest = is_long && places.iter().any(|p| p.piece.changes && !p.piece.inside);
+        let is_rest = is_long && places.iter().any(|p| p.piece.is_rest());
         let most = if is_rest { BODY_REST } else { most };
         // What is the same for all of the inner reduced axes is multiplied with their sum.
         let factored = match (across, job.tiling.dot) {
@@ -541,6 +493,14 @@ impl Emitter {
         if let Some(f) = &factored {
             at_once = vec![f.inner.clone()];
         }
+        // Whether a row counts is asked once for all that is read of it, and not for each element.
+        let is_plain = across.is_none() && job.tiling.dot.is_none() && factored.is_none() && job.taps.is_empty();
+        let last = r.axes.last().filter(|a| is_plain && !self.changes(a.id));
+        let guarded = combined_at.as_ref().zip(last).and_then(|(combined, last)| {
+            let lanes = places.iter().filter(|p| p.piece.lanes > 1).map(|p| p.axis);
+            let inner: Vec<AxisId> = turns.iter().map(|t| t.0).chain(lanes).chain([last.id]).collect();
+            Some(Guarded::of(combined, &inner)?.map(|e| at_places(e, &with)))
+        });
         let result = match across {
             None => {
                 let most = if self.window_spills(job, accumulators) { 0 } else { most };
@@ -555,8 +515,14 @@ impl Emitter {
                     prefetch,
                     written_out,
                     around.as_ref().map(|(at, whole)| (*at, whole as &dyn Fn(Stmt) -> Stmt)),
-                    |with, part| {
-                        let turn = unrolled_around(step(&at_once, with), lanes, part);
+                    guarded.as_ref().map(|g| &g.cond),
+                    |with, part, is_seen| {
+                        let values = match &guarded {
+                            Some(g) if is_seen => std::slice::from_ref(&g.seen),
+                            Some(g) => std::slice::from_ref(&g.unseen),
+                            None => &at_once[..],
+                        };
+                        let turn = unrolled_around(step(values, with), lanes, part);
                         match by_turn {
                             Some(stream) => Stmt::Block(vec![ahead(stream, with), turn]),
                             None => turn,
@@ -575,9 +541,10 @@ impl Emitter {
                 let value_at = replace_axes(&value, &HashMap::from_iter([(axis.id, at)]));
                 let loops: Vec<Axis> = inner.iter().copied().chain([chunk]).collect();
                 let written_out = &job.turns.innermost;
-                let body = |with: &_, part| unrolled_around(step(std::slice::from_ref(&value_at), with), lanes, part);
+                let body =
+                    |with: &_, part, _| unrolled_around(step(std::slice::from_ref(&value_at), with), lanes, part);
                 let most_turns = most / accumulators;
-                stmts.push(self.combine_loops(job, &loops, &seen, most_turns, None, written_out, None, body));
+                stmts.push(self.combine_loops(job, &loops, &seen, most_turns, None, written_out, None, None, body));
                 let (one, rest) = self.combine_lanes(job, &slot, sums, lanes, accumulators);
                 stmts.push(unrolled(rest, 1));
                 let done = axis.extent / lanes * lanes;
@@ -603,7 +570,8 @@ impl Emitter {
                         None,
                         written_out,
                         None,
-                        |with, part| {
+                        None,
+                        |with, part, _| {
                             let value = combined(r.combine, total.clone(), replace_axes(&value_at, with));
                             unrolled_around(Stmt::Store { buffer: one, index: slot.clone(), value }, 1, part)
                         },
@@ -669,8 +637,8 @@ impl Emitter {
     }
 
     /// The loops over reduced axes, of the taps of windows over those that count; of the innermost, at most so many turns are written out.
-    /// `around` is what becomes of all loops within so many outer ones. The body takes a loop whose turns are to be written out within it, where
-    /// it is better there.
+    /// `around` is what becomes of all loops within so many outer ones. The innermost one is there twice where it is `guarded`: with the condition, and
+    /// without. The body takes a loop whose turns are to be written out within it, where it is better there, and whether the condition holds.
     #[expect(clippy::too_many_arguments, reason = "all that decides how loops go")]
     fn combine_loops(
         &mut self,
@@ -681,9 +649,10 @@ impl Emitter {
         prefetch: Option<Slice>,
         written_out: &[WrittenOut],
         around: Option<(usize, &dyn Fn(Stmt) -> Stmt)>,
-        body: impl Fn(&HashMap<AxisId, Scalar>, Option<Loop>) -> Stmt,
+        guarded: Option<&Scalar>,
+        body: impl Fn(&HashMap<AxisId, Scalar>, Option<Loop>, bool) -> Stmt,
     ) -> Stmt {
-        let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new(), None) };
+        let Some((last, outer)) = axes.split_last() else { return body(&HashMap::new(), None, true) };
         let names: Vec<AxisId> = seen.iter().map(|_| self.fresh()).collect();
         let outer_loop = |body: Stmt, a: &Axis| {
             if let Some((s, name)) = seen.iter().zip(&names).find(|(s, _)| s.axis() == a.id) {
@@ -704,29 +673,38 @@ impl Emitter {
         if self.changes(last.id) {
             let fits = |w: &&WrittenOut| w.factor <= most;
             let found = written_out.iter().find(fits).or(written_out.last()).expect("loops have their numbers");
-            let stmt = self.changing_loop(last, found, |with| body(with, None));
+            let stmt = self.changing_loop(last, found, |with| body(with, None, true));
             return all_outer(stmt);
         }
         let fits = |f: &i64| last.extent % f == 0 && *f <= most;
         let factor = FACTORS.into_iter().find(fits).unwrap_or(1);
-        let (turn, part) = (self.fresh(), self.fresh());
-        let at = Scalar::axis(turn) * factor + Scalar::axis(part);
-        let with = HashMap::from_iter([(last.id, at)]);
-        let mut stmt = match factor == last.extent && shares_bytes(&job.reduction.value, last) {
-            true => body(&with, Some(Loop { var: part, extent: factor })),
-            false => for_(part, factor, LoopKind::Unrolled, body(&with, None)),
+        let mut innermost = |is_seen: bool, prefetch: Option<Slice>| {
+            let (turn, part) = (self.fresh(), self.fresh());
+            let at = Scalar::axis(turn) * factor + Scalar::axis(part);
+            let with = HashMap::from_iter([(last.id, at)]);
+            let mut stmt = match factor == last.extent && shares_bytes(&job.reduction.value, last) {
+                true => body(&with, Some(Loop { var: part, extent: factor }), is_seen),
+                false => for_(part, factor, LoopKind::Unrolled, body(&with, None, is_seen)),
+            };
+            if let Some(prefetch) = prefetch {
+                let turns = outer.iter().map(|a| a.extent).product::<i64>() * (last.extent / factor);
+                let before = outer.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
+                let turn = before * (last.extent / factor) + Scalar::axis(turn);
+                stmt = prefetch.before(turn, turns, factor, stmt);
+            }
+            match last.extent / factor {
+                1 => bind(turn, Scalar::index(0), stmt),
+                n => for_(turn, n, LoopKind::Serial, stmt),
+            }
         };
-        if let Some(prefetch) = prefetch {
-            let turns = outer.iter().map(|a| a.extent).product::<i64>() * (last.extent / factor);
-            let before = outer.iter().fold(Scalar::index(0), |n, a| n * a.extent + Scalar::axis(a.id));
-            let turn = before * (last.extent / factor) + Scalar::axis(turn);
-            stmt = prefetch.before(turn, turns, factor, stmt);
-        }
-        stmt = match last.extent / factor {
-            1 => bind(turn, Scalar::index(0), stmt),
-            n => for_(turn, n, LoopKind::Serial, stmt),
-        };
-        all_outer(stmt)
+        let inside = innermost(true, prefetch);
+        all_outer(match guarded {
+            None => inside,
+            Some(cond) => {
+                let otherwise = Some(Box::new(innermost(false, None)));
+                Stmt::If { cond: cond.clone(), then: Box::new(inside), otherwise }
+            }
+        })
     }
 }
 
@@ -762,25 +740,4 @@ fn started(value: &mut Scalar, sum: AxisId, r: &Reduction, tiling: &Tiling) -> O
     let (started, start) = found.filter(|_| uses == 1)?;
     *value = Substitution::new(|_| None).and(&started, Scalar::bound(sum, DType::I32)).apply(value);
     Some(start)
-}
-
-/// The axes that decide whether something is read, where it is not left to the loops over taps.
-fn guarded_axes(value: &Scalar, taps: &[Taps]) -> HashSet<AxisId> {
-    let mut found = HashSet::new();
-    for_each_node(value, &mut |n| {
-        if let ScalarKind::Select(cond, ..) = n.kind()
-            && !reads(cond)
-        {
-            let mut parts = Vec::new();
-            parts_of(cond, &mut parts);
-            for part in parts.into_iter().filter(|p| !taps.iter().any(|t| t.says(p))) {
-                for_each_node(part, &mut |c| {
-                    if let ScalarKind::Axis(a) = c.kind() {
-                        found.insert(*a);
-                    }
-                });
-            }
-        }
-    });
-    found
 }

@@ -30,6 +30,9 @@ const LEAST_TURNS: i64 = 4;
 /// Where a register tile has so many rows, what it reads of the rows around it is little.
 const FEW_ROWS: i64 = 7;
 
+/// So many rows of images are gone through at most before the next channels are, where these have nothing in common.
+const ROWS_AT_ONCE: i64 = 8;
+
 /// So many leading axes have iterations enough for all threads, which share out those of all pieces at once or of one after another.
 pub(super) fn outer_axes(pieces: &[(AxisId, Vec<Piece>)], at_once: bool, in_tiles: bool) -> usize {
     let mut iterations = 1;
@@ -176,6 +179,44 @@ impl Emitter {
         }
     }
 
+    /// Whether the outermost loops are over rows, of which there are more or fewer, and over something that what is read of these depends on, as channels
+    /// of depthwise convolutions are: rows below each other then share what they read, and what lies beside each other does not.
+    pub(super) fn in_blocks_of_rows(&self, axes: &[Axis], accesses: &[Access]) -> bool {
+        let [rows, others, ..] = axes else { return false };
+        let are_apart = |a: &Access| !a.axes.contains(&rows.id) || a.axes.contains(&others.id);
+        self.changes(rows.id) && !self.changes(others.id) && others.extent > 1 && accesses.iter().all(are_apart)
+    }
+
+    /// Loops of which the two outermost go through some rows for each turn of the second one, and then through further ones: what they read stays in L1,
+    /// and threads still begin with parts of the image.
+    pub(super) fn blocks_of_rows(&mut self, loops: &[Loop], body: Stmt, threads: Threads) -> Stmt {
+        let (outer, inner) = loops.split_at(2);
+        let [rows, others] = [&outer[0], &outer[1]];
+        self.same_axis(others.var, others.extent);
+        let body = inner.iter().rev().fold(body, |body, l| self.one_loop(l, LoopKind::Serial, body));
+        let block = rows_at_once(rows.extent);
+        let (var, total) = (self.fresh(), rows.extent * others.extent);
+        let [all, most, turns] = [rows.extent, block, block * others.extent].map(|n| self.number(n));
+        let [first, turn] = [self.fresh(), self.fresh()];
+        let (here, at) = (self.fresh(), Scalar::axis(var));
+        let clamped = |row: Scalar| Scalar::binary(BinOp::Min, row, all.clone() - 1);
+        let rest = Scalar::binary(BinOp::Min, most.clone(), all.clone() - Scalar::axis(first));
+        let quotient = |a: Scalar, b: Scalar| Scalar::binary(BinOp::FloorDiv, a, b);
+        let within = Scalar::binary(BinOp::FloorMod, Scalar::axis(turn), Scalar::axis(here));
+        let body = bind(rows.var, clamped(Scalar::axis(first) + within), body);
+        let body = bind(others.var, quotient(Scalar::axis(turn), Scalar::axis(here)), body);
+        let body = bind(here, Scalar::binary(BinOp::Max, rest, Scalar::index(1)), body);
+        let body = bind(turn, Scalar::binary(BinOp::FloorMod, at.clone(), turns.clone()), body);
+        let body = bind(first, quotient(at, turns) * most, body);
+        match threads {
+            Threads::Enough(enough) => self.shared_where(var, total, enough, body),
+            Threads::One | Threads::All => {
+                let extent = self.number(total);
+                Stmt::For { var, extent, kind: LoopKind::Parallel, body: Box::new(body) }
+            }
+        }
+    }
+
     /// Has threads begin with parts of the image: the loop over its rows becomes the outermost one. Where a register tile has but few rows, or all
     /// of them are one axis with the columns, it is a loop over blocks of them, so that within one loops run in the order that they had.
     /// These blocks and the axis within them, then.
@@ -209,6 +250,13 @@ impl Emitter {
         tiling.tiles.iter_mut().filter(|t| t.0 == rows.id).for_each(|t| t.0 = inner.id);
         Some((outer, inner))
     }
+}
+
+/// How many of so many rows are gone through at once: few enough to stay in L1, in an even number of blocks.
+fn rows_at_once(rows: i64) -> i64 {
+    let blocks = (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+    let blocks = (blocks + blocks % 2).max(2);
+    ((rows + blocks - 1) / blocks).max(1)
 }
 
 /// The pieces of all inner axes, where blocks of rows are an outer one: only the first and the last block are at an edge of the image.

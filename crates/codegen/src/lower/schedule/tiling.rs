@@ -1,9 +1,15 @@
 //! How a reduction is cut: register tiles, the pieces of axes that loops go through, and the places of tiles.
 
-use super::Access;
+use super::{
+    Access,
+    combine::{multiplied, narrow_multiplied},
+    factored::factored,
+};
 use crate::{
-    loops::{AxisId, Scalar},
+    loops::{AxisId, Combine, Scalar, ScalarKind, affine::reads},
+    lower::{affine::for_each_node, normalize::Reduction},
     machine::{Core, Timing},
+    tensor::DType,
 };
 
 /// How a reduction runs.
@@ -104,6 +110,62 @@ impl Dot {
     }
 }
 
+/// What a reduction does with what it reads, on that machine.
+pub(super) fn form(r: &Reduction, unit: Core) -> Form {
+    let (mut ops, mut widened) = (0, 0);
+    let factored = factored(r, &r.value, &r.axes).map(|f| f.inner);
+    for_each_node(factored.as_ref().unwrap_or(&r.value), &mut |n| {
+        ops += match n.kind() {
+            ScalarKind::Cast(x) if is_short(x.dtype()) && n.dtype() == DType::F32 => {
+                widened += WIDEN_SHORT;
+                0
+            }
+            // The bytes themselves are read.
+            ScalarKind::Cast(x) if x.dtype().bytes() == 1 && n.dtype() == DType::I32 && reads(x) => {
+                widened += 1;
+                0
+            }
+            // Where edges are treated apart, nothing is left of them.
+            ScalarKind::Select(cond, ..) if !reads(cond) => 0,
+            ScalarKind::Binary(..) if n.dtype() == DType::Bool && !reads(n) => 0,
+            ScalarKind::Binary(..) | ScalarKind::Cast(_) if n.dtype() != DType::I64 => 1,
+            ScalarKind::Unary(..) => 8,
+            ScalarKind::Select(..) => 2,
+            _ => 0,
+        }
+    });
+    let taps =
+        matches!(multiplied(r), Some((DType::I8, DType::U8) | (DType::U8, DType::I8))) && unit.int8_dot_strided > 0;
+    let dot = match narrow_multiplied(r) {
+        Some((DType::BF16, DType::BF16)) if unit.bf16_dot > 0 => Some(Dot::of(2, unit.bf16_dot)),
+        Some((DType::I16, DType::I16)) => Dot::of_shorts(unit),
+        Some((a @ (DType::I8 | DType::U8), b @ (DType::I8 | DType::U8))) if unit.int8_dot > 0 => {
+            Some(Dot::of(4, if a == b { unit.int8_dot.max(SAME_SIGNS) } else { unit.int8_dot }))
+        }
+        _ => None,
+    };
+    let integers = r.value.dtype() == DType::I32 && r.combine == Combine::Sum;
+    Form { extra_ops: (ops - 1).max(0) as f64, widened: widened as f64, integers, stored: Stored::PLAIN, dot, taps }
+}
+
+/// What becomes of a sum by its epilogue.
+pub(super) fn stored(value: &Scalar) -> Stored {
+    let mut is_scaled = false;
+    for_each_node(value, &mut |n| is_scaled |= matches!(n.kind(), ScalarKind::MulShift(_)));
+    let bytes = if value.dtype().is_int() { value.dtype().bytes() as i64 } else { Stored::PLAIN.bytes };
+    Stored { bytes: bytes.min(Stored::PLAIN.bytes), is_scaled }
+}
+
+/// Operations to widen a vector of floats of 16 bits.
+const WIDEN_SHORT: i64 = 2;
+
+fn is_short(t: DType) -> bool {
+    matches!(t, DType::F16 | DType::BF16)
+}
+
+/// Instructions for a dot product of four int8 pairs where both are signed or both are not: as products of 16 bits.
+const SAME_SIGNS: i64 = 4;
+
 /// How matrix registers go through a reduction.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(super) struct Matrix {
@@ -147,6 +209,15 @@ pub(super) struct Piece {
     pub(super) once: bool,
     /// Whether no window reaches over an edge there, at any size.
     pub(super) inside: bool,
+    /// Whether it is one tile at an end of the axis, where windows reach over the edge at the outermost places.
+    pub(super) end: Option<End>,
+}
+
+/// An end of an axis, and how many of the places there have windows that reach over it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    First,
+    Last { places: i64 },
 }
 
 impl Piece {
@@ -169,12 +240,18 @@ impl Piece {
             moves: false,
             once: false,
             inside: false,
+            end: None,
         }
     }
 
     /// Elements of an iteration.
     pub(super) fn step(&self) -> i64 {
         self.size * self.lanes
+    }
+
+    /// Whether it is of what is left of an extent after tiles.
+    pub(super) fn is_rest(&self) -> bool {
+        self.changes && !self.inside && self.end.is_none()
     }
 
     pub(super) fn elements(&self) -> i64 {
@@ -188,6 +265,8 @@ pub(super) struct Place {
     pub(super) axis: AxisId,
     /// Where it begins.
     pub(super) at: Scalar,
+    /// Where its piece begins.
+    pub(super) start: Scalar,
     /// How many tiles of its piece come before it along the axis.
     pub(super) turn: Scalar,
     /// How many come before that piece.
