@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use super::{
     Access,
     cache::near_bytes,
-    sizes::{changing_tiles, is_streamed},
+    sizes::changing_tiles,
     taps,
     tiling::{Dot, Form, Stored, Tiling, coeff, store_cycles},
     turns::{FACTORS, places},
@@ -315,7 +315,7 @@ impl Model<'_> {
                 super::cut_evenly(extent, size).into_iter().map(move |(_, n, size)| (n as f64 * share, size))
             };
             let cut = || match changes {
-                true => changing_pieces(extent, size, is_streamed(m.reduced, m.unit)).into(),
+                true => changing_pieces(extent, size).into(),
                 false => even(extent, 1.0).collect(),
             };
             let pieces: Rc<[(f64, i64)]> = match m.cuts.get(&axis).filter(|_| size > 1 && !changes) {
@@ -365,21 +365,13 @@ fn distinct(a: &Access, reduced: &[Axis], tiles: &[(AxisId, i64)]) -> f64 {
 }
 
 /// How often there are tiles of each size along an axis whose extent changes: as at the extent at hand for the one half, and for the other
-/// as at one that is half as much again, brought down to as many elements; or, where tiles are not even, as where each rest is as likely.
-fn changing_pieces(extent: i64, size: i64, streamed: bool) -> Vec<(f64, i64)> {
-    let here = changing_tiles(extent, size, streamed).into_iter().map(|p| (p.1 as f64, p.2));
-    let likely: Vec<f64> = match streamed {
-        true => {
-            let more = extent + extent / 2 + 1;
-            let share = extent as f64 / more as f64;
-            changing_tiles(more, size, true).into_iter().map(|p| p.1 as f64 * share).collect()
-        }
-        false => {
-            let whole = ((extent as f64 - (size - 1) as f64 / 2.0) / size as f64).max(0.0);
-            here.clone().map(|(_, n)| if n == size { whole } else { 0.5 }).collect()
-        }
-    };
-    here.zip(likely).map(|((n, size), likely)| ((n + likely) / 2.0, size)).collect()
+/// as at one that is half as much again, brought down to as many elements.
+fn changing_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
+    let more = extent + extent / 2 + 1;
+    let share = extent as f64 / more as f64;
+    let likely = changing_tiles(more, size, true, true).into_iter().map(|p| p.1 as f64 * share);
+    let here = changing_tiles(extent, size, true, true).into_iter();
+    here.zip(likely).map(|((_, n, size), likely)| ((n as f64 + likely) / 2.0, size)).collect()
 }
 
 /// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart

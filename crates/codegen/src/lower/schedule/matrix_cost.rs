@@ -105,9 +105,10 @@ impl<'a> Cost<'a> {
         let cut = |a: &Axis| -> Vec<(i64, i64)> {
             let size = tiling.tiles.iter().find(|t| t.0 == a.id).map_or(1, |t| t.1);
             match changes(a) {
-                true => {
-                    changing_tiles(a.extent, size, true).into_iter().map(|(_, count, size)| (count, size)).collect()
-                }
+                true => changing_tiles(a.extent, size, true, false)
+                    .into_iter()
+                    .map(|(_, count, size)| (count, size))
+                    .collect(),
                 false => pieces(a, tiling).iter().map(|p| (p.count, p.size)).collect(),
             }
         };

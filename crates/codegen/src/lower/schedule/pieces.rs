@@ -54,7 +54,13 @@ pub(super) fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
 
 /// How an output axis is cut whose extent changes from size to size: as [`changing_tiles`] has it; along vectors, and where windows reach over the edges,
 /// whole tiles, there the first and the last by themselves, and then ever smaller ones. There may be none of any.
-pub(super) fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool, streamed: bool) -> Vec<Piece> {
+pub(super) fn changing_pieces(
+    axis: &Axis,
+    tiling: &Tiling,
+    guarded: bool,
+    streamed: bool,
+    may_meet: bool,
+) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
     let is_vector = axis.id == tiling.vector;
     let lanes = if is_vector { tiling.lanes } else { 1 };
@@ -74,7 +80,7 @@ pub(super) fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool, strea
             piece((tiles - 1).max(0) * step, i64::from(tiles > 1), size, lanes, true, true),
         ],
         false if !is_vector => {
-            let tiles = changing_tiles(axis.extent, size, streamed).into_iter();
+            let tiles = changing_tiles(axis.extent, size, streamed, may_meet).into_iter();
             return tiles.map(|(at, count, n)| piece(at, count, n, 1, n < size, false)).collect();
         }
         false => vec![piece(0, tiles, size, lanes, false, false)],

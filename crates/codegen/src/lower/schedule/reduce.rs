@@ -198,7 +198,8 @@ impl Emitter {
         let streamed = self.decide(|e| is_streamed(volume / lanes_at_once as f64, e.unit));
         // Tiles that have places in common are for the axis with the longest ones: each other axis would multiply their kinds.
         let longest = tiling.tiles.iter().filter(|t| guarded.contains(&t.0) && self.changes(t.0)).max_by_key(|t| t.1);
-        let whole_tiles = longest.map(|t| t.0).filter(|_| start.is_none() && !reduction.followed);
+        let may_meet = !reduction.followed && tiling.matrix.is_none();
+        let whole_tiles = longest.map(|t| t.0).filter(|_| may_meet);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
             .map(|a| {
@@ -213,7 +214,7 @@ impl Emitter {
                             let tiles = whole_tiles.filter(|w| *w == a.id).and_then(|_| edged_tiles(a, &tiling, edge));
                             (a.id, counted(tiles.unwrap_or_else(|| edged_pieces(a, &tiling, edge))))
                         }
-                        None => (a.id, counted(changing_pieces(a, &tiling, guarded, streamed))),
+                        None => (a.id, counted(changing_pieces(a, &tiling, guarded, streamed, may_meet))),
                     };
                 }
                 let all = match seen_alike.get(&a.id).filter(|_| tiling.tiles.iter().any(|t| t.0 == a.id && t.1 > 1)) {

@@ -289,42 +289,55 @@ pub(super) fn is_streamed(reduced: f64, unit: Core) -> bool {
     reduced * 2.0 * unit.vector_bytes as f64 > unit.timing.l1.bytes as f64
 }
 
-/// An extent that changes in tiles of a size and smaller ones: (first element, tiles, extent of each). Nearly even ones where that is
-/// `streamed`.
-pub(super) fn changing_tiles(extent: i64, size: i64, streamed: bool) -> Vec<(i64, i64, i64)> {
-    match streamed {
-        true => cut_into(extent, &tile_sizes(size)),
+/// An extent that changes in tiles of a size and smaller ones: (first element, tiles, extent of each). Nearly even ones where that is `streamed`;
+/// the last ones may begin within the one before them where they `may_meet`.
+pub(super) fn changing_tiles(extent: i64, size: i64, streamed: bool, may_meet: bool) -> Vec<(i64, i64, i64)> {
+    match streamed || may_meet {
+        true => cut_into(extent, &tile_sizes(size), may_meet),
         false => descending(extent, &[size].into_iter().chain(tails(size)).collect::<Vec<i64>>()),
     }
 }
 
-/// An extent in tiles of these sizes, the greatest first and 1 last, as few and as even as can be: (first element, tiles, extent of each).
-fn cut_into(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
+/// So many elements may be in two tiles.
+const IN_COMMON: usize = 3;
+
+/// An extent in tiles of these sizes, the greatest first and 1 last, as few and as even as can be: (first element, tiles, extent of each). The last
+/// sizes' tiles may begin some elements earlier, where they `may_meet` those before.
+fn cut_into(extent: i64, sizes: &[i64], may_meet: bool) -> Vec<(i64, i64, i64)> {
     let whole = (extent / sizes[0] - CUT_ANEW).max(0);
     let left = (extent - whole * sizes[0]) as usize;
+    let most = if may_meet && left > 0 { left + IN_COMMON } else { left };
     // The least that so many elements cost, and the number of the size that is taken first.
     let mut least: Vec<(i64, usize)> = vec![(0, 0)];
-    for n in 1..=left {
+    for n in 1..=most {
         let fitting = sizes.iter().enumerate().filter(|(_, size)| **size as usize <= n);
         // Of as many tiles those that are as large as each other.
         let alone = |size: i64| 1000 * (2 * size.max(FEW) + 1) + size * size;
         let cost = |(at, size): (usize, &i64)| (least[n - *size as usize].0 + alone(*size), at);
         least.push(fitting.map(cost).min().unwrap_or((0, 0)));
     }
-    let mut counts = vec![0; sizes.len()];
-    counts[0] = whole;
-    let mut n = left;
-    while n > 0 {
-        let at = least[n].1;
-        counts[at] += 1;
-        n -= sizes[at] as usize;
-    }
-    let mut done = 0;
-    let piece = |(&size, count): (&i64, i64)| {
-        done += count * size;
-        (done - count * size, count, size)
+    let counted = |mut n: usize| {
+        let mut counts = vec![0; sizes.len()];
+        counts[0] = whole;
+        while n > 0 {
+            let at = least[n].1;
+            counts[at] += 1;
+            n -= sizes[at] as usize;
+        }
+        counts
     };
-    sizes.iter().zip(counts).map(piece).collect()
+    // Those of one size alone have nothing to meet.
+    let meets = |n: &usize| *n == left || counted(*n).iter().filter(|c| **c > 0).count() > 1;
+    let chosen = (left..=most).filter(meets).min_by_key(|n| least[*n].0).unwrap_or(left);
+    let counts = counted(chosen);
+    let last = counts.iter().rposition(|c| *c > 0);
+    let mut done = 0;
+    let piece = |(at, (&size, count)): (usize, (&i64, i64))| {
+        done += count * size;
+        let earlier = if Some(at) == last { (chosen - left) as i64 } else { 0 };
+        (done - count * size - earlier, count, size)
+    };
+    sizes.iter().zip(counts).enumerate().map(piece).collect()
 }
 
 /// What is left of an extent after tiles of a size goes through tiles of these, one of each at most: powers of two.
@@ -339,12 +352,20 @@ mod tests {
     #[test]
     fn extents_are_cut_into_few_even_tiles() {
         let cut = |extent: i64, size: i64| -> Vec<(i64, i64)> {
-            let pieces = cut_into(extent, &tile_sizes(size));
+            let pieces = cut_into(extent, &tile_sizes(size), false);
             let ends: Vec<i64> = pieces.iter().map(|(first, count, size)| first + count * size).collect();
             assert!(pieces[1..].iter().zip(&ends).all(|(p, end)| p.0 == *end), "{pieces:?}");
             assert_eq!((pieces[0].0, ends.last()), (0, Some(&extent)), "{pieces:?}");
             pieces.into_iter().filter(|p| p.1 > 0).map(|p| (p.1, p.2)).collect()
         };
+        assert_eq!(cut_into(30, &[14, 11, 9, 4, 3, 1], true)[..3], [(0, 0, 14), (0, 2, 11), (21, 1, 9)]);
+        for (size, extent) in (1..=14).flat_map(|size| (0..200).map(move |extent| (size, extent))) {
+            let mut seen = vec![0; extent as usize];
+            for (first, count, size) in cut_into(extent, &tile_sizes(size), true) {
+                (first..first + count * size).for_each(|at| seen[at as usize] += 1);
+            }
+            assert!(seen.iter().all(|n| (1..=2).contains(n)), "{extent} by {size}");
+        }
         assert_eq!(cut(6, 7), [(1, 6)]);
         assert_eq!(cut(8, 7), [(2, 4)]);
         assert_eq!(cut(37, 12), [(1, 12), (2, 9), (1, 7)]);
