@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use super::{
     Access,
     cache::near_bytes,
-    sizes::changing_tiles,
+    sizes::{FEW, changing_tiles, is_streamed},
     taps,
     tiling::{Dot, Form, Stored, Tiling, coeff, store_cycles},
     turns::{FACTORS, places},
@@ -315,7 +315,7 @@ impl Model<'_> {
                 super::cut_evenly(extent, size).into_iter().map(move |(_, n, size)| (n as f64 * share, size))
             };
             let cut = || match changes {
-                true => changing_pieces(extent, size).into(),
+                true => changing_pieces(extent, size, is_streamed(m.reduced, m.unit)).into(),
                 false => even(extent, 1.0).collect(),
             };
             let pieces: Rc<[(f64, i64)]> = match m.cuts.get(&axis).filter(|_| size > 1 && !changes) {
@@ -365,13 +365,14 @@ fn distinct(a: &Access, reduced: &[Axis], tiles: &[(AxisId, i64)]) -> f64 {
 }
 
 /// How often there are tiles of each size along an axis whose extent changes: as at the extent at hand for the one half, and for the other
-/// as at one that is half as much again, brought down to as many elements.
-fn changing_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
+/// as at one that is half as much again, brought down to as many elements. Of small ones more, where what they read is `streamed`.
+fn changing_pieces(extent: i64, size: i64, streamed: bool) -> Vec<(f64, i64)> {
     let more = extent + extent / 2 + 1;
     let share = extent as f64 / more as f64;
     let likely = changing_tiles(more, size, true, true).into_iter().map(|p| p.1 as f64 * share);
     let here = changing_tiles(extent, size, true, true).into_iter();
-    here.zip(likely).map(|((_, n, size), likely)| ((n as f64 + likely) / 2.0, size)).collect()
+    let as_long = |size: i64| if streamed { size.max(FEW) as f64 / size as f64 } else { 1.0 };
+    here.zip(likely).map(|((_, n, size), likely)| (as_long(size) * (n as f64 + likely) / 2.0, size)).collect()
 }
 
 /// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart

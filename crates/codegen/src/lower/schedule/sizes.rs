@@ -262,7 +262,7 @@ pub(super) fn descending(extent: i64, sizes: &[i64]) -> Vec<(i64, i64, i64)> {
 }
 
 /// Smaller tiles than of so many elements take as long as these: what all of a tile's elements read comes no faster.
-const FEW: i64 = 6;
+pub(super) const FEW: i64 = 6;
 /// Whole tiles come first, but for so many at the end, which are cut with what is left.
 const CUT_ANEW: i64 = 3;
 
