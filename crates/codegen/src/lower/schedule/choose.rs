@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use super::{
     Access,
     cache::near_bytes,
+    pieces::{LEAST_EDGED, edged_size},
     sizes::{FEW, changing_tiles, is_streamed},
     taps,
     tiling::{Dot, Form, Stored, Tiling, coeff, store_cycles},
@@ -116,14 +117,16 @@ struct Model<'a> {
     windows: Option<Vec<Axis>>,
     /// Axes whose extents are others at other sizes.
     changing: Option<&'a HashSet<AxisId>>,
+    /// Axes along which windows reach over edges.
+    guarded: &'a HashSet<AxisId>,
     /// Axes along which not all taps of windows count everywhere.
     cuts: &'a HashMap<AxisId, Vec<taps::Cut>>,
     /// How axes are cut: asked for again and again.
     pieces: &'a Pieces,
 }
 
-/// How often there are tiles of each size, by the extent, the largest size and whether the extent changes.
-type Pieces = RefCell<HashMap<(i64, i64, bool), Rc<[(f64, i64)]>>>;
+/// How often there are tiles of each size, by the extent, the largest size, and whether the extent changes and windows reach over its edges.
+type Pieces = RefCell<HashMap<(i64, i64, bool, bool), Rc<[(f64, i64)]>>>;
 
 /// How a read goes on from step to step of the reduction.
 #[derive(Copy, Clone)]
@@ -311,16 +314,18 @@ impl Model<'_> {
             };
             let extent = extents[chosen.len()];
             let changes = axis != vector && m.changing.is_some_and(|c| c.contains(&axis));
+            let guarded = m.guarded.contains(&axis);
             let even = |extent: i64, share: f64| {
                 super::cut_evenly(extent, size).into_iter().map(move |(_, n, size)| (n as f64 * share, size))
             };
             let cut = || match changes {
+                true if guarded && size >= LEAST_EDGED => edged_pieces(extent, size).into(),
                 true => changing_pieces(extent, size, is_streamed(m.reduced, m.unit)).into(),
                 false => even(extent, 1.0).collect(),
             };
             let pieces: Rc<[(f64, i64)]> = match m.cuts.get(&axis).filter(|_| size > 1 && !changes) {
                 Some(cuts) => cuts.iter().flat_map(|&(extent, share)| even(extent, share)).collect(),
-                None => m.pieces.borrow_mut().entry((extent, size, changes)).or_insert_with(cut).clone(),
+                None => m.pieces.borrow_mut().entry((extent, size, changes, guarded)).or_insert_with(cut).clone(),
             };
             pieces
                 .iter()
@@ -364,11 +369,25 @@ fn distinct(a: &Access, reduced: &[Axis], tiles: &[(AxisId, i64)]) -> f64 {
     (tiled * left.iter().map(|w| w.extent).product::<i64>()) as f64
 }
 
+/// At an extent that changes: another one that is as likely, and how many elements of it are as many as one of this one.
+fn longer(extent: i64) -> (i64, f64) {
+    let more = extent + extent / 2 + 1;
+    (more, extent as f64 / more as f64)
+}
+
+/// The same as [`changing_pieces`] where windows reach over the edges.
+fn edged_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
+    let tiles = |(extent, share): (i64, f64)| {
+        let size = edged_size(extent, size, 1).unwrap_or(1);
+        (((extent + size - 1) / size) as f64 * share / 2.0, size)
+    };
+    vec![tiles((extent, 1.0)), tiles(longer(extent))]
+}
+
 /// How often there are tiles of each size along an axis whose extent changes: as at the extent at hand for the one half, and for the other
 /// as at one that is half as much again, brought down to as many elements. Of small ones more, where what they read is `streamed`.
 fn changing_pieces(extent: i64, size: i64, streamed: bool) -> Vec<(f64, i64)> {
-    let more = extent + extent / 2 + 1;
-    let share = extent as f64 / more as f64;
+    let (more, share) = longer(extent);
     let likely = changing_tiles(more, size, true, true).into_iter().map(|p| p.1 as f64 * share);
     let here = changing_tiles(extent, size, true, true).into_iter();
     let as_long = |size: i64| if streamed { size.max(FEW) as f64 / size as f64 } else { 1.0 };
@@ -402,7 +421,7 @@ pub(super) fn choose(
     unit: Core,
     changing: Option<&HashSet<AxisId>>,
 ) -> Option<(f64, Tiling)> {
-    ranked(axes, to, reduced, accesses, form, unit, changing, &HashMap::new(), 1).best.pop()
+    ranked(axes, to, reduced, accesses, form, unit, changing, &HashSet::new(), &HashMap::new(), 1).best.pop()
 }
 
 /// Whether an operand's steps along an axis change from size to size: another axis of results whose extent does lies within.
@@ -432,6 +451,7 @@ pub(super) fn ranked(
     form: Form,
     unit: Core,
     changing: Option<&HashSet<AxisId>>,
+    guarded: &HashSet<AxisId>,
     cuts: &HashMap<AxisId, Vec<taps::Cut>>,
     most: usize,
 ) -> Ranked {
@@ -503,6 +523,7 @@ pub(super) fn ranked(
             latency: dot.and_then(|(_, t)| t.latency).unwrap_or(unit.timing.fma.latency),
             strides: &strides,
             changing,
+            guarded,
             pieces: &pieces,
             cuts,
             windows: taps.map(|t| reduced.iter().filter(|r| r.id != t.id).copied().collect()),

@@ -120,27 +120,38 @@ pub(super) fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece
     [piece(0, first, 1, false, false)].into_iter().chain(tiles).chain([last]).collect()
 }
 
+/// Smaller tiles are as the edges are.
+pub(super) const LEAST_EDGED: i64 = 3;
+
 /// What a tile takes beside its places, and what each place that two tiles have in common takes beside what it takes in both, in tenths of what a place takes.
 const PER_TILE: i64 = 15;
 const IN_COMMON: i64 = 10;
+
+/// The sizes of tiles that have edges within them, where whole ones have this one: each end of the axis is in one tile alone.
+fn edged_sizes(size: i64, edge: i64) -> impl Iterator<Item = i64> {
+    [size, (size + edge) / 2].into_iter().filter(move |n| *n >= 2 * edge)
+}
+
+/// Which of these sizes an extent has; none where it is too short.
+pub(super) fn edged_size(extent: i64, size: i64, edge: i64) -> Option<i64> {
+    let cost = |size: &i64| {
+        let tiles = (extent + size - 1) / size;
+        tiles * (10 * size + PER_TILE) + IN_COMMON * (tiles * size - extent)
+    };
+    edged_sizes(size, edge).filter(|n| extent >= n + edge).min_by_key(cost)
+}
 
 /// The same in whole tiles: the first, and the last, which may have places in common with the one before it, have the edges within them. They are of two
 /// sizes, of which an extent has the one that fits better. Where it is too short for both, places go one by one. None where tiles are as small as the edges.
 pub(super) fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec<Piece>> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
-    if size < 2 * edge || size < 3 {
+    if size < 2 * edge || size < LEAST_EDGED {
         return None;
     }
     let extent = axis.extent;
-    // Each end of the axis is in one tile alone.
-    let sizes = [size, (size + edge) / 2].into_iter().filter(|n| *n >= 2 * edge);
-    let cost = |size: &i64| {
-        let tiles = (extent + size - 1) / size;
-        tiles * (10 * size + PER_TILE) + IN_COMMON * (tiles * size - extent)
-    };
-    let chosen = sizes.clone().filter(|n| extent >= n + edge).min_by_key(cost);
+    let chosen = edged_size(extent, size, edge);
     let mut all = Vec::new();
-    for size in sizes {
+    for size in edged_sizes(size, edge) {
         let is_chosen = i64::from(chosen == Some(size));
         let between = is_chosen * (extent - 2 * size).max(0);
         // Those between may reach into the last one, but not to the edge.
@@ -152,7 +163,8 @@ pub(super) fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec
         let end = |start, moves, end| Piece { once: true, end: Some(end), ..piece(start, is_chosen, moves) };
         all.push(end(0, false, End::First));
         all.push(Piece { inside: true, ..piece(size - reached, (between + size - 1) / size, edge > 1) });
-        all.push(end((extent - size).max(0), true, End::Last { places: edge }));
+        // Before the first place where the extent is too short: there is none then, and conditions are what they are at other extents.
+        all.push(end(extent - size, true, End::Last { places: edge }));
     }
     let single = if chosen.is_none() { extent } else { 0 };
     all.push(Piece { changes: true, ..Piece::plain(0, single, 1, 1) });

@@ -120,9 +120,10 @@ impl Emitter {
             let accesses = accesses.get_or_init(|| e.accesses(&reduction.value));
             let (place, form) = (Affine::of(&to), Form { stored: stored(&value), ..form(&reduction, e.unit) });
             let most = CANDIDATES.max(e.asked() + 1);
-            let cuts = taps::cuts(&e.taps(&reduction, &axes), &axes);
-            let (place, changing) = (place.as_ref(), e.changing());
-            let mut ranked = ranked(&axes, place, &reduction.axes, accesses, form, e.unit, changing, &cuts, most);
+            let taps = e.taps(&reduction, &axes);
+            let (cuts, guarded) = (taps::cuts(&taps, &axes), guarded_axes(&reduction.value, &taps));
+            let (place, changing, over) = (place.as_ref(), e.changing(), &reduction.axes);
+            let mut ranked = ranked(&axes, place, over, accesses, form, e.unit, changing, &guarded, &cuts, most);
             if let Some(offered) = e.in_tiles(&axes, &reduction) {
                 let at = ranked.best.partition_point(|c| c.0 <= offered.0);
                 ranked.best.insert(at, offered);
@@ -188,7 +189,7 @@ impl Emitter {
             }
             None => None,
         };
-        let in_blocks = self.decide(|e| e.in_blocks_of_rows(&axes, &e.accesses(&reduction.value)));
+        let in_blocks = self.decide(|e| e.in_blocks_of_rows(&axes, &reduction));
         let start = started(&mut value, sum, &reduction, &tiling);
         let taps = self.taps_of_tiles(&reduction, &axes, &tiling);
         let guarded = guarded_axes(&reduction.value, &taps);
@@ -196,7 +197,8 @@ impl Emitter {
         let volume = reduction.axes.iter().map(|a| a.extent as f64).product::<f64>();
         let lanes_at_once = if tiling.across { tiling.lanes } else { tiling.dot.map_or(1, |d| d.1) };
         let streamed = self.decide(|e| is_streamed(volume / lanes_at_once as f64, e.unit));
-        // Tiles that have places in common are for the axis with the longest ones: each other axis would multiply their kinds.
+        // Tiles that have places in common store the same twice, be it in two threads. With edges within them they are for the axis with the longest ones
+        // alone: each other axis would multiply their kinds.
         let longest = tiling.tiles.iter().filter(|t| guarded.contains(&t.0) && self.changes(t.0)).max_by_key(|t| t.1);
         let may_meet = !reduction.followed && tiling.matrix.is_none();
         let whole_tiles = longest.map(|t| t.0).filter(|_| may_meet);

@@ -10,7 +10,7 @@ use super::{
     pieces::{counted, edges_apart, pieces},
     reduce::Job,
     taken_apart,
-    tiling::{Cut, Piece, Place, Tiling},
+    tiling::{Cut, Piece, Place, Tiling, coeff},
 };
 use crate::{
     loops::{Axis, AxisId, BinOp, LoopKind, Scalar, Stmt, TensorId},
@@ -180,11 +180,20 @@ impl Emitter {
     }
 
     /// Whether the outermost loops are over rows, of which there are more or fewer, and over something that what is read of these depends on, as channels
-    /// of depthwise convolutions are: rows below each other then share what they read, and what lies beside each other does not.
-    pub(super) fn in_blocks_of_rows(&self, axes: &[Axis], accesses: &[Access]) -> bool {
+    /// of depthwise convolutions are: windows of rows below each other then share what they read, and what lies beside each other does not.
+    pub(super) fn in_blocks_of_rows(&self, axes: &[Axis], r: &Reduction) -> bool {
         let [rows, others, ..] = axes else { return false };
-        let are_apart = |a: &Access| !a.axes.contains(&rows.id) || a.axes.contains(&others.id);
-        self.changes(rows.id) && !self.changes(others.id) && others.extent > 1 && accesses.iter().all(are_apart)
+        if !self.changes(rows.id) || self.changes(others.id) || others.extent == 1 {
+            return false;
+        }
+        let accesses = self.accesses(&r.value);
+        let of_rows: Vec<&Access> = accesses.iter().filter(|a| a.axes.contains(&rows.id)).collect();
+        let overlap = |a: &Access| {
+            let (Some(step), Some(offset)) = (coeff(a, rows.id), &a.offset) else { return false };
+            let within = |w: &Axis| (offset.coeff(w.id) != 0).then(|| step / offset.coeff(w.id));
+            r.axes.iter().any(|w| within(w).is_some_and(|rows| rows > 0 && rows < w.extent))
+        };
+        of_rows.iter().all(|a| a.axes.contains(&others.id)) && of_rows.iter().any(|a| overlap(a))
     }
 
     /// Loops of which the two outermost go through some rows for each turn of the second one, and then through further ones: what they read stays in L1,
