@@ -10,10 +10,9 @@ use super::{
 use crate::{
     frontend::Model,
     infer::infer_types,
-    ir::{Module, Name, Span},
+    ir::{Module, Span},
     pass::{Pass, PassContext, Settings, bind_params},
     saturate::{Became, Counterfactual, Extracted, Piece, PlacedReport, Report, counterfactuals, explain},
-    tensor::Tensor,
 };
 
 /// Arguments of `resat explain`.
@@ -57,9 +56,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let wanted = move |span: Option<&Span>| at.is_none_or(|line| span.is_some_and(|s| s.line_col().0 == line));
     let Model { module, params } = args.model.read()?;
     let module = bind_params(&module, &params)?;
-    let names: Vec<(Name, Tensor)> = params.into_iter().map(|(name, t)| (name.as_str().into(), t)).collect();
     let on_region = move |mut x: Extracted| {
-        x.region.graph.analysis.tables.name_constants(names.iter().map(|(name, t)| (name, t)));
+        x.region.graph.analysis.tables.name_constants(params.iter().map(|(name, t)| (name, t)));
         found.lock().unwrap_or_else(PoisonError::into_inner).extend(explain(&mut x, &wanted));
     };
     watched(&args, module, &settings, Some(Box::new(on_region)))?;

@@ -26,7 +26,7 @@ fn piped(folder: &Folder, line: &str, model: &[u8]) -> Ran {
 fn models_come_by_pipes() {
     let folder = Folder::new();
     let relay = "#[version = \"0.0.5\"]\ndef @main(%x: Tensor[(2), float32]) { nn.relu(nn.relu(%x)) }\n";
-    for line in ["parse", "import", "explain", "opt", "bench", "build -o m.so", "why-not m.relay"] {
+    for line in ["parse", "import", "explain", "opt", "run", "bench", "build -o m.so", "why-not m.relay"] {
         folder.write("m.relay", relay);
         // The file comes first.
         let line = match line.split_once(' ') {

@@ -1,5 +1,6 @@
 //! Conditions of windows that reach over edges, where extents change from size to size: along pieces of an axis that lie inside they are left
-//! out, as long as they hold there at the size at hand.
+//! out, as long as they hold there at the size at hand; in tiles at the ends of an axis, places in the tile tell; and what is the same for a whole row
+//! is asked once.
 
 use hashbrown::{HashMap, HashSet};
 

@@ -59,7 +59,7 @@ pub(super) fn changing_pieces(
     tiling: &Tiling,
     guarded: bool,
     streamed: bool,
-    may_meet: bool,
+    may_overlap: bool,
 ) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
     let is_vector = axis.id == tiling.vector;
@@ -80,7 +80,7 @@ pub(super) fn changing_pieces(
             piece((tiles - 1).max(0) * step, i64::from(tiles > 1), size, lanes, true, true),
         ],
         false if !is_vector => {
-            let tiles = changing_tiles(axis.extent, size, streamed, may_meet).into_iter();
+            let tiles = changing_tiles(axis.extent, size, streamed, may_overlap).into_iter();
             return tiles.map(|(at, count, n)| piece(at, count, n, 1, n < size, false)).collect();
         }
         false => vec![piece(0, tiles, size, lanes, false, false)],
@@ -123,9 +123,10 @@ pub(super) fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece
 /// Smaller tiles are as the edges are.
 pub(super) const LEAST_EDGED: i64 = 3;
 
-/// What a tile takes beside its places, and what each place that two tiles have in common takes beside what it takes in both, in tenths of what a place takes.
+/// What a tile takes beside its places, in tenths of what a place takes.
 const PER_TILE: i64 = 15;
-const IN_COMMON: i64 = 10;
+/// The same of a place where two tiles overlap, beside what it takes in both.
+const PER_OVERLAP: i64 = 10;
 
 /// The sizes of tiles that have edges within them, where whole ones have this one: each end of the axis is in one tile alone.
 fn edged_sizes(size: i64, edge: i64) -> impl Iterator<Item = i64> {
@@ -136,12 +137,12 @@ fn edged_sizes(size: i64, edge: i64) -> impl Iterator<Item = i64> {
 pub(super) fn edged_size(extent: i64, size: i64, edge: i64) -> Option<i64> {
     let cost = |size: &i64| {
         let tiles = (extent + size - 1) / size;
-        tiles * (10 * size + PER_TILE) + IN_COMMON * (tiles * size - extent)
+        tiles * (10 * size + PER_TILE) + PER_OVERLAP * (tiles * size - extent)
     };
     edged_sizes(size, edge).filter(|n| extent >= n + edge).min_by_key(cost)
 }
 
-/// The same in whole tiles: the first, and the last, which may have places in common with the one before it, have the edges within them. They are of two
+/// The same in whole tiles: the first, and the last, which may overlap the one before it, have the edges within them. They are of two
 /// sizes, of which an extent has the one that fits better. Where it is too short for both, places go one by one. None where tiles are as small as the edges.
 pub(super) fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec<Piece>> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);

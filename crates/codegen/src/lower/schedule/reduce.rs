@@ -197,11 +197,11 @@ impl Emitter {
         let volume = reduction.axes.iter().map(|a| a.extent as f64).product::<f64>();
         let lanes_at_once = if tiling.across { tiling.lanes } else { tiling.dot.map_or(1, |d| d.1) };
         let streamed = self.decide(|e| is_streamed(volume / lanes_at_once as f64, e.unit));
-        // Tiles that have places in common store the same twice, be it in two threads. With edges within them they are for the axis with the longest ones
-        // alone: each other axis would multiply their kinds.
+        // Where tiles overlap, the same is stored twice, be it by two threads. Those with edges within them are for the axis with the longest ones alone: each
+        // other axis would multiply their kinds.
         let longest = tiling.tiles.iter().filter(|t| guarded.contains(&t.0) && self.changes(t.0)).max_by_key(|t| t.1);
-        let may_meet = !reduction.followed && tiling.matrix.is_none();
-        let whole_tiles = longest.map(|t| t.0).filter(|_| may_meet);
+        let may_overlap = !reduction.followed && tiling.matrix.is_none();
+        let whole_tiles = longest.map(|t| t.0).filter(|_| may_overlap);
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
             .map(|a| {
@@ -216,7 +216,7 @@ impl Emitter {
                             let tiles = whole_tiles.filter(|w| *w == a.id).and_then(|_| edged_tiles(a, &tiling, edge));
                             (a.id, counted(tiles.unwrap_or_else(|| edged_pieces(a, &tiling, edge))))
                         }
-                        None => (a.id, counted(changing_pieces(a, &tiling, guarded, streamed, may_meet))),
+                        None => (a.id, counted(changing_pieces(a, &tiling, guarded, streamed, may_overlap))),
                     };
                 }
                 let all = match seen_alike.get(&a.id).filter(|_| tiling.tiles.iter().any(|t| t.0 == a.id && t.1 > 1)) {

@@ -202,21 +202,28 @@ impl Emitter {
         let (outer, inner) = loops.split_at(2);
         let [rows, others] = [&outer[0], &outer[1]];
         self.same_axis(others.var, others.extent);
-        let body = inner.iter().rev().fold(body, |body, l| self.one_loop(l, LoopKind::Serial, body));
-        let block = rows_at_once(rows.extent);
+        let mut body = inner.iter().rev().fold(body, |body, l| self.one_loop(l, LoopKind::Serial, body));
+        let most = rows_at_once(rows.extent);
         let (var, total) = (self.fresh(), rows.extent * others.extent);
-        let [all, most, turns] = [rows.extent, block, block * others.extent].map(|n| self.number(n));
-        let [first, turn] = [self.fresh(), self.fresh()];
-        let (here, at) = (self.fresh(), Scalar::axis(var));
-        let clamped = |row: Scalar| Scalar::binary(BinOp::Min, row, all.clone() - 1);
-        let rest = Scalar::binary(BinOp::Min, most.clone(), all.clone() - Scalar::axis(first));
-        let quotient = |a: Scalar, b: Scalar| Scalar::binary(BinOp::FloorDiv, a, b);
-        let within = Scalar::binary(BinOp::FloorMod, Scalar::axis(turn), Scalar::axis(here));
-        let body = bind(rows.var, clamped(Scalar::axis(first) + within), body);
-        let body = bind(others.var, quotient(Scalar::axis(turn), Scalar::axis(here)), body);
-        let body = bind(here, Scalar::binary(BinOp::Max, rest, Scalar::index(1)), body);
-        let body = bind(turn, Scalar::binary(BinOp::FloorMod, at.clone(), turns.clone()), body);
-        let body = bind(first, quotient(at, turns) * most, body);
+        let [all, most, per_block] = [rows.extent, most, most * others.extent].map(|n| self.number(n));
+        let [first, turn, here] = [self.fresh(), self.fresh(), self.fresh()];
+        if !self.is_dry() {
+            let op = Scalar::binary;
+            let [at, first_row, in_block, rows_here] = [var, first, turn, here].map(Scalar::axis);
+            // The last block has fewer rows.
+            let left = op(BinOp::Min, most.clone(), all.clone() - first_row.clone());
+            let row = first_row + op(BinOp::FloorMod, in_block.clone(), rows_here.clone());
+            let bound = [
+                (first, op(BinOp::FloorDiv, at.clone(), per_block.clone()) * most),
+                (turn, op(BinOp::FloorMod, at, per_block)),
+                // No divisor is 0.
+                (here, op(BinOp::Max, left, Scalar::index(1))),
+                (others.var, op(BinOp::FloorDiv, in_block, rows_here)),
+                // So that codegen knows it to be in range.
+                (rows.var, op(BinOp::Min, row, all - 1)),
+            ];
+            body = bound.into_iter().rev().fold(body, |body, (var, value)| bind(var, value, body));
+        }
         match threads {
             Threads::Enough(enough) => self.shared_where(var, total, enough, body),
             Threads::One | Threads::All => {

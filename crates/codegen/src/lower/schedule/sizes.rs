@@ -290,23 +290,23 @@ pub(super) fn is_streamed(reduced: f64, unit: Core) -> bool {
 }
 
 /// An extent that changes in tiles of a size and smaller ones: (first element, tiles, extent of each). Nearly even ones where that is `streamed`;
-/// the last ones may begin within the one before them where they `may_meet`.
-pub(super) fn changing_tiles(extent: i64, size: i64, streamed: bool, may_meet: bool) -> Vec<(i64, i64, i64)> {
-    match streamed || may_meet {
-        true => cut_into(extent, &tile_sizes(size), may_meet),
+/// the last ones may overlap the one before them where that is said.
+pub(super) fn changing_tiles(extent: i64, size: i64, streamed: bool, may_overlap: bool) -> Vec<(i64, i64, i64)> {
+    match streamed || may_overlap {
+        true => cut_into(extent, &tile_sizes(size), may_overlap),
         false => descending(extent, &[size].into_iter().chain(tails(size)).collect::<Vec<i64>>()),
     }
 }
 
-/// So many elements may be in two tiles.
-const IN_COMMON: usize = 3;
+/// Tiles overlap by so many elements at most.
+const MOST_OVERLAP: usize = 3;
 
-/// An extent in tiles of these sizes, the greatest first and 1 last, as few and as even as can be: (first element, tiles, extent of each). The last
-/// sizes' tiles may begin some elements earlier, where they `may_meet` those before.
-fn cut_into(extent: i64, sizes: &[i64], may_meet: bool) -> Vec<(i64, i64, i64)> {
+/// An extent in tiles of these sizes, the greatest first and 1 last, as few and as even as can be: (first element, tiles, extent of each). The tiles
+/// of the last size may begin some elements earlier, and overlap the one before.
+fn cut_into(extent: i64, sizes: &[i64], may_overlap: bool) -> Vec<(i64, i64, i64)> {
     let whole = (extent / sizes[0] - CUT_ANEW).max(0);
     let left = (extent - whole * sizes[0]) as usize;
-    let most = if may_meet && left > 0 { left + IN_COMMON } else { left };
+    let most = if may_overlap && left > 0 { left + MOST_OVERLAP } else { left };
     // The least that so many elements cost, and the number of the size that is taken first.
     let mut least: Vec<(i64, usize)> = vec![(0, 0)];
     for n in 1..=most {
@@ -326,9 +326,9 @@ fn cut_into(extent: i64, sizes: &[i64], may_meet: bool) -> Vec<(i64, i64, i64)> 
         }
         counts
     };
-    // Those of one size alone have nothing to meet.
-    let meets = |n: &usize| *n == left || counted(*n).iter().filter(|c| **c > 0).count() > 1;
-    let chosen = (left..=most).filter(meets).min_by_key(|n| least[*n].0).unwrap_or(left);
+    // Those of one size alone have nothing before them to overlap.
+    let overlaps = |n: &usize| *n == left || counted(*n).iter().filter(|c| **c > 0).count() > 1;
+    let chosen = (left..=most).filter(overlaps).min_by_key(|n| least[*n].0).unwrap_or(left);
     let counts = counted(chosen);
     let last = counts.iter().rposition(|c| *c > 0);
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! How a reduction is cut: register tiles, the pieces of axes that loops go through, and the places of tiles.
+//! What a reduction does with what it reads, and how it is cut: register tiles, the pieces of axes that loops go through, and the places of tiles.
 
 use super::{
     Access,
