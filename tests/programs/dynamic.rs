@@ -321,15 +321,24 @@ fn axes_that_are_left_out_compile_nothing() {
 
 /// Runs a program at each of these inputs: what was compiled at the first serves all.
 pub(crate) fn compiles_once(text: &str, sizes: &[Vec<Tensor>]) {
+    let compiled = compiled_at(text, sizes);
+    for (inputs, n) in sizes.iter().zip(&compiled) {
+        assert_eq!(*n, compiled[0], "{text}: {:?}", inputs[0].shape());
+    }
+    assert!(compiled[0] > 0, "{text}");
+}
+
+/// Runs a program at each of these inputs: how many kernels there are after each.
+pub(crate) fn compiled_at(text: &str, sizes: &[Vec<Tensor>]) -> Vec<usize> {
     let exe = built(text).executable;
     let Runnable::Machine(machine) = &exe else { panic!("the program's extents are unknown") };
-    let mut compiled = None;
-    for inputs in sizes {
+    let run = |inputs: &Vec<Tensor>| {
         checked(text, &exe, inputs);
-        let all = machine.compiled_kernels();
-        assert_eq!(*compiled.get_or_insert(all), all, "{text}: {:?}", inputs[0].shape());
-    }
-    assert!(compiled > Some(0) && machine.sized_calls().2 == 0, "{text}");
+        machine.compiled_kernels()
+    };
+    let compiled = sizes.iter().map(run).collect();
+    assert_eq!(machine.sized_calls().2, 0, "{text}");
+    compiled
 }
 
 /// Extents that are unknown by type, but that weights decide.

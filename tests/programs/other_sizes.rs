@@ -1,7 +1,7 @@
 //! Operators whose kernels serve all sizes: what was compiled for the first one is all that there is.
 #![cfg(feature = "llvm")]
 
-use crate::dynamic::{compiles_once, floats};
+use crate::dynamic::{compiled_at, compiles_once, floats};
 
 /// Numbers that are stored two to four apart, of rows of whole vectors, of less, and of what is left.
 #[test]
@@ -175,4 +175,36 @@ fn edges_at_all_widths_compile_nothing() {
             compiles_once(&text, &widths.iter().enumerate().map(inputs).collect::<Vec<_>>());
         }
     }
+}
+
+/// Attention of other numbers of queries and keys: scores lie on the threads' stacks. Where there are more keys than fit there, one further kernel serves
+/// all longer ones; and there may be but one key, of which there is nothing to sum up, at the first size or a later one.
+#[test]
+fn attention_of_other_lengths_compiles_nothing() {
+    let text = "def @main(%q: Tensor[(?, ?, 2, 16), float32], %k: Tensor[(?, ?, 2, 16), float32], %v: Tensor[(?, ?, 2, 16), float32],
+                      %m: Tensor[(?, 1, 1, ?), float32]) {
+        nn.attention(%q, %k, %v, %m, scale=0.25f, query_layout=\"BSHD\", key_layout=\"BSHD\", value_layout=\"BSHD\", out_layout=\"BSHD\") }";
+    let inputs = |&[n, queries, keys]: &[i64; 3]| {
+        let of = |places: i64, seed: u64| floats(&[n, places, 2, 16], seed);
+        vec![of(queries, 1), of(keys, 2), of(keys, 3), floats(&[n, 1, 1, keys], 4)]
+    };
+    let all = |sizes: &[[i64; 3]]| sizes.iter().map(inputs).collect::<Vec<_>>();
+    compiles_once(text, &all(&[[2, 40, 37], [1, 7, 77], [3, 20, 500], [1, 33, 33], [2, 14, 15], [1, 3, 1100]]));
+    // The first size of all has but one key, of which there is nothing to sum up.
+    compiled_at(text, &all(&[[1, 5, 1], [2, 17, 40], [1, 1, 1], [1, 1, 90]]));
+    let long = [[1, 15, 20], [2, 15, 17000], [1, 2, 17500], [1, 9, 30], [2, 4, 20000]];
+    let compiled = compiled_at(text, &all(&long));
+    assert_eq!(compiled[1], compiled[4], "{compiled:?}");
+}
+
+/// Rows of a product that are too many for the second cache go in blocks, as many as there are rows for; few are one block.
+#[test]
+fn products_of_other_rows_compile_nothing() {
+    let text = "def @main(%x: Tensor[(?, 1024), float32], %w: Tensor[(96, 1024), float32], %b: Tensor[(96), float32]) {
+        add(nn.dense(%x, %w, units=96), %b) }";
+    let sizes = [900, 5, 333, 57, 601, 1, 420].map(|n| {
+        let [x, w, b] = [[n, 1024].as_slice(), &[96, 1024], &[96]].map(|shape| floats(shape, n as u64));
+        vec![x, w, b]
+    });
+    compiles_once(text, &sizes);
 }

@@ -1,9 +1,13 @@
 //! Operands that are met again and again stay in the second cache: the axis that walks over one that is too large for it is cut
 //! into blocks, and the blocks are what the outermost loop goes through.
 
-use super::{Access, Emitter, tiling::Tiling};
+use super::{
+    Access, Emitter, Loop, bind,
+    tiling::{Cut, Piece, Tiling},
+    turns::run,
+};
 use crate::{
-    loops::{Axis, TensorId},
+    loops::{Axis, AxisId, BinOp, Scalar, Stmt, TensorId},
     machine::Timing,
 };
 
@@ -15,13 +19,68 @@ pub(super) fn near_bytes(t: &Timing) -> i64 {
     t.l2.bytes * 25 / 64
 }
 
+/// Tiles along an axis whose extent changes from size to size, in blocks that the outermost loop goes through: of one block only where what the tiles
+/// walk over is small.
+#[derive(Clone)]
+pub(super) struct TileBlocks {
+    /// The axis of the tiles.
+    pub(super) axis: AxisId,
+    /// The loop over blocks.
+    pub(super) turns: Loop,
+    /// How many tiles a block has, or one less: threads get about the same number.
+    pub(super) tiles: i64,
+    /// How many tiles there are in all, and how many blocks.
+    all: Scalar,
+    count: Scalar,
+}
+
+impl TileBlocks {
+    /// The number of the block's first tile, along the axis.
+    pub(super) fn first(&self) -> Scalar {
+        self.first_of(Scalar::axis(self.turns.var))
+    }
+
+    fn first_of(&self, block: Scalar) -> Scalar {
+        Scalar::binary(BinOp::FloorDiv, block * self.all.clone(), self.count.clone())
+    }
+
+    /// The loop over the tiles of a piece that are in the block, where `body` makes one of which turn of the piece it is, given three variables of its own.
+    pub(super) fn of_piece(
+        &self,
+        cut: &Cut,
+        [turn, first, at]: [AxisId; 3],
+        body: impl FnOnce(Scalar) -> Stmt,
+    ) -> Stmt {
+        let op = Scalar::binary;
+        let before_block = self.first() - cut.before.clone();
+        let after_block = self.first_of(Scalar::axis(self.turns.var) + 1) - cut.before.clone();
+        let end = op(BinOp::Min, after_block, cut.turns.clone());
+        // So that codegen knows it to be in range.
+        let place = op(BinOp::Min, Scalar::axis(first) + Scalar::axis(turn), cut.turns.clone() - 1);
+        let turns = op(BinOp::Max, end - Scalar::axis(first), Scalar::index(0));
+        let body = run(turn, turns, bind(at, place, body(Scalar::axis(at))));
+        bind(first, op(BinOp::Max, before_block, Scalar::index(0)), body)
+    }
+}
+
 impl Emitter {
     /// The axis to cut and the extent of its blocks, where the innermost of the loops `order` walks over an operand that is too
     /// large, and that the loop around it meets again each turn.
     pub(super) fn cache_block(&self, order: &[Axis], accesses: &[Access], tiling: &Tiling) -> Option<(usize, i64)> {
-        let at = order.iter().rposition(|a| a.id != tiling.vector)?;
+        let (at, walked) = self.walked(order, accesses, tiling)?;
         let axis = order[at];
         let tile = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
+        let budget = near_bytes(&self.unit.timing);
+        let blocks = (walked + budget - 1) / budget;
+        let block = (blocks..axis.extent).find(|n| axis.extent % n == 0).map(|n| axis.extent / n)?;
+        (blocks > 1 && block >= TILES * tile).then_some((at, block))
+    }
+
+    /// Which of the loops `order` is the innermost one, and bytes of the largest operand that it walks over and that the loop around it meets again
+    /// each turn.
+    fn walked(&self, order: &[Axis], accesses: &[Access], tiling: &Tiling) -> Option<(usize, i64)> {
+        let at = order.iter().rposition(|a| a.id != tiling.vector)?;
+        let axis = order[at];
         let again: Vec<&Axis> = order[..at].iter().filter(|a| a.id != tiling.vector && a.extent > 1).collect();
         let outer = again.last()?;
         let bytes = |(a, tensor): (&Access, TensorId)| {
@@ -37,9 +96,36 @@ impl Emitter {
             .filter_map(|a| Some((a, a.tensor?)))
             .map(bytes)
             .max()?;
+        Some((at, walked))
+    }
+
+    /// The same of tiles along an axis whose extent changes, and that is one of the last `inner` of the loops.
+    pub(super) fn tile_blocks(
+        &mut self,
+        pieces: &[(AxisId, Vec<Piece>)],
+        inner: usize,
+        order: &[Axis],
+        accesses: &[Access],
+        tiling: &Tiling,
+    ) -> Option<TileBlocks> {
+        let at = self.decide(|e| {
+            let (at, _) = e.walked(order, accesses, tiling)?;
+            let (axis, all) = &pieces[at];
+            let plain = all.iter().all(|p| p.changes && !p.once && p.end.is_none());
+            let found = e.changes(*axis) && plain && at + inner >= pieces.len() && tiling.matrix.is_none();
+            found.then_some(at)
+        })?;
+        let Some((_, walked)) = self.walked(order, accesses, tiling).filter(|found| found.0 == at) else {
+            self.diverge();
+            return None;
+        };
         let budget = near_bytes(&self.unit.timing);
-        let blocks = (walked + budget - 1) / budget;
-        let block = (blocks..axis.extent).find(|n| axis.extent % n == 0).map(|n| axis.extent / n)?;
-        (blocks > 1 && block >= TILES * tile).then_some((at, block))
+        let all: i64 = pieces[at].1.iter().map(|p| p.count).sum();
+        let blocks = ((walked + budget - 1) / budget).max(1);
+        let blocks = blocks.min(all / TILES).max(1);
+        let turns = Loop { var: self.fresh(), extent: blocks };
+        self.mark(turns.var);
+        let [named, count] = [all, blocks].map(|n| self.number(n));
+        Some(TileBlocks { axis: order[at].id, turns, tiles: (all + blocks - 1) / blocks, all: named, count })
     }
 }

@@ -9,7 +9,7 @@ use super::{
     sizes::{descending, tails},
 };
 use crate::{
-    loops::{Axis, AxisId, Combine, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
+    loops::{Axis, AxisId, BufferId, Combine, Scalar, ScalarKind, Space, Stmt, TensorDecl, TensorId},
     lower::{
         affine::{Substitution, replace_axes},
         normalize::{Reduction, Step, reads},
@@ -18,6 +18,9 @@ use crate::{
 
 /// Bytes of a thread's stack that rows of intermediate tensors may take at most, by piece of the loop; there are up to two.
 const STACK: i64 = 256 << 10;
+/// Elements of a page of memory, and how far from a whole number of pages rows of changing extents lie apart.
+const PAGE: i64 = 1024;
+const APART: i64 = 80;
 /// Elements at once along an axis that is shared and lies densest in memory, in vectors.
 const VECTORS: i64 = 4;
 
@@ -38,6 +41,42 @@ struct Plan {
     shared: Vec<Shared>,
     /// The shared axis of which several places are treated at once, and how many.
     block: Option<(usize, i64)>,
+}
+
+/// The tensors of which a thread may have only the rows at hand.
+#[derive(Clone, Default)]
+struct Own {
+    /// The tensor whose rows each overwrites; itself, where none.
+    over: HashMap<TensorId, TensorId>,
+    /// Bytes of the rows whose extents are the same at all sizes.
+    fixed: i64,
+    /// The others: the extent that changes, and the bytes of what there is for each place along it.
+    changing: HashMap<TensorId, (i64, i64)>,
+}
+
+impl Own {
+    /// How far the rows of changing extents lie apart, by tensor, in places along the extent that changes: the same at all sizes, so that addresses
+    /// are those of a fixed layout. None where that is too little, or where there is no place for the rest.
+    fn pitches(&self, bytes: i64) -> Option<HashMap<TensorId, i64>> {
+        let each = (bytes - self.fixed) / (self.changing.len() as i64).max(1);
+        let pitch = |(&t, &(extent, per_place)): (&TensorId, &(i64, i64))| {
+            let most = each / per_place.max(1);
+            // Not powers of two apart, which would meet in the same sets of the caches.
+            let pitch = if most > PAGE { most - (most - APART) % PAGE } else { most };
+            (pitch >= extent).then_some((t, pitch))
+        };
+        (self.fixed <= bytes).then(|| self.changing.iter().map(pitch).collect()).flatten()
+    }
+}
+
+/// Where a thread's own rows lie.
+struct Rows {
+    /// The tensor whose rows each overwrites; itself, where none.
+    over: HashMap<TensorId, TensorId>,
+    /// How far those whose extents change from size to size lie apart.
+    pitches: HashMap<TensorId, i64>,
+    /// The buffers of these: pieces follow each other, and have them in the same place.
+    buffers: HashMap<TensorId, BufferId>,
 }
 
 /// All tensors that a step reads, and where, but for its own accumulators.
@@ -62,18 +101,20 @@ impl Emitter {
             return all;
         };
         let work: i64 = steps.iter().map(Step::visits).sum();
-        let own = self.decide(|e| {
-            let (own, bytes) = e.own(&steps, &plan, plan.block, later);
-            let mut own: Vec<(TensorId, TensorId)> = own.into_iter().collect();
-            own.sort_unstable();
-            if bytes > e.on_stack() {
-                own.clear();
-            }
-            own
+        let over = self.decide(|e| {
+            let own = e.own(&steps, &plan, plan.block, later);
+            own.pitches(e.on_stack()).map(|_| own.over).unwrap_or_default()
         });
-        let own: HashMap<TensorId, TensorId> = own.into_iter().collect();
+        let mut rows = Rows { over, pitches: HashMap::new(), buffers: HashMap::new() };
+        if self.is_sized() && !rows.over.is_empty() {
+            // Where rows are longer than there is place for, other decisions are made.
+            match self.own(&steps, &plan, plan.block, later).pitches(self.on_stack()) {
+                Some(pitches) => rows.pitches = pitches,
+                None => self.diverge(),
+            }
+        }
         let threads = self.threads_of(work, &steps);
-        let shared: Vec<&Step> = steps.iter().filter(|s| !own.contains_key(&s.tensor)).collect();
+        let shared: Vec<&Step> = steps.iter().filter(|s| !rows.over.contains_key(&s.tensor)).collect();
         self.in_memory(shared);
         let block_changes = plan.block.is_some_and(|(b, _)| self.shared_changes(&plan, b, &steps));
         let pieces = match plan.block {
@@ -87,7 +128,7 @@ impl Emitter {
             Some((b, size)) => cut_evenly(plan.shared[b].extent, size),
         };
         for piece in pieces {
-            all.push(self.piece(&steps, &plan, &own, piece, threads));
+            all.push(self.piece(&steps, &plan, &mut rows, piece, threads));
         }
         all
     }
@@ -190,9 +231,9 @@ impl Emitter {
                 // Where products with what is the same for all rows are summed up: as many as a register tile has.
                 let most = ((self.unit.vector_registers - 4) / 2).min(plan.shared[i].extent);
                 let fits = |&b: &(usize, i64)| {
-                    let (own, bytes) = self.own(steps, &plan, Some(b), later);
-                    // Of what changes from size to size no rows may be on the stack.
-                    bytes <= self.on_stack() && !(self.is_sized() && own.is_empty())
+                    let own = self.own(steps, &plan, Some(b), later);
+                    // Rows of which more than one extent changes are nowhere but in memory.
+                    own.pitches(self.on_stack()).is_some() && !(self.is_sized() && own.over.is_empty())
                 };
                 (1..=most).rev().map(|n| (i, n)).find(fits)
             });
@@ -224,25 +265,20 @@ impl Emitter {
         if operands.iter().filter(|o| sums(o)).count() > 1 && s.visits() > 16 * r.visits() { operands } else { vec![] }
     }
 
-    /// The tensors of which a thread may have only the rows at hand, and the tensor whose rows each overwrites (itself, where
-    /// none); and the bytes of these rows.
-    fn own(
-        &self,
-        steps: &[Step],
-        plan: &Plan,
-        block: Option<(usize, i64)>,
-        later: &dyn Fn(TensorId) -> bool,
-    ) -> (HashMap<TensorId, TensorId>, i64) {
-        let mut own: HashMap<TensorId, TensorId> = HashMap::new();
-        let mut bytes = 0;
+    /// The tensors of which a thread may have only the rows at hand.
+    fn own(&self, steps: &[Step], plan: &Plan, block: Option<(usize, i64)>, later: &dyn Fn(TensorId) -> bool) -> Own {
+        let mut own = Own::default();
         for (k, s) in steps.iter().enumerate() {
             if self.group.results.contains(&s.tensor) || later(s.tensor) {
                 continue;
             }
-            // The stack has rows whose extents are known.
-            if plan.kept(s, steps, block.map(|b| b.0)).any(|(at, b)| !b && self.changes(s.axes[at].id)) {
-                continue;
-            }
+            // A fixed layout has but one extent that changes.
+            let mut changing =
+                plan.kept(s, steps, block.map(|b| b.0)).filter(|&(at, b)| !b && self.changes(s.axes[at].id));
+            let changing = match (changing.next(), changing.next()) {
+                (_, Some(_)) => continue,
+                (one, None) => one.map(|(at, _)| s.axes[at].extent),
+            };
             // Element by element over what is read here for the last time.
             let is_over = |t: TensorId| {
                 let here = reads(&s.value).into_iter().filter(|(r, _)| *r == t);
@@ -255,14 +291,17 @@ impl Emitter {
                     })
                     && !steps[k + 1..].iter().any(|s| all_reads(s).iter().any(|(r, _)| *r == t))
             };
-            let over = steps[..k].iter().map(|s| s.tensor).find(|t| own.contains_key(t) && is_over(*t));
-            bytes += match over {
-                Some(_) => 0,
-                None => plan.elements(s, steps, block) * self.group.decl(s.tensor).dtype.bytes() as i64,
-            };
-            own.insert(s.tensor, over.map_or(s.tensor, |t| own[&t]));
+            let over = steps[..k].iter().map(|s| s.tensor).find(|t| own.over.contains_key(t) && is_over(*t));
+            if over.is_none() {
+                let bytes = plan.elements(s, steps, block) * self.group.decl(s.tensor).dtype.bytes() as i64;
+                match changing {
+                    Some(extent) => _ = own.changing.insert(s.tensor, (extent, bytes / extent.max(1))),
+                    None => own.fixed += bytes,
+                }
+            }
+            own.over.insert(s.tensor, over.map_or(s.tensor, |t| own.over[&t]));
         }
-        (own, bytes)
+        own
     }
 
     /// The loop over a piece of the rows: (first element, turns, elements a turn) of the axis that is treated in blocks.
@@ -270,7 +309,7 @@ impl Emitter {
         &mut self,
         steps: &[Step],
         plan: &Plan,
-        own: &HashMap<TensorId, TensorId>,
+        of_threads: &mut Rows,
         (start, turns, size): (i64, i64, i64),
         threads: Threads,
     ) -> Stmt {
@@ -295,16 +334,28 @@ impl Emitter {
         let var = |i: usize| loops[order.iter().position(|&o| o == i).expect("all are in order")].var;
         // The rows that threads have of their own.
         let mut rows: HashMap<TensorId, TensorId> = HashMap::new();
-        for s in steps.iter().filter(|s| own.get(&s.tensor) == Some(&s.tensor)) {
-            let shape: Vec<i64> =
-                plan.kept(s, steps, block).map(|(at, b)| if b { size } else { s.axes[at].extent }).collect();
+        let first_on_them = |s: &&Step| of_threads.over.get(&s.tensor) == Some(&s.tensor);
+        for s in steps.iter().filter(first_on_them).collect::<Vec<&Step>>() {
+            let pitch = of_threads.pitches.get(&s.tensor).copied();
+            let extent = |(at, is_block): (usize, bool)| match pitch {
+                _ if is_block => size,
+                Some(pitch) if self.changes(s.axes[at].id) => pitch,
+                _ => s.axes[at].extent,
+            };
+            let shape: Vec<i64> = plan.kept(s, steps, block).map(extent).collect();
             let dtype = self.group.decl(s.tensor).dtype;
             self.group.tensors.push(TensorDecl { shape, dtype });
             let row = TensorId(self.group.tensors.len() as u32 - 1);
-            self.declare(row, Space::Local);
+            match of_threads.buffers.get(&s.tensor) {
+                Some(buffer) => _ = self.buffer_of.insert(row, *buffer),
+                None => self.declare(row, Space::Local),
+            }
+            if pitch.is_some() {
+                of_threads.buffers.insert(s.tensor, self.buffer_of[&row]);
+            }
             rows.insert(s.tensor, row);
         }
-        let row_of = |t: &TensorId| own.get(t).map(|over| rows[over]);
+        let row_of = |t: &TensorId| of_threads.over.get(t).map(|over| rows[over]);
         let places: HashMap<TensorId, Vec<(usize, bool)>> =
             steps.iter().map(|s| (s.tensor, plan.kept(s, steps, block).collect())).collect();
         let mut body = Vec::new();

@@ -4,11 +4,13 @@
 //! near. So each tile asks for its share of what the loop's next turn will read, evenly over its own.
 
 use super::{
-    Access, Emitter, for_,
+    Access, Emitter,
+    cache::TileBlocks,
+    for_,
     tiling::{Piece, Place},
 };
 use crate::{
-    loops::{AxisId, BufferId, LoopKind, Scalar, Stmt, TensorId},
+    loops::{AxisId, BinOp, BufferId, LoopKind, Scalar, Stmt, TensorId},
     lower::{
         affine::{Affine, replace_axes},
         normalize::Reduction,
@@ -19,6 +21,9 @@ use crate::{
 const TURNS_PER_LINE: i64 = 4;
 /// Where how many tiles share a panel changes, at least so many are reckoned with.
 const TILES: i64 = 2;
+
+/// Where how many lines a turn asks for changes, whether there are more than so many is asked each turn.
+const FEW_LINES: i64 = 2;
 
 /// An operand whose panels, one for each turn of a loop, are met by several tiles.
 #[derive(Clone, Debug)]
@@ -35,6 +40,8 @@ pub(super) struct Prefetch {
     /// Where the last panel of a part of a sum is followed by the first one of the next: how many places there are along the last loop, and how far
     /// from there that one begins.
     next_part: Option<(i64, i64)>,
+    /// The axis within whose tiles go in blocks, and the number of the block's first one.
+    block: Option<(AxisId, Scalar)>,
     /// Bytes of an element.
     bytes: i64,
     /// Bytes of a cache line.
@@ -65,8 +72,18 @@ struct Changing {
 struct Share {
     step: i64,
     elements: Scalar,
-    /// By how many turns of the reduction are written out: the lines that each turn of the loop may ask for, and how many elements it does.
-    each: Vec<(i64, i64, Scalar)>,
+    /// By how many turns of the reduction are written out: what each turn of the loop asks for.
+    each: Vec<(i64, Each)>,
+}
+
+/// What each turn of the loop asks for: elements, and how many lines that is.
+#[derive(Clone, Debug)]
+struct Each {
+    elements: Scalar,
+    /// As many as there may be at any size.
+    most: i64,
+    /// As many as there are, where that may be more than [`FEW_LINES`].
+    lines: Option<Scalar>,
 }
 
 /// What one tile asks for.
@@ -77,8 +94,8 @@ pub(super) struct Slice {
     first: Scalar,
     elements: i64,
     rows: Option<Rows>,
-    /// Where how many elements that is changes from size to size: lines and elements of a turn, by how many turns are written out.
-    each: Option<Vec<(i64, i64, Scalar)>>,
+    /// Where how many elements that is changes from size to size: what a turn asks for, by how many turns are written out.
+    each: Option<Vec<(i64, Each)>>,
     /// Elements that a processor fetches at once.
     line: i64,
     /// A loop variable for lines.
@@ -108,6 +125,7 @@ impl Emitter {
         loops: &[(AxisId, Vec<Piece>)],
         reduction: &Reduction,
         combined: &[(i64, i64)],
+        blocks: Option<&TileBlocks>,
     ) -> Option<Prefetch> {
         let (found, at, panel) = self.decide(|e| {
             // A smaller operand stays in the first cache anyhow.
@@ -133,7 +151,11 @@ impl Emitter {
             buffer: self.buffer_of[&tensor],
             offset,
             around: around.iter().map(|l| l.0).collect(),
-            within: within.iter().map(|l| (l.0, turns(&l.1))).collect(),
+            within: within
+                .iter()
+                .map(|l| (l.0, blocks.filter(|b| b.axis == l.0).map_or(turns(&l.1), |b| b.tiles)))
+                .collect(),
+            block: blocks.map(|b| (b.axis, b.first())),
             changing: None,
             panel,
             next_part: None,
@@ -159,8 +181,10 @@ impl Emitter {
             let mut share = |step: i64| {
                 let elements = found.elements(step);
                 let each = |&(factor, turns): &(i64, i64)| {
-                    let lines = found.most_lines(step, turns);
-                    (factor, lines, self.number(found.each(elements, turns, lines)))
+                    let most = found.most_lines(step, turns);
+                    let (elements, line) = (found.each(elements, turns, most), found.line / found.bytes);
+                    let lines = (most > FEW_LINES).then(|| self.number((elements + line - 1) / line));
+                    (factor, Each { elements: self.number(elements), most, lines })
                 };
                 Share { step, each: combined.iter().map(each).collect(), elements: self.number(elements) }
             };
@@ -276,7 +300,13 @@ impl Prefetch {
             None => Scalar::index(self.within[i].1),
         };
         let tile = self.within.iter().enumerate().fold(Scalar::index(0), |n, (i, &(axis, _))| match place(axis) {
-            Some(p) => n * turns(i) + p.turn.clone() + p.before.clone(),
+            Some(p) => {
+                let tile = n * turns(i) + p.turn.clone() + p.before.clone();
+                match &self.block {
+                    Some((of, first)) if *of == axis => tile - first.clone(),
+                    _ => tile,
+                }
+            }
             None => n * turns(i),
         });
         let line = self.line / self.bytes;
@@ -297,27 +327,31 @@ impl Slice {
     pub(super) fn before(self, turn: Scalar, turns: i64, factor: i64, body: Stmt) -> Stmt {
         let Slice { buffer, first, elements, rows, each, line, var } = self;
         let known = ((elements + turns - 1) / turns).max(line / TURNS_PER_LINE);
-        let changing = each.map(|e| e.into_iter().find(|e| e.0 == factor).expect("all factors were looked at"));
-        let (lines, each) = match changing {
-            Some((_, lines, each)) => (lines, each),
-            None => ((known + line - 1) / line, Scalar::index(known)),
-        };
-        let at = first + turn * each;
+        let changing = each.map(|e| e.into_iter().find(|e| e.0 == factor).expect("all factors were looked at").1);
+        let known = || Each { elements: Scalar::index(known), most: (known + line - 1) / line, lines: None };
+        let Each { elements, most, lines } = changing.unwrap_or_else(known);
+        let at = first + turn * elements;
         let fetch = |at: Scalar| {
-            let index = match rows {
+            let index = match &rows {
                 None => at,
-                Some(r) => r.start + at.clone().floor_div(r.width) * r.apart + at.floor_mod(r.width),
+                Some(r) => r.start.clone() + at.clone().floor_div(r.width) * r.apart + at.floor_mod(r.width),
             };
             Stmt::Prefetch { buffer, index }
         };
-        let fetch = match lines {
-            1 => fetch(at),
-            n => {
-                let fetch = fetch(at + Scalar::axis(var) * line);
-                for_(var, n, LoopKind::Unrolled, fetch)
+        let several = |from: i64, n: i64| match n {
+            1 => fetch(at.clone() + from * line),
+            n => for_(var, n, LoopKind::Unrolled, fetch(at.clone() + (Scalar::axis(var) + from) * line)),
+        };
+        let all = match lines {
+            None => vec![several(0, most), body],
+            // To ask for the same lines again takes buffers from what is read.
+            Some(lines) => {
+                let cond = Scalar::binary(BinOp::Lt, Scalar::index(FEW_LINES), lines);
+                let more = Box::new(several(FEW_LINES, most - FEW_LINES));
+                vec![several(0, FEW_LINES), Stmt::If { cond, then: more, otherwise: None }, body]
             }
         };
-        Stmt::Block(vec![fetch, body])
+        Stmt::Block(all)
     }
 }
 
@@ -364,6 +398,7 @@ mod tests {
             changing: None,
             panel: Panel::Dense,
             next_part: None,
+            block: None,
             bytes: 4,
             line: 64,
         };
@@ -398,6 +433,7 @@ mod tests {
             changing: None,
             panel: Panel::Columns { rows: 1000, apart: 440 },
             next_part: None,
+            block: None,
             bytes: 4,
             line: 64,
         };
@@ -423,6 +459,7 @@ mod tests {
             changing: None,
             panel: Panel::Rows { width: 96, apart: 768 },
             next_part: Some((64, 96 - 64 * 768)),
+            block: None,
             bytes: 4,
             line: 64,
         };
@@ -450,6 +487,7 @@ mod tests {
             changing: None,
             panel: Panel::Dense,
             next_part: None,
+            block: None,
             bytes: 4,
             line: 64,
         };

@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use super::{
     CANDIDATES, Emitter, Loop, PARALLEL_FROM, Reduced, Threads, bind,
+    cache::TileBlocks,
     choose::{Ranked, ranked},
     combine::{combined, combined_all, identity},
     conditions::{Guarded, LeftOut, guarded_axes, without},
@@ -69,6 +70,8 @@ pub(super) struct Job<'a> {
     window: i64,
     /// Windows some of whose taps see padding.
     taps: Vec<Taps>,
+    /// Blocks of tiles that the outermost loop goes through.
+    pub(super) blocks: Option<TileBlocks>,
     /// Whether the outermost loops, over rows and others, go through blocks of rows.
     in_blocks: bool,
 }
@@ -226,11 +229,6 @@ impl Emitter {
                 (a.id, counted(if guarded.contains(&a.id) { edges_apart(all, [true; 2]) } else { all }))
             })
             .collect();
-        let (is_prefetched, combined) = self.turns_combined(&reduction, &tiling);
-        let prefetch = match is_prefetched {
-            true => self.prefetch(&pieces, &reduction, &combined),
-            false => None,
-        };
         let stream = self.decide(|e| e.stream(&pieces, &reduction, &tiling, &e.accesses(&reduction.value)));
         let in_groups = tiling.dot.is_some_and(|(axis, _)| self.changes(axis));
         if in_groups {
@@ -251,7 +249,27 @@ impl Emitter {
                 let begins = if e.is_sized() { e.begins_evenly(&pieces) } else { is_even(&pieces) };
                 begins && visits(&pieces, &reduction) >= PARALLEL_FROM
             });
-        let cuts = self.cuts(&pieces, prefetch.as_ref(), at_once);
+        let outer = match threads {
+            Threads::One => 0,
+            Threads::All | Threads::Enough(_) => self.decide(|_| outer_axes(&pieces, at_once, tiling.matrix.is_some())),
+        };
+        if outer > pieces.len() {
+            self.diverge();
+        }
+        let outer = outer.min(pieces.len());
+        let blocks = match self.is_sized() && !in_blocks {
+            true => {
+                let accesses = self.accesses(&reduction.value);
+                self.tile_blocks(&pieces, pieces.len() - outer, &axes, &accesses, &tiling)
+            }
+            false => None,
+        };
+        let (is_prefetched, each) = self.turns_combined(&reduction, &tiling);
+        let prefetch = match is_prefetched {
+            true => self.prefetch(&pieces, &reduction, &each, blocks.as_ref()),
+            false => None,
+        };
+        let cuts = self.cuts(&pieces, prefetch.as_ref(), at_once || blocks.is_some());
         let job = Job {
             tensor,
             sum,
@@ -269,16 +287,10 @@ impl Emitter {
             turns: self.turns_of(&reduction, &tiling),
             window,
             taps,
+            blocks,
             in_blocks,
         };
-        let outer = match threads {
-            Threads::One => 0,
-            Threads::All | Threads::Enough(_) => self.decide(|_| outer_axes(&pieces, at_once, tiling.matrix.is_some())),
-        };
-        if outer > pieces.len() {
-            self.diverge();
-        }
-        let (outer, inner) = pieces.split_at(outer.min(pieces.len()));
+        let (outer, inner) = pieces.split_at(outer);
         if at_once {
             return self.tiles_at_once(&job, outer, inner, rows);
         }
@@ -325,6 +337,7 @@ impl Emitter {
                 outer.iter().map(&mut place).collect()
             }
         };
+        let loops: Vec<Loop> = job.blocks.iter().map(|b| b.turns.clone()).chain(loops).collect();
         let inside = inner.iter().flat_map(|(_, pieces)| pieces.iter().map(Piece::elements).reduce(|a, b| a + b));
         // Of a piece that there is none of at this size there may be one at another.
         let elements = |p: &Piece| if p.changes { p.elements().max(p.step()) } else { p.elements() };
@@ -345,7 +358,20 @@ impl Emitter {
         let Some(((axis, pieces), rest)) = axes.split_first() else { return self.tile(job, places) };
         let mut parts = Vec::with_capacity(pieces.len());
         for &piece in pieces {
-            let (turns, place) = self.place(job, *axis, piece);
+            let (turns, mut place) = self.place(job, *axis, piece);
+            if let Some(blocks) = job.blocks.as_ref().filter(|b| b.axis == *axis) {
+                let cut = job.cuts[axis][piece.number].clone();
+                let within = [turns.var, self.fresh(), self.fresh()];
+                parts.push(blocks.of_piece(&cut, within, |turn| {
+                    place.at = turn.clone() * piece.step() + place.start.clone();
+                    place.turn = turn;
+                    places.push(place);
+                    let body = self.nest(job, rest, places);
+                    places.pop();
+                    body
+                }));
+                continue;
+            }
             places.push(place);
             let body = self.nest(job, rest, places);
             places.pop();

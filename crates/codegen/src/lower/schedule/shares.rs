@@ -101,7 +101,8 @@ impl Emitter {
             .iter()
             .map(|(_, all)| Loop { var: self.fresh(), extent: all.iter().map(|p| p.count).sum() })
             .collect();
-        let total = turns.iter().map(|l| l.extent).product();
+        let all: Vec<Loop> = job.blocks.iter().map(|b| b.turns.clone()).chain(turns.clone()).collect();
+        let total = all.iter().map(|l| l.extent).product();
         if self.is_sized() {
             self.same((outer.len(), inner.len()));
             for (l, (axis, _)) in turns.iter().zip(outer) {
@@ -110,7 +111,7 @@ impl Emitter {
                 }
             }
             let body = self.within(|e| e.pieces_by_turn(job, outer, &turns, inner, rows, &mut Vec::new()));
-            return self.changing_parallel(number, total, &turns, body, Threads::All);
+            return self.changing_parallel(number, total, &all, body, Threads::All);
         }
         let body = self.pieces_by_turn(job, outer, &turns, inner, rows, &mut Vec::new());
         for_(number, total, LoopKind::Parallel, taken_apart(number, &turns, body))

@@ -158,7 +158,8 @@ impl Emitter {
         let made = decision.and_then(|d| Some((d.made.downcast_ref::<T>()?.clone(), d.next_axis)));
         match made {
             Some((made, next_axis)) => {
-                self.next_axis = next_axis;
+                // What has more variables here than there keeps them apart.
+                self.next_axis = self.next_axis.max(next_axis);
                 made
             }
             None => {
