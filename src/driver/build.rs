@@ -31,7 +31,7 @@ use crate::{
     lower::{Tuned, is_plain},
     partition::CompilerError,
     pass::{AfterPass, BeforePass, Pass, PassContext, PassEntry, Settings},
-    runtime::{LinkError, MemoryRelease, Pool, give_back_memory, into_large_pages},
+    runtime::{LinkError, MANY, MemoryRelease, Pool, give_back_memory, into_large_pages},
     saturate::Report,
     store::{Key, KeyMaker},
     tensor::{Tensor, within_memory},
@@ -295,7 +295,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     let lies_in_cache = cache.is_some() && key.is_some() && has_known_extents(&typed);
     let mut module = optimize(extents.noted_in(typed.into_module()), passes, &settings, &mut cx)?;
     if !lies_in_cache {
-        into_large_pages(&mut module);
+        into_large_pages(&mut module, |weights| cache.as_ref()?.keep_weights(weights));
     }
     // What compiles next has threads with memory of their own.
     if release.is_some() {
@@ -355,10 +355,6 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     built.time = start.elapsed();
     Ok(built)
 }
-
-/// Bytes of constants from which on a program reads them from where they are kept: twice as many as cores keep translations of in small pages. Fewer are
-/// read as fast where they are, and to map a file takes whole large pages.
-const MANY: usize = 24 << 20;
 
 /// Whether all inputs of the program have known extents.
 fn has_known_extents(typed: &TypedModule) -> bool {

@@ -24,7 +24,8 @@ use crate::{
 ///
 /// A program is kept with its calls, its object code and its constants (folded and packed as they are used), which are mapped from
 /// the file and not read: several programs of one model, in one process or many, share them. Kept are programs that are plain
-/// sequences of calls and that no external compiler has a part in.
+/// sequences of calls and that no external compiler has a part in. Of others, of unknown extents among them, there are the kernels, and many weights
+/// are a file by themselves.
 #[derive(Debug)]
 pub struct Cache {
     objects: ObjectCache,
@@ -59,6 +60,36 @@ impl Cache {
     /// The kernels.
     pub fn objects(&self) -> &ObjectCache {
         &self.objects
+    }
+
+    /// Weights of a program that is not kept whole, as they lie in a file that has them by their content: whoever makes a program of the same ones maps
+    /// it. None where that can't be written, or is too large.
+    pub(super) fn keep_weights(&self, tensors: &[Tensor]) -> Option<Vec<Tensor>> {
+        let room = |t: &Tensor| t.bytes().len().next_multiple_of(ALIGN);
+        if !self.models.may_keep(tensors.iter().map(room).sum()) {
+            return None;
+        }
+        let about: Vec<_> = tensors.iter().map(|t| (t.dtype(), t.shape())).collect();
+        let key = KeyMaker::new().part("weights").part(format!("{about:?}"));
+        let key = tensors.iter().fold(key, |key, t| key.part(t.bytes())).key();
+        let zeros = [0; ALIGN];
+        let entry = match self.models.get(&key) {
+            Some(entry) => entry,
+            None => {
+                let rest = |t: &Tensor| room(t) - t.bytes().len();
+                let pieces: Vec<&[u8]> = tensors.iter().flat_map(|t| [t.bytes(), &zeros[..rest(t)]]).collect();
+                let file = self.models.put(&key, &pieces)?;
+                self.models.tidy();
+                Entry::of(&file)?
+            }
+        };
+        let mut at = ALIGN;
+        let part = |t: &Tensor| {
+            let part = Tensor::from_part(t.dtype(), t.shape(), entry.file(), at).ok();
+            at += room(t);
+            part
+        };
+        tensors.iter().map(part).collect()
     }
 
     /// Digests of files that have not changed since they were read, for keys of their content.
@@ -199,4 +230,36 @@ pub(super) fn module_key(mut key: KeyMaker, m: &Module, params: &[(Name, Tensor)
         key = tensor(key.part(name.as_str()), t);
     }
     Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DType;
+
+    /// Whoever has the same weights reads them from the same file; one that is damaged is written again.
+    #[test]
+    fn weights_are_kept_by_their_content() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::new(folder.path());
+        let models = folder.path().join("models");
+        let files = || std::fs::read_dir(&models).expect("it is there").map(|f| f.expect("a file").path());
+        let weights = |k: i64| {
+            let of = |n: usize, k: i64| Tensor::from_i64_fn(DType::I32, &[n], move |i| i as i64 ^ k);
+            vec![of(5000, k), of(7, 1), of(70_000, 2), of(0, 3)]
+        };
+        for (k, there) in [(0, 1), (0, 1), (5, 2), (0, 2)] {
+            let kept = cache.keep_weights(&weights(k)).expect("they are kept");
+            assert_eq!((&kept, files().count()), (&weights(k), there));
+            assert!(kept.iter().all(|t| t.bytes().as_ptr().addr().is_multiple_of(ALIGN)));
+        }
+        for path in files().collect::<Vec<PathBuf>>() {
+            let whole = std::fs::read(&path).expect("it can be read");
+            std::fs::write(&path, &whole[..whole.len() - 5]).expect("it can be written");
+        }
+        for k in [0, 5] {
+            assert_eq!(cache.keep_weights(&weights(k)), Some(weights(k)));
+        }
+        assert_eq!((cache.complaints().len(), files().count()), (2, 2));
+    }
 }

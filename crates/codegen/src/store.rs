@@ -108,7 +108,7 @@ impl KeyMaker {
     /// With these bytes. Parts keep apart from their neighbours.
     pub fn part(mut self, bytes: impl AsRef<[u8]>) -> KeyMaker {
         self.0.update(&(bytes.as_ref().len() as u64).to_le_bytes());
-        self.0.update(bytes.as_ref());
+        add(&mut self.0, bytes.as_ref());
         self
     }
 
@@ -265,11 +265,16 @@ impl Store {
         }
     }
 
+    /// Whether so many bytes are not too many to keep.
+    pub fn may_keep(&self, bytes: usize) -> bool {
+        (bytes + ALIGN) as u64 <= self.limits.bytes / 2
+    }
+
     /// Keeps some bytes, given in pieces, under a key; gives the file. What can't be written is complained of.
     pub fn put(&self, key: &Key, pieces: &[&[u8]]) -> Option<fs::File> {
         let size: usize = pieces.iter().map(|p| p.len()).sum();
         let path = self.path(key);
-        if (size + ALIGN) as u64 > self.limits.bytes / 2 {
+        if !self.may_keep(size) {
             self.complain(&path, format_args!("{size} bytes are too many to keep"));
             return None;
         }

@@ -1,4 +1,4 @@
-//! Weights in memory of large pages.
+//! Weights in large pages, of memory or of a file that all share who run a program of the same weights.
 
 use std::sync::Arc;
 
@@ -16,6 +16,10 @@ const LINES: usize = 128;
 /// Smaller weights stay where they are: the pages that translations are kept for at a time hold as many.
 const FEW: usize = 4 << 20;
 
+/// Bytes of weights from which on programs read them from where a cache keeps them: twice as many as cores keep translations of in small pages. Fewer are
+/// read as fast where they are, and to map a file takes whole large pages.
+pub const MANY: usize = 24 << 20;
+
 /// A block all of whose bytes up to `bytes` have been written, and are written no more.
 struct Weights {
     block: Block,
@@ -29,26 +33,30 @@ impl AsRef<[u8]> for Weights {
     }
 }
 
-/// Moves the constants of a module into one piece of memory, in their order, for which the system is asked for large pages. What reads megabytes once
+/// Moves the constants of a module into one piece of memory, in their order, for which the system is asked for large pages; or, where there are many of
+/// them, to where `keep` keeps them. What reads megabytes once
 /// in each run, as products with one row do, is bound by the translation of addresses where pages are small: on an AMD Zen 4, it gets 15 GB/s from
 /// pages of 4 KiB, and 28 from those of 2 MiB. Constants that others hold as well stay where they are, since they would be there twice; so do
 /// few ones, and all of them where there is no such memory.
-pub fn into_large_pages(m: &mut Module) {
+pub fn into_large_pages(m: &mut Module, keep: impl FnOnce(&[Tensor]) -> Option<Vec<Tensor>>) {
     let is_ours = |m: &Module, e: &ExprId| matches!(&m[*e], Expr::Constant(t) if t.is_unshared() && !t.is_empty());
     let functions: Vec<ExprId> = m.functions().map(|(_, f)| f).collect();
     let ours: Vec<ExprId> = reachable(m, functions).into_iter().filter(|e| is_ours(m, e)).collect();
     let tensors: Vec<Tensor> = ours.iter().filter_map(|&e| m.take_constant(e)).collect();
-    for (e, t) in ours.into_iter().zip(moved(tensors)) {
+    for (e, t) in ours.into_iter().zip(moved(tensors, keep)) {
         m.replace_constant(e, t);
     }
 }
 
 /// The same of tensors.
-fn moved(tensors: Vec<Tensor>) -> Vec<Tensor> {
+fn moved(tensors: Vec<Tensor>, keep: impl FnOnce(&[Tensor]) -> Option<Vec<Tensor>>) -> Vec<Tensor> {
     let room = |t: &Tensor| t.bytes().len().next_multiple_of(LINES);
     let bytes: usize = tensors.iter().map(room).sum();
     if bytes < FEW {
         return tensors;
+    }
+    if let Some(kept) = (bytes >= MANY).then(|| keep(&tensors)).flatten() {
+        return kept;
     }
     let Some(block) = Block::try_new(bytes) else { return tensors };
     let starts = tensors.iter().scan(0, |next, t| Some(std::mem::replace(next, *next + room(t))));
@@ -96,7 +104,7 @@ mod tests {
             other => panic!("{other:?} is no constant"),
         };
         let unused_at = at(&m, unused);
-        into_large_pages(&mut m);
+        into_large_pages(&mut m, |_| None);
         assert_eq!(at(&m, unused), unused_at, "nothing uses it");
         assert_eq!(at(&m, other) - at(&m, one), 3 << 20, "one after another");
         assert_eq!(at(&m, one) % LARGE_PAGE, 0);

@@ -375,6 +375,23 @@ fn longer(extent: i64) -> (i64, f64) {
     (more, extent as f64 / more as f64)
 }
 
+/// Extents up to this one, as those of batches, say little about others.
+const FEW_PLACES: i64 = 4;
+/// Where there are few places, there may as well be one, or so many.
+const MORE_PLACES: i64 = 8;
+
+/// The extents that are as likely as one that changes, each with what an element at it counts.
+fn likely(extent: i64) -> Vec<(i64, f64)> {
+    let as_one = |other: i64| extent as f64 / other as f64;
+    match extent {
+        ..=FEW_PLACES => vec![(extent, 0.5), (1, as_one(1) / 4.0), (MORE_PLACES, as_one(MORE_PLACES) / 4.0)],
+        _ => {
+            let (more, share) = longer(extent);
+            vec![(extent, 0.5), (more, share / 2.0)]
+        }
+    }
+}
+
 /// The same as [`changing_pieces`] where windows reach over the edges.
 fn edged_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
     let tiles = |(extent, share): (i64, f64)| {
@@ -385,13 +402,18 @@ fn edged_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
 }
 
 /// How often there are tiles of each size along an axis whose extent changes: as at the extent at hand for the one half, and for the other
-/// as at one that is half as much again, brought down to as many elements. Of small ones more, where what they read is `streamed`.
+/// as at those that are as likely, brought down to as many elements. Of small ones more, where what they read is `streamed`.
 fn changing_pieces(extent: i64, size: i64, streamed: bool) -> Vec<(f64, i64)> {
-    let (more, share) = longer(extent);
-    let likely = changing_tiles(more, size, true, true).into_iter().map(|p| p.1 as f64 * share);
-    let here = changing_tiles(extent, size, true, true).into_iter();
     let as_long = |size: i64| if streamed { size.max(FEW) as f64 / size as f64 } else { 1.0 };
-    here.zip(likely).map(|((_, n, size), likely)| (as_long(size) * (n as f64 + likely) / 2.0, size)).collect()
+    let mut all: Vec<(f64, i64)> = Vec::new();
+    for (extent, weight) in likely(extent) {
+        let tiles = changing_tiles(extent, size, true, true).into_iter();
+        all.resize_with(tiles.len(), Default::default);
+        for (sum, (_, n, size)) in all.iter_mut().zip(tiles) {
+            *sum = (sum.0 + as_long(size) * n as f64 * weight, size);
+        }
+    }
+    all
 }
 
 /// The reduced axis along which so many elements of each operand lie side by side, while the lanes of one of them lie as many apart
@@ -482,7 +504,13 @@ pub(super) fn ranked(
         })
         .collect();
     let widest = |axis: AxisId| widest.iter().find(|w| w.0 == axis).map_or(WIDEST, |w| w.1);
-    for v in axes.iter().chain(reduced).filter(|a| a.extent > 1) {
+    // What is shorter here than a vector, and changes, is so at other sizes; it is not where something else fills vectors at all sizes.
+    let is_changing = |a: &Axis| changing.is_some_and(|c| c.contains(&a.id));
+    let others_fill = axes.iter().any(|a| !is_changing(a) && a.extent >= unit.lanes());
+    let mut all_changing = axes.iter().filter(|a| is_changing(a));
+    let only_changing = all_changing.next().map(|a| a.id).filter(|_| all_changing.next().is_none());
+    let may_fill = |a: &&Axis| a.extent > 1 && !(others_fill && is_changing(a) && a.extent <= FEW_PLACES);
+    for v in axes.iter().chain(reduced).filter(may_fill) {
         let across = reduced.iter().any(|r| r.id == v.id);
         let lanes = unit.lanes().min(v.extent);
         let (vectors, rest) = (v.extent / lanes, v.extent % lanes);
@@ -531,21 +559,36 @@ pub(super) fn ranked(
         let dot = dot.map(|(axis, t)| (axis, t.count));
         let is_by_lane = dot.is_none() && accesses.len() > 1 && accesses.iter().all(|a| coeff(a, v.id) != Some(0));
         let registers = unit.vector_registers / if is_by_lane { LANE_BY_LANE } else { 1 };
-        // Candidate tile axes with their extents; the vector axis counts in vectors.
-        let mut candidates: Vec<(AxisId, i64)> =
-            axes.iter().map(|a| (a.id, if a.id == v.id { vectors } else { a.extent })).filter(|c| c.1 > 1).collect();
+        // Candidate tile axes with their extents; the vector axis counts in vectors. Of the only one that changes there may be more places.
+        let may_be_more = |a: AxisId| a != v.id && only_changing == Some(a) && !guarded.contains(&a);
+        let mut candidates: Vec<(AxisId, i64)> = axes
+            .iter()
+            .map(|a| (a.id, if a.id == v.id { vectors } else { a.extent }))
+            .filter(|c| c.1 > 1 || may_be_more(c.0))
+            .collect();
         if candidates.is_empty() {
             candidates.push((v.id, 1));
         }
+        let changes = |axis: AxisId| axis != v.id && changing.is_some_and(|c| c.contains(&axis));
+        // Where few places change, tiles may be larger than there are places here.
+        let room = |(axis, extent): (AxisId, i64)| {
+            let is_more = changes(axis) && !guarded.contains(&axis) && extent <= FEW_PLACES;
+            if is_more { MORE_PLACES } else { extent }.min(widest(axis))
+        };
         let all: f64 =
             axes.iter().map(|a| if a.id == v.id { vectors_in_all as f64 } else { a.extent as f64 }).product();
+        // Tiles of one place take as long as those of several, too.
+        let alone = match candidates.iter().any(|c| changes(c.0)) && is_streamed(model.reduced, unit) {
+            true => FEW as f64,
+            false => 1.0,
+        };
         // Combining the lanes at the end.
         let combine = if across { all * COMBINE * lanes as f64 } else { 0.0 };
         for i in 0..candidates.len() {
             for j in i..candidates.len() {
                 let (a, b) = (candidates[i], candidates[j]);
-                for s in 1..=a.1.min(widest(a.0)) {
-                    let most = if i == j { 1 } else { b.1.min(widest(b.0)) };
+                for s in 1..=room(a) {
+                    let most = if i == j { 1 } else { room(b) };
                     for t in 1..=most {
                         if s * t > registers {
                             break;
@@ -555,7 +598,9 @@ pub(super) fn ranked(
                             false => (vec![(a.0, s), (b.0, t)], vec![a.1, b.1]),
                         };
                         let inside: f64 = extents.iter().map(|&e| e as f64).product();
-                        let cost = model.total(v.id, lanes, &tiles, &extents, all / inside) + combine;
+                        let is_alone = !tiles.iter().any(|t| t.1 > 1 && changes(t.0));
+                        let outside = all / inside * if is_alone { alone } else { 1.0 };
+                        let cost = model.total(v.id, lanes, &tiles, &extents, outside) + combine;
                         offer(cost, Tiling { vector: v.id, across, lanes, tiles, dot, matrix: None });
                     }
                 }

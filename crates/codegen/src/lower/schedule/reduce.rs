@@ -181,9 +181,10 @@ impl Emitter {
             let find = |by: i64| axes.iter().position(|a| a.id != tiling.vector && place.coeff(a.id) == by);
             find(apart[0]).map(|at| (at, false)).or(find(apart[1]).map(|at| (at, true)))
         });
+        let mut rows_first = false;
         let rows = match at {
             Some((at, _)) if self.is_sized() => {
-                self.changing_rows_outermost(&mut axes, at, &tiling);
+                rows_first = self.changing_rows_outermost(&mut axes, at, &tiling);
                 None
             }
             Some(at) => {
@@ -246,7 +247,10 @@ impl Emitter {
         let at_once = threads == Threads::All && tiling.matrix.is_none() && !pieces.is_empty();
         let at_once = at_once
             && self.decide(|e| {
-                let begins = if e.is_sized() { e.begins_evenly(&pieces) } else { is_even(&pieces) };
+                let begins = match e.is_sized() {
+                    true => e.begins_evenly(&pieces) || rows_first && e.are_alike(&pieces, &guarded),
+                    false => is_even(&pieces),
+                };
                 begins && visits(&pieces, &reduction) >= PARALLEL_FROM
             });
         let outer = match threads {

@@ -5,6 +5,8 @@
 //! rows: each thread finds in its cache what it wrote in the layer before. Where there are many weights, threads begin with channels of results
 //! instead, and each reads a part of the weights only.
 
+use hashbrown::HashSet;
+
 use super::{
     Access, Emitter, Loop, PARALLEL_ENOUGH, PARALLEL_PIECES, Threads, bind, for_,
     pieces::{counted, edges_apart, pieces},
@@ -71,6 +73,13 @@ impl Emitter {
         let Some((first, _)) = pieces.split_first() else { return false };
         let turns: i64 = first.1.iter().map(|p| p.count).sum();
         !self.changes(first.0) && turns > 1 && is_even(std::slice::from_ref(first))
+    }
+
+    /// Whether the outer loops are over tiles of several sizes, but almost one: of each by itself there would be few at some extents.
+    pub(super) fn are_alike(&self, pieces: &[(AxisId, Vec<Piece>)], guarded: &HashSet<AxisId>) -> bool {
+        let outer = &pieces[..outer_axes(pieces, true, false)];
+        outer.iter().all(|(axis, _)| !guarded.contains(axis))
+            && outer.iter().any(|(axis, all)| self.changes(*axis) && all.len() > 1)
     }
 
     /// Where a step makes an image in blocks of channels and reads few weights for it, beside what it reads and writes of images: how far
@@ -165,8 +174,8 @@ impl Emitter {
     }
 
     /// Has threads begin with parts of each image where how many rows it has changes from size to size: the loop over tiles of rows, or of pixels,
-    /// becomes the outermost one of an image, where threads get shares of about the same length.
-    pub(super) fn changing_rows_outermost(&mut self, axes: &mut Vec<Axis>, at: usize, tiling: &Tiling) {
+    /// becomes the outermost one of an image, where threads get shares of about the same length. Whether it is that.
+    pub(super) fn changing_rows_outermost(&mut self, axes: &mut Vec<Axis>, at: usize, tiling: &Tiling) -> bool {
         let to = self.decide(|e| {
             let rows = axes[at];
             let turns: i64 = pieces(&rows, tiling).iter().map(|p| p.count).sum();
@@ -178,6 +187,7 @@ impl Emitter {
             let rows = axes.remove(at);
             axes.insert(to, rows);
         }
+        to.is_some()
     }
 
     /// Whether the outermost loops are over rows, of which there are more or fewer, and over something that what is read of these depends on, as channels
