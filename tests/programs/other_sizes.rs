@@ -197,14 +197,18 @@ fn attention_of_other_lengths_compiles_nothing() {
     assert_eq!(compiled[1], compiled[4], "{compiled:?}");
 }
 
-/// Rows of a product that are too many for the second cache go in blocks, as many as there are rows for; few are one block.
+/// Rows of a product that are too many for the second cache go in blocks, as many as there are rows for; few are one block. What is decided at one row, or
+/// a few, holds for many.
 #[test]
 fn products_of_other_rows_compile_nothing() {
     let text = "def @main(%x: Tensor[(?, 1024), float32], %w: Tensor[(96, 1024), float32], %b: Tensor[(96), float32]) {
         add(nn.dense(%x, %w, units=96), %b) }";
-    let sizes = [900, 5, 333, 57, 601, 1, 420].map(|n| {
-        let [x, w, b] = [[n, 1024].as_slice(), &[96, 1024], &[96]].map(|shape| floats(shape, n as u64));
-        vec![x, w, b]
-    });
-    compiles_once(text, &sizes);
+    let few = [1, 2, 9, 4, 3, 33, 5];
+    for sizes in [[900, 5, 333, 57, 601, 1, 420], few, [2, 1, 40, 8, 7, 3, 6], [4, 3, 2, 1, 12, 64, 21]] {
+        let inputs = sizes.map(|n| {
+            let [x, w, b] = [[n, 1024].as_slice(), &[96, 1024], &[96]].map(|shape| floats(shape, n as u64));
+            vec![x, w, b]
+        });
+        compiles_once(text, &inputs);
+    }
 }

@@ -1,6 +1,8 @@
 //! Operands that are met again and again stay in the second cache: the axis that walks over one that is too large for it is cut
 //! into blocks, and the blocks are what the outermost loop goes through.
 
+use hashbrown::HashSet;
+
 use super::{
     Access, Emitter, Loop, bind,
     tiling::{Cut, Piece, Tiling},
@@ -63,7 +65,27 @@ impl TileBlocks {
     }
 }
 
+/// Tiles have so many places at most along an axis that has one place at the size for which they are chosen.
+const ROWS: i64 = 4;
+/// Registers for what is not accumulated.
+const OPERANDS: i64 = 4;
+
 impl Emitter {
+    /// The same tiles, with room for more places along the one axis that changes where that has one place here, as a batch: at other sizes, what is read for
+    /// one place is not read again for each.
+    pub(super) fn with_rows(&self, mut tiling: Tiling, axes: &[Axis], guarded: &HashSet<AxisId>) -> Tiling {
+        let mut changing = axes.iter().filter(|a| self.changes(a.id));
+        let (Some(rows), None) = (changing.next(), changing.next()) else { return tiling };
+        let accumulators: i64 = tiling.tiles.iter().map(|t| t.1).product();
+        let most = ((self.unit.vector_registers - OPERANDS) / accumulators.max(1)).min(ROWS);
+        let plain = tiling.matrix.is_none() && tiling.dot.is_none() && tiling.vector != rows.id;
+        if plain && most > 1 && rows.extent == 1 && !guarded.contains(&rows.id) {
+            tiling.tiles.retain(|t| t.0 != rows.id);
+            tiling.tiles.push((rows.id, most));
+        }
+        tiling
+    }
+
     /// The axis to cut and the extent of its blocks, where the innermost of the loops `order` walks over an operand that is too
     /// large, and that the loop around it meets again each turn.
     pub(super) fn cache_block(&self, order: &[Axis], accesses: &[Access], tiling: &Tiling) -> Option<(usize, i64)> {

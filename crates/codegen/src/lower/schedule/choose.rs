@@ -410,7 +410,9 @@ fn changing_pieces(extent: i64, size: i64, streamed: bool) -> Vec<(f64, i64)> {
         let tiles = changing_tiles(extent, size, true, true).into_iter();
         all.resize_with(tiles.len(), Default::default);
         for (sum, (_, n, size)) in all.iter_mut().zip(tiles) {
-            *sum = (sum.0 + as_long(size) * n as f64 * weight, size);
+            // One place is one tile anyhow.
+            let as_long = if extent > 1 { as_long(size) } else { 1.0 };
+            *sum = (sum.0 + as_long * n as f64 * weight, size);
         }
     }
     all
@@ -507,8 +509,6 @@ pub(super) fn ranked(
     // What is shorter here than a vector, and changes, is so at other sizes; it is not where something else fills vectors at all sizes.
     let is_changing = |a: &Axis| changing.is_some_and(|c| c.contains(&a.id));
     let others_fill = axes.iter().any(|a| !is_changing(a) && a.extent >= unit.lanes());
-    let mut all_changing = axes.iter().filter(|a| is_changing(a));
-    let only_changing = all_changing.next().map(|a| a.id).filter(|_| all_changing.next().is_none());
     let may_fill = |a: &&Axis| a.extent > 1 && !(others_fill && is_changing(a) && a.extent <= FEW_PLACES);
     for v in axes.iter().chain(reduced).filter(may_fill) {
         let across = reduced.iter().any(|r| r.id == v.id);
@@ -559,13 +559,9 @@ pub(super) fn ranked(
         let dot = dot.map(|(axis, t)| (axis, t.count));
         let is_by_lane = dot.is_none() && accesses.len() > 1 && accesses.iter().all(|a| coeff(a, v.id) != Some(0));
         let registers = unit.vector_registers / if is_by_lane { LANE_BY_LANE } else { 1 };
-        // Candidate tile axes with their extents; the vector axis counts in vectors. Of the only one that changes there may be more places.
-        let may_be_more = |a: AxisId| a != v.id && only_changing == Some(a) && !guarded.contains(&a);
-        let mut candidates: Vec<(AxisId, i64)> = axes
-            .iter()
-            .map(|a| (a.id, if a.id == v.id { vectors } else { a.extent }))
-            .filter(|c| c.1 > 1 || may_be_more(c.0))
-            .collect();
+        // Candidate tile axes with their extents; the vector axis counts in vectors.
+        let mut candidates: Vec<(AxisId, i64)> =
+            axes.iter().map(|a| (a.id, if a.id == v.id { vectors } else { a.extent })).filter(|c| c.1 > 1).collect();
         if candidates.is_empty() {
             candidates.push((v.id, 1));
         }

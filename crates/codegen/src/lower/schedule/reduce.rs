@@ -134,7 +134,8 @@ impl Emitter {
                 ranked.all += 1;
             }
             let lanes = e.unit.lanes();
-            e.choice(ranked).map(|t| if e.changes(t.vector) { Tiling { lanes, ..t } } else { t })
+            let chosen = e.choice(ranked).map(|t| if e.changes(t.vector) { Tiling { lanes, ..t } } else { t });
+            chosen.map(|t| e.with_rows(t, &axes, &guarded))
         });
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
         let mut tiling = chosen.unwrap_or_else(|| Tiling::single(self.fresh()));
