@@ -71,15 +71,22 @@ const ROWS: i64 = 4;
 const OPERANDS: i64 = 4;
 
 impl Emitter {
-    /// The same tiles, with room for more places along the one axis that changes where that has one place here, as a batch: at other sizes, what is read for
-    /// one place is not read again for each.
-    pub(super) fn with_rows(&self, mut tiling: Tiling, axes: &[Axis], guarded: &HashSet<AxisId>) -> Tiling {
+    /// The same tiles, with room for more places along the one axis that changes where that has one place here, as a batch, and where something is the same
+    /// for all places: at other sizes, that is not read again for each.
+    pub(super) fn with_rows(
+        &self,
+        mut tiling: Tiling,
+        axes: &[Axis],
+        accesses: &[Access],
+        guarded: &HashSet<AxisId>,
+    ) -> Tiling {
         let mut changing = axes.iter().filter(|a| self.changes(a.id));
         let (Some(rows), None) = (changing.next(), changing.next()) else { return tiling };
         let accumulators: i64 = tiling.tiles.iter().map(|t| t.1).product();
         let most = ((self.unit.vector_registers - OPERANDS) / accumulators.max(1)).min(ROWS);
         let plain = tiling.matrix.is_none() && tiling.dot.is_none() && tiling.vector != rows.id;
-        if plain && most > 1 && rows.extent == 1 && !guarded.contains(&rows.id) {
+        let shares = accesses.len() > 1 && accesses.iter().any(|a| !a.axes.contains(&rows.id));
+        if plain && shares && most > 1 && rows.extent == 1 && !guarded.contains(&rows.id) {
             tiling.tiles.retain(|t| t.0 != rows.id);
             tiling.tiles.push((rows.id, most));
         }

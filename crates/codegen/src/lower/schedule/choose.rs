@@ -506,7 +506,7 @@ pub(super) fn ranked(
         })
         .collect();
     let widest = |axis: AxisId| widest.iter().find(|w| w.0 == axis).map_or(WIDEST, |w| w.1);
-    // What is shorter here than a vector, and changes, is so at other sizes; it is not where something else fills vectors at all sizes.
+    // Along few places that change, vectors would be mostly empty at some sizes: not where another axis fills them at all sizes.
     let is_changing = |a: &Axis| changing.is_some_and(|c| c.contains(&a.id));
     let others_fill = axes.iter().any(|a| !is_changing(a) && a.extent >= unit.lanes());
     let may_fill = |a: &&Axis| a.extent > 1 && !(others_fill && is_changing(a) && a.extent <= FEW_PLACES);

@@ -135,7 +135,7 @@ impl Emitter {
             }
             let lanes = e.unit.lanes();
             let chosen = e.choice(ranked).map(|t| if e.changes(t.vector) { Tiling { lanes, ..t } } else { t });
-            chosen.map(|t| e.with_rows(t, &axes, &guarded))
+            chosen.map(|t| e.with_rows(t, &axes, accesses, &guarded))
         });
         // Without any axis longer than 1 there is one accumulator and nothing to choose.
         let mut tiling = chosen.unwrap_or_else(|| Tiling::single(self.fresh()));
