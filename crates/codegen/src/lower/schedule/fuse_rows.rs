@@ -18,9 +18,9 @@ use crate::{
 
 /// Bytes of a thread's stack that rows of intermediate tensors may take at most, by piece of the loop; there are up to two.
 const STACK: i64 = 256 << 10;
-/// Elements of a page of memory, and how far from a whole number of pages rows of changing extents lie apart.
-const PAGE: i64 = 1024;
-const APART: i64 = 80;
+/// Bytes of a page of memory, and how far from a whole number of pages rows of changing extents lie apart.
+const PAGE: i64 = 4096;
+const APART: i64 = 320;
 /// Elements at once along an axis that is shared and lies densest in memory, in vectors.
 const VECTORS: i64 = 4;
 
@@ -50,8 +50,8 @@ struct Own {
     over: HashMap<TensorId, TensorId>,
     /// Bytes of the rows whose extents are the same at all sizes.
     fixed: i64,
-    /// The others: the extent that changes, and the bytes of what there is for each place along it.
-    changing: HashMap<TensorId, (i64, i64)>,
+    /// The others: the extent that changes, the bytes of what there is for each place along it, and of an element.
+    changing: HashMap<TensorId, (i64, i64, i64)>,
 }
 
 impl Own {
@@ -59,10 +59,11 @@ impl Own {
     /// are those of a fixed layout. None where that is too little, or where there is no place for the rest.
     fn pitches(&self, bytes: i64) -> Option<HashMap<TensorId, i64>> {
         let each = (bytes - self.fixed) / (self.changing.len() as i64).max(1);
-        let pitch = |(&t, &(extent, per_place)): (&TensorId, &(i64, i64))| {
+        let pitch = |(&t, &(extent, per_place, bytes)): (&TensorId, &(i64, i64, i64))| {
             let most = each / per_place.max(1);
             // Not powers of two apart, which would meet in the same sets of the caches.
-            let pitch = if most > PAGE { most - (most - APART) % PAGE } else { most };
+            let (page, apart) = (PAGE / bytes, APART / bytes);
+            let pitch = if most > page { most - (most - apart) % page } else { most };
             (pitch >= extent).then_some((t, pitch))
         };
         (self.fixed <= bytes).then(|| self.changing.iter().map(pitch).collect()).flatten()
@@ -293,9 +294,10 @@ impl Emitter {
             };
             let over = steps[..k].iter().map(|s| s.tensor).find(|t| own.over.contains_key(t) && is_over(*t));
             if over.is_none() {
-                let bytes = plan.elements(s, steps, block) * self.group.decl(s.tensor).dtype.bytes() as i64;
+                let of_element = self.group.decl(s.tensor).dtype.bytes() as i64;
+                let bytes = plan.elements(s, steps, block) * of_element;
                 match changing {
-                    Some(extent) => _ = own.changing.insert(s.tensor, (extent, bytes / extent.max(1))),
+                    Some(extent) => _ = own.changing.insert(s.tensor, (extent, bytes / extent.max(1), of_element)),
                     None => own.fixed += bytes,
                 }
             }
