@@ -128,12 +128,10 @@ impl Emitter {
 
     /// Which conditions hold all along pieces of axes whose extents change, because these lie inside. Conditions about places at an edge
     /// stay as they are, so that all sizes have the same ones.
-    pub(super) fn left_out(&mut self, value: &Scalar, reduced: &[Axis], pieces: &[(AxisId, Vec<Piece>)]) -> LeftOut {
+    pub(super) fn left_out(&mut self, value: &Scalar, axes: &[Axis], pieces: &[(AxisId, Vec<Piece>)]) -> LeftOut {
         let numbers = self.sizes.iter().flat_map(|s| &s.numbers);
         let numbers = numbers.map(|&(a, n)| (a, affine::Affine::constant(n))).collect();
-        let elements = |p: &[Piece]| p.iter().map(Piece::elements).sum::<i64>();
-        let ranges = reduced.iter().map(|a| (a.id, a.extent)).chain(pieces.iter().map(|(a, p)| (*a, elements(p))));
-        let mut known = Known { ranges: ranges.map(|(a, n)| (a, (0, (n - 1).max(0)))).collect(), numbers };
+        let mut known = Known { ranges: axes.iter().map(|a| (a.id, (0, (a.extent - 1).max(0)))).collect(), numbers };
         let mut holds_in = |part: &Scalar, axis: AxisId, range: (i64, i64)| {
             let all = known.ranges.insert(axis, range);
             let holds = affine::decide(part, &known, &mut Memo::default()) == Some(true);

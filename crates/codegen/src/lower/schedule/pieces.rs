@@ -1,11 +1,11 @@
 //! How the axes of an output are cut into pieces of one tile each.
 
 use super::{
-    cut_evenly,
+    bind, cut_evenly,
     sizes::{changing_tiles, descending, tails},
-    tiling::{End, Piece, Tiling},
+    tiling::{End, Ends, Piece, Place, Tiling},
 };
-use crate::loops::Axis;
+use crate::loops::{Axis, AxisId, Scalar, Stmt};
 
 /// The same pieces with the first and the last turn by themselves, as is said of each, so that in between no window reaches over an edge.
 pub(super) fn edges_apart(mut pieces: Vec<Piece>, [at_first, at_last]: [bool; 2]) -> Vec<Piece> {
@@ -103,21 +103,52 @@ pub(super) fn changing_pieces(
     all
 }
 
-/// The same where windows reach over an edge at so many places from either end: these one by one, and those in between in tiles.
+/// The same where windows reach over an edge at so many places from either end: those one by one, and those in between in tiles.
 pub(super) fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
-    let (first, between) = (edge.min(axis.extent), (axis.extent - 2 * edge).max(0));
-    let piece = |start, count, size, moves, inside| Piece {
-        changes: true,
-        moves,
-        inside,
-        ..Piece::plain(start, count, size, 1)
-    };
+    let between = (axis.extent - 2 * edge).max(0);
+    let piece = |start, count, size, moves| Piece { changes: true, moves, ..Piece::plain(start, count, size, 1) };
+    let ends = Piece { ends: Some(Ends { first: edge, between }), ..piece(0, axis.extent - between, 1, false) };
     let sizes: Vec<i64> = [size].into_iter().chain(tails(size)).collect();
     let tiles = descending(between, &sizes).into_iter();
-    let tiles = tiles.map(|(at, count, n)| piece(edge + at, count, n, n < size, true));
-    let last = piece(first + between, axis.extent - first - between, 1, true, false);
-    [piece(0, first, 1, false, false)].into_iter().chain(tiles).chain([last]).collect()
+    let tiles = tiles.map(|(at, count, n)| Piece { inside: true, ..piece(edge + at, count, n, n < size) });
+    [ends].into_iter().chain(tiles).collect()
+}
+
+/// How an axis in whole tiles with edges within them is cut along the ends of another axis, so that there are fewer kinds of tiles there.
+pub(super) struct AtEnds {
+    axis: AxisId,
+    pub(super) pieces: Vec<Piece>,
+}
+
+impl AtEnds {
+    /// Of the pieces of all axes, which loops go through in that order; none where no axis outside of the one with [`edged_tiles`] has ends.
+    pub(super) fn of(loops: &[(AxisId, Vec<Piece>)], axis: &Axis, tiling: &Tiling, edge: i64) -> Option<AtEnds> {
+        let outer = loops.iter().take_while(|l| l.0 != axis.id).any(|l| l.1.iter().any(|p| p.ends.is_some()));
+        let (_, pieces) = loops.iter().find(|l| l.0 == axis.id).filter(|_| outer)?;
+        let mut own = counted(tiles_at_ends(axis, tiling, edge));
+        own.iter_mut().for_each(|p| p.number += pieces.len());
+        Some(AtEnds { axis: axis.id, pieces: own })
+    }
+
+    /// The pieces of an axis with these as well.
+    pub(super) fn and(ends: Option<&AtEnds>, loops: &[(AxisId, Vec<Piece>)]) -> Vec<(AxisId, Vec<Piece>)> {
+        let own = |axis| ends.filter(|e| e.axis == axis).into_iter().flat_map(|e| e.pieces.iter().copied());
+        loops.iter().map(|(axis, all)| (*axis, all.iter().copied().chain(own(*axis)).collect())).collect()
+    }
+
+    /// Those of an axis within outer ones.
+    pub(super) fn pieces<'a>(
+        ends: Option<&'a AtEnds>,
+        axis: AxisId,
+        pieces: &'a [Piece],
+        mut outer: impl Iterator<Item = Piece>,
+    ) -> &'a [Piece] {
+        match ends.filter(|e| e.axis == axis && outer.any(|p| p.ends.is_some())) {
+            Some(found) => &found.pieces,
+            None => pieces,
+        }
+    }
 }
 
 /// Smaller tiles are as the edges are.
@@ -154,22 +185,57 @@ pub(super) fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec
     let mut all = Vec::new();
     for size in edged_sizes(size, edge) {
         let is_chosen = i64::from(chosen == Some(size));
-        let between = is_chosen * (extent - 2 * size).max(0);
-        // Those between may reach into the last one, but not to the edge.
-        let reached = match between % size {
-            0 => 0,
-            rest => (edge - rest).max(0),
-        };
+        let (first, count) = tiles_between(is_chosen * (extent - 2 * size), size, edge);
         let piece = |start, count, moves| Piece { changes: true, moves, ..Piece::plain(start, count, size, 1) };
         let end = |start, moves, end| Piece { once: true, end: Some(end), ..piece(start, is_chosen, moves) };
         all.push(end(0, false, End::First));
-        all.push(Piece { inside: true, ..piece(size - reached, (between + size - 1) / size, edge > 1) });
+        all.push(Piece { inside: true, ..piece(first, count, edge > 1) });
         // Before the first place where the extent is too short: there is none then, and conditions are what they are at other extents.
         all.push(end(extent - size, true, End::Last { places: edge }));
     }
     let single = if chosen.is_none() { extent } else { 0 };
     all.push(Piece { changes: true, ..Piece::plain(0, single, 1, 1) });
     Some(all)
+}
+
+/// The same in as few kinds of tiles as can be: those at both ends are one, whose conditions tell them apart.
+fn tiles_at_ends(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece> {
+    let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
+    let extent = axis.extent;
+    let chosen = edged_sizes(size, edge).find(|n| *n <= extent);
+    let mut all = Vec::new();
+    for n in edged_sizes(size, edge) {
+        let (count, between) = match chosen == Some(n) {
+            true => (if extent > n { 2 } else { 1 }, extent - 2 * n),
+            false => (0, 0),
+        };
+        let piece = |start, count| Piece { changes: true, ..Piece::plain(start, count, n, 1) };
+        all.push(Piece { ends: Some(Ends { first: 1, between }), ..piece(0, count) });
+        // Shorter extents have those at the ends alone.
+        if n == size {
+            let (start, count) = tiles_between(between, n, edge);
+            all.push(Piece { inside: true, moves: edge > 1, ..piece(start, count) });
+        }
+    }
+    all.push(Piece { changes: true, ..Piece::plain(0, if chosen.is_none() { extent } else { 0 }, 1, 1) });
+    all
+}
+
+/// Where tiles of that size begin that fill what is between those at both ends, and how many there are: they may reach into the last one, but not to the edge.
+fn tiles_between(between: i64, size: i64, edge: i64) -> (i64, i64) {
+    let between = between.max(0);
+    let reached = match between % size {
+        0 => 0,
+        rest => (edge - rest).max(0),
+    };
+    (size - reached, (between + size - 1) / size)
+}
+
+impl Place {
+    /// The statement with the names of where these are.
+    pub(super) fn with_names(named: impl DoubleEndedIterator<Item = (AxisId, Scalar)>, body: Stmt) -> Stmt {
+        named.rev().fold(body, |body, (name, at)| bind(name, at, body))
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::{
     conditions::{Guarded, LeftOut, guarded_axes, without},
     factored::{factored, shares_bytes},
     for_,
-    pieces::{changing_pieces, counted, edged_pieces, edged_tiles, edges_apart, pieces},
+    pieces::{AtEnds, changing_pieces, counted, edged_pieces, edged_tiles, edges_apart, pieces},
     prefetch::{Prefetch, Slice},
     shares::{is_even, outer_axes},
     sizes::is_streamed,
@@ -62,6 +62,8 @@ pub(super) struct Job<'a> {
     left_out: LeftOut,
     /// What is stored, over flat buffers.
     pub(super) flat_value: Scalar,
+    /// Pieces of an axis along the ends of others.
+    at_ends: Option<AtEnds>,
     /// The numbers of pieces, by axis.
     pub(super) cuts: HashMap<AxisId, Vec<Cut>>,
     /// Those of the loops over reduced axes.
@@ -207,6 +209,7 @@ impl Emitter {
         let longest = tiling.tiles.iter().filter(|t| guarded.contains(&t.0) && self.changes(t.0)).max_by_key(|t| t.1);
         let may_overlap = !reduction.followed && tiling.matrix.is_none();
         let whole_tiles = longest.map(|t| t.0).filter(|_| may_overlap);
+        let mut in_tiles = None;
         let pieces: Vec<(AxisId, Vec<Piece>)> = axes
             .iter()
             .map(|a| {
@@ -219,6 +222,7 @@ impl Emitter {
                     return match edge {
                         Some(edge) => {
                             let tiles = whole_tiles.filter(|w| *w == a.id).and_then(|_| edged_tiles(a, &tiling, edge));
+                            in_tiles = in_tiles.or(tiles.as_ref().map(|_| (*a, edge)));
                             (a.id, counted(tiles.unwrap_or_else(|| edged_pieces(a, &tiling, edge))))
                         }
                         None => (a.id, counted(changing_pieces(a, &tiling, guarded, streamed, may_overlap))),
@@ -237,10 +241,6 @@ impl Emitter {
             self.opaque();
         }
         let window = self.decide(|e| window(&reduction, &tiling, &e.accesses(&reduction.value)));
-        let left_out = match self.is_sized() {
-            true => self.left_out(&reduction.value, &reduction.axes, &pieces),
-            false => LeftOut::new(),
-        };
         let combined = self.is_sized().then(|| self.named(&reduction.value));
         let to = self.named_place(&to);
         // Threads share out the iterations of the outer axes, all of them together. Everything else runs inside of one iteration,
@@ -262,6 +262,17 @@ impl Emitter {
             self.diverge();
         }
         let outer = outer.min(pieces.len());
+        // Where one loop goes through the pieces of several axes, they are the same ones everywhere.
+        let apart = |axis: &Axis| !at_once || pieces[outer..].iter().any(|p| p.0 == axis.id);
+        let at_ends = in_tiles.filter(|(a, _)| apart(a)).and_then(|(a, edge)| AtEnds::of(&pieces, &a, &tiling, edge));
+        let all_pieces = AtEnds::and(at_ends.as_ref(), &pieces);
+        let left_out = match self.is_sized() {
+            true => {
+                let all: Vec<Axis> = axes.iter().chain(&reduction.axes).copied().collect();
+                self.left_out(&reduction.value, &all, &all_pieces)
+            }
+            false => LeftOut::new(),
+        };
         let blocks = match self.is_sized() && !in_blocks {
             true => {
                 let accesses = self.accesses(&reduction.value);
@@ -274,7 +285,7 @@ impl Emitter {
             true => self.prefetch(&pieces, &reduction, &each, blocks.as_ref()),
             false => None,
         };
-        let cuts = self.cuts(&pieces, prefetch.as_ref(), at_once || blocks.is_some());
+        let cuts = self.cuts(&all_pieces, prefetch.as_ref(), at_once || blocks.is_some());
         let job = Job {
             tensor,
             sum,
@@ -288,6 +299,7 @@ impl Emitter {
             combined,
             left_out,
             flat_value: self.named(&value),
+            at_ends,
             cuts,
             turns: self.turns_of(&reduction, &tiling),
             window,
@@ -303,7 +315,10 @@ impl Emitter {
         for (axis, pieces) in outer {
             choices = choices
                 .iter()
-                .flat_map(|c| pieces.iter().map(move |p| c.iter().copied().chain([(*axis, *p)]).collect()))
+                .flat_map(|c| {
+                    let here = AtEnds::pieces(job.at_ends.as_ref(), *axis, pieces, c.iter().map(|c| c.1));
+                    here.iter().map(move |p| c.iter().copied().chain([(*axis, *p)]).collect())
+                })
                 .collect();
         }
         Stmt::Block(choices.into_iter().map(|c| self.tiles(&job, &c, inner, threads)).collect())
@@ -349,6 +364,7 @@ impl Emitter {
         let visits: i64 = outer.iter().map(|(_, p)| elements(p)).chain(inside).product::<i64>()
             * job.reduction.axes.iter().map(|a| a.extent).product::<i64>();
         let body = self.within(|e| e.nest(job, inner, &mut places));
+        let body = Place::with_names(places.into_iter().filter_map(|p| p.named), body);
         let threads = self.threads_for(threads, visits);
         match &loops[..] {
             [_, _, ..] if job.in_blocks && !matches!(threads, Threads::One) => {
@@ -362,7 +378,8 @@ impl Emitter {
     pub(super) fn nest(&mut self, job: &Job<'_>, axes: &[(AxisId, Vec<Piece>)], places: &mut Vec<Place>) -> Stmt {
         let Some(((axis, pieces), rest)) = axes.split_first() else { return self.tile(job, places) };
         let mut parts = Vec::with_capacity(pieces.len());
-        for &piece in pieces {
+        let outer = places.iter().map(|p| p.piece);
+        for &piece in AtEnds::pieces(job.at_ends.as_ref(), *axis, pieces, outer) {
             let (turns, mut place) = self.place(job, *axis, piece);
             if let Some(blocks) = job.blocks.as_ref().filter(|b| b.axis == *axis) {
                 let cut = job.cuts[axis][piece.number].clone();
@@ -377,8 +394,9 @@ impl Emitter {
                 }));
                 continue;
             }
+            let named = place.named.clone();
             places.push(place);
-            let body = self.nest(job, rest, places);
+            let body = Place::with_names(named.into_iter(), self.nest(job, rest, places));
             places.pop();
             parts.push(match piece.changes {
                 true => run(turns.var, job.cuts[axis][piece.number].turns.clone(), body),
@@ -395,15 +413,20 @@ impl Emitter {
         let still = if piece.changes { piece.once } else { piece.count == 1 };
         let turn = if still { Scalar::index(0) } else { Scalar::axis(var) };
         // Pieces of known extents need no names for their numbers.
-        let (start, before) = match piece.changes {
+        let (start, before, between) = match piece.changes {
             true => {
-                let Cut { start, before, .. } = job.cuts[&axis][piece.number].clone();
-                (start, before)
+                let Cut { start, before, between, .. } = job.cuts[&axis][piece.number].clone();
+                (start, before, between)
             }
-            false => (Scalar::index(piece.start), Scalar::index(piece.before)),
+            false => (Scalar::index(piece.start), Scalar::index(piece.before), None),
         };
         let at = turn.clone() * piece.step() + start.clone();
-        (turns, Place { axis, at, start, turn, before, piece })
+        let named = piece.ends.zip(between).map(|(ends, between)| {
+            let name = self.fresh();
+            (name, at.clone() + turn.clone().floor_div(ends.first) * between)
+        });
+        let at = named.as_ref().map_or(at, |named| Scalar::axis(named.0));
+        (turns, Place { axis, at, start, turn, before, piece, named })
     }
 
     /// The loop over a piece.

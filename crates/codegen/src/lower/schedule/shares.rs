@@ -145,8 +145,9 @@ impl Emitter {
         let mut all: Option<Stmt> = None;
         for &piece in pieces.iter().rev() {
             let (own, place) = self.place(job, *axis, piece);
+            let named = place.named.clone();
             places.push(place);
-            let body = self.pieces_by_turn(job, rest, turns, inner, rows, places);
+            let body = Place::with_names(named.into_iter(), self.pieces_by_turn(job, rest, turns, inner, rows, places));
             places.pop();
             // Within its piece the turn is in range anyhow: so it is known to be.
             let (before, last, end) = match piece.changes {

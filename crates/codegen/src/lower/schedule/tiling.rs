@@ -211,6 +211,17 @@ pub(super) struct Piece {
     pub(super) inside: bool,
     /// Whether it is one tile at an end of the axis, where windows reach over the edge at the outermost places.
     pub(super) end: Option<End>,
+    /// Where it is at both ends of the axis.
+    pub(super) ends: Option<Ends>,
+}
+
+/// Iterations at both ends of an axis.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Ends {
+    /// How many there are at the first one, at all sizes.
+    pub(super) first: i64,
+    /// Elements between both; less than none where they overlap.
+    pub(super) between: i64,
 }
 
 /// An end of an axis, and how many of the places there have windows that reach over it.
@@ -241,6 +252,7 @@ impl Piece {
             once: false,
             inside: false,
             end: None,
+            ends: None,
         }
     }
 
@@ -273,6 +285,8 @@ pub(super) struct Place {
     pub(super) before: Scalar,
     /// The piece that it is of.
     pub(super) piece: Piece,
+    /// The name of where it begins, where that is no sum of a multiple of the turn, and what it stands for.
+    pub(super) named: Option<(AxisId, Scalar)>,
 }
 
 /// The numbers of a piece.
@@ -284,6 +298,8 @@ pub(super) struct Cut {
     pub(super) turns: Scalar,
     /// How many tiles come before it along the axis.
     pub(super) before: Scalar,
+    /// How many elements lie between those at both ends of the axis.
+    pub(super) between: Option<Scalar>,
 }
 
 /// How a loop goes whose turns are written out, so many at once, where how many turns it has changes from size to size.

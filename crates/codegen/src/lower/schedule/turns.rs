@@ -45,6 +45,7 @@ impl Emitter {
             start: number(p.start, p.moves),
             turns: number(p.count, p.changes),
             before: number(p.before, p.changes && counts),
+            between: p.ends.map(|ends| number(ends.between, true)),
         };
         pieces.iter().map(|(axis, pieces)| (*axis, pieces.iter().map(&mut cut).collect())).collect()
     }
