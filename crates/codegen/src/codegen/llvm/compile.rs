@@ -12,6 +12,7 @@ use inkwell::{
 use super::{
     CodegenError,
     emit::{self, Unit},
+    options,
 };
 use crate::{
     codegen::{Code, CodeGenerator, CodegenTarget, matrix_registers_permitted, objects::STACK},
@@ -69,6 +70,7 @@ pub(super) fn initialize() {
         let all = InitializationConfig::default();
         Target::initialize_x86(&all);
         Target::initialize_aarch64(&all);
+        options::set();
     });
 }
 

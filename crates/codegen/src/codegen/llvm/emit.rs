@@ -18,6 +18,7 @@ use inkwell::{
 use super::{
     CodegenError,
     ir::{Ir, Ty, V},
+    moving::Moving,
     state::{Binding, Cost, Env, Lanes, Mask, Masks, Waiting},
 };
 use crate::{
@@ -71,6 +72,8 @@ pub(super) struct Emitter<'u, 'ctx> {
     outlined: usize,
     /// How many unrolled loops stand around the statement, and no other ones between.
     pub(super) unrolled: u32,
+    /// The pointers of serial loops around the statement, the innermost last.
+    pub(super) moving: Vec<Option<Moving<'ctx>>>,
     /// Vectors that unrolled loops are yet to store.
     pub(super) waiting: Vec<Waiting<'ctx>>,
     /// How the matrix registers are set up for all of the function, where they are.
@@ -226,6 +229,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             expanded: HashMap::new(),
             outlined: 0,
             unrolled: 0,
+            moving: vec![],
             waiting: vec![],
             tiles: None,
         }
@@ -491,8 +495,12 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         phi.add_incoming(&[(&from, before)]);
         self.level += 1;
         let facts = Facts { range, level: self.level, varying: false };
+        self.moving.push(Moving::new((var, self.level), from, [before, head], body));
         self.with(var, Binding::Value { v: phi.as_basic_value(), facts }, |e| e.stmt(body))?;
         self.level -= 1;
+        if let Some(moving) = self.moving.pop().flatten() {
+            moving.advance(self);
+        }
         let i = phi.as_basic_value().into_int_value();
         let next = self.ir.builder.build_int_nsw_add(i, self.ir.i64(1), "").expect("the builder stands in a block");
         phi.add_incoming(&[(&next, self.ir.here())]);

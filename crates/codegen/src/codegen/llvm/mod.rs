@@ -12,8 +12,10 @@ mod ir;
 mod jit;
 mod lookup;
 mod math;
+mod moving;
 mod mul_shift;
 mod ops;
+mod options;
 mod pack;
 mod state;
 #[cfg(test)]

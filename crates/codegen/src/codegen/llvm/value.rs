@@ -5,7 +5,7 @@ use inkwell::values::{IntValue, PointerValue};
 use super::{
     CodegenError,
     emit::Emitter,
-    ir::V,
+    ir::{Ty, V},
     ops,
     state::{Binding, Cost, Lanes, Mask},
 };
@@ -216,7 +216,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     // Indices.
 
     /// The value of a sum.
-    fn sum(&mut self, a: &Affine) -> Result<V<'ctx>, CodegenError> {
+    pub(super) fn sum(&mut self, a: &Affine) -> Result<V<'ctx>, CodegenError> {
         let mut total = None;
         for part in self.parts(a)? {
             total = Some(match total {
@@ -275,14 +275,29 @@ impl<'ctx> Emitter<'_, 'ctx> {
     /// The same, whatever waits to be stored there.
     pub(super) fn place(&mut self, buffer: BufferId, at: &Affine) -> Result<PointerValue<'ctx>, CodegenError> {
         let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
-        let mut p = self.buffer(buffer);
-        for part in self.parts(at)? {
+        match self.moved(buffer, at)? {
+            Some((p, rest)) => self.offset_by(element, p, &rest),
+            None => {
+                let p = self.buffer(buffer);
+                self.offset_by(element, p, at)
+            }
+        }
+    }
+
+    /// The address of so many elements further.
+    pub(super) fn offset_by(
+        &mut self,
+        element: Ty<'ctx>,
+        mut p: PointerValue<'ctx>,
+        by: &Affine,
+    ) -> Result<PointerValue<'ctx>, CodegenError> {
+        for part in self.parts(by)? {
             // What a half decides is computed in vectors, of lanes that are equal here.
             let part = if part.is_vector_value() { self.ir.extract(part, 0) } else { part };
             p = self.ir.offset(element, p, part.into_int_value());
         }
-        if at.constant != 0 {
-            p = self.ir.offset(element, p, self.ir.i64(at.constant));
+        if by.constant != 0 {
+            p = self.ir.offset(element, p, self.ir.i64(by.constant));
         }
         Ok(p)
     }

@@ -1,0 +1,157 @@
+//! Addresses in innermost loops: one pointer for all that lie a known distance apart and move by the same step in each turn, which moves with the
+//! loop. LLVM's loop strength reduction finds such pointers, too, but takes more time for that than for all else that it does with most kernels.
+
+use inkwell::{
+    basic_block::BasicBlock,
+    values::{IntValue, PhiValue, PointerValue},
+};
+
+use super::{CodegenError, emit::Emitter, ir::V};
+use crate::loops::{
+    AxisId, BinOp, BufferId, LoopKind, Scalar, ScalarKind, Space, Stmt,
+    affine::{self, Affine, Atom},
+};
+
+/// A loop has so many such pointers at most: registers hold them from turn to turn.
+const MOST: usize = 12;
+/// A pointer serves addresses that are up to so many times a number further: processors add a register and twice a register for nothing, and three times it
+/// is one register more.
+const FURTHER: i64 = 3;
+
+/// The pointers of an innermost loop.
+pub(super) struct Moving<'ctx> {
+    var: AxisId,
+    /// What is bound outside of the loop has a lower one.
+    level: u32,
+    /// Where the loop begins, unless that is 0.
+    from: Option<V<'ctx>>,
+    before: BasicBlock<'ctx>,
+    head: BasicBlock<'ctx>,
+    pointers: Vec<Pointer<'ctx>>,
+}
+
+struct Pointer<'ctx> {
+    buffer: BufferId,
+    /// What is the same in all turns.
+    fixed: Affine,
+    step: Affine,
+    phi: PhiValue<'ctx>,
+    elements: IntValue<'ctx>,
+}
+
+impl<'ctx> Moving<'ctx> {
+    /// Of a loop over this variable at this level between these blocks; none where loops are within it, as little is gained outside of those.
+    pub(super) fn new(
+        (var, level): (AxisId, u32),
+        from: V<'ctx>,
+        [before, head]: [BasicBlock<'ctx>; 2],
+        body: &Stmt,
+    ) -> Option<Moving<'ctx>> {
+        let mut has_loops = false;
+        body.for_each(&mut |s| {
+            has_loops |= match s {
+                Stmt::For { kind: LoopKind::Unrolled | LoopKind::Vector, .. } => false,
+                Stmt::For { extent, .. } => extent.as_int().is_none_or(|n| n > 1),
+                Stmt::While { .. } => true,
+                _ => false,
+            };
+        });
+        let is_zero = from.into_int_value().get_zero_extended_constant() == Some(0);
+        let from = (!is_zero).then_some(from);
+        (!has_loops).then(|| Moving { var, level, from, before, head, pointers: Vec::new() })
+    }
+
+    /// An index as what all turns have in common and what each adds; none where it does not move so, or where the common part can't be told before the loop.
+    fn parts(&self, at: &Affine) -> Option<(Affine, Affine)> {
+        let (mut fixed, mut step) = (Affine::default(), Affine::default());
+        for t in &at.terms {
+            match &t.atom {
+                _ if t.facts.varying => return None,
+                Atom::Axis(a) if *a == self.var => step.constant += t.coefficient,
+                Atom::Axis(_) if t.facts.level < self.level => fixed.terms.push(t.clone()),
+                Atom::Expr(e) if t.facts.level < self.level && is_plain(e) => fixed.terms.push(t.clone()),
+                _ => return None,
+            }
+        }
+        (step != Affine::default()).then_some((fixed, step))
+    }
+
+    /// What follows the last turn's statements: pointers move on.
+    pub(super) fn advance(self, e: &Emitter<'_, 'ctx>) {
+        for p in self.pointers {
+            let element = e.ir.memory_type(e.kernel.buffers[p.buffer.0 as usize].dtype);
+            let next = e.ir.offset(element, p.phi.as_basic_value().into_pointer_value(), p.elements);
+            p.phi.add_incoming(&[(&next, e.ir.here())]);
+        }
+    }
+}
+
+/// Whether an expression can be worked out anywhere: it neither reads nor divides.
+fn is_plain(e: &Scalar) -> bool {
+    !affine::any(e, &mut |e| match e.kind() {
+        ScalarKind::Int(_) | ScalarKind::Axis(_) => false,
+        ScalarKind::Binary(op, ..) => !matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Min | BinOp::Max),
+        _ => true,
+    })
+}
+
+impl<'ctx> Emitter<'_, 'ctx> {
+    /// A pointer that moves with the loop, and what an address adds to it; none where there is no such.
+    pub(super) fn moved(
+        &mut self,
+        buffer: BufferId,
+        at: &Affine,
+    ) -> Result<Option<(PointerValue<'ctx>, Affine)>, CodegenError> {
+        let Some(Some(around)) = self.moving.last() else { return Ok(None) };
+        if self.kernel.buffers[buffer.0 as usize].space == Space::Register {
+            return Ok(None);
+        }
+        let Some((fixed, step)) = around.parts(at) else { return Ok(None) };
+        let of_buffer = around.pointers.iter().filter(|p| p.buffer == buffer && p.step == step);
+        let from = of_buffer.map(|p| (p.phi, fixed.plus(&p.fixed, -1)));
+        let near = |rest: &Affine| match &rest.terms[..] {
+            [] => Some(0),
+            [t] if matches!(t.atom, Atom::Axis(_)) && (1..=FURTHER).contains(&t.coefficient) => Some(t.coefficient),
+            _ => None,
+        };
+        let nearest = from.filter_map(|(phi, rest)| Some((near(&rest)?, phi, rest))).min_by_key(|found| found.0);
+        let (phi, rest) = match nearest {
+            Some((_, phi, rest)) => (phi, rest),
+            None if around.pointers.len() == MOST => return Ok(None),
+            None => (self.moving_pointer(buffer, fixed, step)?, Affine::default()),
+        };
+        Ok(Some((phi.as_basic_value().into_pointer_value(), rest.plus(&Affine::constant(at.constant), 1))))
+    }
+
+    /// A further pointer of the loop at hand.
+    fn moving_pointer(
+        &mut self,
+        buffer: BufferId,
+        fixed: Affine,
+        step: Affine,
+    ) -> Result<PhiValue<'ctx>, CodegenError> {
+        let base = self.buffer(buffer);
+        let mut around = self.moving.pop().flatten().expect("a loop is at hand");
+        let here = self.ir.here();
+        // What was computed within the loop does not exist before it.
+        let known = (std::mem::take(&mut self.values), std::mem::take(&mut self.value_log));
+        self.ir.builder.position_before(&around.before.get_terminator().expect("the loop is entered"));
+        let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
+        let mut first = self.offset_by(element, base, &fixed)?;
+        let elements = self.sum(&step)?.into_int_value();
+        if let Some(from) = around.from {
+            first = self.ir.offset(element, first, self.ir.mul(from, elements.into()).into_int_value());
+        }
+        (self.values, self.value_log) = known;
+        match around.head.get_first_instruction() {
+            Some(first) => self.ir.builder.position_before(&first),
+            None => self.ir.go_to(around.head),
+        }
+        let phi = self.ir.builder.build_phi(first.get_type(), "").expect("the builder stands in a block");
+        phi.add_incoming(&[(&first, around.before)]);
+        self.ir.go_to(here);
+        around.pointers.push(Pointer { buffer, fixed, step, phi, elements });
+        self.moving.push(Some(around));
+        Ok(phi)
+    }
+}
