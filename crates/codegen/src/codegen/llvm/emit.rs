@@ -74,6 +74,8 @@ pub(super) struct Emitter<'u, 'ctx> {
     pub(super) unrolled: u32,
     /// The pointers of serial loops around the statement, the innermost last.
     pub(super) moving: Vec<Option<Moving<'ctx>>>,
+    /// What bound variables stand for, the innermost last.
+    pub(super) sums: Vec<(AxisId, Affine)>,
     /// Vectors that unrolled loops are yet to store.
     pub(super) waiting: Vec<Waiting<'ctx>>,
     /// How the matrix registers are set up for all of the function, where they are.
@@ -230,6 +232,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             outlined: 0,
             unrolled: 0,
             moving: vec![],
+            sums: vec![],
             waiting: vec![],
             tiles: None,
         }
@@ -417,7 +420,15 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         let v = self.value(value)?;
         let range = if value.dtype() == DType::I64 { self.index(value).range() } else { None };
         let facts = Facts { range, level: self.level, varying: v.is_vector_value() };
-        self.with(var, Binding::Value { v, facts }, |e| e.stmt(body))
+        let sum = (value.dtype() == DType::I64).then(|| self.index(value));
+        self.sums.extend(sum.map(|sum| (var, sum)));
+        let known = self.sums.len();
+        let done = self.with(var, Binding::Value { v, facts }, |e| e.stmt(body));
+        debug_assert_eq!(known, self.sums.len(), "every bound sum goes out of scope");
+        if value.dtype() == DType::I64 {
+            self.sums.pop();
+        }
+        done
     }
 
     fn condition(&mut self, cond: &Scalar, then: &Stmt, otherwise: Option<&Stmt>) -> Result<(), CodegenError> {

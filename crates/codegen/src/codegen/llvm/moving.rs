@@ -33,7 +33,7 @@ pub(super) struct Moving<'ctx> {
 struct Pointer<'ctx> {
     buffer: BufferId,
     /// What is the same in all turns.
-    fixed: Affine,
+    common: Affine,
     step: Affine,
     phi: PhiValue<'ctx>,
     elements: IntValue<'ctx>,
@@ -61,21 +61,6 @@ impl<'ctx> Moving<'ctx> {
         (!has_loops).then(|| Moving { var, level, from, before, head, pointers: Vec::new() })
     }
 
-    /// An index as what all turns have in common and what each adds; none where it does not move so, or where the common part can't be told before the loop.
-    fn parts(&self, at: &Affine) -> Option<(Affine, Affine)> {
-        let (mut fixed, mut step) = (Affine::default(), Affine::default());
-        for t in &at.terms {
-            match &t.atom {
-                _ if t.facts.varying => return None,
-                Atom::Axis(a) if *a == self.var => step.constant += t.coefficient,
-                Atom::Axis(_) if t.facts.level < self.level => fixed.terms.push(t.clone()),
-                Atom::Expr(e) if t.facts.level < self.level && is_plain(e) => fixed.terms.push(t.clone()),
-                _ => return None,
-            }
-        }
-        (step != Affine::default()).then_some((fixed, step))
-    }
-
     /// What follows the last turn's statements: pointers move on.
     pub(super) fn advance(self, e: &Emitter<'_, 'ctx>) {
         for p in self.pointers {
@@ -84,6 +69,14 @@ impl<'ctx> Moving<'ctx> {
             p.phi.add_incoming(&[(&next, e.ir.here())]);
         }
     }
+}
+
+fn of_terms(terms: Vec<affine::Term>) -> Affine {
+    Affine { constant: 0, terms }
+}
+
+fn is_axis(e: &Scalar, axis: AxisId) -> bool {
+    matches!(e.kind(), ScalarKind::Axis(a) if *a == axis)
 }
 
 /// Whether an expression can be worked out anywhere: it neither reads nor divides.
@@ -96,6 +89,42 @@ fn is_plain(e: &Scalar) -> bool {
 }
 
 impl<'ctx> Emitter<'_, 'ctx> {
+    /// An index as what all turns of the loop have in common and what each adds; none where it does not move so, or where the common part can't be told
+    /// before the loop.
+    fn common_and_step(&mut self, at: &Affine, (var, level): (AxisId, u32)) -> Option<(Affine, Affine)> {
+        let (mut common, mut step) = (Affine::default(), Affine::default());
+        let mut open = at.terms.clone();
+        while let Some(t) = open.pop() {
+            let outside = t.facts.level < level;
+            match &t.atom {
+                _ if t.facts.varying => return None,
+                Atom::Axis(a) if *a == var => step.constant += t.coefficient,
+                Atom::Axis(_) if outside => common = common.plus(&of_terms(vec![t]), 1),
+                Atom::Axis(a) => {
+                    let (_, sum) = self.sums.iter().rev().find(|(bound, _)| bound == a)?;
+                    let sum = Affine::default().plus(sum, t.coefficient);
+                    common.constant += sum.constant;
+                    open.extend(sum.terms);
+                }
+                Atom::Expr(e) if outside && is_plain(e) => common = common.plus(&of_terms(vec![t]), 1),
+                Atom::Expr(e) => {
+                    let by = match e.kind() {
+                        ScalarKind::Binary(BinOp::Mul, a, b) if is_axis(a, var) => b,
+                        ScalarKind::Binary(BinOp::Mul, a, b) if is_axis(b, var) => a,
+                        _ => return None,
+                    };
+                    let by = self.index(by);
+                    let outside = by.terms.iter().all(|t| t.facts.level < level && !t.facts.varying);
+                    if !outside || by.terms.iter().any(|t| matches!(&t.atom, Atom::Expr(e) if !is_plain(e))) {
+                        return None;
+                    }
+                    step = step.plus(&by, t.coefficient);
+                }
+            }
+        }
+        (step != Affine::default()).then_some((common, step))
+    }
+
     /// A pointer that moves with the loop, and what an address adds to it; none where there is no such.
     pub(super) fn moved(
         &mut self,
@@ -106,9 +135,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
         if self.kernel.buffers[buffer.0 as usize].space == Space::Register {
             return Ok(None);
         }
-        let Some((fixed, step)) = around.parts(at) else { return Ok(None) };
+        let of = (around.var, around.level);
+        let Some((mut common, step)) = self.common_and_step(at, of) else { return Ok(None) };
+        let constant = at.constant + std::mem::take(&mut common.constant);
+        let Some(Some(around)) = self.moving.last() else { return Ok(None) };
         let of_buffer = around.pointers.iter().filter(|p| p.buffer == buffer && p.step == step);
-        let from = of_buffer.map(|p| (p.phi, fixed.plus(&p.fixed, -1)));
+        let from = of_buffer.map(|p| (p.phi, common.plus(&p.common, -1)));
         let near = |rest: &Affine| match &rest.terms[..] {
             [] => Some(0),
             [t] if matches!(t.atom, Atom::Axis(_)) && (1..=FURTHER).contains(&t.coefficient) => Some(t.coefficient),
@@ -118,16 +150,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let (phi, rest) = match nearest {
             Some((_, phi, rest)) => (phi, rest),
             None if around.pointers.len() == MOST => return Ok(None),
-            None => (self.moving_pointer(buffer, fixed, step)?, Affine::default()),
+            None => (self.moving_pointer(buffer, common, step)?, Affine::default()),
         };
-        Ok(Some((phi.as_basic_value().into_pointer_value(), rest.plus(&Affine::constant(at.constant), 1))))
+        Ok(Some((phi.as_basic_value().into_pointer_value(), rest.plus(&Affine::constant(constant), 1))))
     }
 
     /// A further pointer of the loop at hand.
     fn moving_pointer(
         &mut self,
         buffer: BufferId,
-        fixed: Affine,
+        common: Affine,
         step: Affine,
     ) -> Result<PhiValue<'ctx>, CodegenError> {
         let base = self.buffer(buffer);
@@ -137,7 +169,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let known = (std::mem::take(&mut self.values), std::mem::take(&mut self.value_log));
         self.ir.builder.position_before(&around.before.get_terminator().expect("the loop is entered"));
         let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
-        let mut first = self.offset_by(element, base, &fixed)?;
+        let mut first = self.offset_by(element, base, &common)?;
         let elements = self.sum(&step)?.into_int_value();
         if let Some(from) = around.from {
             first = self.ir.offset(element, first, self.ir.mul(from, elements.into()).into_int_value());
@@ -150,7 +182,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let phi = self.ir.builder.build_phi(first.get_type(), "").expect("the builder stands in a block");
         phi.add_incoming(&[(&first, around.before)]);
         self.ir.go_to(here);
-        around.pointers.push(Pointer { buffer, fixed, step, phi, elements });
+        around.pointers.push(Pointer { buffer, common, step, phi, elements });
         self.moving.push(Some(around));
         Ok(phi)
     }
