@@ -140,7 +140,7 @@ impl Emitter {
         let at = self.decide(|e| {
             let (at, _) = e.walked(order, accesses, tiling)?;
             let (axis, all) = &pieces[at];
-            let plain = all.iter().all(|p| p.changes && !p.once && p.end.is_none() && p.ends.is_none());
+            let plain = all.iter().all(|p| p.changes && !p.once && p.ends.is_none());
             let found = e.changes(*axis) && plain && at + inner >= pieces.len() && tiling.matrix.is_none();
             found.then_some(at)
         })?;

@@ -1,5 +1,5 @@
 //! Conditions of windows that reach over edges, where extents change from size to size: along pieces of an axis that lie inside they are left
-//! out, as long as they hold there at the size at hand; in tiles at the ends of an axis, places in the tile tell; and what is the same for a whole row
+//! out, as long as they hold there at the size at hand; in tiles at the ends of an axis, only what the outermost places see is asked; and what is the same for a whole row
 //! is asked once.
 
 use hashbrown::{HashMap, HashSet};
@@ -7,7 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use super::{
     Emitter,
     taps::Taps,
-    tiling::{End, Piece, Place},
+    tiling::{Piece, Place},
 };
 use crate::{
     loops::{
@@ -77,10 +77,11 @@ pub(super) enum Along {
     Stays,
     /// It holds, and is left out.
     Holds,
-    /// It holds but for places from this one of the piece on.
+    /// It holds at places of a tile before this one, and stays at others.
     HoldsBefore(i64),
-    /// It holds where this sum is not negative, the axis counted from where the piece begins: so it does at all sizes, and places in a tile tell.
-    Within(Affine),
+    /// It holds where this sum is not negative, the axis counted from where the tile begins: so it does in all tiles of the piece, and is known where
+    /// places in a tile and taps are. Elsewhere it stays.
+    HoldsWhere(Affine),
 }
 
 /// A condition as a sum that is not negative where it holds.
@@ -140,21 +141,18 @@ impl Emitter {
         };
         // Of a piece that there is none of here, other sizes tell.
         let mut along = |part: &Scalar, axis: AxisId, p: &Piece| -> Along {
-            let end = p.start + p.elements() - 1;
             let mut held = |range| p.count == 0 || holds_in(part, axis, range);
-            let Some(at_end) = p.end else {
-                return if p.inside && held((p.start, end)) { Along::Holds } else { Along::Stays };
+            let Some(ends) = p.ends.filter(|_| p.size > 1) else {
+                let all = (p.start, p.start + p.elements() - 1);
+                return if p.inside && held(all) { Along::Holds } else { Along::Stays };
             };
             // Whether it is about places before the first, or after the last.
             let Some(bound) = bound(part) else { return Along::Stays };
-            let by = bound.coeff(axis);
-            match at_end {
-                End::First if by < 0 && held((p.start, end)) => Along::Holds,
-                End::Last { .. } if by > 0 && held((p.start, end)) => Along::Holds,
-                End::Last { .. } if by == -1 => Along::Within(Affine { base: bound.base - p.start, ..bound }),
-                End::Last { places } if by < -1 && held((p.start, end - places)) => {
-                    Along::HoldsBefore(p.step() - places)
-                }
+            let last = p.size + ends.between;
+            match bound.coeff(axis) {
+                1.. => Along::HoldsWhere(bound),
+                -1 => Along::HoldsWhere(Affine { base: bound.base - last, ..bound }),
+                ..-1 if held((0, last + p.size - 1 - ends.places)) => Along::HoldsBefore(p.size - ends.places),
                 _ => Along::Stays,
             }
         };
@@ -224,16 +222,16 @@ pub(super) fn without(value: &Scalar, left_out: &LeftOut, places: &[Place]) -> S
     let left = |part: &Scalar, out: &Option<(AxisId, Vec<Along>)>| -> Option<Scalar> {
         let found = out.as_ref().and_then(|(axis, out)| {
             let place = places.iter().find(|p| p.axis == *axis)?;
-            Some((Scalar::axis(*axis) - place.start.clone(), out.get(place.piece.number)?))
+            Some((Scalar::axis(*axis) - place.at.clone(), out.get(place.piece.number)?))
         });
         match found {
             None | Some((_, Along::Stays)) => Some(part.clone()),
             Some((_, Along::Holds)) => None,
             Some((here, Along::HoldsBefore(n))) => Some(here.lt(Scalar::index(*n)).or(part.clone())),
-            Some((here, Along::Within(sum))) => {
+            Some((here, Along::HoldsWhere(sum))) => {
                 let (axis, _) = out.as_ref()?;
                 let with = HashMap::from_iter([(*axis, here)]);
-                Some(replace_axes(&sum.in_order(), &with).ge(Scalar::index(0)))
+                Some(replace_axes(&sum.in_order(), &with).ge(Scalar::index(0)).or(part.clone()))
             }
         }
     };

@@ -3,7 +3,7 @@
 use super::{
     bind, cut_evenly,
     sizes::{changing_tiles, descending, tails},
-    tiling::{End, Ends, Piece, Place, Tiling},
+    tiling::{Ends, Piece, Place, Tiling},
 };
 use crate::loops::{Axis, AxisId, Scalar, Stmt};
 
@@ -108,7 +108,8 @@ pub(super) fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
     let between = (axis.extent - 2 * edge).max(0);
     let piece = |start, count, size, moves| Piece { changes: true, moves, ..Piece::plain(start, count, size, 1) };
-    let ends = Piece { ends: Some(Ends { first: edge, between }), ..piece(0, axis.extent - between, 1, false) };
+    let ends =
+        Piece { ends: Some(Ends { first: edge, between, places: edge }), ..piece(0, axis.extent - between, 1, false) };
     let sizes: Vec<i64> = [size].into_iter().chain(tails(size)).collect();
     let tiles = descending(between, &sizes).into_iter();
     let tiles = tiles.map(|(at, count, n)| Piece { inside: true, ..piece(edge + at, count, n, n < size) });
@@ -173,62 +174,51 @@ pub(super) fn edged_size(extent: i64, size: i64, edge: i64) -> Option<i64> {
     edged_sizes(size, edge).filter(|n| extent >= n + edge).min_by_key(cost)
 }
 
-/// The same in whole tiles: the first, and the last, which may overlap the one before it, have the edges within them. They are of two
-/// sizes, of which an extent has the one that fits better. Where it is too short for both, places go one by one. None where tiles are as small as the edges.
+/// The same in whole tiles: those at both ends, which are one piece and may overlap, have the edges within them. They are of two sizes, of which an
+/// extent has the one that fits better. Where it is too short for both, places go one by one. None where tiles are as small as the edges.
 pub(super) fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec<Piece>> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
     if size < 2 * edge || size < LEAST_EDGED {
         return None;
     }
-    let extent = axis.extent;
-    let chosen = edged_size(extent, size, edge);
-    let mut all = Vec::new();
-    for size in edged_sizes(size, edge) {
-        let is_chosen = i64::from(chosen == Some(size));
-        let (first, count) = tiles_between(is_chosen * (extent - 2 * size), size, edge);
-        let piece = |start, count, moves| Piece { changes: true, moves, ..Piece::plain(start, count, size, 1) };
-        let end = |start, moves, end| Piece { once: true, end: Some(end), ..piece(start, is_chosen, moves) };
-        all.push(end(0, false, End::First));
-        all.push(Piece { inside: true, ..piece(first, count, edge > 1) });
-        // Before the first place where the extent is too short: there is none then, and conditions are what they are at other extents.
-        all.push(end(extent - size, true, End::Last { places: edge }));
-    }
-    let single = if chosen.is_none() { extent } else { 0 };
-    all.push(Piece { changes: true, ..Piece::plain(0, single, 1, 1) });
-    Some(all)
+    let chosen = edged_size(axis.extent, size, edge);
+    Some(
+        edged_sizes(size, edge)
+            .flat_map(|n| with_ends(axis.extent, n, edge, chosen))
+            .chain([single(axis.extent, chosen)])
+            .collect(),
+    )
 }
 
-/// The same in as few kinds of tiles as can be: those at both ends are one, whose conditions tell them apart.
+/// The same in fewer kinds of tiles: of the smaller size there are those at both ends alone.
 fn tiles_at_ends(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
-    let extent = axis.extent;
-    let chosen = edged_sizes(size, edge).find(|n| *n <= extent);
-    let mut all = Vec::new();
-    for n in edged_sizes(size, edge) {
-        let (count, between) = match chosen == Some(n) {
-            true => (if extent > n { 2 } else { 1 }, extent - 2 * n),
-            false => (0, 0),
-        };
-        let piece = |start, count| Piece { changes: true, ..Piece::plain(start, count, n, 1) };
-        all.push(Piece { ends: Some(Ends { first: 1, between }), ..piece(0, count) });
-        // Shorter extents have those at the ends alone.
-        if n == size {
-            let (start, count) = tiles_between(between, n, edge);
-            all.push(Piece { inside: true, moves: edge > 1, ..piece(start, count) });
-        }
-    }
-    all.push(Piece { changes: true, ..Piece::plain(0, if chosen.is_none() { extent } else { 0 }, 1, 1) });
-    all
+    let chosen = edged_sizes(size, edge).find(|n| *n <= axis.extent);
+    let of_size = |n: i64| with_ends(axis.extent, n, edge, chosen).into_iter().take(if n == size { 2 } else { 1 });
+    edged_sizes(size, edge).flat_map(of_size).chain([single(axis.extent, chosen)]).collect()
 }
 
-/// Where tiles of that size begin that fill what is between those at both ends, and how many there are: they may reach into the last one, but not to the edge.
-fn tiles_between(between: i64, size: i64, edge: i64) -> (i64, i64) {
-    let between = between.max(0);
-    let reached = match between % size {
+/// An extent in tiles of one size, where that is chosen: those at both ends, and those between, which may reach into the last one, but not to the edge.
+fn with_ends(extent: i64, size: i64, edge: i64, chosen: Option<i64>) -> [Piece; 2] {
+    let between = extent - 2 * size;
+    let (at_ends, inside) = match chosen == Some(size) {
+        true => (if between > -size { 2 } else { 1 }, (between.max(0) + size - 1) / size),
+        false => (0, 0),
+    };
+    let reached = match between.max(0) % size {
         0 => 0,
         rest => (edge - rest).max(0),
     };
-    (size - reached, (between + size - 1) / size)
+    let piece = |start, count| Piece { changes: true, ..Piece::plain(start, count, size, 1) };
+    [
+        Piece { ends: Some(Ends { first: 1, between, places: edge }), ..piece(0, at_ends) },
+        Piece { inside: true, moves: edge > 1, ..piece(size - reached, inside) },
+    ]
+}
+
+/// An extent place by place, where no size is chosen.
+fn single(extent: i64, chosen: Option<i64>) -> Piece {
+    Piece { changes: true, ..Piece::plain(0, if chosen.is_none() { extent } else { 0 }, 1, 1) }
 }
 
 impl Place {
@@ -249,15 +239,19 @@ mod tests {
         let id = AxisId(0);
         for (size, edge) in [(3, 1), (4, 1), (7, 1), (14, 1), (5, 2), (7, 2), (8, 3), (14, 3)] {
             let tiling = Tiling { tiles: vec![(id, size)], ..Tiling::single(AxisId(1)) };
-            for extent in 2 * edge + 1..120 {
-                let pieces = edged_tiles(&Axis { id, extent }, &tiling, edge).expect("tiles are long enough");
+            for (extent, along_ends) in (2 * edge + 1..120).flat_map(|n| [(n, false), (n, true)]) {
+                let axis = Axis { id, extent };
+                let pieces = match along_ends {
+                    true => tiles_at_ends(&axis, &tiling, edge),
+                    false => edged_tiles(&axis, &tiling, edge).expect("tiles are long enough"),
+                };
                 let mut seen = vec![0; extent as usize];
                 for p in pieces.iter().filter(|p| p.count > 0) {
-                    for (from, to) in (0..p.count).map(|i| (p.start + i * p.size, p.start + (i + 1) * p.size)) {
+                    let between = |turn: i64| p.ends.map_or(0, |ends| turn / ends.first * ends.between);
+                    for from in (0..p.count).map(|turn| p.start + turn * p.size + between(turn)) {
+                        let to = from + p.size;
                         assert!(from >= 0 && to <= extent, "{extent} by {size}: {p:?}");
                         assert!(!p.inside || (from >= edge && to <= extent - edge), "{extent} by {size}: {p:?}");
-                        assert!(p.end != Some(End::First) || to <= extent - edge, "{extent} by {size}: {p:?}");
-                        assert!(!matches!(p.end, Some(End::Last { .. })) || from >= edge, "{extent} by {size}: {p:?}");
                         (from..to).for_each(|at| seen[at as usize] += 1);
                     }
                 }

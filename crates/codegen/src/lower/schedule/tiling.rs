@@ -209,8 +209,6 @@ pub(super) struct Piece {
     pub(super) once: bool,
     /// Whether no window reaches over an edge there, at any size.
     pub(super) inside: bool,
-    /// Whether it is one tile at an end of the axis, where windows reach over the edge at the outermost places.
-    pub(super) end: Option<End>,
     /// Where it is at both ends of the axis.
     pub(super) ends: Option<Ends>,
 }
@@ -222,13 +220,8 @@ pub(super) struct Ends {
     pub(super) first: i64,
     /// Elements between both; less than none where they overlap.
     pub(super) between: i64,
-}
-
-/// An end of an axis, and how many of the places there have windows that reach over it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    First,
-    Last { places: i64 },
+    /// At how many places from either end windows reach over the edge.
+    pub(super) places: i64,
 }
 
 impl Piece {
@@ -251,7 +244,6 @@ impl Piece {
             moves: false,
             once: false,
             inside: false,
-            end: None,
             ends: None,
         }
     }
@@ -263,7 +255,7 @@ impl Piece {
 
     /// Whether it is of what is left of an extent after tiles.
     pub(super) fn is_rest(&self) -> bool {
-        self.changes && !self.inside && self.end.is_none()
+        self.changes && !self.inside && (self.ends.is_none() || self.size == 1)
     }
 
     pub(super) fn elements(&self) -> i64 {
