@@ -268,18 +268,21 @@ pub(super) const FEW: i64 = 6;
 const CUT_ANEW: i64 = 3;
 
 /// The sizes of tiles along an axis whose extent changes, where the largest have this one: with those between it and its half an extent is cut
-/// nearly evenly, and few smaller ones are for less.
-fn tile_sizes(size: i64) -> Vec<i64> {
+/// nearly evenly, and few smaller ones are for less. Fewer are enough where tiles may overlap. Each takes time to compile.
+fn tile_sizes(size: i64, may_overlap: bool) -> Vec<i64> {
     let half = (size + 1) / 2;
     let greater: Vec<i64> = match size {
+        ..=8 if may_overlap => (half..=size).rev().step_by(2).collect(),
         ..=8 => (half..=size).rev().collect(),
-        // Each takes time to compile: these are enough for most extents.
+        _ if may_overlap => [size, size - 5].into_iter().filter(|n| *n >= half).collect(),
         _ => [0, 3, 5].map(|less| size - less).into_iter().filter(|n| *n >= half).collect(),
     };
     // Rows of small images are rather three wide than two.
+    let few: &[i64] = if may_overlap { &[4, 1] } else { &[4, 3, 1] };
+    let least = greater.last().copied().unwrap_or(size);
     let lesser: Vec<i64> = match half {
-        4.. => [4, 3, 1].into_iter().filter(|n| *n < half).collect(),
-        _ => tails(half),
+        4.. => few.iter().copied().filter(|n| *n < least).collect(),
+        _ => tails(least),
     };
     greater.into_iter().chain(lesser).collect()
 }
@@ -294,7 +297,7 @@ pub(super) fn is_streamed(reduced: f64, unit: Core) -> bool {
 /// the last ones may overlap the one before them where that is said.
 pub(super) fn changing_tiles(extent: i64, size: i64, streamed: bool, may_overlap: bool) -> Vec<(i64, i64, i64)> {
     match streamed || may_overlap {
-        true => cut_into(extent, &tile_sizes(size), may_overlap),
+        true => cut_into(extent, &tile_sizes(size, may_overlap), may_overlap),
         false => descending(extent, &[size].into_iter().chain(tails(size)).collect::<Vec<i64>>()),
     }
 }
@@ -353,7 +356,7 @@ mod tests {
     #[test]
     fn extents_are_cut_into_few_even_tiles() {
         let cut = |extent: i64, size: i64| -> Vec<(i64, i64)> {
-            let pieces = cut_into(extent, &tile_sizes(size), false);
+            let pieces = cut_into(extent, &tile_sizes(size, false), false);
             let ends: Vec<i64> = pieces.iter().map(|(first, count, size)| first + count * size).collect();
             assert!(pieces[1..].iter().zip(&ends).all(|(p, end)| p.0 == *end), "{pieces:?}");
             assert_eq!((pieces[0].0, ends.last()), (0, Some(&extent)), "{pieces:?}");
@@ -362,7 +365,7 @@ mod tests {
         assert_eq!(cut_into(30, &[14, 11, 9, 4, 3, 1], true)[..3], [(0, 0, 14), (0, 2, 11), (21, 1, 9)]);
         for (size, extent) in (1..=14).flat_map(|size| (0..200).map(move |extent| (size, extent))) {
             let mut seen = vec![0; extent as usize];
-            for (first, count, size) in cut_into(extent, &tile_sizes(size), true) {
+            for (first, count, size) in cut_into(extent, &tile_sizes(size, true), true) {
                 (first..first + count * size).for_each(|at| seen[at as usize] += 1);
             }
             assert!(seen.iter().all(|n| (1..=2).contains(n)), "{extent} by {size}");
