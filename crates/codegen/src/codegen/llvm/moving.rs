@@ -1,4 +1,4 @@
-//! Addresses in innermost loops: one pointer for all that lie a known distance apart and move by the same step in each turn, which moves with the
+//! Addresses in innermost loops, and in those around them that do nothing else: one pointer for all that lie a known distance apart and move by the same step in each turn, which moves with the
 //! loop. LLVM's loop strength reduction finds such pointers, too, but takes more time for that than for all else that it does with most kernels.
 
 use inkwell::{
@@ -18,7 +18,7 @@ const MOST: usize = 12;
 /// is one register more.
 const FURTHER: i64 = 3;
 
-/// The pointers of an innermost loop.
+/// The pointers of a loop.
 pub(super) struct Moving<'ctx> {
     var: AxisId,
     /// What is bound outside of the loop has a lower one.
@@ -27,6 +27,8 @@ pub(super) struct Moving<'ctx> {
     from: Option<V<'ctx>>,
     before: BasicBlock<'ctx>,
     head: BasicBlock<'ctx>,
+    /// Whether no loop is within it.
+    is_innermost: bool,
     pointers: Vec<Pointer<'ctx>>,
 }
 
@@ -40,25 +42,20 @@ struct Pointer<'ctx> {
 }
 
 impl<'ctx> Moving<'ctx> {
-    /// Of a loop over this variable at this level between these blocks; none where loops are within it, as little is gained outside of those.
+    /// Of a loop over this variable at this level between these blocks. None where it stores anything beside the loops within it, as loops over tiles do:
+    /// little is gained there, and registers would hold its pointers all along.
     pub(super) fn new(
         (var, level): (AxisId, u32),
         from: V<'ctx>,
         [before, head]: [BasicBlock<'ctx>; 2],
         body: &Stmt,
     ) -> Option<Moving<'ctx>> {
-        let mut has_loops = false;
-        body.for_each(&mut |s| {
-            has_loops |= match s {
-                Stmt::For { kind: LoopKind::Unrolled | LoopKind::Vector, .. } => false,
-                Stmt::For { extent, .. } => extent.as_int().is_none_or(|n| n > 1),
-                Stmt::While { .. } => true,
-                _ => false,
-            };
-        });
+        let (mut loops, mut stores) = (false, false);
+        find(body, &mut loops, &mut stores);
         let is_zero = from.into_int_value().get_zero_extended_constant() == Some(0);
         let from = (!is_zero).then_some(from);
-        (!has_loops).then(|| Moving { var, level, from, before, head, pointers: Vec::new() })
+        let new = || Moving { var, level, from, before, head, is_innermost: !loops, pointers: Vec::new() };
+        (!loops || !stores).then(new)
     }
 
     /// What follows the last turn's statements: pointers move on.
@@ -68,6 +65,24 @@ impl<'ctx> Moving<'ctx> {
             let next = e.ir.offset(element, p.phi.as_basic_value().into_pointer_value(), p.elements);
             p.phi.add_incoming(&[(&next, e.ir.here())]);
         }
+    }
+}
+
+/// Whether there are loops, and stores beside them.
+fn find(s: &Stmt, loops: &mut bool, stores: &mut bool) {
+    match s {
+        Stmt::Block(all) => all.iter().for_each(|s| find(s, loops, stores)),
+        Stmt::For { kind: LoopKind::Unrolled | LoopKind::Vector, body, .. } | Stmt::Let { body, .. } => {
+            find(body, loops, stores);
+        }
+        Stmt::For { extent, body, .. } if extent.as_int().is_some_and(|n| n <= 1) => find(body, loops, stores),
+        Stmt::For { .. } | Stmt::While { .. } => *loops = true,
+        Stmt::If { then, otherwise, .. } => {
+            find(then, loops, stores);
+            otherwise.iter().for_each(|s| find(s, loops, stores));
+        }
+        Stmt::Store { .. } | Stmt::Transpose { .. } => *stores = true,
+        Stmt::Prefetch { .. } | Stmt::Tiles { .. } => {}
     }
 }
 
@@ -125,20 +140,31 @@ impl<'ctx> Emitter<'_, 'ctx> {
         (step != Affine::default()).then_some((common, step))
     }
 
-    /// A pointer that moves with the loop, and what an address adds to it; none where there is no such.
+    /// A pointer that moves with the innermost loop, and what an address adds to it; none where there is no such.
     pub(super) fn moved(
         &mut self,
         buffer: BufferId,
         at: &Affine,
     ) -> Result<Option<(PointerValue<'ctx>, Affine)>, CodegenError> {
-        let Some(Some(around)) = self.moving.last() else { return Ok(None) };
-        if self.kernel.buffers[buffer.0 as usize].space == Space::Register {
-            return Ok(None);
+        let innermost = self.moving.last().is_some_and(|l| l.as_ref().is_some_and(|l| l.is_innermost));
+        match innermost && self.kernel.buffers[buffer.0 as usize].space != Space::Register {
+            true => self.moved_in(self.moving.len(), buffer, at),
+            false => Ok(None),
         }
+    }
+
+    /// The same of the last of the first so many loops.
+    fn moved_in(
+        &mut self,
+        loops: usize,
+        buffer: BufferId,
+        at: &Affine,
+    ) -> Result<Option<(PointerValue<'ctx>, Affine)>, CodegenError> {
+        let Some(Some(around)) = loops.checked_sub(1).map(|last| &self.moving[last]) else { return Ok(None) };
         let of = (around.var, around.level);
         let Some((mut common, step)) = self.common_and_step(at, of) else { return Ok(None) };
         let constant = at.constant + std::mem::take(&mut common.constant);
-        let Some(Some(around)) = self.moving.last() else { return Ok(None) };
+        let Some(around) = &self.moving[loops - 1] else { return Ok(None) };
         let of_buffer = around.pointers.iter().filter(|p| p.buffer == buffer && p.step == step);
         let from = of_buffer.map(|p| (p.phi, common.plus(&p.common, -1)));
         let near = |rest: &Affine| match &rest.terms[..] {
@@ -150,26 +176,30 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let (phi, rest) = match nearest {
             Some((_, phi, rest)) => (phi, rest),
             None if around.pointers.len() == MOST => return Ok(None),
-            None => (self.moving_pointer(buffer, common, step)?, Affine::default()),
+            None => (self.moving_pointer(loops, buffer, common, step)?, Affine::default()),
         };
         Ok(Some((phi.as_basic_value().into_pointer_value(), rest.plus(&Affine::constant(constant), 1))))
     }
 
-    /// A further pointer of the loop at hand.
+    /// A further pointer of the last of the first so many loops. Where it begins may move with the loop around that.
     fn moving_pointer(
         &mut self,
+        loops: usize,
         buffer: BufferId,
         common: Affine,
         step: Affine,
     ) -> Result<PhiValue<'ctx>, CodegenError> {
-        let base = self.buffer(buffer);
-        let mut around = self.moving.pop().flatten().expect("a loop is at hand");
+        let (base, further) = match self.moved_in(loops - 1, buffer, &common)? {
+            Some(found) => found,
+            None => (self.buffer(buffer), common.clone()),
+        };
+        let mut around = self.moving[loops - 1].take().expect("a loop is at hand");
         let here = self.ir.here();
         // What was computed within the loop does not exist before it.
         let known = (std::mem::take(&mut self.values), std::mem::take(&mut self.value_log));
         self.ir.builder.position_before(&around.before.get_terminator().expect("the loop is entered"));
         let element = self.ir.memory_type(self.kernel.buffers[buffer.0 as usize].dtype);
-        let mut first = self.offset_by(element, base, &common)?;
+        let mut first = self.offset_by(element, base, &further)?;
         let elements = self.sum(&step)?.into_int_value();
         if let Some(from) = around.from {
             first = self.ir.offset(element, first, self.ir.mul(from, elements.into()).into_int_value());
@@ -183,7 +213,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         phi.add_incoming(&[(&first, around.before)]);
         self.ir.go_to(here);
         around.pointers.push(Pointer { buffer, common, step, phi, elements });
-        self.moving.push(Some(around));
+        self.moving[loops - 1] = Some(around);
         Ok(phi)
     }
 }
