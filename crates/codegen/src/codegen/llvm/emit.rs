@@ -54,8 +54,6 @@ pub(super) struct Emitter<'u, 'ctx> {
     buffers: Vec<Option<PointerValue<'ctx>>>,
     /// Which of them may be the same memory as another.
     in_place: Vec<bool>,
-    /// Whether how many turns some loop has is not known.
-    has_unknown: bool,
     context: Option<PointerValue<'ctx>>,
     pub(super) env: Env<'ctx>,
     level: u32,
@@ -166,16 +164,6 @@ fn may_be_another(kernel: &Kernel) -> Vec<bool> {
     kernel.buffers.iter().map(named).collect()
 }
 
-/// Whether how many turns some loop has is not known. LLVM takes it that all loops have equally many then: it would keep in registers what short
-/// loops of epilogues read, and spill sums around them.
-fn has_unknown_turns(kernel: &Kernel) -> bool {
-    let mut found = false;
-    kernel.body.for_each(&mut |s| {
-        found |= matches!(s, Stmt::For { extent, kind: LoopKind::Serial, .. } if extent.as_int().is_none());
-    });
-    found
-}
-
 /// Whether a buffer lives outside of the functions that use it.
 fn is_shared(kernel: &Kernel, buffer: usize) -> bool {
     !matches!(kernel.buffers[buffer].space, Space::Local | Space::Register)
@@ -218,7 +206,6 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             function,
             buffers: vec![None; kernel.buffers.len()],
             in_place: may_be_another(kernel),
-            has_unknown: has_unknown_turns(kernel),
             context: None,
             env: Env::default(),
             level: 0,
@@ -479,11 +466,12 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         let range = self.index(extent).range().map(|(_, hi)| (0, (hi - 1).max(0)));
         let guarded = self.index(extent).range().is_none_or(|(lo, _)| lo < 1);
         let n = self.value(extent)?;
-        let turns = self.index(extent).as_constant().filter(|_| self.has_unknown);
+        let turns = self.index(extent).as_constant();
         self.counted(var, self.ir.i64(0).into(), n, range, guarded, turns, body)
     }
 
-    /// The loop over `from..to`; `guarded` where it may be empty. LLVM is told of its `turns`, where they are given.
+    /// The loop over `from..to`; `guarded` where it may be empty. LLVM is told of its `turns`, where they are given: it takes it that all loops have equally
+    /// many else, and would keep in registers what short loops of epilogues read, or constants of transforms, and spill sums around them.
     #[expect(clippy::too_many_arguments, reason = "all that a loop has")]
     fn counted(
         &mut self,
