@@ -108,8 +108,10 @@ pub(super) fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
     let between = (axis.extent - 2 * edge).max(0);
     let piece = |start, count, size, moves| Piece { changes: true, moves, ..Piece::plain(start, count, size, 1) };
-    let ends =
-        Piece { ends: Some(Ends { first: edge, between, places: edge }), ..piece(0, axis.extent - between, 1, false) };
+    let ends = Piece {
+        ends: Some(Ends { first: Some(edge), between, places: edge }),
+        ..piece(0, axis.extent - between, 1, false)
+    };
     let sizes: Vec<i64> = [size].into_iter().chain(tails(size)).collect();
     let tiles = descending(between, &sizes).into_iter();
     let tiles = tiles.map(|(at, count, n)| Piece { inside: true, ..piece(edge + at, count, n, n < size) });
@@ -175,27 +177,25 @@ pub(super) fn edged_size(extent: i64, size: i64, edge: i64) -> Option<i64> {
 }
 
 /// The same in whole tiles: those at both ends, which are one piece and may overlap, have the edges within them. They are of two sizes, of which an
-/// extent has the one that fits better. Where it is too short for both, places go one by one. None where tiles are as small as the edges.
+/// extent has the one that fits better; those of the smaller one are alike all along. Where it is too short for both, places go one by one. None where tiles
+/// are as small as the edges.
 pub(super) fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec<Piece>> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
     if size < 2 * edge || size < LEAST_EDGED {
         return None;
     }
-    let chosen = edged_size(axis.extent, size, edge);
-    Some(
-        edged_sizes(size, edge)
-            .flat_map(|n| with_ends(axis.extent, n, edge, chosen))
-            .chain([single(axis.extent, chosen)])
-            .collect(),
-    )
+    let extent = axis.extent;
+    let chosen = edged_size(extent, size, edge);
+    let smaller = edged_sizes(size, edge).skip(1).map(|n| alike(extent, n, edge, chosen));
+    Some(with_ends(extent, size, edge, chosen).into_iter().chain(smaller).chain([single(extent, chosen)]).collect())
 }
 
-/// The same in fewer kinds of tiles: of the smaller size there are those at both ends alone.
+/// The same in fewer kinds of tiles: those of each size are alike all along.
 fn tiles_at_ends(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
     let chosen = edged_sizes(size, edge).find(|n| *n <= axis.extent);
-    let of_size = |n: i64| with_ends(axis.extent, n, edge, chosen).into_iter().take(if n == size { 2 } else { 1 });
-    edged_sizes(size, edge).flat_map(of_size).chain([single(axis.extent, chosen)]).collect()
+    let of_size = |n: i64| alike(axis.extent, n, edge, chosen);
+    edged_sizes(size, edge).map(of_size).chain([single(axis.extent, chosen)]).collect()
 }
 
 /// An extent in tiles of one size, where that is chosen: those at both ends, and those between, which may reach into the last one, but not to the edge.
@@ -211,9 +211,16 @@ fn with_ends(extent: i64, size: i64, edge: i64, chosen: Option<i64>) -> [Piece; 
     };
     let piece = |start, count| Piece { changes: true, ..Piece::plain(start, count, size, 1) };
     [
-        Piece { ends: Some(Ends { first: 1, between, places: edge }), ..piece(0, at_ends) },
+        Piece { ends: Some(Ends { first: Some(1), between, places: edge }), ..piece(0, at_ends) },
         Piece { inside: true, moves: edge > 1, ..piece(size - reached, inside) },
     ]
+}
+
+/// The same in one piece, whose conditions tell the ends from what is between.
+fn alike(extent: i64, size: i64, edge: i64, chosen: Option<i64>) -> Piece {
+    let count = if chosen == Some(size) { (extent + size - 1) / size } else { 0 };
+    let ends = Ends { first: None, between: extent - 2 * size, places: edge };
+    Piece { changes: true, ends: Some(ends), ..Piece::plain(0, count, size, 1) }
 }
 
 /// An extent place by place, where no size is chosen.
@@ -247,8 +254,12 @@ mod tests {
                 };
                 let mut seen = vec![0; extent as usize];
                 for p in pieces.iter().filter(|p| p.count > 0) {
-                    let between = |turn: i64| p.ends.map_or(0, |ends| turn / ends.first * ends.between);
-                    for from in (0..p.count).map(|turn| p.start + turn * p.size + between(turn)) {
+                    let from = |turn: i64| match p.ends {
+                        Some(Ends { first: Some(first), between, .. }) => turn * p.size + turn / first * between,
+                        Some(Ends { first: None, between, .. }) => (turn * p.size).min(p.size + between),
+                        None => p.start + turn * p.size,
+                    };
+                    for from in (0..p.count).map(from) {
                         let to = from + p.size;
                         assert!(from >= 0 && to <= extent, "{extent} by {size}: {p:?}");
                         assert!(!p.inside || (from >= edge && to <= extent - edge), "{extent} by {size}: {p:?}");

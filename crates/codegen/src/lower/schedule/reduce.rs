@@ -423,7 +423,11 @@ impl Emitter {
         let at = turn.clone() * piece.step() + start.clone();
         let named = piece.ends.zip(between).map(|(ends, between)| {
             let name = self.fresh();
-            (name, at.clone() + turn.clone().floor_div(ends.first) * between)
+            let at = match ends.first {
+                Some(first) => at.clone() + turn.clone().floor_div(first) * between,
+                None => Scalar::binary(BinOp::Min, at.clone(), between + piece.size),
+            };
+            (name, at)
         });
         let at = named.as_ref().map_or(at, |named| Scalar::axis(named.0));
         (turns, Place { axis, at, start, turn, before, piece, named })

@@ -209,16 +209,16 @@ pub(super) struct Piece {
     pub(super) once: bool,
     /// Whether no window reaches over an edge there, at any size.
     pub(super) inside: bool,
-    /// Where it is at both ends of the axis.
+    /// Where it is at both ends of the axis, or goes from the one to the other in whole tiles.
     pub(super) ends: Option<Ends>,
 }
 
-/// Iterations at both ends of an axis.
+/// Iterations at both ends of an axis, if not all along it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ends {
-    /// How many there are at the first one, at all sizes.
-    pub(super) first: i64,
-    /// Elements between both; less than none where they overlap.
+    /// How many there are at the first one, at all sizes. None where they go all along, of which the last may overlap the one before it.
+    pub(super) first: Option<i64>,
+    /// Elements between those at both ends; less than none where they overlap.
     pub(super) between: i64,
     /// At how many places from either end windows reach over the edge.
     pub(super) places: i64,
