@@ -274,7 +274,7 @@ fn tile_sizes(size: i64, may_overlap: bool) -> Vec<i64> {
     let greater: Vec<i64> = match size {
         ..=8 if may_overlap => (half..=size).rev().step_by(2).collect(),
         ..=8 => (half..=size).rev().collect(),
-        _ if may_overlap => [size, size - 5].into_iter().filter(|n| *n >= half).collect(),
+        _ if may_overlap => vec![size, size - 3],
         _ => [0, 3, 5].map(|less| size - less).into_iter().filter(|n| *n >= half).collect(),
     };
     // Rows of small images are rather three wide than two.
