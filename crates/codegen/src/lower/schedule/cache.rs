@@ -144,10 +144,12 @@ impl Emitter {
             let found = e.changes(*axis) && plain && at + inner >= pieces.len() && tiling.matrix.is_none();
             found.then_some(at)
         })?;
-        let Some((_, walked)) = self.walked(order, accesses, tiling).filter(|found| found.0 == at) else {
+        if at >= pieces.len() {
             self.diverge();
             return None;
-        };
+        }
+        // Where nothing is met again at this size, as with a batch of several images of which each is read by itself, one block is enough.
+        let walked = self.walked(order, accesses, tiling).filter(|found| found.0 == at).map_or(0, |found| found.1);
         let budget = near_bytes(&self.unit.timing);
         let all: i64 = pieces[at].1.iter().map(|p| p.count).sum();
         let blocks = ((walked + budget - 1) / budget).max(1);
