@@ -182,11 +182,14 @@ impl Emitter {
         };
         let mut outer: Vec<Loop> =
             axes.iter().filter(|a| a.id != vector.id).map(|a| Loop { var: a.id, extent: a.extent }).collect();
-        if let ([_, _, _, columns, block], true) =
-            (&self.group.decl(tensor).shape[..], threads == Threads::All && self.rows_first)
-        {
-            let to = Affine::of(&to);
-            outer.sort_by_key(|l| to.as_ref().is_none_or(|to| to.coeff(l.var) != columns * block));
+        if threads == Threads::All && self.rows_first {
+            let row = self.decide(|e| {
+                let ([_, _, _, columns, block], Some(to)) = (&e.group.decl(tensor).shape[..], Affine::of(&to)) else {
+                    return None;
+                };
+                outer.iter().map(|l| l.var).find(|&var| to.coeff(var) == columns * block)
+            });
+            outer.sort_by_key(|l| Some(l.var) != row);
         }
         let place = Place { buffer, to: &to, value: &value };
         if let Some(padded) = self.padded(tensor, &outer, vector, &place, threads) {

@@ -221,8 +221,10 @@ fn scheduled(
                 let axes = steps.iter().flat_map(|s| s.axes.iter().chain(s.reduction.iter().flat_map(|r| &r.axes)));
                 e.extents.extend(axes.map(|a| (a.id, a.extent)));
                 let steps = e.pack_operands(steps);
-                let image = |s: &Step| s.reduction.as_ref().and_then(|r| e.by_rows(s.tensor, &s.axes, r)).is_some();
-                e.rows_first = steps.iter().any(image);
+                e.rows_first = e.decide(|e| {
+                    let image = |s: &Step| s.reduction.as_ref().and_then(|r| e.by_rows(s.tensor, &s.axes, r)).is_some();
+                    steps.iter().any(image)
+                });
                 let later =
                     LazyCell::new(|| parts[at + 1..].iter().flat_map(Part::reads).collect::<HashSet<TensorId>>());
                 body.extend(e.steps(steps, &|t| later.contains(&t)));
