@@ -381,7 +381,15 @@ mod tests {
     /// A tile of so many places of an axis, at that place and in that turn.
     fn tile_at(axis: AxisId, at: i64, size: i64, turn: i64) -> Place {
         let [at, turn] = [at, turn].map(Scalar::index);
-        Place { axis, at, start: Scalar::index(0), turn, before: Scalar::index(0), piece: Piece::of(1, size) }
+        Place {
+            axis,
+            at,
+            start: Scalar::index(0),
+            turn,
+            before: Scalar::index(0),
+            piece: Piece::of(1, size),
+            named: None,
+        }
     }
 
     /// Sixteen tiles meet a panel of 768 rows of 32 floats: together they ask for every line of the panel that comes after.
@@ -409,6 +417,7 @@ mod tests {
             turn: Scalar::index(before),
             before: Scalar::index(0),
             piece: Piece::of(16, size),
+            named: None,
         };
         for turns in [1, 96, 192, 768] {
             let mut asked = HashSet::new();

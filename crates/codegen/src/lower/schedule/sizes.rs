@@ -330,8 +330,12 @@ fn cut_into(extent: i64, sizes: &[i64], may_overlap: bool) -> Vec<(i64, i64, i64
         }
         counts
     };
-    // Those of one size alone have nothing before them to overlap.
-    let overlaps = |n: &usize| *n == left || counted(*n).iter().filter(|c| **c > 0).count() > 1;
+    // Those of one size alone have nothing before them to overlap; and what is before the last ones must not reach beyond the extent.
+    let overlaps = |n: &usize| {
+        let counts = counted(*n);
+        let mut used = counts.iter().zip(sizes).filter(|(count, _)| **count > 0).map(|(_, size)| *size as usize);
+        *n == left || used.next_back().is_some_and(|last| last > *n - left) && used.next().is_some()
+    };
     let chosen = (left..=most).filter(overlaps).min_by_key(|n| least[*n].0).unwrap_or(left);
     let counts = counted(chosen);
     let last = counts.iter().rposition(|c| *c > 0);
@@ -352,6 +356,53 @@ pub(super) fn tails(size: i64) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        loops::{Builder, Combine},
+        machine::{Arch, family},
+        tensor::DType,
+    };
+
+    /// A convolution of `size` x `size` pixels by a stride, from 20 blocks of channels to 80, of images of that batch, height and width.
+    fn convolution([batch, height, width]: [i64; 3], size: i64, stride: i64) -> Stages {
+        let (rows, columns, pad) = (height / stride, width / stride, size / 2);
+        let mut b = Builder::new();
+        let image = b.arg(&[batch, 20, height, width, 16], DType::F32);
+        let weights = b.arg(&[80, 20, size, size, 16, 16], DType::F32);
+        let to = [batch, 80, rows, columns, 16];
+        let sum = b.reduce(&to, &[20, size, size, 16], Combine::Sum, |b, i, r| {
+            let at = |place: &Scalar, tap: &Scalar| place.clone() * stride + tap.clone() - pad;
+            let (y, x) = (at(&i[2], &r[1]), at(&i[3], &r[2]));
+            let inside =
+                |at: &Scalar, extent: i64| at.clone().ge(Scalar::index(0)).and(at.clone().lt(Scalar::index(extent)));
+            let pixel = b.read(image, [i[0].clone(), r[0].clone(), y.clone(), x.clone(), r[3].clone()]);
+            let pixel = match pad {
+                0 => pixel,
+                _ => Scalar::select(inside(&y, height).and(inside(&x, width)), pixel, Scalar::float(0.0, DType::F32)),
+            };
+            let [block, from, to] = [&i[1], &r[0], &i[4]].map(Clone::clone);
+            pixel * b.read(weights, [block, from, r[1].clone(), r[2].clone(), r[3].clone(), to])
+        });
+        b.finish(vec![sum])
+    }
+
+    /// What is decided for a small image is what all others' kernels are of, and not what some larger one would have: then weights would be read again for each
+    /// few pixels of the small one.
+    #[test]
+    fn decisions_of_one_image_are_taken_at_others() {
+        let timing = family(Arch::X86, "sapphirerapids").expect("a family").timing;
+        let core = Core { vector_bytes: 64, vector_registers: 32, timing, ..Core::SCALAR };
+        for (size, stride) in [(1, 1), (3, 1), (3, 2)] {
+            let at = |extents| convolution(extents, size, stride);
+            let (small, other) = (at([1, 14, 14]), at([5, 38, 42]));
+            let changing = changing(&[&small, &other]).expect("they differ in extents");
+            let (kernel, decisions) = schedule_sized("conv", &small, core, &changing, None).expect("it is scheduled");
+            for extents in [[5, 38, 42], [1, 4, 8], [12, 56, 60], [2, 14, 14], [1, 112, 112]] {
+                let same = schedule_sized("conv", &at(extents), core, &changing, Some(&decisions));
+                let (same, _) = same.expect("decisions are taken");
+                assert_eq!(same.outline().structure, kernel.outline().structure, "{size} by {stride} at {extents:?}");
+            }
+        }
+    }
 
     #[test]
     fn extents_are_cut_into_few_even_tiles() {
