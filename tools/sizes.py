@@ -8,9 +8,10 @@ the text of the programs is changed for that. ONNX Runtime runs the same network
 MODEL.onnx (rivals.py makes them).
 
 In each round every one runs all sizes, in turn; a row has medians over all rounds, and the least of the first calls at a size once another one
-had been run.
+had been run. A second table has how long a process takes until the first result, with an empty cache: of the program of unknown extents at the first size, and of
+the one that is built for that.
 """
-import argparse, json, math, pathlib, re, statistics as st, subprocess, sys, tempfile, time
+import argparse, json, math, os, pathlib, re, statistics as st, subprocess, sys, tempfile, time
 import numpy as np
 
 IMAGES = {"resnet18": "x", "mobilenet_v2": "x", "inception_v3": "x", "squeezenet1_1": "x"}
@@ -86,6 +87,15 @@ def bench(resat, program, params, files, threads, repeat):
     return done.get("runs") or [done], done
 
 
+def cold(resat, program, params, file, threads):
+    """Seconds from the start of a process to its end, in which it builds a program and runs it once, with an empty cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        command = [resat, "run", str(program), "--params", str(params), "--inputs", str(file), "--outputs", f"{cache}/out.npz"]
+        start = time.perf_counter()
+        subprocess.run([*command, "--threads", str(threads)], check=True, env={**os.environ, "XDG_CACHE_HOME": cache}, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - start
+
+
 def rival(name, models_dir, threads):
     """ONNX Runtime's session where it can take any size."""
     file = models_dir and models_dir / f"{name}.onnx"
@@ -159,7 +169,10 @@ def measure(name, args, folder):
         fixed[-1].write_text(made(args.shared, axes(size)))
     session = rival(name, args.models_dir, args.threads)
     rows = [{"model": name, "size": list(s), "free": [], "first": [], "fixed": [], "ort": []} for s in sizes]
+    starts = {"free": [], "fixed": []}
     for _ in range(args.rounds):
+        for kind, program in [("free", free), ("fixed", fixed[0])]:
+            starts[kind].append(cold(args.resat, program, params, files[0], args.threads))
         # Another size has been run before each: the first is met twice.
         runs, last = bench(args.resat, free, params, [*files[1:], files[0]], args.threads, args.repeat)
         for row, run in zip(rows[1:] + rows[:1], runs):
@@ -170,7 +183,8 @@ def measure(name, args, folder):
             if session:
                 row["ort"] += timed(session, dict(np.load(file)), args.repeat)
     calls = {k: last[k] for k in ["general_calls", "special_calls", "special_kernels"]}
-    return [{**{k: row[k] for k in ["model", "size"]}, **calls, "threads": args.threads,
+    rows[0] |= {f"{kind}_cold_s": st.median(times) for kind, times in starts.items()}
+    return [{**{k: row[k] for k in row if k in ["model", "size"] or k.endswith("_cold_s")}, **calls, "threads": args.threads,
              **{f"{k}_ms": 1e3 * st.median(row[k]) for k in ["free", "fixed", "ort"] if row[k]}, "first_ms": 1e3 * min(row["first"])}
             for row in rows]  # fmt: skip
 
@@ -187,6 +201,11 @@ def table(rows):
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             lines.append(f"\nSpeed against {what}: geometric mean {mean:.2f}, least {min(ratios):.2f}.")
+    lines += ["\n| first result, cold, s | unknown | built for it | of that |", "| --- | ---: | ---: | ---: |"]
+    for r in rows:
+        if "free_cold_s" in r:
+            unknown, built = r["free_cold_s"], r["fixed_cold_s"]
+            lines.append(f"| {r['model']} | {unknown:.2f} | {built:.2f} | {unknown / built:.2f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ use super::{
     Access,
     cache::near_bytes,
     pieces::{LEAST_EDGED, edged_size},
-    sizes::{FEW, changing_tiles, is_streamed},
+    sizes::{FEW, TilesAlong, changing_tiles, is_streamed},
     taps,
     tiling::{Dot, Form, Stored, Tiling, coeff, store_cycles},
     turns::{FACTORS, places},
@@ -406,8 +406,9 @@ fn edged_pieces(extent: i64, size: i64) -> Vec<(f64, i64)> {
 fn changing_pieces(extent: i64, size: i64, streamed: bool) -> Vec<(f64, i64)> {
     let as_long = |size: i64| if streamed { size.max(FEW) as f64 / size as f64 } else { 1.0 };
     let mut all: Vec<(f64, i64)> = Vec::new();
+    let along = TilesAlong { streamed: true, may_overlap: true, many: TilesAlong::is_many(extent, size) };
     for (extent, weight) in likely(extent) {
-        let tiles = changing_tiles(extent, size, true, true).into_iter();
+        let tiles = changing_tiles(extent, size, along).into_iter();
         all.resize_with(tiles.len(), Default::default);
         for (sum, (_, n, size)) in all.iter_mut().zip(tiles) {
             // One place is one tile anyhow.

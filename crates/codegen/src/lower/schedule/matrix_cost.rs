@@ -3,7 +3,7 @@
 use super::{
     Access,
     pieces::pieces,
-    sizes::changing_tiles,
+    sizes::{TilesAlong, changing_tiles},
     tiling::{Tiling, coeff, store_cycles},
 };
 use crate::{
@@ -105,7 +105,7 @@ impl<'a> Cost<'a> {
         let cut = |a: &Axis| -> Vec<(i64, i64)> {
             let size = tiling.tiles.iter().find(|t| t.0 == a.id).map_or(1, |t| t.1);
             match changes(a) {
-                true => changing_tiles(a.extent, size, true, false)
+                true => changing_tiles(a.extent, size, TilesAlong { streamed: true, may_overlap: false, many: false })
                     .into_iter()
                     .map(|(_, count, size)| (count, size))
                     .collect(),

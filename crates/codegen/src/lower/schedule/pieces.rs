@@ -1,8 +1,8 @@
 //! How the axes of an output are cut into pieces of one tile each.
 
 use super::{
-    bind, cut_evenly,
-    sizes::{changing_tiles, descending, tails},
+    Emitter, bind, cut_evenly,
+    sizes::{TilesAlong, changing_tiles, descending, tails},
     tiling::{Ends, Piece, Place, Tiling},
 };
 use crate::loops::{Axis, AxisId, Scalar, Stmt};
@@ -54,13 +54,7 @@ pub(super) fn pieces(axis: &Axis, tiling: &Tiling) -> Vec<Piece> {
 
 /// How an output axis is cut whose extent changes from size to size: as [`changing_tiles`] has it; along vectors, and where windows reach over the edges,
 /// whole tiles, there the first and the last by themselves, and then ever smaller ones. There may be none of any.
-pub(super) fn changing_pieces(
-    axis: &Axis,
-    tiling: &Tiling,
-    guarded: bool,
-    streamed: bool,
-    may_overlap: bool,
-) -> Vec<Piece> {
+fn changing_pieces(axis: &Axis, tiling: &Tiling, guarded: bool, along: TilesAlong) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
     let is_vector = axis.id == tiling.vector;
     let lanes = if is_vector { tiling.lanes } else { 1 };
@@ -80,7 +74,7 @@ pub(super) fn changing_pieces(
             piece((tiles - 1).max(0) * step, i64::from(tiles > 1), size, lanes, true, true),
         ],
         false if !is_vector => {
-            let tiles = changing_tiles(axis.extent, size, streamed, may_overlap).into_iter();
+            let tiles = changing_tiles(axis.extent, size, along).into_iter();
             return tiles.map(|(at, count, n)| piece(at, count, n, 1, n < size, false)).collect();
         }
         false => vec![piece(0, tiles, size, lanes, false, false)],
@@ -104,7 +98,7 @@ pub(super) fn changing_pieces(
 }
 
 /// The same where windows reach over an edge at so many places from either end: those one by one, and those in between in tiles.
-pub(super) fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece> {
+fn edged_pieces(axis: &Axis, tiling: &Tiling, edge: i64) -> Vec<Piece> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1).max(1);
     let between = (axis.extent - 2 * edge).max(0);
     let piece = |start, count, size, moves| Piece { changes: true, moves, ..Piece::plain(start, count, size, 1) };
@@ -164,7 +158,9 @@ const PER_OVERLAP: i64 = 10;
 
 /// The sizes of tiles that have edges within them, where whole ones have this one: each end of the axis is in one tile alone.
 fn edged_sizes(size: i64, edge: i64) -> impl Iterator<Item = i64> {
-    [size, (size + edge) / 2].into_iter().filter(move |n| *n >= 2 * edge)
+    let half = (size + edge) / 2;
+    let least = [2 * edge].into_iter().filter(move |n| *n < half);
+    [size, half].into_iter().filter(move |n| *n >= 2 * edge).chain(least)
 }
 
 /// Which of these sizes an extent has; none where it is too short.
@@ -173,13 +169,13 @@ pub(super) fn edged_size(extent: i64, size: i64, edge: i64) -> Option<i64> {
         let tiles = (extent + size - 1) / size;
         tiles * (10 * size + PER_TILE) + PER_OVERLAP * (tiles * size - extent)
     };
-    edged_sizes(size, edge).filter(|n| extent >= n + edge).min_by_key(cost)
+    edged_sizes(size, edge).filter(|n| extent >= *n).min_by_key(cost)
 }
 
-/// The same in whole tiles: those at both ends, which are one piece and may overlap, have the edges within them. They are of two sizes, of which an
-/// extent has the one that fits better; those of the smaller one are alike all along. Where it is too short for both, places go one by one. None where tiles
+/// The same in whole tiles: those at both ends, which are one piece and may overlap, have the edges within them. They are of few sizes, of which an
+/// extent has the one that fits best; those of smaller ones are alike all along. Where it is too short for both, places go one by one. None where tiles
 /// are as small as the edges.
-pub(super) fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec<Piece>> {
+fn edged_tiles(axis: &Axis, tiling: &Tiling, edge: i64) -> Option<Vec<Piece>> {
     let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
     if size < 2 * edge || size < LEAST_EDGED {
         return None;
@@ -228,6 +224,31 @@ fn single(extent: i64, chosen: Option<i64>) -> Piece {
     Piece { changes: true, ..Piece::plain(0, if chosen.is_none() { extent } else { 0 }, 1, 1) }
 }
 
+impl Emitter {
+    /// How an axis is cut whose extent changes, and whether it is in tiles with edges within them, at so many places: where windows reach over its edges, and it
+    /// is the one axis that may be. `value` is what is combined over further axes.
+    pub(super) fn changing_axis_pieces(
+        &mut self,
+        axis: &Axis,
+        (others, value): (&[Axis], &Scalar),
+        tiling: &Tiling,
+        (guarded, may_have_edges): (bool, bool),
+        (streamed, may_overlap): (bool, bool),
+    ) -> (Vec<Piece>, Option<i64>) {
+        let edge = self.decide(|e| e.edge(axis, others, value).filter(|_| guarded && axis.id != tiling.vector));
+        let Some(edge) = edge else {
+            let size = tiling.tiles.iter().find(|t| t.0 == axis.id).map_or(1, |t| t.1);
+            let many = self.decide(|_| TilesAlong::is_many(axis.extent, size));
+            let along = TilesAlong { streamed, may_overlap, many };
+            return (changing_pieces(axis, tiling, guarded, along), None);
+        };
+        match may_have_edges.then(|| edged_tiles(axis, tiling, edge)).flatten() {
+            Some(tiles) => (tiles, Some(edge)),
+            None => (edged_pieces(axis, tiling, edge), None),
+        }
+    }
+}
+
 impl Place {
     /// The statement with the names of where these are.
     pub(super) fn with_names(named: impl DoubleEndedIterator<Item = (AxisId, Scalar)>, body: Stmt) -> Stmt {
@@ -246,7 +267,7 @@ mod tests {
         let id = AxisId(0);
         for (size, edge) in [(3, 1), (4, 1), (7, 1), (14, 1), (5, 2), (7, 2), (8, 3), (14, 3)] {
             let tiling = Tiling { tiles: vec![(id, size)], ..Tiling::single(AxisId(1)) };
-            for (extent, along_ends) in (2 * edge + 1..120).flat_map(|n| [(n, false), (n, true)]) {
+            for (extent, along_ends) in (1..120).flat_map(|n| [(n, false), (n, true)]) {
                 let axis = Axis { id, extent };
                 let pieces = match along_ends {
                     true => tiles_at_ends(&axis, &tiling, edge),

@@ -12,7 +12,7 @@ use super::{
     conditions::{Guarded, LeftOut, guarded_axes, without},
     factored::{factored, shares_bytes},
     for_,
-    pieces::{AtEnds, changing_pieces, counted, edged_pieces, edged_tiles, edges_apart, pieces},
+    pieces::{AtEnds, counted, edges_apart, pieces},
     prefetch::{Prefetch, Slice},
     shares::{is_even, outer_axes},
     sizes::is_streamed,
@@ -214,19 +214,13 @@ impl Emitter {
             .iter()
             .map(|a| {
                 if self.changes(a.id) {
-                    let guarded = guarded.contains(&a.id);
-                    let edge = self.decide(|e| {
-                        let others: Vec<Axis> = axes.iter().chain(&reduction.axes).copied().collect();
-                        e.edge(a, &others, &reduction.value).filter(|_| guarded && a.id != tiling.vector)
-                    });
-                    return match edge {
-                        Some(edge) => {
-                            let tiles = whole_tiles.filter(|w| *w == a.id).and_then(|_| edged_tiles(a, &tiling, edge));
-                            in_tiles = in_tiles.or(tiles.as_ref().map(|_| (*a, edge)));
-                            (a.id, counted(tiles.unwrap_or_else(|| edged_pieces(a, &tiling, edge))))
-                        }
-                        None => (a.id, counted(changing_pieces(a, &tiling, guarded, streamed, may_overlap))),
-                    };
+                    let others: Vec<Axis> = axes.iter().chain(&reduction.axes).copied().collect();
+                    let guarded = (guarded.contains(&a.id), whole_tiles == Some(a.id));
+                    let along = (streamed, may_overlap);
+                    let (all, edge) =
+                        self.changing_axis_pieces(a, (&others, &reduction.value), &tiling, guarded, along);
+                    in_tiles = in_tiles.or(edge.map(|edge| (*a, edge)));
+                    return (a.id, counted(all));
                 }
                 let all = match seen_alike.get(&a.id).filter(|_| tiling.tiles.iter().any(|t| t.0 == a.id && t.1 > 1)) {
                     Some(cuts) => taps::pieces_alike(a, cuts, &tiling),

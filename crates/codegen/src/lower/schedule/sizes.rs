@@ -267,22 +267,39 @@ pub(super) const FEW: i64 = 6;
 /// Whole tiles come first, but for so many at the end, which are cut with what is left.
 const CUT_ANEW: i64 = 3;
 
+/// How tiles go along an axis whose extent changes.
+#[derive(Copy, Clone)]
+pub(super) struct TilesAlong {
+    /// Whether what a tile reads comes from the second cache.
+    pub(super) streamed: bool,
+    /// Whether the last ones may overlap the one before them.
+    pub(super) may_overlap: bool,
+    /// Whether there are many of the largest, so that of what is left fewer sizes are enough.
+    pub(super) many: bool,
+}
+
+impl TilesAlong {
+    /// Whether there are many tiles of a size in an extent.
+    pub(super) fn is_many(extent: i64, size: i64) -> bool {
+        extent >= 3 * size
+    }
+}
+
 /// The sizes of tiles along an axis whose extent changes, where the largest have this one: with those between it and its half an extent is cut
-/// nearly evenly, and few smaller ones are for less. Fewer are enough where tiles may overlap. Each takes time to compile.
-fn tile_sizes(size: i64, may_overlap: bool) -> Vec<i64> {
+/// nearly evenly, and few smaller ones are for less. Each takes time to compile.
+fn tile_sizes(size: i64, along: TilesAlong) -> Vec<i64> {
     let half = (size + 1) / 2;
+    let few = along.many && along.may_overlap;
     let greater: Vec<i64> = match size {
-        ..=8 if may_overlap => (half..=size).rev().step_by(2).collect(),
         ..=8 => (half..=size).rev().collect(),
-        _ if may_overlap => vec![size, size - 3],
+        _ if few => vec![size, size - 3],
         _ => [0, 3, 5].map(|less| size - less).into_iter().filter(|n| *n >= half).collect(),
     };
     // Rows of small images are rather three wide than two.
-    let few: &[i64] = if may_overlap { &[4, 1] } else { &[4, 3, 1] };
-    let least = greater.last().copied().unwrap_or(size);
+    let lesser: &[i64] = if few { &[4, 1] } else { &[4, 3, 1] };
     let lesser: Vec<i64> = match half {
-        4.. => few.iter().copied().filter(|n| *n < least).collect(),
-        _ => tails(least),
+        4.. => lesser.iter().copied().filter(|n| *n < half).collect(),
+        _ => tails(half),
     };
     greater.into_iter().chain(lesser).collect()
 }
@@ -293,11 +310,11 @@ pub(super) fn is_streamed(reduced: f64, unit: Core) -> bool {
     reduced * 2.0 * unit.vector_bytes as f64 > unit.timing.l1.bytes as f64
 }
 
-/// An extent that changes in tiles of a size and smaller ones: (first element, tiles, extent of each). Nearly even ones where that is `streamed`;
-/// the last ones may overlap the one before them where that is said.
-pub(super) fn changing_tiles(extent: i64, size: i64, streamed: bool, may_overlap: bool) -> Vec<(i64, i64, i64)> {
-    match streamed || may_overlap {
-        true => cut_into(extent, &tile_sizes(size, may_overlap), may_overlap),
+/// An extent that changes in tiles of a size and smaller ones: (first element, tiles, extent of each). Nearly even ones where what they read is streamed, or
+/// they may overlap.
+pub(super) fn changing_tiles(extent: i64, size: i64, along: TilesAlong) -> Vec<(i64, i64, i64)> {
+    match along.streamed || along.may_overlap {
+        true => cut_into(extent, &tile_sizes(size, along), along.may_overlap),
         false => descending(extent, &[size].into_iter().chain(tails(size)).collect::<Vec<i64>>()),
     }
 }
@@ -407,16 +424,23 @@ mod tests {
     #[test]
     fn extents_are_cut_into_few_even_tiles() {
         let cut = |extent: i64, size: i64| -> Vec<(i64, i64)> {
-            let pieces = cut_into(extent, &tile_sizes(size, false), false);
+            let pieces = cut_into(
+                extent,
+                &tile_sizes(size, TilesAlong { streamed: true, may_overlap: false, many: false }),
+                false,
+            );
             let ends: Vec<i64> = pieces.iter().map(|(first, count, size)| first + count * size).collect();
             assert!(pieces[1..].iter().zip(&ends).all(|(p, end)| p.0 == *end), "{pieces:?}");
             assert_eq!((pieces[0].0, ends.last()), (0, Some(&extent)), "{pieces:?}");
             pieces.into_iter().filter(|p| p.1 > 0).map(|p| (p.1, p.2)).collect()
         };
         assert_eq!(cut_into(30, &[14, 11, 9, 4, 3, 1], true)[..3], [(0, 0, 14), (0, 2, 11), (21, 1, 9)]);
-        for (size, extent) in (1..=14).flat_map(|size| (0..200).map(move |extent| (size, extent))) {
+        for (size, extent, many) in
+            (1..=14).flat_map(|size| (0..400).map(move |extent| (size, extent / 2, extent % 2 == 0)))
+        {
+            let along = TilesAlong { streamed: true, may_overlap: true, many };
             let mut seen = vec![0; extent as usize];
-            for (first, count, size) in cut_into(extent, &tile_sizes(size, true), true) {
+            for (first, count, size) in cut_into(extent, &tile_sizes(size, along), true) {
                 (first..first + count * size).for_each(|at| seen[at as usize] += 1);
             }
             assert!(seen.iter().all(|n| (1..=2).contains(n)), "{extent} by {size}");
