@@ -159,7 +159,8 @@ const PER_OVERLAP: i64 = 10;
 /// The sizes of tiles that have edges within them, where whole ones have this one: each end of the axis is in one tile alone.
 fn edged_sizes(size: i64, edge: i64) -> impl Iterator<Item = i64> {
     let half = (size + edge) / 2;
-    let least = [2 * edge].into_iter().filter(move |n| *n < half);
+    // Less than half of a short tile is as long place by place.
+    let least = [2 * edge].into_iter().filter(move |n| 2 * *n < half);
     [size, half].into_iter().filter(move |n| *n >= 2 * edge).chain(least)
 }
 

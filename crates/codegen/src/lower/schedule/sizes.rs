@@ -292,7 +292,8 @@ fn tile_sizes(size: i64, along: TilesAlong) -> Vec<i64> {
     let few = along.many && along.may_overlap;
     let greater: Vec<i64> = match size {
         ..=8 => (half..=size).rev().collect(),
-        _ if few => vec![size, size - 3],
+        // An odd size is what an extent is cut into evenly, with others that are one less.
+        _ if few => vec![size, if size % 2 == 1 { size - 1 } else { size - 3 }],
         _ => [0, 3, 5].map(|less| size - less).into_iter().filter(|n| *n >= half).collect(),
     };
     // Rows of small images are rather three wide than two.
