@@ -1,5 +1,6 @@
-//! Addresses in innermost loops, and in those around them that do nothing else: one pointer for all that lie a known distance apart and move by the same step in each turn, which moves with the
-//! loop. LLVM's loop strength reduction finds such pointers, too, but takes more time for that than for all else that it does with most kernels.
+//! Pointers that move with loops: in an innermost loop, and in those around it that do nothing else, one pointer serves all addresses that lie a known
+//! distance apart and move by the same step in each turn. LLVM's loop strength reduction finds such pointers, too, but takes as long as all else that
+//! LLVM does with most kernels.
 
 use inkwell::{
     basic_block::BasicBlock,

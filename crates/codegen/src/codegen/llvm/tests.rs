@@ -107,6 +107,49 @@ fn tiled_product_is_right() {
     }
 }
 
+/// Four rows, as far apart as is known only when the kernel runs, are summed up over two loops, with names for parts of the places: one pointer moves along all of
+/// them in the inner loop, and begins where another one does in the outer loop.
+#[test]
+fn pointers_move_with_loops() {
+    use LoopKind::*;
+    let (f, [place, row, outer, inner, apart, within]) = (DType::F32, [0, 1, 2, 3, 4, 5].map(axis));
+    let let_ = |var: u32, value: Scalar, body: Stmt| Stmt::Let { var: AxisId(var), value, body: Box::new(body) };
+    let rows = |body: Stmt| for_(1, 4, Unrolled, body);
+    let read_at = place.clone() * 3 + within + row.clone() * apart;
+    let summed = rows(store(3, row.clone(), read(3, row.clone(), f) + read(0, read_at, f)));
+    let summed = for_(3, 5, Serial, let_(5, outer * 7 + inner * 2, summed));
+    let body = Stmt::Block(vec![
+        rows(store(3, row.clone(), Scalar::float(0.0, f))),
+        for_(2, 3, Serial, summed),
+        rows(store(2, place * 4 + row.clone(), read(3, row.clone(), f))),
+    ]);
+    let kernel = Kernel {
+        name: "sums".into(),
+        buffers: vec![
+            buffer(f, 256, Space::Input(0)),
+            buffer(DType::I64, 1, Space::Input(1)),
+            buffer(f, 32, Space::Output(2)),
+            buffer(f, 4, Space::Register),
+        ],
+        body: let_(4, read(1, Scalar::index(0), DType::I64), for_(0, 8, Parallel, body)),
+    };
+    let mut args = [
+        Tensor::from_f64_fn(f, &[256], |i| i as f64),
+        Tensor::from_i64_fn(DType::I64, &[1], |_| 50),
+        Tensor::zeros(f, &[32]),
+    ];
+    run(&kernel, &mut args);
+    for (place, row) in (0..8).flat_map(|p| (0..4).map(move |r| (p, r))) {
+        let places = (0..3).flat_map(|o| (0..5).map(move |i| place * 3 + o * 7 + i * 2 + row * 50));
+        assert_eq!(args[2].get_f64(place * 4 + row), places.sum::<usize>() as f64, "{place}, {row}");
+    }
+    let listed = |kernel: &Kernel| listing(&[kernel], &CodegenTarget::baseline()).expect("compiles").ir;
+    assert_eq!(listed(&kernel).matches("phi ptr").count(), 2, "{}", listed(&kernel));
+    // One for each operand.
+    let product = listed(&tiled_product(2, 2, 64));
+    assert_eq!(product.matches("phi ptr").count(), 2, "{product}");
+}
+
 #[test]
 fn spilled_vectors_are_aligned() {
     let mut target = CodegenTarget { triple: "x86_64-unknown-linux-gnu".into(), ..CodegenTarget::baseline() };
