@@ -285,11 +285,15 @@ impl TilesAlong {
     }
 }
 
+/// Tiles along columns are rarely longer: those of 13 and 14 are of pixels of all rows.
+const LONGEST_OF_COLUMNS: i64 = 12;
+
 /// The sizes of tiles along an axis whose extent changes, where the largest have this one: with those between it and its half an extent is cut
 /// nearly evenly, and few smaller ones are for less. Each takes time to compile.
 fn tile_sizes(size: i64, along: TilesAlong) -> Vec<i64> {
     let half = (size + 1) / 2;
-    let few = along.many && along.may_overlap;
+    // Columns of images have shorter ones, and widths of all kinds.
+    let few = along.many && along.may_overlap && size > LONGEST_OF_COLUMNS;
     let greater: Vec<i64> = match size {
         ..=8 => (half..=size).rev().collect(),
         // An odd size is what an extent is cut into evenly, with others that are one less.
