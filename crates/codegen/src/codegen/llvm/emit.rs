@@ -70,9 +70,9 @@ pub(super) struct Emitter<'u, 'ctx> {
     outlined: usize,
     /// How many unrolled loops stand around the statement, and no other ones between.
     pub(super) unrolled: u32,
-    /// The pointers of serial loops around the statement, the innermost last.
+    /// Pointer induction variables of the loops around the statement, the innermost last.
     pub(super) moving: Vec<Option<Moving<'ctx>>>,
-    /// What bound variables stand for, the innermost last.
+    /// Bound `int64` variables as the sums that they were bound to, the innermost last.
     pub(super) sums: Vec<(AxisId, Affine)>,
     /// Vectors that unrolled loops are yet to store.
     pub(super) waiting: Vec<Waiting<'ctx>>,
@@ -405,16 +405,13 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         }
         self.fresh();
         let v = self.value(value)?;
-        let range = if value.dtype() == DType::I64 { self.index(value).range() } else { None };
-        let facts = Facts { range, level: self.level, varying: v.is_vector_value() };
         let sum = (value.dtype() == DType::I64).then(|| self.index(value));
+        let range = sum.as_ref().and_then(Affine::range);
+        let facts = Facts { range, level: self.level, varying: v.is_vector_value() };
+        let outside = self.sums.len();
         self.sums.extend(sum.map(|sum| (var, sum)));
-        let known = self.sums.len();
         let done = self.with(var, Binding::Value { v, facts }, |e| e.stmt(body));
-        debug_assert_eq!(known, self.sums.len(), "every bound sum goes out of scope");
-        if value.dtype() == DType::I64 {
-            self.sums.pop();
-        }
+        self.sums.truncate(outside);
         done
     }
 
@@ -470,8 +467,9 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         self.counted(var, self.ir.i64(0).into(), n, range, guarded, turns, body)
     }
 
-    /// The loop over `from..to`; `guarded` where it may be empty. LLVM is told of its `turns`, where they are given: it takes it that all loops have equally
-    /// many else, and would keep in registers what short loops of epilogues read, or constants of transforms, and spill sums around them.
+    /// The loop over `from..to`; `guarded` where it may be empty. A known trip count (`turns`) becomes branch weights: without them LLVM's block frequencies
+    /// take all loops for equally long, and the register allocator keeps constants and operands of short epilogue loops live across long ones, where it
+    /// spills accumulators.
     #[expect(clippy::too_many_arguments, reason = "all that a loop has")]
     fn counted(
         &mut self,

@@ -1,8 +1,8 @@
 //! Kernels to object code through LLVM, and object code to functions of this process.
 //!
 //! Vector loops become vector instructions of just their width and everything else stays as the schedule wrote it, so only
-//! a few cheap passes run: registers for stack slots, common subexpressions, loop-invariant code. Of the code generator's own passes, loop strength
-//! reduction stays out (`options.rs`): addresses already move with their loops (`moving.rs`).
+//! a few cheap passes run: registers for stack slots, common subexpressions, loop-invariant code. Of LLVM's code generator, loop strength
+//! reduction is off (`options.rs`): pointer induction variables are emitted as such (`moving.rs`).
 
 mod amx;
 mod compile;

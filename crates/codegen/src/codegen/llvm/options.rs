@@ -3,7 +3,7 @@
 
 use inkwell::llvm_sys::support::LLVMParseCommandLineOptions;
 
-/// Has LLVM leave out loop strength reduction, which takes up to half of all time that it needs for a kernel: [`super::moving`] has done what it would.
+/// Turns loop strength reduction (LSR) off: [`super::moving`] makes the induction variables that it would.
 pub(super) fn set() {
     let words = [c"resat".as_ptr(), c"-disable-lsr".as_ptr()];
     // SAFETY: both words are strings that end with 0 and live as long as the program; without an overview, and called once, before LLVM makes any code.

@@ -270,7 +270,7 @@ const CUT_ANEW: i64 = 3;
 /// How tiles go along an axis whose extent changes.
 #[derive(Copy, Clone)]
 pub(super) struct TilesAlong {
-    /// Whether what a tile reads comes from the second cache.
+    /// Whether what a tile reads comes from L2.
     pub(super) streamed: bool,
     /// Whether the last ones may overlap the one before them.
     pub(super) may_overlap: bool,
@@ -384,14 +384,14 @@ mod tests {
         tensor::DType,
     };
 
-    /// A convolution of `size` x `size` pixels by a stride, from 20 blocks of channels to 80, of images of that batch, height and width.
-    fn convolution([batch, height, width]: [i64; 3], size: i64, stride: i64) -> Stages {
+    /// A convolution of `size` x `size` pixels by a stride, from and to so many blocks of channels, of images of that batch, height and width.
+    fn convolution([batch, height, width]: [i64; 3], size: i64, stride: i64, [of, into]: [i64; 2]) -> Stages {
         let (rows, columns, pad) = (height / stride, width / stride, size / 2);
         let mut b = Builder::new();
-        let image = b.arg(&[batch, 20, height, width, 16], DType::F32);
-        let weights = b.arg(&[80, 20, size, size, 16, 16], DType::F32);
-        let to = [batch, 80, rows, columns, 16];
-        let sum = b.reduce(&to, &[20, size, size, 16], Combine::Sum, |b, i, r| {
+        let image = b.arg(&[batch, of, height, width, 16], DType::F32);
+        let weights = b.arg(&[into, of, size, size, 16, 16], DType::F32);
+        let to = [batch, into, rows, columns, 16];
+        let sum = b.reduce(&to, &[of, size, size, 16], Combine::Sum, |b, i, r| {
             let at = |place: &Scalar, tap: &Scalar| place.clone() * stride + tap.clone() - pad;
             let (y, x) = (at(&i[2], &r[1]), at(&i[3], &r[2]));
             let inside =
@@ -413,15 +413,21 @@ mod tests {
     fn decisions_of_one_image_are_taken_at_others() {
         let timing = family(Arch::X86, "sapphirerapids").expect("a family").timing;
         let core = Core { vector_bytes: 64, vector_registers: 32, timing, ..Core::SCALAR };
-        for (size, stride) in [(1, 1), (3, 1), (3, 2)] {
-            let at = |extents| convolution(extents, size, stride);
+        // Of the last one, a small image has fewer bytes than the weights, and a large one more.
+        let all = [(1, 1, [20, 80]), (3, 1, [20, 80]), (3, 2, [20, 80]), (3, 2, [4, 8])];
+        for (size, stride, blocks) in all {
+            let at = |extents| convolution(extents, size, stride, blocks);
             let (small, other) = (at([1, 14, 14]), at([5, 38, 42]));
             let changing = changing(&[&small, &other]).expect("they differ in extents");
             let (kernel, decisions) = schedule_sized("conv", &small, core, &changing, None).expect("it is scheduled");
             for extents in [[5, 38, 42], [1, 4, 8], [12, 56, 60], [2, 14, 14], [1, 112, 112]] {
                 let same = schedule_sized("conv", &at(extents), core, &changing, Some(&decisions));
                 let (same, _) = same.expect("decisions are taken");
-                assert_eq!(same.outline().structure, kernel.outline().structure, "{size} by {stride} at {extents:?}");
+                assert_eq!(
+                    same.outline().structure,
+                    kernel.outline().structure,
+                    "{size} by {stride}, {blocks:?} at {extents:?}"
+                );
             }
         }
     }
