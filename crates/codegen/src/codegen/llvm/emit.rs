@@ -17,6 +17,7 @@ use inkwell::{
 
 use super::{
     CodegenError,
+    captures::Captures,
     ir::{Ir, Ty, V},
     moving::Moving,
     state::{Binding, Cost, Env, Lanes, Mask, Masks, Waiting},
@@ -515,10 +516,13 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         let (ctx, module) = (self.unit.ctx, &self.unit.module);
         let pointer = ctx.ptr_type(Default::default());
         let (i64_type, void) = (ctx.i64_type(), ctx.void_type());
-        let pointers: Vec<usize> = (0..self.buffers.len()).filter(|&b| is_shared(self.kernel, b)).collect();
-        let scalars: Vec<usize> =
-            (0..self.env.0.len()).filter(|&i| matches!(self.env.0[i].1, Binding::Value { .. })).collect();
-        let value_of = |e: &Self, i: usize| match e.env.0[i].1 {
+        let uses = Captures::of(body);
+        let used = |b: usize| is_shared(self.kernel, b) && uses.buffers.contains(&TensorId(b as u32));
+        let pointers: Vec<usize> = (0..self.buffers.len()).filter(|&b| used(b)).collect();
+        let mut env = self.env.clone();
+        env.0.retain(|(variable, _)| uses.variables.contains(variable));
+        let scalars: Vec<usize> = (0..env.0.len()).filter(|&i| matches!(env.0[i].1, Binding::Value { .. })).collect();
+        let value_of = |i: usize| match env.0[i].1 {
             Binding::Value { v, .. } => v,
             _ => unreachable!("only values are captured"),
         };
@@ -526,7 +530,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         for &b in &pointers {
             captured.push(self.buffer(TensorId(b as u32)).into());
         }
-        captured.extend(scalars.iter().map(|&i| value_of(self, i)));
+        captured.extend(scalars.iter().map(|&i| value_of(i)));
 
         self.outlined += 1;
         let symbol = format!("{}.{}", self.symbol, self.outlined);
@@ -567,11 +571,11 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
         // The entry takes the record apart.
         let ir = Ir::new(ctx, module);
         ir.go_to(ir.block(entry, ""));
-        let env = entry.get_nth_param(0).expect("three parameters").into_pointer_value();
+        let record = entry.get_nth_param(0).expect("three parameters").into_pointer_value();
         let mut passed: Vec<V> = captured
             .iter()
             .enumerate()
-            .map(|(i, v)| ir.load(v.get_type(), ir.offset(i64_type.into(), env, ir.i64(i as i64)), 8))
+            .map(|(i, v)| ir.load(v.get_type(), ir.offset(i64_type.into(), record, ir.i64(i as i64)), 8))
             .collect();
         passed.extend([1, 2].map(|i| entry.get_nth_param(i).expect("three parameters")));
         call_work(self.unit, self.kernel, &ir, work, &passed);
@@ -582,7 +586,7 @@ impl<'u, 'ctx> Emitter<'u, 'ctx> {
             e.buffers[b] = Some(e.parameter(i as u32));
             e.buffer_attributes(i as u32, b);
         }
-        e.env = self.env.clone();
+        e.env = env;
         e.level = self.level;
         for (i, &at) in scalars.iter().enumerate() {
             let param = work.get_nth_param((pointers.len() + i) as u32).expect("as many parameters as declared");

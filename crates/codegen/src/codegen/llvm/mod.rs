@@ -5,6 +5,7 @@
 //! reduction is off (`options.rs`): pointer induction variables are emitted as such (`moving.rs`).
 
 mod amx;
+mod captures;
 mod compile;
 mod dot;
 mod emit;

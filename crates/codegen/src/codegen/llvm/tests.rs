@@ -150,6 +150,44 @@ fn pointers_move_with_loops() {
     assert_eq!(product.matches("phi ptr").count(), 2, "{product}");
 }
 
+/// Of a kernel's variables and buffers, the function of a parallel loop takes those that the loop names.
+#[test]
+fn parallel_loops_take_what_they_use() {
+    use LoopKind::*;
+    let f = DType::F32;
+    let numbers = |body: Stmt| {
+        (0..20).rev().fold(body, |body, n| Stmt::Let {
+            var: AxisId(10 + n),
+            value: read(1, Scalar::index(n as i64), DType::I64),
+            body: Box::new(body),
+        })
+    };
+    // Halves of the result, each by a number of its own.
+    let half = |n: u32| {
+        let at = axis(n) + axis(10 + n) * 4;
+        for_(n, 4, Parallel, store(2, at.clone(), read(0, at, f) + Scalar::float(1.0, f)))
+    };
+    let kernel = Kernel {
+        name: "halves".into(),
+        buffers: vec![
+            buffer(f, 8, Space::Input(0)),
+            buffer(DType::I64, 20, Space::Input(1)),
+            buffer(f, 8, Space::Output(2)),
+        ],
+        body: numbers(Stmt::Block(vec![half(0), half(1)])),
+    };
+    let mut args = [
+        Tensor::from_f64_fn(f, &[8], |i| i as f64),
+        Tensor::from_i64_fn(DType::I64, &[20], |i| i as i64),
+        Tensor::zeros(f, &[8]),
+    ];
+    run(&kernel, &mut args);
+    assert_eq!(args[2].to_f64_vec(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    let ir = listing(&[&kernel], &CodegenTarget::baseline()).expect("compiles").ir;
+    // Two buffers and a number.
+    assert_eq!(ir.matches("alloca [3 x i64]").count(), 2, "{ir}");
+}
+
 #[test]
 fn spilled_vectors_are_aligned() {
     let mut target = CodegenTarget { triple: "x86_64-unknown-linux-gnu".into(), ..CodegenTarget::baseline() };
