@@ -288,25 +288,22 @@ impl TilesAlong {
 /// Tiles along columns are rarely longer: those of 13 and 14 are of pixels of all rows.
 const LONGEST_OF_COLUMNS: i64 = 12;
 
-/// The sizes of tiles along an axis whose extent changes, where the largest have this one: with those between it and its half an extent is cut
-/// nearly evenly, and few smaller ones are for less. Each takes time to compile.
+/// The sizes of tiles along an axis whose extent changes, where the largest have this one. Small images have 6 to 8 columns rather than 9 to 11, and what
+/// is left of larger extents is cut into those, too. Each size takes time to compile.
 fn tile_sizes(size: i64, along: TilesAlong) -> Vec<i64> {
-    let half = (size + 1) / 2;
     // Columns of images have shorter ones, and widths of all kinds.
     let few = along.many && along.may_overlap && size > LONGEST_OF_COLUMNS;
-    let greater: Vec<i64> = match size {
-        ..=8 => (half..=size).rev().collect(),
+    let half = (size + 1) / 2;
+    match size {
+        ..=8 => {
+            let lesser = if half < 4 { tails(half) } else { vec![3, 1] };
+            (half..=size).rev().chain(lesser).collect()
+        }
         // An odd size is what an extent is cut into evenly, with others that are one less.
-        _ if few => vec![size, if size % 2 == 1 { size - 1 } else { size - 3 }],
-        _ => [0, 3, 5].map(|less| size - less).into_iter().filter(|n| *n >= half).collect(),
-    };
-    // Rows of small images are rather three wide than two.
-    let lesser: &[i64] = if few { &[4, 1] } else { &[4, 3, 1] };
-    let lesser: Vec<i64> = match half {
-        4.. => lesser.iter().copied().filter(|n| *n < half).collect(),
-        _ => tails(half),
-    };
-    greater.into_iter().chain(lesser).collect()
+        _ if few => vec![size, if size % 2 == 1 { size - 1 } else { size - 3 }, 4, 1],
+        9 => vec![9, 7, 6, 4, 3, 1],
+        _ => vec![size, 8, 7, 6, 3, 1],
+    }
 }
 
 /// Whether what all elements of a tile read, so many elements of each vector, comes from the second cache: then smaller tiles take as long as
@@ -458,7 +455,8 @@ mod tests {
         }
         assert_eq!(cut(6, 7), [(1, 6)]);
         assert_eq!(cut(8, 7), [(2, 4)]);
-        assert_eq!(cut(37, 12), [(1, 12), (2, 9), (1, 7)]);
+        assert_eq!(cut(37, 12), [(2, 12), (1, 7), (1, 6)]);
+        assert_eq!([cut(8, 14), cut(7, 14), cut(20, 12)], [vec![(1, 8)], vec![(1, 7)], vec![(1, 12), (1, 8)]]);
         assert_eq!(cut(3, 1), [(3, 1)]);
         assert_eq!(cut(140, 14), [(10, 14)]);
         for size in 1..=14 {
