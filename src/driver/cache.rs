@@ -15,7 +15,7 @@ use crate::{
     ir::{Expr, Module, Name},
     ops,
     pass::Settings,
-    runtime::{ConstantRecord, Program},
+    runtime::{ConstantRecord, PAGE, Program, place_after, places_after},
     store::{ALIGN, Digests, Entry, Key, KeyMaker, Limits, Store},
     tensor::Tensor,
 };
@@ -65,31 +65,24 @@ impl Cache {
     /// Weights of a program that is not kept whole, as they lie in a file that has them by their content: whoever makes a program of the same ones maps
     /// it. None where that can't be written, or is too large.
     pub(super) fn keep_weights(&self, tensors: &[Tensor]) -> Option<Vec<Tensor>> {
-        let room = |t: &Tensor| t.bytes().len().next_multiple_of(ALIGN);
-        if !self.models.may_keep(tensors.iter().map(room).sum()) {
+        let all: Vec<&Tensor> = tensors.iter().collect();
+        let (places, end) = places_after(ALIGN, &all);
+        if !self.models.may_keep(end) {
             return None;
         }
-        let about: Vec<_> = tensors.iter().map(|t| (t.dtype(), t.shape())).collect();
+        let about: Vec<_> = tensors.iter().zip(&places).map(|(t, at)| (t.dtype(), t.shape(), at)).collect();
         let key = KeyMaker::new().part("weights").part(format!("{about:?}"));
         let key = tensors.iter().fold(key, |key, t| key.part(t.bytes())).key();
-        let zeros = [0; ALIGN];
         let entry = match self.models.get(&key) {
             Some(entry) => entry,
             None => {
-                let rest = |t: &Tensor| room(t) - t.bytes().len();
-                let pieces: Vec<&[u8]> = tensors.iter().flat_map(|t| [t.bytes(), &zeros[..rest(t)]]).collect();
-                let file = self.models.put(&key, &pieces)?;
+                let file = self.models.put(&key, &with_gaps(ALIGN, all.iter().copied().zip(places.iter().copied())))?;
                 self.models.tidy();
                 Entry::of(&file)?
             }
         };
-        let mut at = ALIGN;
-        let part = |t: &Tensor| {
-            let part = Tensor::from_part(t.dtype(), t.shape(), entry.file(), at).ok();
-            at += room(t);
-            part
-        };
-        tensors.iter().map(part).collect()
+        let part = |(t, at): (&Tensor, usize)| Tensor::from_part(t.dtype(), t.shape(), entry.file(), at).ok();
+        tensors.iter().zip(places).map(part).collect()
     }
 
     /// Digests of files that have not changed since they were read, for keys of their content.
@@ -131,19 +124,18 @@ impl Cache {
     ) -> Option<Vec<Tensor>> {
         let objects = &built.objects;
         let code: usize = objects.iter().map(|o| o.bytes.len()).sum();
-        let mut end = code.next_multiple_of(ALIGN);
+        let mut end = code;
         // Constants that share their data share it here, too.
-        let mut placed: Vec<(*const u8, usize, usize)> = Vec::new();
-        let mut constants: Vec<&Tensor> = Vec::new();
+        let mut placed: Vec<(&Tensor, usize)> = Vec::new();
         let mut places = Vec::new();
         for t in program.constants() {
             let (from, len) = (t.bytes().as_ptr(), t.bytes().len());
-            let known = placed.iter().find(|p| (p.0, p.1) == (from, len)).map(|p| p.2);
+            let is_same = |other: &Tensor| (other.bytes().as_ptr(), other.bytes().len()) == (from, len);
+            let known = placed.iter().find(|(other, _)| is_same(other)).map(|p| p.1);
             places.push(known.unwrap_or_else(|| {
-                let at = end;
-                placed.push((from, len, at));
-                constants.push(t);
-                end = (at + len).next_multiple_of(ALIGN);
+                let at = place_after(end, len);
+                placed.push((t, at));
+                end = at + len;
                 at
             }));
         }
@@ -151,18 +143,14 @@ impl Cache {
         let head = Head::new(program, built, target, |_| next.next().expect("a place for each constant"));
         let head = serde_json::to_vec(&head).ok()?;
         let length = (head.len() as u64).to_le_bytes();
-        let zeros = [0; ALIGN];
-        let padding = |n: usize| &zeros[..n.next_multiple_of(ALIGN) - n];
-        let mut pieces: Vec<&[u8]> = vec![&length, &head, padding(length.len() + head.len())];
+        let data = data_after(head.len());
+        let zeros = [0; PAGE];
+        let mut pieces: Vec<&[u8]> = vec![&length, &head, &zeros[..data - ALIGN - length.len() - head.len()]];
         pieces.extend(objects.iter().map(|o| &o.bytes[..]));
-        pieces.push(padding(code));
-        for t in constants {
-            pieces.extend([t.bytes(), padding(t.bytes().len())]);
-        }
+        pieces.extend(with_gaps(code, placed.iter().copied()));
         let file = self.models.put(key, &pieces);
         self.models.tidy();
         let entry = Entry::of(&file?)?;
-        let data = ALIGN + (length.len() + head.len()).next_multiple_of(ALIGN);
         let kept = |(t, at): (&Tensor, usize)| Tensor::from_part(t.dtype(), t.shape(), entry.file(), data + at).ok();
         program.constants().iter().zip(places).map(kept).collect()
     }
@@ -173,7 +161,24 @@ fn head(entry: &Entry) -> Option<(Head, usize)> {
     let (length, rest) = entry.bytes().split_first_chunk::<8>()?;
     let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
     let head = serde_json::from_slice(rest.get(..length)?).ok()?;
-    Some((head, (8 + length).next_multiple_of(ALIGN)))
+    Some((head, data_after(length) - ALIGN))
+}
+
+/// Where in a file what follows a head of so many bytes begins: with a page.
+fn data_after(head: usize) -> usize {
+    (ALIGN + size_of::<u64>() + head).next_multiple_of(PAGE)
+}
+
+/// Tensors at their places after `end` bytes, and zeros between them.
+fn with_gaps<'a>(end: usize, tensors: impl IntoIterator<Item = (&'a Tensor, usize)>) -> Vec<&'a [u8]> {
+    static ZEROS: [u8; PAGE] = [0; PAGE];
+    let mut end = end;
+    let pieces = |(t, at): (&'a Tensor, usize)| {
+        let gap = &ZEROS[..at - end];
+        end = at + t.bytes().len();
+        [gap, t.bytes()]
+    };
+    tensors.into_iter().flat_map(pieces).collect()
 }
 
 /// A key of all that the settings hold and that decides what a program becomes, by content. None where the content of a part can't

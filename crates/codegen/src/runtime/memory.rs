@@ -20,7 +20,8 @@ pub(super) struct Block {
     layout: Layout,
 }
 
-const PAGE: usize = 4096;
+/// Bytes of a page, where systems have no others.
+pub const PAGE: usize = 4096;
 
 /// What systems with pages of 4 KiB have beside them.
 pub(crate) const LARGE_PAGE: usize = 2 << 20;

@@ -35,10 +35,10 @@ pub use foreign::{
 pub use loaded::{LoadedKept, LoadedLibrary, LoadedModel, LoadedRuns, LoadedSizedModel, StateType};
 pub use mapped::MappedFile;
 pub(crate) use memory::LARGE_PAGE;
-pub use memory::{Arenas, MemoryRelease, forget_code, give_back_memory, peak_memory};
+pub use memory::{Arenas, MemoryRelease, PAGE, forget_code, give_back_memory, peak_memory};
 pub use plan::{Plan, Workload, plan};
 pub use pool::Pool;
 pub use program::{BufferId, Call, Estimate, Expected, FunctionId, Port, Program, Source, Step};
 pub use record::{ConstantRecord, ProgramRecord};
 pub use sized::{NotSized, Sample, SizedProgram, alike};
-pub use weights::{MANY, into_large_pages};
+pub use weights::{MANY, into_large_pages, place_after, places_after};
