@@ -19,7 +19,7 @@ use super::{
     stream::Stream,
     taps::{self, Seen, Taps},
     tiling::{Cut, Form, Piece, Place, Tiling, WrittenOut, form, stored},
-    turns::{FACTORS, Turns, at_places, run, window},
+    turns::{FACTORS, Turns, at_places, most_written_out, run, window},
 };
 use crate::{
     loops::{Axis, AxisId, BinOp, Buffer, BufferId, Combine, LoopKind, Scalar, ScalarKind, Space, Stmt, TensorId},
@@ -33,13 +33,6 @@ use crate::{
 /// Epilogues of this expense hold a function that takes many operations.
 const FUNCTION: u32 = 16;
 
-/// Multiply-adds written out per turn of the innermost reduction loop, at most.
-const BODY: i64 = 96;
-/// The same where each is of several numbers together: with fewer turns, tiles go in and out of registers more often.
-const BODY_DOT: i64 = 112;
-/// The same in tiles of what is left of an extent that changes from size to size, of which there are one or two: to wait for sums that
-/// depend on each other takes longer than the turns of a loop, and code for all such tiles takes long to make.
-const BODY_REST: i64 = 8;
 /// Longer reduced axes are channels and not places of a window.
 const LONGEST_WINDOW: i64 = 7;
 
@@ -518,11 +511,10 @@ impl Emitter {
                 _ => inner[place] = chunk,
             }
         }
-        let most = if job.tiling.dot.is_some() { BODY_DOT } else { BODY };
         // Places of a window are few enough to be written out.
         let is_long = inner.last().is_some_and(|a| a.extent > LONGEST_WINDOW || self.changes(a.id));
         let is_rest = is_long && places.iter().any(|p| p.piece.is_rest());
-        let most = if is_rest { BODY_REST } else { most };
+        let most = most_written_out(accumulators, job.tiling.dot.is_some(), is_rest);
         // What is the same for all of the inner reduced axes is multiplied with their sum.
         let factored = match (across, job.tiling.dot) {
             (None, None) => factored(r, &value, &inner),

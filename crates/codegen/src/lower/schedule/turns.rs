@@ -20,6 +20,27 @@ use crate::{
 pub(super) const FACTORS: [i64; 7] = [8, 7, 6, 5, 4, 3, 2];
 const CHANGING_FACTORS: [i64; 3] = [4, 2, 1];
 
+/// Multiply-adds written out per turn of the innermost reduction loop, at most.
+const BODY: i64 = 96;
+/// The same where each is of several numbers together: with fewer turns, tiles go in and out of registers more often.
+const BODY_DOT: i64 = 112;
+/// The same in tiles of what is left of an extent that changes from size to size, of which there are one or two: to wait for sums that
+/// depend on each other takes longer than the turns of a loop, and code for all such tiles takes long to make.
+const BODY_REST: i64 = 8;
+/// The same of those that have [`ENOUGH_SUMS`]: small images have no others, and what counts turns takes slots of multiply-adds.
+const BODY_LARGE_REST: i64 = 32;
+const ENOUGH_SUMS: i64 = 12;
+/// How many multiply-adds are written out in a turn of the innermost loop over reduced axes, at most: of a tile with so many sums, each of several numbers
+/// together or not, and of whole tiles or of what is left.
+pub(super) fn most_written_out(sums: i64, is_dot: bool, is_rest: bool) -> i64 {
+    match is_rest {
+        true if sums >= ENOUGH_SUMS => BODY_LARGE_REST,
+        true => BODY_REST,
+        false if is_dot => BODY_DOT,
+        false => BODY,
+    }
+}
+
 /// How loops over reduced axes go whose extents change from size to size.
 #[derive(Default)]
 pub(super) struct Turns {
