@@ -15,7 +15,7 @@ use crate::{
     ir::{Expr, Module, Name},
     ops,
     pass::Settings,
-    runtime::{ConstantRecord, PAGE, Program, place_after, places_after},
+    runtime::{ConstantRecord, PAGE, Program, place_after, places_after, with_gaps},
     store::{ALIGN, Digests, Entry, Key, KeyMaker, Limits, Store},
     tensor::Tensor,
 };
@@ -65,8 +65,7 @@ impl Cache {
     /// Weights of a program that is not kept whole, as they lie in a file that has them by their content: whoever makes a program of the same ones maps
     /// it. None where that can't be written, or is too large.
     pub(super) fn keep_weights(&self, tensors: &[Tensor]) -> Option<Vec<Tensor>> {
-        let all: Vec<&Tensor> = tensors.iter().collect();
-        let (places, end) = places_after(ALIGN, &all);
+        let (places, end) = places_after(ALIGN, tensors);
         if !self.models.may_keep(end) {
             return None;
         }
@@ -76,7 +75,7 @@ impl Cache {
         let entry = match self.models.get(&key) {
             Some(entry) => entry,
             None => {
-                let file = self.models.put(&key, &with_gaps(ALIGN, all.iter().copied().zip(places.iter().copied())))?;
+                let file = self.models.put(&key, &with_gaps(ALIGN, tensors.iter().zip(places.iter().copied())))?;
                 self.models.tidy();
                 Entry::of(&file)?
             }
@@ -167,18 +166,6 @@ fn head(entry: &Entry) -> Option<(Head, usize)> {
 /// Where in a file what follows a head of so many bytes begins: with a page.
 fn data_after(head: usize) -> usize {
     (ALIGN + size_of::<u64>() + head).next_multiple_of(PAGE)
-}
-
-/// Tensors at their places after `end` bytes, and zeros between them.
-fn with_gaps<'a>(end: usize, tensors: impl IntoIterator<Item = (&'a Tensor, usize)>) -> Vec<&'a [u8]> {
-    static ZEROS: [u8; PAGE] = [0; PAGE];
-    let mut end = end;
-    let pieces = |(t, at): (&'a Tensor, usize)| {
-        let gap = &ZEROS[..at - end];
-        end = at + t.bytes().len();
-        [gap, t.bytes()]
-    };
-    tensors.into_iter().flat_map(pieces).collect()
 }
 
 /// A key of all that the settings hold and that decides what a program becomes, by content. None where the content of a part can't

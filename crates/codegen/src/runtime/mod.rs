@@ -41,4 +41,4 @@ pub use pool::Pool;
 pub use program::{BufferId, Call, Estimate, Expected, FunctionId, Port, Program, Source, Step};
 pub use record::{ConstantRecord, ProgramRecord};
 pub use sized::{NotSized, Sample, SizedProgram, alike};
-pub use weights::{MANY, into_large_pages, place_after, places_after};
+pub use weights::{MANY, into_large_pages, place_after, places_after, with_gaps};

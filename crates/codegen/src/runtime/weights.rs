@@ -38,15 +38,27 @@ pub fn place_after(end: usize, bytes: usize) -> usize {
 }
 
 /// Where tensors begin, one after the other, after `end` bytes; and where the last one ends.
-pub fn places_after(end: usize, tensors: &[&Tensor]) -> (Vec<usize>, usize) {
+pub fn places_after<'a>(end: usize, tensors: impl IntoIterator<Item = &'a Tensor>) -> (Vec<usize>, usize) {
     let mut end = end;
-    let place = |t: &&Tensor| {
+    let place = |t: &Tensor| {
         let at = place_after(end, t.bytes().len());
         end = at + t.bytes().len();
         at
     };
-    let places = tensors.iter().map(place).collect();
+    let places = tensors.into_iter().map(place).collect();
     (places, end)
+}
+
+/// The bytes of tensors at their places after `end` bytes, with zeros between them.
+pub fn with_gaps<'a>(end: usize, tensors: impl IntoIterator<Item = (&'a Tensor, usize)>) -> Vec<&'a [u8]> {
+    static ZEROS: [u8; PAGE] = [0; PAGE];
+    let mut end = end;
+    let pieces = |(t, at): (&'a Tensor, usize)| {
+        let gap = &ZEROS[..at - end];
+        end = at + t.bytes().len();
+        [gap, t.bytes()]
+    };
+    tensors.into_iter().flat_map(pieces).collect()
 }
 
 /// A block all of whose bytes up to `bytes` have been written, and are written no more.
@@ -79,7 +91,7 @@ pub fn into_large_pages(m: &mut Module, keep: impl FnOnce(&[Tensor]) -> Option<V
 
 /// The same of tensors.
 fn moved(tensors: Vec<Tensor>, keep: impl FnOnce(&[Tensor]) -> Option<Vec<Tensor>>) -> Vec<Tensor> {
-    let (starts, bytes) = places_after(0, &tensors.iter().collect::<Vec<&Tensor>>());
+    let (starts, bytes) = places_after(0, &tensors);
     if bytes < FEW {
         return tensors;
     }
@@ -122,10 +134,10 @@ mod tests {
     fn large_weights_begin_within_pages() {
         let of = |bytes: usize| Tensor::zeros(DType::U8, &[bytes]);
         let tensors = [of(10), of(LARGE), of(LARGE), of(5000), of(LARGE + 1), of(0), of(3)];
-        let (places, end) = places_after(64, &tensors.iter().collect::<Vec<&Tensor>>());
+        let (places, end) = places_after(64, &tensors);
         let ends = places.iter().zip(&tensors).map(|(at, t)| at + t.bytes().len());
-        assert!(places.iter().skip(1).zip(ends.clone()).all(|(at, end)| (end..end + PAGE).contains(at)));
-        assert_eq!((places[0], ends.last()), (LINES, Some(end)));
+        assert!(places.iter().skip(1).zip(ends).all(|(at, end)| (end..end + PAGE).contains(at)));
+        assert_eq!((places[0], places[6] + 3), (LINES, end));
         for (at, t) in places.iter().zip(&tensors) {
             let large = t.bytes().len() >= LARGE;
             assert!(if large { at % PAGE == WITHIN_PAGE } else { at % LINES == 0 }, "{at}");

@@ -19,7 +19,7 @@ pub use machine::{Entry, MachineParts, Word, Words};
 pub use sized::{ExtentOf, Form, InForm, PortType, SizedFunction, SizedParts, Span, export_sized};
 pub use sized_c::export_sized_c;
 
-use super::{abi::ALIGN, program::Program};
+use super::{PAGE, places_after, program::Program, with_gaps};
 use crate::{output::WorkFolder, tensor::Tensor};
 
 /// Why a library could not be written.
@@ -84,12 +84,7 @@ pub fn export_linked(program: &Program, parts: &Exportable<'_>, path: &Path) -> 
         return Err(ExportError::Appends);
     }
     let plan = program.plan();
-    let mut weights = Vec::new();
-    let mut end = 0;
-    for t in program.constants() {
-        weights.push(end);
-        end += t.bytes().len().next_multiple_of(ALIGN);
-    }
+    let (weights, _) = places_after(0, program.constants());
     let driver = Driver {
         header: source::header(program, &plan, &parts.ready),
         text: source::driver(program, &plan, &weights, &parts.ready),
@@ -107,7 +102,7 @@ const HEADER: &str = "model.h";
 struct Driver<'a> {
     header: String,
     text: String,
-    /// Which it has one after another, each on a boundary of [`ALIGN`] bytes,
+    /// Which it has one after another, where [`places_after`] has them,
     constants: &'a [Tensor],
     /// under this symbol.
     weights: String,
@@ -151,26 +146,25 @@ fn link(driver: &Driver<'_>, parts: &Exportable<'_>, path: &Path) -> Result<Expo
     Ok(Exported { library: path.to_owned(), header: header_path, unserved: None })
 }
 
-/// Writes tensors into one file, each on a boundary of [`ALIGN`] bytes, and says where.
+/// Writes tensors into one file, where [`places_after`] has them, and says where that is.
 pub fn write_tensors(tensors: &[Tensor], path: &Path) -> std::io::Result<Vec<usize>> {
+    let (places, _) = places_after(0, tensors);
+    write_at(tensors.iter().zip(places.iter().copied()), path)?;
+    Ok(places)
+}
+
+/// Writes tensors into one file, each at its place, which are in order and no page apart.
+pub fn write_at<'a>(tensors: impl IntoIterator<Item = (&'a Tensor, usize)>, path: &Path) -> std::io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
-    let (mut offsets, mut end) = (Vec::new(), 0);
-    for t in tensors {
-        offsets.push(end);
-        file.write_all(t.bytes())?;
-        let padding = t.bytes().len().next_multiple_of(ALIGN) - t.bytes().len();
-        file.write_all(&[0; ALIGN][..padding])?;
-        end += t.bytes().len() + padding;
-    }
-    file.flush()?;
-    Ok(offsets)
+    with_gaps(0, tensors).into_iter().try_for_each(|piece| file.write_all(piece))?;
+    file.flush()
 }
 
 /// A file's bytes under a symbol, for the assembler, which copies the file as it is: that takes no time even for weights of
 /// hundreds of megabytes.
 pub fn assembly(symbol: &str, file: &str) -> String {
     format!(
-        "\t.section .rodata\n\t.globl {symbol}\n\t.hidden {symbol}\n\t.balign {ALIGN}\n{symbol}:\n\t.incbin \"{file}\"\n\
+        "\t.section .rodata\n\t.globl {symbol}\n\t.hidden {symbol}\n\t.balign {PAGE}\n{symbol}:\n\t.incbin \"{file}\"\n\
          \t.byte 0\n\t.section .note.GNU-stack,\"\",%progbits\n"
     )
 }

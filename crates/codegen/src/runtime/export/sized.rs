@@ -10,8 +10,10 @@ use super::{
 use crate::{
     runtime::{
         formulas::{Formula, TableAxis},
+        place_after,
         program::{Source, Step},
         sized::SizedProgram,
+        with_gaps,
     },
     tensor::{DType, Tensor},
 };
@@ -331,7 +333,8 @@ const resat_stateful_model *{p}_model(void) {{ return &model; }}
 #[derive(Default)]
 pub(super) struct Constants {
     all: Vec<Tensor>,
-    ends: Vec<usize>,
+    places: Vec<usize>,
+    end: usize,
 }
 
 impl Constants {
@@ -339,18 +342,27 @@ impl Constants {
         &self.all
     }
 
+    /// Bytes of all of them, and of what lies between.
+    pub(super) fn bytes(&self) -> usize {
+        self.end
+    }
+
     /// Where a constant lies among all.
     pub(super) fn at(&mut self, t: &Tensor) -> usize {
         let same = |c: &Tensor| std::ptr::eq(c.bytes(), t.bytes()) && c.dtype() == t.dtype();
-        let begin = |ends: &[usize], n: usize| if n == 0 { 0 } else { ends[n - 1] };
         if let Some(n) = self.all.iter().position(same) {
-            return begin(&self.ends, n);
+            return self.places[n];
         }
-        let n = self.all.len();
-        let at = begin(&self.ends, n);
-        self.ends.push(at + t.bytes().len().next_multiple_of(crate::runtime::abi::ALIGN));
+        let at = place_after(self.end, t.bytes().len());
+        self.end = at + t.bytes().len();
         self.all.push(t.clone());
+        self.places.push(at);
         at
+    }
+
+    /// Their bytes, one after the other, with what lies between.
+    pub(super) fn pieces(&self) -> Vec<&[u8]> {
+        with_gaps(0, self.all.iter().zip(self.places.iter().copied()))
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     source::{prefix, quoted},
     write_tensors,
 };
-use crate::{output::WorkFolder, runtime::abi::ALIGN};
+use crate::output::WorkFolder;
 
 /// Writes a program as C99 that needs a C compiler and libm: as [`export_c`](super::export_c) does of one of known extents. `kernels` is the text
 /// of the functions that it calls, with what they rely on.
@@ -21,7 +21,7 @@ pub fn export_sized_c(name: &str, program: &SizedParts, kernels: &str, path: &Pa
     let p = prefix(name);
     let mut constants = Constants::default();
     let body = program.text(&p, &mut constants);
-    let bytes: usize = constants.all().iter().map(|t| t.bytes().len().next_multiple_of(ALIGN)).sum();
+    let bytes = constants.bytes();
     let apart = bytes > INLINE_WEIGHTS;
     let (header_path, weights_path) = (path.with_extension("h"), path.with_extension("weights"));
     let weights = match apart {
@@ -34,9 +34,8 @@ pub fn export_sized_c(name: &str, program: &SizedParts, kernels: &str, path: &Pa
                 "static const union {{\n  unsigned char bytes[{}];\n  double aligned;\n}} weights = {{{{",
                 bytes.max(1)
             );
-            for t in constants.all() {
-                let padding = t.bytes().len().next_multiple_of(ALIGN) - t.bytes().len();
-                for (i, b) in t.bytes().iter().chain(&[0; ALIGN][..padding]).enumerate() {
+            for piece in constants.pieces() {
+                for (i, b) in piece.iter().enumerate() {
                     text += if i % 32 == 0 { "\n  " } else { "" };
                     text += &format!("{b},");
                 }
