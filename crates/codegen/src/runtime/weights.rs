@@ -24,9 +24,8 @@ pub const MANY: usize = 24 << 20;
 const LARGE: usize = 64 << 10;
 
 /// Where in a page large weights begin, in bytes. Products that stream them (`each_part` of Winograd's convolutions) go through 4 KiB of a panel at a time, and
-/// prefetch the next 4 KiB meanwhile, so that each such piece crosses into another page at the same step. On Granite Rapids, convolutions of 512 channels at
-/// 4 x 4 x 4 took 1.29 ms where weights began 768 bytes after a page's begin, 1.33 after 512, 1.34 after 1024, 1.36 after 2048, 1.45 after 3072, 1.55
-/// after 3584, and 1.48 at the begin (`tools/sizes.py`, the kernels' medians of three runs); kernels whose weights fit into L2 took as long anywhere.
+/// prefetch the next 4 KiB meanwhile, so that all such pieces cross into another page at the same step. On Granite Rapids they take 12 to 20 % longer where
+/// that is one of the first steps: docs/speed.md has measurements. Kernels whose weights fit into L2 take as long anywhere.
 const WITHIN_PAGE: usize = 768;
 
 /// Where a tensor of so many bytes begins, after `end` bytes of a block or a file that are taken, which begin with a page.
