@@ -244,6 +244,8 @@ mod tests {
             let kept = cache.keep_weights(&weights(k)).expect("they are kept");
             assert_eq!((&kept, files().count()), (&weights(k), there));
             assert!(kept.iter().all(|t| t.bytes().as_ptr().addr().is_multiple_of(ALIGN)));
+            let in_page = |t: &Tensor| t.bytes().as_ptr().addr() % PAGE;
+            assert_eq!(in_page(&kept[2]), place_after(0, kept[2].bytes().len()) % PAGE, "large ones have their place");
         }
         for path in files().collect::<Vec<PathBuf>>() {
             let whole = std::fs::read(&path).expect("it can be read");

@@ -9,7 +9,7 @@ use std::{
 use super::CodegenTarget;
 use crate::{
     output::WorkFolder,
-    runtime::{Data, abi::ALIGN, export},
+    runtime::{Data, export},
 };
 
 /// Why the target's C compiler made nothing.
@@ -90,12 +90,7 @@ pub fn compile_c(text: &str, target: &CodegenTarget) -> Result<Vec<u8>, CcError>
 pub fn compile_data(data: &Data, target: &CodegenTarget) -> Result<Vec<u8>, CcError> {
     let dir = WorkFolder::temporary().map_err(CcError::Folder)?;
     let bytes = dir.path().join("data.bin");
-    let places = data.tensors.iter().scan(0, |next: &mut usize, t| {
-        let at = next.next_multiple_of(ALIGN);
-        *next = at + t.bytes().len();
-        Some(at)
-    });
-    let written = export::write_at(data.tensors.iter().zip(places), &bytes);
+    let written = export::write_at(data.tensors.iter().zip(Data::places(&data.tensors)), &bytes);
     written.map_err(|error| CcError::Write { file: bytes.clone(), error })?;
     compile_file(dir.path(), "data.s", &export::assembly(&data.symbol, "data.bin"), &[], target)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::{
-    abi::{KernelFn, ResatCtx},
+    abi::{ALIGN, KernelFn, ResatCtx},
     foreign::error::ForeignError,
     onednn::OneDnnError,
 };
@@ -124,8 +124,20 @@ pub struct Serialized {
 pub struct Data {
     /// The source declares `extern const unsigned char symbol[]` of hidden visibility.
     pub symbol: String,
-    /// One after another, each on a boundary of [`ALIGN`](super::abi::ALIGN) bytes.
+    /// One after another, each on a boundary of [`ALIGN`] bytes: see [`Data::places`].
     pub tensors: Vec<Tensor>,
+}
+
+impl Data {
+    /// Where each of some constants begins, in bytes from the symbol's address.
+    pub fn places(tensors: &[Tensor]) -> Vec<usize> {
+        let place = |end: &mut usize, t: &Tensor| {
+            let at = end.next_multiple_of(ALIGN);
+            *end = at + t.bytes().len();
+            Some(at)
+        };
+        tensors.iter().scan(0, place).collect()
+    }
 }
 
 impl std::fmt::Debug for dyn Callable {

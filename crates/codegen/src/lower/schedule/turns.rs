@@ -27,14 +27,16 @@ const BODY_DOT: i64 = 112;
 /// The same in tiles of what is left of an extent that changes from size to size, of which there are one or two: to wait for sums that
 /// depend on each other takes longer than the turns of a loop, and code for all such tiles takes long to make.
 const BODY_REST: i64 = 8;
-/// The same of those that have [`ENOUGH_SUMS`]: small images have no others, and what counts turns takes slots of multiply-adds.
+/// The same of those with at least [`ENOUGH`] accumulators, which small images have all along: two turns of the loop over channels.
 const BODY_LARGE_REST: i64 = 32;
-const ENOUGH_SUMS: i64 = 12;
-/// How many multiply-adds are written out in a turn of the innermost loop over reduced axes, at most: of a tile with so many sums, each of several numbers
-/// together or not, and of whole tiles or of what is left.
-pub(super) fn most_written_out(sums: i64, is_dot: bool, is_rest: bool) -> i64 {
+/// Accumulators of six places by two vectors.
+const ENOUGH: i64 = 12;
+
+/// How many multiply-adds are written out in a turn of the innermost loop over reduced axes, at most: of a tile with so many accumulators, each of several
+/// numbers together or not, and of whole tiles or of what is left.
+pub(super) fn most_written_out(accumulators: i64, is_dot: bool, is_rest: bool) -> i64 {
     match is_rest {
-        true if sums >= ENOUGH_SUMS => BODY_LARGE_REST,
+        true if accumulators >= ENOUGH => BODY_LARGE_REST,
         true => BODY_REST,
         false if is_dot => BODY_DOT,
         false => BODY,

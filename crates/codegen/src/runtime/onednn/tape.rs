@@ -11,10 +11,7 @@ use super::{
     recipe::{Choice, Layout, Recipe},
 };
 use crate::{
-    runtime::{
-        abi::ALIGN,
-        callable::{Data, Serialized},
-    },
+    runtime::callable::{Data, Serialized},
     tensor::{DType, Tensor},
 };
 
@@ -250,24 +247,22 @@ const char *{symbol}_ready(const struct ResatCtx *ctx) {{ return resat_onednn_re
     })
 }
 
-/// The constants that steps read, and where each lies, by the value's number, in one block where each begins on a boundary of
-/// [`ALIGN`].
+/// The constants that steps read, and where each lies among them, by the value's number.
 fn constants(recipe: &Recipe, outputs: &[ValueId]) -> (Vec<Tensor>, HashMap<usize, usize>) {
     let mut all: Vec<ValueId> = recipe.steps.iter().flat_map(|(s, _)| s.all_reads()).chain(outputs.to_vec()).collect();
     all.sort_unstable();
     all.dedup();
-    let (mut tensors, mut at, mut end) = (Vec::new(), HashMap::new(), 0);
+    let (mut tensors, mut number_of) = (Vec::new(), Vec::new());
     // Constants under several shapes are one.
     let mut by_address = HashMap::new();
     for v in all {
         let Some(t) = &recipe.values[v.0].data else { continue };
-        let place = by_address.entry((t.bytes().as_ptr(), t.bytes().len())).or_insert_with(|| {
-            let place = end;
-            end += t.bytes().len().next_multiple_of(ALIGN);
+        let number = by_address.entry((t.bytes().as_ptr(), t.bytes().len())).or_insert_with(|| {
             tensors.push(t.clone());
-            place
+            tensors.len() - 1
         });
-        at.insert(v.0, *place);
+        number_of.push((v.0, *number));
     }
-    (tensors, at)
+    let places = Data::places(&tensors);
+    (tensors, number_of.into_iter().map(|(v, number)| (v, places[number])).collect())
 }
