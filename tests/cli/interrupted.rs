@@ -11,6 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use resat::{
+    relay::npz,
+    tensor::{DType, Tensor},
+};
+
 const PROGRAM: &str = "#[version = \"0.0.5\"]
 def @main(%x: Tensor[(4, 64), float32], %w: Tensor[(64, 64), float32]) {
   %0 = nn.dense(%x, %w, units=None);
@@ -34,6 +39,15 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Starts a command and sends it a signal some time later.
+fn signalled(command: &mut Command, signal: &str, after: Duration) {
+    let mut child = command.spawn().expect("it starts");
+    thread::sleep(after);
+    let kill = Command::new("kill").args([signal, &child.id().to_string()]).stderr(Stdio::null()).status();
+    kill.expect("`kill` starts");
+    child.wait().expect("it ends");
+}
+
 /// Kills builds at moments spread over the time that one takes. `check` looks at the folder after each.
 fn killed(signal: &str, output: &str, mut check: impl FnMut(&Path, &Path)) {
     let (folder, temporary) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
@@ -43,11 +57,7 @@ fn killed(signal: &str, output: &str, mut check: impl FnMut(&Path, &Path)) {
     assert!(resat(folder, temporary).arg(output).status().expect("it starts").success());
     let whole = start.elapsed();
     for i in 0..KILLS {
-        let mut child = resat(folder, temporary).arg(output).spawn().expect("it starts");
-        thread::sleep(whole * i / KILLS + Duration::from_millis(1));
-        let kill = Command::new("kill").args([signal, &child.id().to_string()]).stderr(Stdio::null()).status();
-        kill.expect("`kill` starts");
-        child.wait().expect("it ends");
+        signalled(resat(folder, temporary).arg(output), signal, whole * i / KILLS + Duration::from_millis(1));
         check(folder, temporary);
     }
 }
@@ -81,6 +91,47 @@ fn what_a_kill_leaves_goes_with_the_next_build() {
         assert_eq!(entries(folder).len(), 3, "{:?}", entries(folder));
         assert_eq!(entries(temporary), [] as [PathBuf; 0]);
     });
+}
+
+/// What a program reads from its cache is what was written whole: neither weights, which are as many as programs map from there, nor code are cut off.
+#[test]
+fn what_a_kill_leaves_in_the_cache_changes_no_result() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let program = "#[version = \"0.0.5\"]
+def @main(%x: Tensor[(?, 2048), float32], %w: Tensor[(4096, 2048), float32]) {
+  nn.relu(nn.dense(%x, %w, units=None))
+}";
+    fs::write(folder.join("model.relay"), program).expect("it can be written");
+    let tensor =
+        |shape: &[usize], step: usize| Tensor::from_f64_fn(DType::F32, shape, |i| (i % step) as f64 / 64.0 - 0.5);
+    for (name, t) in [("w", tensor(&[4096, 2048], 61)), ("x", tensor(&[3, 2048], 67))] {
+        let archive = npz::write([(name, &t)]).expect("an archive can be made");
+        fs::write(folder.join(format!("{name}.npz")), archive).expect("it can be written");
+    }
+    let run = |cache: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_resat"));
+        let files = ["--params", "w.npz", "--inputs", "x.npz", "--outputs", "out.npz"];
+        command.current_dir(folder).env("XDG_CACHE_HOME", cache).args(["run", "model.relay"]).args(files);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let result = |cache: &Path| {
+        assert!(run(cache).status().expect("it starts").success());
+        let bytes = fs::read(folder.join("out.npz")).expect("it was written");
+        npz::read("out", &bytes).expect("an archive")
+    };
+    let start = Instant::now();
+    let want = result(&folder.join("whole"));
+    let whole = start.elapsed();
+    for i in 0..KILLS {
+        let cache = folder.join(format!("cache{i}"));
+        signalled(&mut run(&cache), "-KILL", whole * i / KILLS + Duration::from_millis(1));
+        for turn in ["what the kill left", "what that run kept"] {
+            assert!(result(&cache) == want, "{turn}, kill {i}");
+        }
+        fs::remove_dir_all(&cache).expect("it can be removed");
+    }
 }
 
 #[test]
