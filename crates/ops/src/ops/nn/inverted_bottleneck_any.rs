@@ -49,25 +49,27 @@ impl Patches {
     }
 }
 
-/// Tiles of so many pixels, of half as many for what is left where that is enough, and of one where there is no room for a whole one. Those at the end
-/// begin where they fit, and compute some pixels again.
+/// Tiles of so many pixels, then of fewer for what is left: of two thirds and a third where that is a whole number of fours (so that widths that are multiples
+/// of four have no pixel in two tiles), else of half as many, and of one where there is no room for any of these. A tile that would reach beyond the end
+/// begins where it fits, and computes some pixels again.
 fn tiles(n: &mut Nest<'_>, count: &Scalar, pixels: i64, body: &dyn Fn(&mut Nest<'_>, Scalar, i64)) {
-    let half = pixels / 2;
-    n.if_else(
-        count.clone().ge(Scalar::index(pixels)),
-        |n| {
-            let whole = n.let_((count.clone() + (pixels - half - 1)).floor_div(pixels));
-            n.for_(whole.clone(), |n, turn| {
-                let start = n.let_((turn * pixels).min(count.clone() - pixels));
-                body(n, start, pixels);
-            });
-            n.if_((whole * pixels).lt(count.clone()), |n| {
-                let start = n.let_(count.clone() - half);
-                body(n, start, half);
-            });
-        },
-        |n| n.for_(count.clone(), |n, at| body(n, at, 1)),
-    );
+    let sizes = match pixels % 12 {
+        0 => vec![pixels, pixels * 2 / 3, pixels / 3, 1],
+        _ => vec![pixels, pixels / 2, 1],
+    };
+    let mut done = Scalar::index(0);
+    for (k, &size) in sizes.iter().enumerate() {
+        let next = sizes.get(k + 1).copied().unwrap_or(0);
+        // The next smaller tile is enough where no more than that is left.
+        let turns = (count.clone() - done.clone() + (size - next - 1)).floor_div(size);
+        let there = count.clone().ge(Scalar::index(size));
+        let turns = n.let_(Scalar::select(there, turns, Scalar::index(0)));
+        n.for_(turns.clone(), |n, turn| {
+            let start = n.let_((done.clone() + turn * size).min(count.clone() - size));
+            body(n, start, size);
+        });
+        done = n.let_((done + turns * size).min(count.clone()));
+    }
 }
 
 /// Pixels of all blocks, in memory of a thread.
