@@ -28,7 +28,7 @@ const BODY_DOT: i64 = 112;
 /// depend on each other takes longer than the turns of a loop, and code for all such tiles takes long to make.
 const BODY_REST: i64 = 8;
 /// The same of those with at least [`ENOUGH`] accumulators, which small images have all along: two turns of the loop over channels.
-const BODY_LARGE_REST: i64 = 32;
+const BODY_LARGE_REST: i64 = 64;
 /// Accumulators of six places by two vectors.
 const ENOUGH: i64 = 12;
 
