@@ -25,7 +25,7 @@ mod unsupported;
 mod util;
 mod vision;
 
-pub use nn::{Part, inverted_bottleneck_parts};
+pub use nn::{Part, inverted_bottleneck_bands, inverted_bottleneck_parts};
 pub use qnn::{fixed_point, tflite_scaled};
 pub use registry::{
     all, dialects, is_shipped, lookup, register, register_dialect, shipped_dialects, suggest, withdraw_dialect,

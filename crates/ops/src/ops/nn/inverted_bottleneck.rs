@@ -63,6 +63,15 @@ pub fn inverted_bottleneck_parts(attrs: &Attrs, args: &[Type]) -> Result<Vec<Par
     Ok(parts)
 }
 
+/// How often an `nn.inverted_bottleneck` reads its weights, once for each band of rows; none where no thread has room for one, or an extent is unknown.
+pub fn inverted_bottleneck_bands(attrs: &Attrs, args: &[Type]) -> Option<i64> {
+    let tensors: Vec<_> = args.iter().map(Type::as_tensor).collect::<Option<_>>()?;
+    let shapes: Vec<_> = tensors.iter().map(|t| t.known_shape()).collect::<Option<_>>()?;
+    let (shapes, out): (Vec<&[i64]>, _) = (shapes.iter().map(|s| &s[..]).collect(), extents(attrs, args)?);
+    let rows = Plan::new(attrs, &shapes, &out).ok()?.band(tensors[0].dtype)?;
+    Some(out[0] * (out[2] / rows))
+}
+
 /// The calls of operators that it is made of, on arguments of these types.
 fn composed<T: Clone>(
     attrs: &Attrs,

@@ -52,7 +52,7 @@ pub(super) use correlation::OPS as CORRELATION;
 pub(super) use deformable::OPS as DEFORMABLE;
 pub(super) use fifo::OPS as FIFO;
 pub(super) use inverted_bottleneck::OPS as INVERTED_BOTTLENECK;
-pub use inverted_bottleneck::{Part, inverted_bottleneck_parts};
+pub use inverted_bottleneck::{Part, inverted_bottleneck_bands, inverted_bottleneck_parts};
 pub(super) use loss::OPS as LOSS;
 pub(super) use lstm_int8::OPS as LSTM_INT8;
 pub(super) use nbits::OPS as NBITS;
