@@ -26,6 +26,10 @@ pub const PAGE: usize = 4096;
 /// What systems with pages of 4 KiB have beside them.
 pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
+/// Blocks are of whole large pages where that takes no more than this part of them in addition. On Granite Rapids one thread reads 16 GB/s of memory that lies
+/// in large pages and 8 of what lies in small ones; a layer whose 5 MB of weights lay in the last part of a block took 0.35 ms instead of 0.2.
+const SPARE: usize = 4;
+
 impl Block {
     /// Takes memory. Where there is none, [`within_memory`](crate::tensor::within_memory) says so.
     pub(super) fn new(bytes: usize) -> Block {
@@ -39,6 +43,9 @@ impl Block {
             PAGE.. => PAGE,
             _ => ALIGN,
         };
+        // What does not fill a large page would lie in small ones.
+        let whole = bytes.checked_next_multiple_of(LARGE_PAGE)?;
+        let bytes = if whole - bytes <= bytes / SPARE { whole } else { bytes };
         let layout = Layout::from_size_align(bytes.max(ALIGN), align).ok()?;
         // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { alloc(layout) })?;
