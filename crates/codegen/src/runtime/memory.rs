@@ -38,14 +38,14 @@ impl Block {
 
     /// The same; none where there is none.
     pub(super) fn try_new(bytes: usize) -> Option<Block> {
+        // What does not fill a large page would lie in small ones.
+        let whole = bytes.checked_next_multiple_of(LARGE_PAGE)?;
+        let bytes = if whole - bytes <= bytes / SPARE { whole } else { bytes };
         let align = match bytes {
             LARGE_PAGE.. => LARGE_PAGE,
             PAGE.. => PAGE,
             _ => ALIGN,
         };
-        // What does not fill a large page would lie in small ones.
-        let whole = bytes.checked_next_multiple_of(LARGE_PAGE)?;
-        let bytes = if whole - bytes <= bytes / SPARE { whole } else { bytes };
         let layout = Layout::from_size_align(bytes.max(ALIGN), align).ok()?;
         // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { alloc(layout) })?;
@@ -244,6 +244,22 @@ pub fn peak_memory() -> Option<u64> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_of_whole_large_pages_where_that_takes_little_more() {
+        let taken = |bytes: usize| {
+            let block = Block::new(bytes);
+            (block.layout.size(), block.at(0).addr() % LARGE_PAGE == 0)
+        };
+        let (page, part) = (LARGE_PAGE, LARGE_PAGE / 8);
+        for (bytes, whole) in [(page - part, page), (2 * page - part, 2 * page), (6 * page + 1, 7 * page), (page, page)]
+        {
+            assert_eq!(taken(bytes), (whole, true), "{bytes}");
+        }
+        for bytes in [ALIGN, 3 * PAGE, page / 2, page + part, 3 * page + 1] {
+            assert_eq!(taken(bytes).0, bytes, "{bytes}: as much again would be too much");
+        }
+    }
 
     #[test]
     fn what_grows_a_little_stays_where_it_is() {

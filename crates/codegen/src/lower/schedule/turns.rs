@@ -27,7 +27,7 @@ const BODY_DOT: i64 = 112;
 /// The same in tiles of what is left of an extent that changes from size to size, of which there are one or two: to wait for sums that
 /// depend on each other takes longer than the turns of a loop, and code for all such tiles takes long to make.
 const BODY_REST: i64 = 8;
-/// The same of those with at least [`ENOUGH`] accumulators, which small images have all along: two turns of the loop over channels.
+/// The same of those with at least [`ENOUGH`] accumulators, which small images have all along: four turns of the loop over channels, or two of 24 accumulators.
 const BODY_LARGE_REST: i64 = 64;
 /// Accumulators of six places by two vectors.
 const ENOUGH: i64 = 12;

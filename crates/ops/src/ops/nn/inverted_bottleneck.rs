@@ -3,7 +3,7 @@
 //! time, which stay in its second cache.
 
 use super::{
-    geometry::{paddings, per_axis},
+    geometry::{Window, paddings, per_axis},
     inverted_bottleneck_any as any,
 };
 use crate::{
@@ -140,10 +140,10 @@ fn extents(attrs: &Attrs, args: &[Type]) -> Option<[i64; 5]> {
         return None;
     }
     let (strides, padding) = (per_axis(attrs, "strides", 2).ok()?, paddings(attrs, 2).ok()?);
-    let results = |axis: usize, extent: i64, taps: i64| {
+    let results = |axis: usize, extent: i64, kernel: i64| {
         let (before, after) = padding[axis];
-        let more = extent + before + after - taps;
-        (before >= 0 && after >= 0 && more >= 0).then(|| more / strides[axis] + 1)
+        let results = Window { kernel, stride: strides[axis], dilation: 1, before, after }.outputs(extent);
+        (before >= 0 && after >= 0 && results > 0).then_some(results)
     };
     Some([n, project[0], results(0, height, down)?, results(1, width, across)?, project[5]])
 }
