@@ -249,7 +249,7 @@ mod tests {
     fn blocks_are_of_whole_large_pages_where_that_takes_little_more() {
         let taken = |bytes: usize| {
             let block = Block::new(bytes);
-            (block.layout.size(), block.at(0).addr() % LARGE_PAGE == 0)
+            (block.layout.size(), block.at(0).addr().is_multiple_of(LARGE_PAGE))
         };
         let (page, part) = (LARGE_PAGE, LARGE_PAGE / 8);
         for (bytes, whole) in [(page - part, page), (2 * page - part, 2 * page), (6 * page + 1, 7 * page), (page, page)]
