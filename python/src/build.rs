@@ -17,12 +17,13 @@ use pyo3::{
 use resat::{
     diag::{Diagnostic, Refused, nearest},
     driver::{
-        self, Built, Cache, EmitError, ExtentBound, Options, Origin, Record, Runnable, Said, Specialize, tuned_in,
-        tuned_of_user,
+        self, Built, Cache, EmitError, ExtentBound, Options, Origin, Record, Runnable, Said, Specialize, content_key,
+        tuned_in, tuned_of_user,
     },
     ir::{Dim, TensorType as TypeOfTensor, Type, input_names, output_names},
     machine::Known,
     runtime::{LoadedLibrary, Port, RunError, export::PortType},
+    store::KeyMaker,
     tensor::{self as rt, DType},
 };
 
@@ -471,6 +472,9 @@ fn build<'py>(
         }));
     }
     let target = settings.rust.target.codegen();
+    // The default pipeline is what the configuration says; whoever traces passes has them run.
+    let is_default = item.extract::<String>().is_ok_and(|text| text.trim() == "default") && !trace;
+    let passes = is_default.then(|| format!("default {:?}", settings.config));
     let (executable, outcome) = long(py, &settings.shared, move || {
         // What the program itself says of its inputs, and not what passes made of them.
         let typed = resat::infer::infer_types(module.0.clone())?;
@@ -487,6 +491,10 @@ fn build<'py>(
         let outputs = output_names(&module.0).unwrap_or_default();
         let written = typed.result_type("main").clone();
         drop(typed);
+        if let Some(passes) = passes.filter(|_| options.cache.is_some()) {
+            let key = KeyMaker::new().part(passes).part(&options.name);
+            options.key = content_key(key, &options.settings, &module.0, &[]);
+        }
         let mut built = driver::build(module.0, &[], options)?;
         let complaints = opened.iter().flat_map(|(_, cache, told)| {
             let all = cache.complaints();

@@ -97,7 +97,10 @@ def test_fingerprints_allow_to_keep_programs(mlp, tmp_path, x):
         for _ in range(2):
             exe = rs.build(mlp, config=rs.BuildConfig(cost=model), cache=folder)
         np.testing.assert_allclose(exe.run([x])[0], mlp.interpret([x])[0], rtol=1e-4, atol=1e-6)
-        assert bool(list(folder.rglob("*"))) or not kept
+        assert bool(list((folder / "models").rglob("*"))) == kept
+        if kept:
+            with pytest.raises(ValueError, match="found in a cache"):
+                exe.module
 
 
 def cheapest_trees(problem):

@@ -122,3 +122,28 @@ print(len(list(pathlib.Path("cache").rglob("*"))))
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0 and int(done.stdout) > 0, done
+
+
+def test_programs_are_kept_with_what_decides_them(tmp_path):
+    """Of known and of unknown extents: found again, with the same results; built where the configuration is another one, or passes are traced."""
+    text = '#[version = "0.0.5"] def @main(%x: Tensor[(N, 8), float32], %w: Tensor[(8, 8), float32]) { nn.relu(nn.dense(%x, %w, units=8)) }'
+    x = np.arange(24, dtype="float32").reshape(3, 8)
+    w = np.arange(64, dtype="float32").reshape(8, 8) - 30
+
+    def built(n, by=1, **how):
+        return rs.build(rs.parse(text.replace("N", n)).bind({"w": w * by}), cache=tmp_path / n.replace("?", "any"), **how)
+
+    def is_found(exe):
+        try:
+            return exe.module is None
+        except ValueError:
+            return True
+
+    for n in ("3", "?"):
+        exes = [built(n), built(n), built(n, by=2), built(n, config=rs.BuildConfig(opt_level=1)), built(n, pipeline="FuseOps")]
+        assert [is_found(exe) for exe in exes] == [False, True, False, False, False]
+        for exe, by in zip(exes, (1, 1, 2, 1, 1)):
+            np.testing.assert_array_equal(exe.run([x])[0], np.maximum(x @ (w * by).T, 0))
+        assert exes[0].outputs == exes[1].outputs
+        with rs.Trace():
+            assert not is_found(built(n))

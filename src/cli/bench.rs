@@ -128,9 +128,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     let name = given.as_ref().map_or_else(|| "main".to_owned(), |given| format!("main {given:?}"));
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.tune.asked());
-    let kept = if args.extents.asked() { kept.nothing() } else { kept };
+    let kept = kept.for_builds(args.extents.asked());
     if !args.state.state.is_empty() {
-        return run_with_state(&args, settings, &kept.nothing(), given, &paths);
+        return run_with_state(&args, settings, &kept, given, &paths);
     }
     let (built, compile, tensors) = match kept.find(&settings, args.threads) {
         Some(found) => {

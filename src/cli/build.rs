@@ -67,7 +67,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let settings = args.passes.settings_for_code()?;
     let name = symbol(&args.output);
     let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.report || args.tune.asked() || args.dump.asked());
-    let kept = if args.extents.asked() || !args.state.state.is_empty() { kept.nothing() } else { kept };
+    let kept = kept.for_builds(args.extents.asked() || !args.state.state.is_empty());
     let progress = Progress::new();
     let dump = args.dump.start()?;
     if args.emit == Emit::C {

@@ -26,6 +26,8 @@ use crate::{
 pub(super) struct Kept {
     cache: Option<Arc<Cache>>,
     key: Option<Key>,
+    /// Whether the program may be found before anything is read.
+    whole: bool,
 }
 
 impl Kept {
@@ -40,7 +42,7 @@ impl Kept {
         let cache = cache.open();
         // What can't be read has no key; whoever reads it next says why.
         let key = cache.as_ref().and_then(|c| key(c.digests(), model, passes, settings, name).ok().flatten());
-        Kept { cache, key }
+        Kept { cache, key, whole: true }
     }
 
     /// Has programs rebuilt: for those who want to see how.
@@ -51,6 +53,11 @@ impl Kept {
         self
     }
 
+    /// Has the build look for what it can use: what else is asked for is no part of the key.
+    pub(super) fn for_builds(self, only: bool) -> Kept {
+        Kept { whole: self.whole && !only, ..self }
+    }
+
     /// Keeps nothing.
     pub(super) fn nothing(self) -> Kept {
         Kept { key: None, ..self }
@@ -59,7 +66,8 @@ impl Kept {
     /// The program, where it was built before.
     pub(super) fn find(&self, settings: &Settings, threads: Option<NonZeroUsize>) -> Option<Built> {
         let threads = threads.map_or(settings.target.cores, NonZeroUsize::get);
-        let found = self.cache.as_ref()?.find(self.key.as_ref()?, threads);
+        let key = self.key.as_ref().filter(|_| self.whole)?;
+        let found = self.cache.as_ref()?.find(key, threads);
         self.warn();
         found
     }

@@ -107,7 +107,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let kept = native.then(|| {
         Kept::new(&args.cache, &args.model, &args.passes, &settings, &name).rebuild(args.tune.asked() || args.dump.asked())
     });
-    let kept = kept.map(|k| if args.extents.asked() { k.nothing() } else { k });
+    let kept = kept.map(|k| k.for_builds(args.extents.asked()));
     if let Some(found) = kept.as_ref().and_then(|k| k.find(&settings, args.threads)) {
         let program = found.executable.as_plain().expect("only plain programs are kept");
         let inputs = inputs_of(program, &found.parameters, args.inputs.first().map(PathBuf::as_path))?;
@@ -392,7 +392,9 @@ fn run_with_state(args: &Args) -> Result<(), Failure> {
     let settings = args.passes.settings_for_code()?;
     let given = args.inputs.first().filter(|_| !args.model.is_relay()).map(|path| names_and_ranks(path)).transpose()?;
     let passes = args.passes.sequence(&settings)?;
-    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, "main").nothing();
+    let name = given.as_ref().map_or_else(|| "main".to_owned(), |given| format!("main {given:?}"));
+    let kept = Kept::new(&args.cache, &args.model, &args.passes, &settings, &name)
+        .rebuild(args.tune.asked() || args.dump.asked());
     let typed = args.model.bound_to_run(given, &args.passes)?;
     let (own_names, texts) = (output_names(&typed), text_names(&typed));
     let progress = Progress::new();

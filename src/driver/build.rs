@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 
 use super::{
     backend::Backend,
-    cache::{Cache, module_key, settings_key},
+    cache::{Cache, content_key},
     extents::{ExtentBound, Extents, Said},
     external::{Handling, Regions, compile_regions, fallback_warning},
     phases::{Interface, Linked, bind, machine_program, optimize, plain_program, to_kernels},
@@ -25,8 +25,8 @@ use super::{
 use crate::{
     codegen::{CodegenError, ObjectCode},
     diag::{Diagnostic, Refused},
-    infer::TypedModule,
-    ir::{Expr, ExprId, Module, Name, Type},
+    infer::infer_types,
+    ir::{Expr, ExprId, Module, Name},
     loops::Kernel,
     lower::{Tuned, is_plain},
     partition::CompilerError,
@@ -73,7 +73,8 @@ pub struct Options {
     pub before_pass: Option<BeforePass>,
     /// Called after each pass, with the module as it was and as it is.
     pub after_pass: Option<AfterPass>,
-    /// Where kernels and programs are kept on disk; nowhere, if none is given.
+    /// Where kernels and programs are kept on disk; nowhere, if none is given. Of programs that are no plain sequence of calls on known extents, or that
+    /// have state, hints or bounds, it is the module as passes left it.
     pub cache: Option<Arc<Cache>>,
     /// What the program is kept under. Where it is read from files, a key of these is cheaper to make than the program is to read
     /// ([`Cache::find`]). Without one, the key is the content of the module, its parameters and the settings; and where something of
@@ -91,14 +92,14 @@ pub struct Options {
     /// Which sizes of a program whose extents are unknown get code of their own, made in the background while that for all sizes runs. Results
     /// may then differ in rounding from one run to the next.
     pub specialize: Specialize,
-    /// Names of inputs, and of the outputs that they are at the next run: see [`Built::stateful`]. Such a program is not kept on disk.
+    /// Names of inputs, and of the outputs that they are at the next run: see [`Built::stateful`].
     pub state: Vec<(String, String)>,
     /// Whether state may lie with its axes in another order than the model has them, so that what grows is not copied:
     /// [`StatePair::order`]. Then the program itself takes it and gives it as it lies, and is not exported. Off by default.
     pub reorder_state: bool,
     /// Extents to reckon with where the program's are unknown: for prices, and as the size that decisions are made for; the code for all
     /// sizes is then made with the program. By the name of a dimension, or of an input with one for each axis. Without one, the middle of
-    /// what [`Options::bounds`] allows, or a guess. Such a program is not kept on disk.
+    /// what [`Options::bounds`] allows, or a guess.
     pub hints: Vec<Said>,
     /// What unknown extents may be, said like hints: see [`ExtentRange`](super::ExtentRange). Other inputs are refused. Of a program that is a
     /// plain sequence of calls but for its extents, all of these need one: memory is planned for the greatest size when the program is built, and
@@ -159,7 +160,7 @@ pub struct Built {
 
 /// Where a built program comes from.
 pub enum Origin {
-    /// It was found in a cache, which does not keep how a program came about. Programs with warnings are not kept.
+    /// It was found in a cache, all of it or what the passes left: a cache does not keep how a program came about. Programs with warnings are not kept.
     Cache,
     /// It was built here.
     Here(Box<Record>),
@@ -272,14 +273,15 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
             Diagnostic::new(format!("{threads} threads are asked for, but at most {} are of use", Pool::MOST_THREADS));
         return Err(Refused::from(d).into());
     }
-    let keepable = state.is_empty() && hints.is_empty() && bounds.is_empty();
-    let key = key.filter(|_| keepable).or_else(|| {
+    let key = key.or_else(|| {
         // Passes of the user's own are code, too.
-        (cache.is_some() && passes.is_none() && keepable).then_some(())?;
-        let key = settings_key(KeyMaker::new().part(&name), &settings)?;
-        Some(module_key(key, &module, params)?.key())
+        (cache.is_some() && passes.is_none()).then_some(())?;
+        content_key(KeyMaker::new().part(&name), &settings, &module, params)
     });
-    if let (Some(cache), Some(key), None) = (&cache, &key, tune)
+    let kept = cache.clone().zip(key);
+    let said = format!("{state:?} {reorder_state} {hints:?} {bounds:?}");
+    let whole = kept.clone().filter(|_| state.is_empty() && hints.is_empty() && bounds.is_empty());
+    if let (Some((cache, key)), None) = (&whole, tune)
         && let Some(found) = cache.find(key, threads)
     {
         return Ok(Built { time: start.elapsed(), ..found });
@@ -291,17 +293,32 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     if reorder_state {
         typed = places_first(typed, &mut interface.state, &mut extents)?;
     }
-    // Of what is kept whole, weights are read from the cache's file in the end.
-    let lies_in_cache = cache.is_some() && key.is_some() && has_known_extents(&typed);
-    let mut module = optimize(extents.noted_in(typed.into_module()), passes, &settings, &mut cx)?;
-    if !lies_in_cache {
-        into_large_pages(&mut module, |weights| cache.as_ref()?.keep_weights(weights));
-    }
+    let kept = kept.map(|(cache, key)| (cache, KeyMaker::new().part("module").part(key.bytes()).part(said).key()));
+    let found = kept.as_ref().filter(|_| tune.is_none()).and_then(|(cache, key)| cache.find_module(key));
+    let is_found = found.is_some();
+    let typed = match found {
+        Some(module) => {
+            // Its weights go.
+            drop(typed);
+            infer_types(module)?
+        }
+        None => {
+            let module = optimize(extents.noted_in(typed.into_module()), passes, &settings, &mut cx)?;
+            let typed = infer_types(to_kernels(module, &mut cx)?)?;
+            // Of what is kept whole, weights are read from the cache's file in the end.
+            match whole.is_some() && is_plain(&typed, "main")? {
+                true => typed,
+                false => {
+                    let kept = kept.filter(|_| cx.warnings.is_empty());
+                    infer_types(settled(typed.into_module(), cache.as_deref(), kept))?
+                }
+            }
+        }
+    };
     // What compiles next has threads with memory of their own.
     if release.is_some() {
         give_back_memory();
     }
-    let typed = to_kernels(module, &mut cx)?;
     let mut backend = Backend::of(&settings.target)?;
     backend.core.excess_precision = typed.has_excess_precision();
     still_fit(&typed, &interface.state)?;
@@ -340,11 +357,11 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
         external: code.external,
         fallen,
     };
-    let keeps = record.external.is_empty() && record.warnings.is_empty();
+    let whole = whole.filter(|_| record.external.is_empty() && record.warnings.is_empty());
     let Interface { parameters, state, .. } = interface;
-    let origin = Origin::Here(Box::new(record));
+    let origin = if is_found { Origin::Cache } else { Origin::Here(Box::new(record)) };
     let mut built = Built { executable, objects, calls, parameters, state, origin, time: Duration::ZERO };
-    if let (true, Some(cache), Some(key), Runnable::Plain(exe)) = (keeps, &cache, &key, &built.executable) {
+    if let (Some((cache, key)), Runnable::Plain(exe)) = (&whole, &built.executable) {
         let bytes: usize = exe.program().constants().iter().map(|t| t.bytes().len()).sum();
         let kept = cache.keep(key, exe.program(), &built, &settings.target.codegen());
         if let Some(kept) = kept.filter(|_| bytes >= MANY) {
@@ -356,8 +373,14 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     Ok(built)
 }
 
-/// Whether all inputs of the program have known extents.
-fn has_known_extents(typed: &TypedModule) -> bool {
-    let is_known = |ty: &Type| ty.flatten().is_some_and(|ts| ts.iter().all(|t| t.known_shape().is_some()));
-    typed.param_types("main").into_iter().all(is_known)
+/// A module whose weights lie where they are going to be read from; kept under a key, where one is given and no external compiler has a part in it.
+fn settled(mut module: Module, cache: Option<&Cache>, kept: Option<(Arc<Cache>, Key)>) -> Module {
+    let is_external = |e| matches!(&module[e], Expr::Func(f) if f.compiler().is_some());
+    let kept = kept.filter(|_| !module.ids().any(is_external));
+    let at = kept.and_then(|(cache, key)| cache.keep_module(&key, &module));
+    into_large_pages(&mut module, |exprs, weights| match &at {
+        Some(at) => exprs.iter().map(|e| at.get(e).cloned()).collect(),
+        None => cache?.keep_weights(weights),
+    });
+    module
 }

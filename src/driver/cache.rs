@@ -9,23 +9,26 @@ use std::{
     time::Instant,
 };
 
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
 use super::{Built, frozen::Head};
 use crate::{
     codegen::{CodegenTarget, ObjectCache},
-    ir::{Expr, Module, Name},
+    ir::{Expr, ExprId, Module, Name, reachable},
     ops,
     pass::Settings,
     runtime::{ConstantRecord, PAGE, Program, place_after, places_after, with_gaps},
     store::{ALIGN, Digests, Entry, Key, KeyMaker, Limits, Store},
-    tensor::Tensor,
+    tensor::{DType, Tensor},
 };
 
 /// Kernels by content, and whole programs by what they were made from, in one folder. Any number of processes may use it at once.
 ///
 /// A program is kept with its calls, its object code and its constants (folded and packed as they are used), which are mapped from
 /// the file and not read: several programs of one model, in one process or many, share them. Kept are programs that are plain
-/// sequences of calls and that no external compiler has a part in. Of others, of unknown extents among them, there are the kernels, and many weights
-/// are a file by themselves.
+/// sequences of calls and that no external compiler has a part in. Of programs whose extents are unknown, or that have control flow, the module is
+/// kept as passes left it, with its weights in a file by themselves; of those that external compilers have a part in, the kernels.
 #[derive(Debug)]
 pub struct Cache {
     objects: ObjectCache,
@@ -62,9 +65,13 @@ impl Cache {
         &self.objects
     }
 
-    /// Weights of a program that is not kept whole, as they lie in a file that has them by their content: whoever makes a program of the same ones maps
+    /// Weights of a program that is not kept, as they lie in a file that has them by their content: whoever makes a program of the same ones maps
     /// it. None where that can't be written, or is too large.
     pub(super) fn keep_weights(&self, tensors: &[Tensor]) -> Option<Vec<Tensor>> {
+        Some(self.weights_file(tensors)?.tensors)
+    }
+
+    fn weights_file(&self, tensors: &[Tensor]) -> Option<WeightsFile> {
         let (places, end) = places_after(ALIGN, tensors);
         if !self.models.may_keep(end) {
             return None;
@@ -80,8 +87,9 @@ impl Cache {
                 Entry::of(&file)?
             }
         };
-        let part = |(t, at): (&Tensor, usize)| Tensor::from_part(t.dtype(), t.shape(), entry.file(), at).ok();
-        tensors.iter().zip(places).map(part).collect()
+        let part = |(t, &at): (&Tensor, &usize)| Tensor::from_part(t.dtype(), t.shape(), entry.file(), at).ok();
+        let tensors = tensors.iter().zip(&places).map(part).collect::<Option<_>>()?;
+        Some(WeightsFile { key, places, tensors })
     }
 
     /// Digests of files that have not changed since they were read, for keys of their content.
@@ -153,6 +161,61 @@ impl Cache {
         let kept = |(t, at): (&Tensor, usize)| Tensor::from_part(t.dtype(), t.shape(), entry.file(), data + at).ok();
         program.constants().iter().zip(places).map(kept).collect()
     }
+
+    /// The module that was kept under a key.
+    pub(super) fn find_module(&self, key: &Key) -> Option<Module> {
+        if self.rebuilds.load(Ordering::Relaxed) {
+            return None;
+        }
+        let entry = self.models.get(key)?;
+        let KeptModule { mut module, weights, constants }: KeptModule<Module> =
+            serde_json::from_slice(entry.bytes()).ok()?;
+        let weights = self.models.get(&weights)?;
+        for (e, dtype, shape, at) in constants {
+            module.replace_constant(e, Tensor::from_part(dtype, &shape, weights.file(), at).ok()?);
+        }
+        Some(module)
+    }
+
+    /// Keeps a module under a key. Gives its constants as they lie in the cache's file; none where it was not kept.
+    pub(super) fn keep_module(&self, key: &Key, module: &Module) -> Option<HashMap<ExprId, Tensor>> {
+        let functions: Vec<ExprId> = module.functions().map(|(_, f)| f).collect();
+        // Constants that share their data share it here, too.
+        let mut numbers: HashMap<(*const u8, DType, &[usize]), usize> = HashMap::new();
+        let mut tensors: Vec<Tensor> = Vec::new();
+        let mut constants = Vec::new();
+        for e in reachable(module, functions) {
+            let Expr::Constant(t) = &module[e] else { continue };
+            let number = *numbers.entry((t.bytes().as_ptr(), t.dtype(), t.shape())).or_insert(tensors.len());
+            if number == tensors.len() {
+                tensors.push(t.clone());
+            }
+            constants.push((e, number));
+        }
+        let WeightsFile { key: weights, places, tensors } = self.weights_file(&tensors)?;
+        let place = |&(e, n): &(ExprId, usize)| (e, tensors[n].dtype(), tensors[n].shape().to_vec(), places[n]);
+        let record = KeptModule { module, weights, constants: constants.iter().map(place).collect() };
+        self.models.put(key, &[&serde_json::to_vec(&record).ok()?])?;
+        self.models.tidy();
+        Some(constants.into_iter().map(|(e, n)| (e, tensors[n].clone())).collect())
+    }
+}
+
+/// A file of weights, and the tensors that it has.
+struct WeightsFile {
+    key: Key,
+    /// Where each begins.
+    places: Vec<usize>,
+    tensors: Vec<Tensor>,
+}
+
+/// A module that is kept: what there is beside its weights, which are in a file by their content.
+#[derive(Serialize, Deserialize)]
+struct KeptModule<M> {
+    module: M,
+    weights: Key,
+    /// The constants, and where each begins in the file of the weights.
+    constants: Vec<(ExprId, DType, Vec<usize>, usize)>,
 }
 
 /// The head of an entry, and where what it speaks of begins.
@@ -206,12 +269,18 @@ fn has_foreign_operators(m: &Module) -> bool {
     m.ids().any(|id| matches!(m[id], Expr::Op(op) if !ops::is_shipped(op)))
 }
 
-/// With a module and its parameters; none where a module calls operators of the user's own.
-pub(super) fn module_key(mut key: KeyMaker, m: &Module, params: &[(Name, Tensor)]) -> Option<KeyMaker> {
+/// A key of all that decides what a program becomes, by content: `key`, which says what passes there are, the settings, the module and its parameters. None
+/// where the content of a part can't be told: see [`settings_key`]; of modules, where they call operators of the user's own.
+pub fn content_key(key: KeyMaker, settings: &Settings, m: &Module, params: &[(Name, Tensor)]) -> Option<Key> {
+    Some(module_key(settings_key(key, settings)?, m, params)?.key())
+}
+
+fn module_key(mut key: KeyMaker, m: &Module, params: &[(Name, Tensor)]) -> Option<KeyMaker> {
     if has_foreign_operators(m) {
         return None;
     }
-    key = key.part(format!("{m:?}"));
+    // All but the elements of constants.
+    key = key.part(serde_json::to_vec(m).ok()?);
     let tensor = |key: KeyMaker, t: &Tensor| key.part(format!("{} {:?}", t.dtype(), t.shape())).part(t.bytes());
     for id in m.ids() {
         if let Expr::Constant(t) = &m[id] {
@@ -227,7 +296,6 @@ pub(super) fn module_key(mut key: KeyMaker, m: &Module, params: &[(Name, Tensor)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::DType;
 
     /// Whoever has the same weights reads them from the same file; one that is damaged is written again.
     #[test]

@@ -70,7 +70,7 @@ pub use backend::generator_of;
 #[cfg(feature = "llvm")]
 pub use build::{BuildError, Built, Options, Origin, Record, build};
 #[cfg(feature = "llvm")]
-pub use cache::{Cache, settings_key};
+pub use cache::{Cache, content_key, settings_key};
 pub use difference::{Allowed, Mismatch, difference, difference_within, shortest_float};
 #[cfg(feature = "llvm")]
 pub use emit_c::{EmitError, emit_c};

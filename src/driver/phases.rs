@@ -70,12 +70,12 @@ pub(super) fn optimize(
 }
 
 /// Operators that are values become functions that call them, and whatever the passes left unfused a kernel an operator.
-pub(super) fn to_kernels(module: Module, cx: &mut PassContext) -> Result<TypedModule, Refused> {
+pub(super) fn to_kernels(module: Module, cx: &mut PassContext) -> Result<Module, Refused> {
     dialect::refuse_unlegalized(&module)?;
     let module = dissolve_composites(module);
     let module = run_logged(&FnPass("EtaExpand", |m| eta_expand(&m)), module, cx)?;
     let singly = FnPass("Kernels", |m| Ok(fuse(&infer_types(m)?, 1)));
-    infer_types(run_logged(&singly, module, cx)?)
+    run_logged(&singly, module, cx)
 }
 
 /// A program with its code.

@@ -110,6 +110,75 @@ fn passes_of_ones_own_have_no_content() {
     assert!(built(&cache, module(), &weights(1.0), keyed).is_cached());
 }
 
+/// Of programs that are no plain sequence of calls on known extents, what the passes left is kept.
+#[test]
+fn passes_are_not_run_again_where_extents_are_unknown() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let cache = Arc::new(Cache::new(folder.path()));
+    let free = PROGRAM.replace("(8, 16)", "(?, 16)");
+    let branches = PROGRAM.replace("nn.relu(%0)", "if (greater(sum(%x), 0f)) { nn.relu(%0) } else { tanh(%0) }");
+    let state = "#[version = \"0.0.5\"]
+def @main(%x: Tensor[(1, 16), float32], %w: Tensor[(32, 16), float32], %cache: Tensor[(?, 32), float32]) {
+  %0 = concatenate((%cache, nn.dense(%x, %w, units=None)), axis=0);
+  (sum(%0, axis=[1]), %0)
+}";
+    let rows = |n: usize| Tensor::from_f64_fn(DType::F32, &[n, 16], |i| (i % 5) as f64 - 2.0);
+    let before = Tensor::from_f64_fn(DType::F32, &[3, 32], |i| i as f64);
+    let inputs = [vec![rows(3)], vec![rows(8)], vec![rows(1), before]];
+    for (text, takes) in [(&free[..], &inputs[0..2]), (&branches, &inputs[1..2]), (state, &inputs[2..3])] {
+        let runs = |o: &mut Options| {
+            // Hooks of whoever looks at passes are not called.
+            o.before_pass = Some(Box::new(|pass, _| panic!("{} was run", pass.name())));
+            if text == state {
+                o.state = vec![("cache".into(), "1".into())];
+            }
+        };
+        let first = |o: &mut Options| {
+            runs(o);
+            o.before_pass = None;
+        };
+        let module = || text::parse_module("program", text).expect("it parses");
+        let here = built(&cache, module(), &weights(1.0), first);
+        let found = built(&cache, module(), &weights(1.0), runs);
+        assert_eq!((here.is_cached(), found.is_cached()), (false, true), "{text}");
+        assert_eq!((here.calls, &here.parameters), (found.calls, &found.parameters));
+        for given in takes {
+            let run = |b: &Built| b.executable.run(given).expect("it runs");
+            assert_eq!(run(&here), run(&found), "{text}");
+        }
+        // What is said of a program decides what passes make of it.
+        let other = [
+            built(&cache, module(), &weights(2.0), first),
+            built(&cache, module(), &weights(1.0), |o| {
+                first(o);
+                o.settings.limits.nodes = 10;
+            }),
+        ];
+        assert!(other.iter().all(|b| !b.is_cached()), "{text}");
+        assert_ne!(here.executable.run(&takes[0]).expect("runs"), other[0].executable.run(&takes[0]).expect("runs"));
+    }
+    let said = |hint: usize, most: usize| {
+        let module = text::parse_module("program", &free).expect("it parses");
+        built(&cache, module, &weights(1.0), |o| {
+            o.hints = vec![("x".into(), vec![Some(hint), None])];
+            o.bounds = vec![("x".into(), vec![Some(most.into()), None])];
+        })
+    };
+    let all = [(4, 8), (4, 8), (5, 8), (4, 9), (5, 8)].map(|(hint, most)| said(hint, most));
+    assert_eq!(all.each_ref().map(Built::is_cached), [false, true, false, false, true]);
+    let refused = |b: &Built| b.executable.run(&[rows(9)]).is_err();
+    assert_eq!(all.each_ref().map(refused), [true, true, true, false, true]);
+    // What is damaged is made again.
+    for entry in fs::read_dir(folder.path().join("models")).expect("it is there").flatten() {
+        let mut bytes = fs::read(entry.path()).expect("it can be read");
+        *bytes.last_mut().expect("it has some") ^= 1;
+        fs::write(entry.path(), bytes).expect("it can be written");
+    }
+    let cache = Arc::new(Cache::new(folder.path()));
+    let again = || built(&cache, text::parse_module("program", &free).expect("it parses"), &weights(1.0), same);
+    assert_eq!([again().is_cached(), again().is_cached()], [false, true]);
+}
+
 #[test]
 fn several_programs_share_what_is_kept() {
     let folder = TempDir::new().expect("a folder can be made");

@@ -3,18 +3,35 @@
 use std::path::{Path, PathBuf};
 
 use resat::{
-    ir::{Expr, Function, Module, Name, Type},
+    ir::{AttrValue, Expr, Function, Module, Name, Type},
     ops,
     relay::{json, text},
+    tensor::{DType, Tensor},
 };
 
-/// Through text, JSON and back: the same text, and the same JSON again.
+/// Through text, JSON and back: the same text, and the same JSON again. Through the form in which it is kept: the same module.
 fn goes_through(name: &str, source: &str) {
     let m = text::parse_module(name, source).unwrap_or_else(|e| panic!("{e}"));
     let written = json::print_module(&m).unwrap_or_else(|e| panic!("{name}: {e}"));
     let back = json::parse_module(name, &written).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(text::print_module(&back), text::print_module(&m), "{name}");
     assert_eq!(json::print_module(&back).unwrap_or_else(|e| panic!("{name}: {e}")), written, "{name}");
+    is_kept(name, &m);
+}
+
+/// Written as data without constants' elements, and read again: each expression is what it was, where it was.
+fn is_kept(name: &str, m: &Module) {
+    let written = serde_json::to_vec(m).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mut read: Module = serde_json::from_slice(&written).unwrap_or_else(|e| panic!("{name}: {e}"));
+    for e in m.ids() {
+        if let Expr::Constant(t) = &m[e] {
+            read.replace_constant(e, t.clone());
+        }
+        let place = |m: &Module| m.span(e).map(ToString::to_string);
+        assert_eq!((&read[e], place(&read)), (&m[e], place(m)), "{name}");
+    }
+    assert_eq!((read.len(), &read.attrs), (m.len(), &m.attrs), "{name}");
+    assert_eq!(text::print_module(&read), text::print_module(m), "{name}");
 }
 
 #[test]
@@ -63,6 +80,37 @@ fn extents_that_are_parameters_go_through() {
         "#[version = \"0.0.5\"]\ndef @main[n](%x: Tensor[(n, 3), float32], %y: Tensor[(n), int8]) -> Tensor[(n, 3), float32] {\n  \
          tanh(%x)\n}\n",
     );
+}
+
+/// Numbers that JSON has no word for, and arrays within attributes, are kept to the bit.
+#[test]
+fn attributes_of_every_kind_are_kept() {
+    let mut m = Module::new();
+    let x = m.new_var("x", None);
+    let body = m.add(Expr::Var(x));
+    let array = Tensor::from_f64_fn(DType::BF16, &[2, 3], |i| i as f64 / 3.0);
+    let all = [
+        AttrValue::from(f64::INFINITY),
+        (-0.0).into(),
+        f64::NAN.into(),
+        0.1.into(),
+        i64::MIN.into(),
+        AttrValue::None,
+        AttrValue::AnyDim,
+        DType::I8.into(),
+        array.into(),
+        AttrValue::Type(Type::tuple([Type::tensor(&[2], DType::Bool), Type::Hole(3)])),
+        AttrValue::Dict([("a".into(), true.into())].into()),
+        AttrValue::Opaque("Map".into(), "{}".into()),
+    ];
+    let bits: Vec<u64> = all.iter().filter_map(AttrValue::as_float).map(f64::to_bits).collect();
+    let f = Function::new(vec![x], body, None).with_attr("all", AttrValue::List(all.into()));
+    let f = m.add(Expr::Func(Box::new(f)));
+    m.define("main", f);
+    is_kept("attributes", &m);
+    let read: Module = serde_json::from_slice(&serde_json::to_vec(&m).expect("written")).expect("read");
+    let Some(AttrValue::List(read)) = read.func(f).attrs.get("all").cloned() else { panic!("the list is there") };
+    assert_eq!(read.iter().filter_map(AttrValue::as_float).map(f64::to_bits).collect::<Vec<_>>(), bits);
 }
 
 #[test]

@@ -17,13 +17,15 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use serde::{Deserialize, Serialize};
+
 pub use digests::Digests;
 use digests::{Digest, Version};
 
 use crate::runtime::{LARGE_PAGE, MappedFile};
 
 /// What something was made from, in 256 bits.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Key([u8; 32]);
 
 /// Makes a key of all that matters, part by part. This very build of resat is part of every key.
@@ -84,6 +86,13 @@ fn add(digest: &mut blake3::Hasher, bytes: &[u8]) {
         SHARED.. => digest.update_rayon(bytes),
         _ => digest.update(bytes),
     };
+}
+
+impl Key {
+    /// The key as bytes: what another key is made of.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl fmt::Display for Key {

@@ -8,12 +8,13 @@ use std::{
 };
 
 use ordered_float::OrderedFloat;
+use serde::{Deserialize, Serialize};
 
 use super::Type;
 use crate::tensor::{DType, Tensor};
 
 /// A shared name.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Name(Arc<str>);
 
 impl Name {
@@ -55,7 +56,7 @@ impl fmt::Debug for Name {
 }
 
 /// One attribute's value.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum AttrValue {
     /// TVM's null: the attribute is not set.
     None,
@@ -64,7 +65,7 @@ pub enum AttrValue {
     /// An integer (of any width in TVM).
     Int(i64),
     /// A floating point number.
-    Float(OrderedFloat<f64>),
+    Float(#[serde(with = "super::record::by_bits")] OrderedFloat<f64>),
     /// A string.
     Str(Name),
     /// An element type.

@@ -2,15 +2,17 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Attrs, Name, Type, TypeVarId};
 use crate::tensor::Tensor;
 
 /// An expression of a [`Module`](super::Module)'s arena.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExprId(pub u32);
 
 /// A local variable of a module, bound once by a function, a `let` or a pattern.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct VarId(pub u32);
 
 /// An operator of the table in `ops`, which says all there is to say of it.
@@ -32,14 +34,14 @@ impl fmt::Debug for ExprId {
 }
 
 /// One expression.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Expr {
     /// A use of a local variable.
     Var(VarId),
     /// A use of a function of the module, by name.
     Global(Name),
     /// A constant; cloning shares the data.
-    Constant(Tensor),
+    Constant(#[serde(with = "super::record::without_elements")] Tensor),
     /// An operator as a value; mostly the callee of a call.
     Op(OpId),
     /// A constructor of an algebraic data type as a value, by name; mostly the callee of a call.
@@ -97,7 +99,7 @@ pub enum Expr {
 }
 
 /// A function: of the module, or a closure within an expression.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Function {
     /// What it is polymorphic in.
     pub type_params: Vec<TypeVarId>,
@@ -112,7 +114,7 @@ pub struct Function {
 }
 
 /// One case of a `match`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clause {
     /// What must match.
     pub pattern: Pattern,
@@ -121,7 +123,7 @@ pub struct Clause {
 }
 
 /// A pattern of a `match`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pattern {
     /// `_`.
     Wildcard,

@@ -8,6 +8,7 @@ mod attrs;
 mod expr;
 mod module;
 mod names;
+mod record;
 mod span;
 mod types;
 mod visit;

@@ -2,11 +2,13 @@
 
 use std::ops::Index;
 
+use serde::{Deserialize, Serialize};
+
 use super::{AttrValue, Attrs, Expr, ExprId, Function, Name, OpId, Span, Type, TypeVarId, VarId};
 use crate::tensor::Tensor;
 
 /// What a module knows of a local variable.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VarInfo {
     /// The name as written, without `%`; not necessarily unique.
     pub name: Name,
@@ -15,7 +17,7 @@ pub struct VarInfo {
 }
 
 /// A constructor of an algebraic data type.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Constructor {
     /// Its name, unique in the module.
     pub name: Name,
@@ -24,7 +26,7 @@ pub struct Constructor {
 }
 
 /// An algebraic data type.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdtDef {
     /// Its name.
     pub name: Name,
@@ -39,12 +41,12 @@ pub struct AdtDef {
 /// A Relay program.
 #[derive(Clone, Debug, Default)]
 pub struct Module {
-    exprs: Vec<Expr>,
-    spans: Vec<Option<Span>>,
-    vars: Vec<VarInfo>,
-    type_vars: Vec<Name>,
-    functions: Vec<(Name, ExprId)>,
-    adts: Vec<AdtDef>,
+    pub(super) exprs: Vec<Expr>,
+    pub(super) spans: Vec<Option<Span>>,
+    pub(super) vars: Vec<VarInfo>,
+    pub(super) type_vars: Vec<Name>,
+    pub(super) functions: Vec<(Name, ExprId)>,
+    pub(super) adts: Vec<AdtDef>,
     /// The module's own attributes.
     pub attrs: Option<Attrs>,
 }

@@ -2,11 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::Name;
 use crate::tensor::DType;
 
 /// One extent of a tensor type.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Dim {
     /// A known extent.
     Known(i64),
@@ -35,14 +37,14 @@ impl From<i64> for Dim {
 }
 
 /// A type parameter, unique within its module (which keeps the name).
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct TypeVarId(pub u32);
 
 /// No machine holds a tensor of more elements.
 pub const MOST_ELEMENTS: i64 = 1 << 40;
 
 /// Extents and element type.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TensorType {
     /// Extents, outermost first.
     pub shape: Arc<[Dim]>,
@@ -91,7 +93,7 @@ impl TensorType {
 }
 
 /// The type of a function.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FuncType {
     /// What the function is polymorphic in.
     pub type_params: Vec<TypeVarId>,
@@ -102,7 +104,7 @@ pub struct FuncType {
 }
 
 /// The type of an expression.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Type {
     /// A tensor.
     Tensor(TensorType),
