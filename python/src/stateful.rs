@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Runs of a program one after another, each of which begins with the state that the last one left. State begins as zeros; extents that are
-/// unknown begin as 0.
+/// unknown begin as 0, but for those that an input has by the same name, such as a batch.
 #[pyclass(frozen, module = "resat", name = "Stateful")]
 pub struct Stateful {
     program: Py<Executable>,

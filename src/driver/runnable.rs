@@ -145,6 +145,14 @@ impl Runnable {
         }
     }
 
+    /// Names of the inputs' extents, as the model has them; none where all extents are known.
+    pub(super) fn extent_names(&self) -> &[Vec<String>] {
+        match self {
+            Runnable::Plain(_) => &[],
+            Runnable::Machine(m) => &m.dims,
+        }
+    }
+
     /// The plain program, where it is one.
     pub fn as_plain(&self) -> Option<&Executable> {
         match self {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use hashbrown::HashMap;
+
 use super::{
     build::Built,
     profile::{Profile, Reader},
@@ -13,7 +15,7 @@ use crate::{
     infer::TypedModule,
     ir::{Dim, Module, TensorType, Type, input_names, output_names},
     target::Target,
-    tensor::{Shape, Tensor},
+    tensor::{Shape, Tensor, within_memory},
 };
 
 /// An input that the next run takes from an output of this one.
@@ -137,7 +139,7 @@ fn no_such(what: &str, name: &str, known: Vec<&str>) -> Refused {
 
 /// Runs of a program one after another, each of which begins with the state that the last one left.
 ///
-/// State begins as zeros; extents that are unknown begin as 0. Where an output is the state and something after it in memory (a
+/// State begins as zeros; extents that are unknown begin as 0, but for those whose name an input's extent has as well: of a batch, say. Where an output is the state and something after it in memory (a
 /// concatenation along an axis before which all extents are 1, or which may come first), only what is new is computed and stored. Where a kernel may write each
 /// element where it reads it, or nothing reads the old state any more when the new one is written, the new one takes its place. Else two
 /// buffers take turns. Nothing is copied but where state outgrows its memory, which then doubles.
@@ -146,15 +148,16 @@ pub struct Stateful<'a> {
     pairs: &'a [StatePair],
     /// How many inputs the program has, state among them.
     inputs: usize,
-    tensors: Vec<Tensor>,
-    /// What was state before, where the new one could not take its place.
-    spare: Vec<Option<Tensor>>,
+    kept: Kept,
 }
 
 /// What runs have kept, by itself: for those who can't hold on to the program meanwhile. See [`Stateful::into_kept`].
 #[derive(Debug, Default)]
 pub struct Kept {
     tensors: Vec<Tensor>,
+    /// Which of them nobody has given, and no run has made.
+    begin: Vec<bool>,
+    /// What was state before, where the new one could not take its place.
     spare: Vec<Option<Tensor>>,
 }
 
@@ -165,7 +168,8 @@ impl Built {
             let shape: Shape = p.lies().shape.iter().map(|d| d.known().map_or(0, |n| n as usize)).collect();
             Tensor::zeros(p.ty.dtype, &shape)
         };
-        self.resumed(Kept { tensors: self.state.iter().map(first).collect(), spare: vec![None; self.state.len()] })
+        let (tensors, count) = (self.state.iter().map(first).collect(), self.state.len());
+        self.resumed(Kept { tensors, begin: vec![true; count], spare: vec![None; count] })
     }
 
     /// Runs that go on with what earlier runs of this program have kept; from its beginning on where that is of another program.
@@ -173,16 +177,14 @@ impl Built {
         if kept.tensors.len() != self.state.len() {
             return self.stateful();
         }
-        let Kept { tensors, spare } = kept;
-        let inputs = self.parameters.iter().sum();
-        Stateful { program: &self.executable, pairs: &self.state, inputs, tensors, spare }
+        Stateful { program: &self.executable, pairs: &self.state, inputs: self.parameters.iter().sum(), kept }
     }
 }
 
 impl Stateful<'_> {
     /// What is kept, by itself: [`Built::resumed`] goes on with it.
     pub fn into_kept(self) -> Kept {
-        Kept { tensors: self.tensors, spare: self.spare }
+        self.kept
     }
 
     /// The state of that input, which shares its elements with the next run as long as nobody writes them: who holds on to a clone has the next
@@ -190,8 +192,8 @@ impl Stateful<'_> {
     pub fn get(&self, input: &str) -> Option<Cow<'_, Tensor>> {
         let at = self.pairs.iter().position(|p| p.name == input)?;
         Some(match &self.pairs[at].order {
-            Some(order) => Cow::Owned(ordered(&self.tensors[at], &inverse(order))),
-            None => Cow::Borrowed(&self.tensors[at]),
+            Some(order) => Cow::Owned(ordered(&self.kept.tensors[at], &inverse(order))),
+            None => Cow::Borrowed(&self.kept.tensors[at]),
         })
     }
 
@@ -208,10 +210,11 @@ impl Stateful<'_> {
             let found = format!("{} of shape {:?}", value.dtype(), value.shape());
             return Err(Diagnostic::new(format!("state `{input}` should be {ty}, but is {found}")).into());
         }
-        self.tensors[at] = match &self.pairs[at].order {
+        self.kept.tensors[at] = match &self.pairs[at].order {
             Some(order) => ordered(&value, order),
             None => value,
         };
+        self.kept.begin[at] = false;
         Ok(())
     }
 
@@ -248,6 +251,41 @@ impl Stateful<'_> {
         }
     }
 
+    /// Gives state that begins the extents whose names other inputs' extents have, or those of state that does not begin.
+    fn begin(&mut self, inputs: &[Tensor]) -> Result<(), Refused> {
+        let names = self.program.extent_names();
+        let Kept { tensors, begin, .. } = &mut self.kept;
+        if names.is_empty() || !begin.contains(&true) {
+            return Ok(());
+        }
+        let mut given = inputs.iter();
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        for (n, names) in (0..self.inputs).zip(names) {
+            let tensor = match self.pairs.iter().position(|p| p.input == n) {
+                Some(k) if begin[k] => continue,
+                Some(k) => Some(&tensors[k]),
+                None => given.next(),
+            };
+            let shape = tensor.map_or(&[][..], Tensor::shape);
+            known.extend(
+                names.iter().map(String::as_str).zip(shape.iter().copied()).filter(|(name, _)| !name.is_empty()),
+            );
+        }
+        for (k, pair) in self.pairs.iter().enumerate().filter(|(k, _)| begin[*k]) {
+            let name = |axis: usize| Some(names.get(pair.input)?.get(axis)?.as_str());
+            let extent = |(axis, d): (usize, &Dim)| match d.known() {
+                Some(n) => n as usize,
+                None => name(axis).and_then(|name| known.get(name)).copied().unwrap_or(0),
+            };
+            let shape: Shape = pair.lies().shape.iter().enumerate().map(extent).collect();
+            if tensors[k].shape() != &shape[..] {
+                let zeros = within_memory(|| Tensor::zeros(pair.ty.dtype, &shape));
+                tensors[k] = zeros.map_err(|e| Diagnostic::new(format!("state `{}`: {e}", pair.name)))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Runs once by a function that takes the program, all inputs, pairs of numbers of inputs and outputs that are state, and spare memory for these.
     fn once<T>(
         &mut self,
@@ -265,32 +303,33 @@ impl Stateful<'_> {
                 format!("the program takes {wanted} inputs beside its state, but {} were given", inputs.len());
             return Err(Diagnostic::new(message).into());
         }
+        self.begin(inputs)?;
+        let Kept { tensors, begin, spare } = &mut self.kept;
         let mut given = inputs.iter().cloned();
         let mut all: Vec<Tensor> = Vec::with_capacity(self.inputs);
         for n in 0..self.inputs {
             let state = self.pairs.iter().position(|p| p.input == n);
             // Whoever else held it would have it copied.
             all.extend(
-                state
-                    .map(|k| std::mem::replace(&mut self.tensors[k], nothing(&self.pairs[k])))
-                    .or_else(|| given.next()),
+                state.map(|k| std::mem::replace(&mut tensors[k], nothing(&self.pairs[k]))).or_else(|| given.next()),
             );
         }
         let numbers: Vec<(usize, usize)> = self.pairs.iter().map(|p| (p.input, p.output)).collect();
-        let done = run(self.program, &mut all, &numbers, &mut self.spare);
+        let done = run(self.program, &mut all, &numbers, spare);
         let (mut outputs, found) = match done {
             Ok(done) => done,
             Err(e) => {
                 for (k, pair) in self.pairs.iter().enumerate() {
-                    self.tensors[k] = std::mem::replace(&mut all[pair.input], nothing(pair));
+                    tensors[k] = std::mem::replace(&mut all[pair.input], nothing(pair));
                 }
                 return Err(e);
             }
         };
         let mut taken: Vec<usize> = numbers.iter().map(|n| n.1).collect();
         for (k, pair) in self.pairs.iter().enumerate() {
-            self.tensors[k] = outputs[pair.output].clone();
+            tensors[k] = outputs[pair.output].clone();
         }
+        begin.fill(false);
         taken.sort_unstable();
         taken.into_iter().rev().for_each(|o| drop(outputs.remove(o)));
         Ok((outputs, found))

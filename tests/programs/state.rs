@@ -227,6 +227,38 @@ fn a_cache_with_heads_first_grows_where_it_lies() {
     assert!(general > 0 && alone == 0, "{general} {alone}");
 }
 
+/// State begins as nothing, for as many in a batch as the other inputs are, and for others once it begins again.
+#[test]
+fn state_begins_with_the_extents_that_inputs_name() {
+    let plain = built(HEADS, &[]);
+    for reorder in [false, true] {
+        let mut asked = options(&[("cache", "1")]);
+        asked.reorder_state = reorder;
+        let kept = driver::build(parsed(HEADS), &[], asked).unwrap_or_else(|e| panic!("{e}"));
+        for batch in [2, 1] {
+            let (mut runs, mut want) = (kept.stateful(), Tensor::zeros(DType::F32, &[batch, 2, 0, 8]));
+            assert!(runs.run(&[]).is_err(), "nothing is given");
+            for step in 0..4u64 {
+                let new = |seed| floats(&[batch as i64, 2, 1, 8], 2 * step + seed);
+                let (q, k) = (new(10), new(11));
+                let all = plain.executable.run(&[q.clone(), k.clone(), want]).unwrap_or_else(|e| panic!("{e}"));
+                let out = runs.run(&[q, k]).unwrap_or_else(|e| panic!("{e}"));
+                assert_close(&out[0], &all[0]);
+                assert_eq!(*runs.get("cache").expect("it is kept"), all[1], "{reorder}, step {step}");
+                want = all[1].clone();
+            }
+            // State that was made is not changed for inputs that it does not fit.
+            let other = floats(&[batch as i64 + 1, 2, 1, 8], 1);
+            let refused = runs.run(&[other.clone(), other]).expect_err("another batch").to_string();
+            assert!(refused.contains("disagree about the dimension `batch`"), "{refused}");
+        }
+        let (mut runs, given) = (kept.stateful(), Tensor::zeros(DType::F32, &[0, 2, 0, 8]));
+        runs.set("cache", given).unwrap_or_else(|e| panic!("{e}"));
+        let new = floats(&[1, 2, 1, 8], 1);
+        assert!(runs.run(&[new.clone(), new]).is_err(), "what was given is no beginning");
+    }
+}
+
 /// One token after another: what is planned ahead, in what time there is, and by the plan of the length before, is what a program says that is planned
 /// for each length.
 #[test]
