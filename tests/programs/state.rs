@@ -549,6 +549,15 @@ fn libraries_keep_state() {
         let %now = tanh(add(nn.dense(%h, %w, units=6), %x));
         (sum(%now), add(%s, %x), %now, add(nn.dense(%t, %w, units=6), %t)) }";
     runs_alike(known, &[("t", "3"), ("h", "2"), ("s", "1")], &[], &[("s", &[4, 6])], &[row; 4]);
+    // Before which there is a batch: it begins with as many as the inputs have.
+    let heads = |batch: i64, length: i64| [[batch, 2, length, 8]; 2];
+    let [two, other, more] = [heads(2, 1), heads(1, 1), heads(2, 3)];
+    let [two, other, more] = [&two, &other, &more].map(|s| [&s[0][..], &s[1][..]]);
+    let bounds = [("batch", "2"), ("length", "3"), ("past", "9")];
+    let floats_only = HEADS.replace("%7, %8)", "%7)");
+    runs_alike(&floats_only, &[("cache", "1")], &bounds, &[], &[&more, &two, &two]);
+    runs_alike(&floats_only, &[("cache", "1")], &bounds, &[], &[&other, &other]);
+    runs_alike(&floats_only, &[("cache", "1")], &bounds, &[("cache", &[1, 2, 4, 8])], &[&other, &other]);
     // Of an unknown number of rows, which do not grow.
     let rows = "def @main(%x: Tensor[(?, 6), float32], %h: Tensor[(?, 6), float32]) { tanh(add(%h, %x)) }";
     runs_alike(rows, &[("h", "0")], &[("x", "5x6"), ("h", "5x6")], &[("h", &[3, 6])], &[rows3; 3]);

@@ -5,6 +5,7 @@ struct arguments {
   const void *inputs[MAX_INPUTS];
   const int64_t *shapes[MAX_INPUTS];
   void *outputs[MAX_OUTPUTS];
+  int64_t begun[STATES][MAX_RANK];
 };
 
 /* What is said of a state that is not given: it is known. */
@@ -36,11 +37,43 @@ static const uint32_t *extents_of(const struct form *m, uint32_t output) {
   return at;
 }
 
+/* Whether a form takes a state that has nothing along some axis. */
+static int begins(const struct form *m, uint32_t input) {
+  const struct function *f = &functions[0];
+  for (uint32_t u = 0; u < f->unknown; u++)
+    if (f->unknown_at[u][0] == input && m->extents[u] == -1) return 1;
+  return 0;
+}
+
+/* Gives state that begins, where its extents are said to be 0, those of inputs that have to be equal in a form. */
+static void begin(struct arguments *all, const struct form *m) {
+  const struct function *f = &functions[0];
+  for (uint32_t u = 0; u < f->unknown; u++) {
+    const uint32_t input = f->unknown_at[u][0], axis = f->unknown_at[u][1];
+    const int k = state_of_input[input];
+    if (k < 0 || m->extents[u] < 0 || all->shapes[input][axis] != 0 || !begins(m, input)) continue;
+    for (uint32_t v = 0; v < f->unknown; v++) {
+      const uint32_t other = f->unknown_at[v][0];
+      if (state_of_input[other] >= 0 || m->extents[v] != m->extents[u]) continue;
+      memmove(all->begun[k], all->shapes[input], f->input[input].rank * sizeof *all->begun[k]);
+      all->begun[k][axis] = all->shapes[other][f->unknown_at[v][1]];
+      all->shapes[input] = all->begun[k];
+    }
+  }
+}
+
 /* The numbers for arguments of these extents. */
-static int measure(const struct arguments *all, const struct form **m, int64_t **t) {
+static int measure(struct arguments *all, const struct form **m, int64_t **t) {
+  const struct function *f = &functions[0];
+  const struct arguments said = *all;
   int64_t n[MAX_CLASSES];
-  int code = choose(&functions[0], all->shapes, m, n);
-  return code == RESAT_OK ? numbers_of(&functions[0], *m, n, t) : code;
+  int code = choose(f, all->shapes, m, n);
+  for (uint32_t k = 0; k < f->forms && code == RESAT_BAD_SHAPE; k++) {
+    memcpy(all->shapes, said.shapes, sizeof all->shapes);
+    begin(all, &f->form[k]);
+    code = choose(f, all->shapes, m, n);
+  }
+  return code == RESAT_OK ? numbers_of(f, *m, n, t) : code;
 }
 
 static int sizes(const int64_t *const *input_shapes, const resat_state *states, int64_t *const *output_shapes,
