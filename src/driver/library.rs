@@ -178,7 +178,8 @@ impl MachineProgram {
                 shape: t.shape.iter().map(|d| d.known().map(|n| n as usize)).collect(),
             });
             let inputs = inputs.collect();
-            let function = SizedFunction { name: name.to_owned(), inputs, forms: vec![], state: vec![] };
+            let function =
+                SizedFunction { name: name.to_owned(), inputs, output_names: vec![], forms: vec![], state: vec![] };
             return Ok(AllSizes { function, refused: None });
         }
         if !f.decisive.is_empty() {
@@ -264,6 +265,8 @@ fn of_one_size(
     Ok(SizedFunction {
         name: name.to_owned(),
         inputs,
+        // The program's ports have them.
+        output_names: vec![],
         forms: vec![Form { extents: vec![], classes: vec![], serves: None, program, state: in_form }],
         state: state.to_vec(),
     })

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     diag::{Diagnostic, Refused},
     infer::TypedModule,
-    ir::{TensorType, Type},
+    ir::{TensorType, Type, output_names},
     loops::{Body, Definition, Kernel, Stages},
     lower::{Assembled, CodeSet, Group, LookedUp, Made, Met, Sites, assemble, groups},
     runtime::{
@@ -182,7 +182,10 @@ impl Primitives {
         };
         let inputs = sampler.tensors.iter().enumerate().map(port).collect();
         let state = sampler.state;
-        Ok(AllSizes { function: SizedFunction { name: name.to_owned(), inputs, forms, state }, refused })
+        let mut function = SizedFunction { name: name.to_owned(), inputs, output_names: Vec::new(), forms, state };
+        let own = output_names(m).filter(|own| self.is_whole(f) && own.len() == function.results());
+        function.output_names = own.unwrap_or_default();
+        Ok(AllSizes { function, refused })
     }
 }
 

@@ -563,6 +563,25 @@ fn libraries_keep_state() {
     runs_alike(rows, &[("h", "0")], &[("x", "5x6"), ("h", "5x6")], &[("h", &[3, 6])], &[rows3; 3]);
 }
 
+/// Results and state are called as the model calls them, in libraries for known and for unknown extents.
+#[test]
+fn libraries_call_results_by_their_names() {
+    for (rows, bounds) in [("?", &[("x", "3x8"), ("cache", "9x8")][..]), ("3", &[])] {
+        let named = GROWS.replace("(8, 8), float32])", "(8, 8), float32], output_names=[\"attention\", \"present\"])");
+        let text = match rows {
+            "?" => named,
+            _ => named.replace('?', rows).replace(
+                "%new), axis=0)",
+                "%new), axis=0); let %all = strided_slice(%all, begin=[3], end=[6], strides=[1], axes=[0])",
+            ),
+        };
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        for model in libraries(&text, || bounded(&[("cache", "present")], bounds), dir.path()) {
+            assert_eq!((model.outputs(), &model.states()[0].output[..]), (&["attention".to_owned()][..], "present"));
+        }
+    }
+}
+
 /// Keys and values of all tokens, in caches that grow by one place a token.
 const DECODER: &str =
     "def @main(%x: Tensor[(?, 8), float32], %keys: Tensor[(?, 8), float32], %values: Tensor[(?, 8), float32]) {

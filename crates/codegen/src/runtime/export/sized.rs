@@ -100,6 +100,8 @@ pub struct SizedFunction {
     pub name: String,
     /// What it takes.
     pub inputs: Vec<PortType>,
+    /// What its results are called, where they are not by their numbers.
+    pub output_names: Vec<String>,
     /// The first that is for a size counts.
     pub forms: Vec<Form>,
     /// Inputs that are outputs, too, which the caller keeps from one run to the next: pairs of their numbers.
@@ -116,7 +118,7 @@ impl SizedFunction {
     }
 
     /// How many outputs are results: others count rows of these.
-    fn results(&self) -> usize {
+    pub fn results(&self) -> usize {
         self.forms.first().map_or(0, |f| f.program.program.outputs.len() - f.program.counted.len())
     }
 
@@ -134,7 +136,7 @@ impl SizedFunction {
             .iter()
             .enumerate()
             .map(|(o, (port, _))| PortType {
-                name: port.name.to_string(),
+                name: self.output_names.get(o).cloned().unwrap_or_else(|| port.name.to_string()),
                 dtype: port.dtype,
                 shape: (0..port.shape.len()).map(|axis| extent(o, axis)).collect(),
             })
