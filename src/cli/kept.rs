@@ -53,7 +53,7 @@ impl Kept {
         self
     }
 
-    /// Has the build look for what it can use: what else is asked for is no part of the key.
+    /// Where `only`, nothing is found before the model is read: what else is asked for is no part of the key, but of what the build looks for.
     pub(super) fn for_builds(self, only: bool) -> Kept {
         Kept { whole: self.whole && !only, ..self }
     }

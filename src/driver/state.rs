@@ -139,8 +139,8 @@ fn no_such(what: &str, name: &str, known: Vec<&str>) -> Refused {
 
 /// Runs of a program one after another, each of which begins with the state that the last one left.
 ///
-/// State begins as zeros; extents that are unknown begin as 0, but for those whose name an input's extent has as well: of a batch, say. Where an output is the state and something after it in memory (a
-/// concatenation along an axis before which all extents are 1, or which may come first), only what is new is computed and stored. Where a kernel may write each
+/// State begins as zeros; extents that are unknown begin as 0, but for those whose name an input's extent has as well: of a batch, say. Where an
+/// output is the state and something after it in memory (a concatenation along an axis before which all extents are 1, or which may come first), only what is new is computed and stored. Where a kernel may write each
 /// element where it reads it, or nothing reads the old state any more when the new one is written, the new one takes its place. Else two
 /// buffers take turns. Nothing is copied but where state outgrows its memory, which then doubles.
 pub struct Stateful<'a> {

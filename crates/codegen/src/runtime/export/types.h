@@ -69,8 +69,9 @@ typedef struct {
 } resat_sized_model;
 
 /* State: what a model keeps from one run to the next, an array in memory of the caller's. It begins with the elements and extents that the
-   caller gives it, as none along the axis that grows; other extents that are 0 then are those of inputs that have to be equal. A run takes it as an input, puts the new one in its place and sets `shape`; where the
-   new one has more extents than there is room for, the run is refused with RESAT_TOO_SMALL, and nothing is written. */
+   caller gives it, as none along the axis that grows; other extents that are 0 then are those of inputs that have to be equal. A run takes it
+   as an input, puts the new one in its place and sets `shape`; where the new one has more extents than there is room for, the run is refused
+   with RESAT_TOO_SMALL, and nothing is written. */
 typedef struct {
   void *data;              /* the array, dense and row-major, on a boundary of RESAT_ALIGN */
   void *spare;             /* as much memory again, where the model says that it needs it: runs then exchange both; else NULL */
