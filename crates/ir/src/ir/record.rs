@@ -7,11 +7,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use super::{AdtDef, Attrs, ConstAttr, Expr, ExprId, Module, Name, OpId, Source, Span, VarInfo, children};
-use crate::{
-    op::table,
-    tensor::{DType, Tensor},
-};
+use super::{AdtDef, Attrs, ConstAttr, Expr, ExprId, Module, Name, Source, Span, VarInfo, children};
+use crate::tensor::{DType, Tensor};
 
 /// A span: the number of its text, first byte, one past the last byte.
 type Place = (usize, u32, u32);
@@ -83,21 +80,6 @@ impl<'de> Deserialize<'de> for Module {
         };
         let spans = spans.into_iter().map(span).collect();
         Ok(Module { exprs, spans, vars, type_vars, functions, adts, attrs })
-    }
-}
-
-/// Operators go by name: their ids are those of a process.
-impl Serialize for OpId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.op().name())
-    }
-}
-
-impl<'de> Deserialize<'de> for OpId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OpId, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let known = table().read().ok().and_then(|table| table.lookup(&name));
-        known.ok_or_else(|| D::Error::custom(format!("there is no operator `{name}`")))
     }
 }
 

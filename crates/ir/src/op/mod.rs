@@ -4,6 +4,7 @@
 
 mod axes;
 mod dialect;
+mod record;
 mod schema;
 mod table;
 
