@@ -310,7 +310,7 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
                 true => typed,
                 false => {
                     let kept = kept.filter(|_| cx.warnings.is_empty());
-                    infer_types(settled(typed.into_module(), cache.as_deref(), kept))?
+                    infer_types(with_mapped_weights(typed.into_module(), cache.as_deref(), kept))?
                 }
             }
         }
@@ -373,8 +373,9 @@ fn build_here(module: Module, params: &[(Name, Tensor)], options: Options) -> Re
     Ok(built)
 }
 
-/// A module whose weights lie where they are going to be read from; kept under a key, where one is given and no external compiler has a part in it.
-fn settled(mut module: Module, cache: Option<&Cache>, kept: Option<(Arc<Cache>, Key)>) -> Module {
+/// The module with its weights in large pages, or mapped from the cache's file where they are many; the cache keeps it under the key, where one is
+/// given and no function is for an external compiler.
+fn with_mapped_weights(mut module: Module, cache: Option<&Cache>, kept: Option<(Arc<Cache>, Key)>) -> Module {
     let is_external = |e| matches!(&module[e], Expr::Func(f) if f.compiler().is_some());
     let kept = kept.filter(|_| !module.ids().any(is_external));
     let at = kept.and_then(|(cache, key)| cache.keep_module(&key, &module));

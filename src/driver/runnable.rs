@@ -145,11 +145,12 @@ impl Runnable {
         }
     }
 
-    /// Names of the inputs' extents, as the model has them; none where all extents are known.
+    /// Names of the inputs' extents, by input, as the model has them. None where all extents are known, or where parameters are tuples: names are
+    /// by parameter.
     pub(super) fn extent_names(&self) -> &[Vec<String>] {
         match self {
-            Runnable::Plain(_) => &[],
-            Runnable::Machine(m) => &m.dims,
+            Runnable::Machine(m) if m.params.iter().all(|p| p.ty.as_tensor().is_some()) => &m.dims,
+            _ => &[],
         }
     }
 

@@ -74,7 +74,7 @@ impl AsRef<[u8]> for Weights {
 }
 
 /// Moves the constants of a module into one piece of memory, in their order, for which the system is asked for large pages; or, where there are many of
-/// them, to where `keep` keeps them. What reads megabytes once
+/// them, to where `keep`, which takes the expressions and their tensors, keeps them. What reads megabytes once
 /// in each run, as products with one row do, is bound by the translation of addresses where pages are small: on an AMD Zen 4, it gets 15 GB/s from
 /// pages of 4 KiB, and 28 from those of 2 MiB. Constants that others hold as well stay where they are, since they would be there twice; so do
 /// few ones, and all of them where there is no such memory.
